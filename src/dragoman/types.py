@@ -1,0 +1,22 @@
+"""Names for the integers and strings that must not be mixed up."""
+
+from __future__ import annotations
+
+from typing import NewType, TypeAlias
+
+TopicName = NewType("TopicName", str)
+#: Index of a partition inside its topic, from 0.
+Partition = NewType("Partition", int)
+#: Small integer that names one partition of the whole cluster; never reused.
+PartitionId = NewType("PartitionId", int)
+Offset = NewType("Offset", int)
+#: Leader epoch of a partition, or term of the metadata quorum.
+Epoch = NewType("Epoch", int)
+NodeId = NewType("NodeId", int)
+ProducerId = NewType("ProducerId", int)
+GroupId = NewType("GroupId", str)
+MemberId = NewType("MemberId", str)
+#: PostgreSQL log sequence number.
+Lsn = NewType("Lsn", int)
+
+Buffer: TypeAlias = bytes | bytearray | memoryview

@@ -1,0 +1,366 @@
+"""The ports through which everything below the composition root touches the outside.
+
+Clock, disk, background disk work, scheduling and randomness arrive as arguments; the network's port is
+`asyncio.Protocol` and `asyncio.Transport`, which the simulated loop implements too. The real versions are in
+this module, the simulated ones in `dragoman.testing.sim`. Nothing else in the package may call `time`,
+`random`, `os.open` and their like: that is what makes a run repeatable from a seed.
+
+All disk calls block. Paths are relative to the disk's root, with `/` between parts.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from dragoman.errors import DirectoryInUseError
+from dragoman.types import Buffer
+
+#: Source of all randomness: seeded in tests, the operating system's in production.
+Random: TypeAlias = random.Random
+
+
+class Clock(Protocol):
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970. May jump; only for timestamps that people or clients see."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; for time-outs and ages."""
+        ...
+
+
+class Handle(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Scheduler(Protocol):
+    """The part of an asyncio event loop that code below the handlers may use."""
+
+    def time(self) -> float: ...
+
+    def call_soon(self, callback: Callable[..., object], *args: object) -> Handle: ...
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> Handle: ...
+
+
+class File(Protocol):
+    def read(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all buffers one after the other. Survives a crash of the process, not of the machine."""
+        ...
+
+    def write_durable(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all buffers and return when the bytes are on stable storage."""
+        ...
+
+    def sync(self) -> None:
+        """Make all earlier writes of this file durable, and its size with them."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: str, mode: Literal["read", "write", "create"]) -> File:
+        """`create` makes a new file and refuses an existing one; `write` opens an existing one for both."""
+        ...
+
+    def names(self, directory: str) -> list[str]:
+        """Sorted names in a directory; empty when it does not exist."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def make_directory(self, path: str) -> None:
+        """With parents; no error when it exists. Durable only after `sync_directory` of each parent."""
+        ...
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory; no error when it is missing."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Replace `new` atomically. Durable only after `sync_directory`."""
+        ...
+
+    def link(self, old: str, new: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; no error when it is missing."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Make creates, renames and removes in this directory durable."""
+        ...
+
+    def free_bytes(self) -> int: ...
+
+    def lock(self, path: str) -> Lock:
+        """Exclusive lock held by this process until released or dead. Raises `DirectoryInUseError`."""
+        ...
+
+
+class Replacement(msgspec.Struct, frozen=True):
+    """A whole file to be put in place: written aside, synced, renamed over `path`, directory synced."""
+
+    path: str
+    data: bytes
+
+
+class BackgroundJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Disk work that may take long. Done in the order of the fields; the first failure ends the job."""
+
+    #: Files to make durable.
+    sync: tuple[str, ...] = ()
+    #: Directories to make durable, after the files.
+    sync_directories: tuple[str, ...] = ()
+    replace: tuple[Replacement, ...] = ()
+    #: Files to create with this many zero bytes, synced.
+    zero_fill: tuple[tuple[str, int], ...] = ()
+
+
+class Background(Protocol):
+    """Does slow disk work beside the loop, one job at a time, in order."""
+
+    def submit(self, job: BackgroundJob, done: Callable[[OSError | None], None]) -> None:
+        """`done` is called on the loop. An error of a sync is final: the log stops."""
+        ...
+
+    def close(self) -> None:
+        """Finish what was submitted, call no more `done`, and free resources."""
+        ...
+
+
+def perform(disk: Disk, job: BackgroundJob) -> None:
+    """Do a background job right here. Raises the first `OSError`."""
+    for path in job.sync:
+        sync_path(disk, path)
+    for directory in job.sync_directories:
+        disk.sync_directory(directory)
+    for replacement in job.replace:
+        replace_file(disk, replacement.path, replacement.data)
+    for path, size in job.zero_fill:
+        zero_fill(disk, path, size)
+
+
+def sync_path(disk: Disk, path: str) -> None:
+    """Sync one file by name; a file removed in the meantime has nothing to lose."""
+    try:
+        file = disk.open(path, "write")
+    except FileNotFoundError:
+        return
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
+def read_whole(disk: Disk, path: str) -> bytes:
+    file = disk.open(path, "read")
+    try:
+        return file.read(file.size(), 0)
+    finally:
+        file.close()
+
+
+def replace_file(disk: Disk, path: str, data: Buffer) -> None:
+    """Put a whole file in place so that a crash leaves the old one or the new one."""
+    aside = path + ".new"
+    disk.remove(aside)
+    file = disk.open(aside, "create")
+    try:
+        file.write([data], 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(aside, path)
+    disk.sync_directory(parent(path))
+
+
+def zero_fill(disk: Disk, path: str, size: int) -> None:
+    file = disk.open(path, "create")
+    try:
+        block = bytes(min(size, 1 << 20))
+        for position in range(0, size, len(block)):
+            file.write([block[: size - position]], position)
+        file.sync()
+    finally:
+        file.close()
+    disk.sync_directory(parent(path))
+
+
+def parent(path: str) -> str:
+    """The directory part of a relative path; the root is the empty string."""
+    return path.rpartition("/")[0]
+
+
+# ---- real versions
+
+
+class SystemClock:
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+def system_random() -> Random:
+    return random.SystemRandom()
+
+
+#: Linux takes at most this many buffers in one vectored write.
+_IOV_MAX = 1024
+
+
+class RealFile:
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read(self, size: int, position: int) -> bytes:
+        data = os.pread(self._fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        missing = size - len(data)
+        while missing and data:
+            data = os.pread(self._fd, missing, position + size - missing)
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        self._write(buffers, position, 0)
+
+    def write_durable(self, buffers: Sequence[Buffer], position: int) -> None:
+        self._write(buffers, position, os.RWF_DSYNC)
+
+    def _write(self, buffers: Sequence[Buffer], position: int, flags: int) -> None:
+        if len(buffers) <= _IOV_MAX:
+            wanted = sum(map(len, buffers))
+            if os.pwritev(self._fd, buffers, position, flags) == wanted:
+                return
+        # A short write, or too many buffers for one call: copy once and finish piecemeal. The durable
+        # flag goes on every piece, so the promise holds when the last one returns.
+        rest = memoryview(b"".join(buffers))
+        while rest:
+            written = os.pwritev(self._fd, [rest], position, flags)
+            rest = rest[written:]
+            position += written
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class RealLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+_OPEN_FLAGS = {
+    "read": os.O_RDONLY | os.O_CLOEXEC,
+    "write": os.O_RDWR | os.O_CLOEXEC,
+    "create": os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC,
+}
+
+
+class RealDisk:
+    """A directory of the operating system's file system. Creates the directory."""
+
+    def __init__(self, root: str) -> None:
+        os.makedirs(root, exist_ok=True)
+        self.root = os.path.abspath(root)
+
+    def _path(self, path: str) -> str:
+        return f"{self.root}/{path}" if path else self.root
+
+    def open(self, path: str, mode: Literal["read", "write", "create"]) -> RealFile:
+        return RealFile(os.open(self._path(path), _OPEN_FLAGS[mode], 0o644))
+
+    def names(self, directory: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._path(directory)))
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._path(path))
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(self._path(path), exist_ok=True)
+
+    def remove_directory(self, path: str) -> None:
+        try:
+            os.rmdir(self._path(path))
+        except FileNotFoundError:
+            return
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(self._path(old), self._path(new))
+
+    def link(self, old: str, new: str) -> None:
+        os.link(self._path(old), self._path(new))
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(self._path(path))
+        except FileNotFoundError:
+            return
+
+    def sync_directory(self, path: str) -> None:
+        try:
+            fd = os.open(self._path(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self) -> int:
+        status = os.statvfs(self.root)
+        return status.f_bavail * status.f_frsize
+
+    def lock(self, path: str) -> RealLock:
+        fd = os.open(self._path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise DirectoryInUseError(f"another process uses {self.root}") from None
+            raise
+        return RealLock(fd)
