@@ -12,6 +12,8 @@
         FormatError             the data directory is newer than this release understands
         DiskFullError           no space: the write was refused, nothing changed
         LogStoppedError         a sync failed earlier: this log takes no more writes
+        OffsetOutOfRangeError   no such offset in this partition
+        OffsetGapError          a batch to be placed as it is does not follow the log's end
       BrokerError               a request the broker refuses; one subclass per reason, in broker/errors.py
       ClusterError
       AuthError
@@ -81,6 +83,14 @@ class DiskFullError(LogError):
 
 class LogStoppedError(LogError):
     code = "log_stopped"
+
+
+class OffsetOutOfRangeError(LogError):
+    code = "offset_out_of_range"
+
+
+class OffsetGapError(LogError):
+    code = "offset_gap"
 
 
 class BrokerError(DragomanError):

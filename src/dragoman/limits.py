@@ -20,6 +20,8 @@ JOURNAL_BLOCK_BYTES = 4096
 JOURNAL_FIRST_FILE_BYTES = 1 << 20
 #: Every later journal file. A checkpoint is due when one is full, so this bounds recovery.
 JOURNAL_FILE_BYTES = 32 << 20
+#: Journal files at most. When all wait for a checkpoint, appends wait for it as well.
+JOURNAL_FILES_MAX = 8
 #: Bytes gathered into one group before it is committed without waiting for the end of the loop turn.
 GROUP_BYTES_MAX = 8 << 20
 #: Appended bytes kept in memory for tail readers, over all partitions. Oldest go first.
@@ -40,3 +42,72 @@ SCAN_CHUNK_BYTES = 1 << 20
 PRODUCER_BATCHES_KEPT = 5
 #: Producers remembered per partition; the longest idle is forgotten first.
 PRODUCERS_PER_PARTITION_MAX = 10_000
+#: What one compressed batch may expand to; past it the batch is refused (a decompression bomb).
+DECOMPRESSED_BATCH_BYTES_MAX = 256 << 20
+#: Seconds between checkpoints when nothing else makes one due; bounds what a start has to replay.
+CHECKPOINT_INTERVAL_S = 5.0
+#: Partitions that one background job syncs, so that a journal sync never waits long behind it.
+CHECKPOINT_FILES_PER_JOB = 8
+#: Average time of a synchronous write up to which it is done on the loop itself.
+FAST_SYNC_S = 0.0005
+#: Damaged offset ranges noted per segment; the rest of the segment counts as damaged after that.
+DAMAGE_RANGES_MAX = 64
+
+# ---- producers and transactions
+
+#: Share of a full producer table that is forgotten at once, so that a flood costs little each.
+PRODUCERS_FORGOTTEN_SHARE = 16
+#: Producer changes above the high watermark kept per partition for an exact rollback. Past it the
+#: oldest go, and a truncation that would need them asks for a rebuild from a snapshot.
+PRODUCER_UNDO_MAX = 4096
+#: Aborted transactions indexed per partition (32 bytes each). At the bound no transaction may begin
+#: there until retention has moved the log start.
+ABORTED_PER_PARTITION_MAX = 1 << 20
+#: Transactional ids of one coordinator. At the bound an unknown id is refused.
+TRANSACTIONAL_IDS_MAX = 100_000
+#: A transactional id is the key of a record and stays in memory. Longer: refused.
+TRANSACTIONAL_ID_BYTES_MAX = 1024
+#: Partitions and groups in one transaction. More: the enrolment is refused; the client must abort.
+TRANSACTION_MEMBERS_MAX = 10_000
+#: One transaction's state record; it must fit a batch of default size. Same refusal.
+TRANSACTION_RECORD_BYTES_MAX = 1_000_000
+#: Implicit enrolments that wait for one transactional id's current operation. More: told to retry.
+TRANSACTION_ENROLMENTS_WAITING_MAX = 64
+#: Ids removed by one expiry scan; the next scan takes the rest.
+TRANSACTION_EXPIRIES_PER_SCAN = 1000
+#: Requests waiting for a block of producer ids. More: refused, the client retries.
+PRODUCER_ID_WAITERS_MAX = 10_000
+#: Highest producer epoch a client may be given. One more is used inside the broker, to fence it.
+PRODUCER_EPOCH_MAX = 32_766
+
+
+# ---- background disk work
+
+#: Jobs submitted and not yet done. A log has one checkpoint in flight; more than this is refused.
+BACKGROUND_JOBS_MAX = 256
+#: Bytes of file contents in one job. The largest is the sparse index of one segment. More is
+#: refused.
+BACKGROUND_JOB_BYTES_MAX = 64 << 20
+#: The same over all jobs that wait. More is refused.
+BACKGROUND_QUEUED_BYTES_MAX = 128 << 20
+#: A reply of the flusher process: an error number and a path. Longer: the process is taken for
+#: broken.
+FLUSHER_REPLY_BYTES_MAX = 64 << 10
+
+# ---- disks in memory, and simulation
+
+#: One path component on Linux file systems. Longer: ENAMETOOLONG, as there.
+FILE_NAME_BYTES_MAX = 255
+#: A disk in memory, unless told otherwise. Past it a write is refused with ENOSPC, as on a full
+#: disk.
+MEMORY_DISK_BYTES_MAX = 1 << 30
+#: What a disk writes whole or not at all.
+SIM_SECTOR_BYTES = 512
+#: One file of the simulated disk: a position computed wrongly shall not fill memory. Past it:
+#: EFBIG.
+SIM_FILE_BYTES_MAX = 1 << 30
+#: Operations kept for the report of a failure. Oldest go first.
+SIM_TRACE_OPERATIONS_MAX = 200
+#: Callbacks of one run of the simulated scheduler; a run that needs more is taken for an endless
+#: one.
+SIM_STEPS_MAX = 1_000_000

@@ -21,6 +21,11 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from dragoman.errors import DirectoryInUseError
+from dragoman.limits import (
+    BACKGROUND_JOB_BYTES_MAX,
+    BACKGROUND_JOBS_MAX,
+    BACKGROUND_QUEUED_BYTES_MAX,
+)
 from dragoman.types import Buffer
 
 #: Source of all randomness: seeded in tests, the operating system's in production.
@@ -48,7 +53,9 @@ class Scheduler(Protocol):
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> Handle: ...
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> Handle: ...
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: object
+    ) -> Handle: ...
 
 
 class File(Protocol):
@@ -142,12 +149,29 @@ class Background(Protocol):
     """Does slow disk work beside the loop, one job at a time, in order."""
 
     def submit(self, job: BackgroundJob, done: Callable[[OSError | None], None]) -> None:
-        """`done` is called on the loop. An error of a sync is final: the log stops."""
+        """`done` is called on the loop, after this has returned. An error of a sync is final.
+
+        Raises `OSError` when the job could not be taken at all (EMSGSIZE: it is too large, ENOBUFS:
+        too many wait); `done` is not called then.
+        """
         ...
 
     def close(self) -> None:
-        """Finish what was submitted, call no more `done`, and free resources."""
+        """Finish what was submitted, call no more `done`, and free resources.
+
+        Blocks. Raises the first error of a job whose `done` was not called.
+        """
         ...
+
+
+def admit(job: BackgroundJob, waiting_jobs: int, waiting_bytes: int) -> int:
+    """The bytes a job brings along. Raises `OSError` when it is more than a background may hold."""
+    size = sum(len(replacement.data) for replacement in job.replace)
+    if size > BACKGROUND_JOB_BYTES_MAX:
+        raise OSError(errno.EMSGSIZE, f"a background job of {size} bytes is too large")
+    if waiting_jobs >= BACKGROUND_JOBS_MAX or waiting_bytes + size > BACKGROUND_QUEUED_BYTES_MAX:
+        raise OSError(errno.ENOBUFS, f"{waiting_jobs} background jobs are waiting already")
+    return size
 
 
 def perform(disk: Disk, job: BackgroundJob) -> None:
@@ -196,11 +220,15 @@ def replace_file(disk: Disk, path: str, data: Buffer) -> None:
     disk.sync_directory(parent(path))
 
 
+#: Written at once when a file is filled with zeros.
+_ZERO_BLOCK_BYTES = 1 << 20
+
+
 def zero_fill(disk: Disk, path: str, size: int) -> None:
     file = disk.open(path, "create")
     try:
-        block = bytes(min(size, 1 << 20))
-        for position in range(0, size, len(block)):
+        block = memoryview(bytes(min(size, _ZERO_BLOCK_BYTES)))
+        for position in range(0, size, _ZERO_BLOCK_BYTES):
             file.write([block[: size - position]], position)
         file.sync()
     finally:
@@ -286,7 +314,13 @@ class RealLock:
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
+    def fileno(self) -> int:
+        """For a process that works on the same files: holding this, it holds the lock too."""
+        return self._fd
+
     def release(self) -> None:
+        # Closing alone would leave the lock to whichever process shares the descriptor.
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
 
 

@@ -1,0 +1,347 @@
+"""Record batches (magic 2): the unit of the log, on disk and on Kafka's wire alike.
+
+    0   base offset i64        8   length i32 (of what follows)      12  leader epoch i32
+    16  magic i8 (2)           17  CRC-32C u32 over 21..end          21  attributes i16
+    23  last offset delta i32  27  base timestamp i64                35  max timestamp i64
+    43  producer id i64        51  producer epoch i16                53  base sequence i32
+    57  record count i32       61  records, compressed as one block when a codec is set
+
+The broker looks at the header only. Base offset and leader epoch lie outside the CRC, so assigning them needs no
+new checksum; for the same reason they get a check of their own in the sparse index (`log/index.py`).
+Records are decoded here too, for the few who must: compaction, look-up by time, internal topics, tools.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+from crc32c import crc32c
+
+from dragoman.errors import DecodeError
+from dragoman.limits import BATCH_HEADER_BYTES
+from dragoman.log.compression import Codec, compress, decompress
+from dragoman.types import Buffer
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+#: What a reader needs to walk over batches: base offset, length, last offset delta.
+WALK = struct.Struct(">qi11xi")
+_OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES_AND_BELOW = 21
+#: Base offset and length: the part of a batch that its own length does not count.
+LENGTH_PREFIX_BYTES = 12
+#: The bytes that the CRC does not cover, and the CRC itself: what the index entry checks.
+UNCHECKED_PREFIX_BYTES = 21
+MAGIC = 2
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+NO_PRODUCER = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+
+
+class BatchHeader(NamedTuple):
+    """All fields of a header in wire order. A named tuple, because one is made per produced batch."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + LENGTH_PREFIX_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One record as every layer above the log knows it. `timestamp` in ms, -1 for none."""
+
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp: int = NO_TIMESTAMP
+    #: Offset in its partition; relative to its batch while the batch is being built.
+    offset: int = 0
+
+
+def read_header(view: Buffer, position: int = 0) -> BatchHeader:
+    """Raises `DecodeError` when the bytes cannot be a batch of magic 2 that ends inside `view`."""
+    available = len(view) - position
+    if available < BATCH_HEADER_BYTES:
+        raise DecodeError(f"batch header needs {BATCH_HEADER_BYTES} bytes, got {available}")
+    header = BatchHeader._make(HEADER.unpack_from(view, position))
+    if header.magic != MAGIC:
+        raise DecodeError(f"batch has magic {header.magic}, only {MAGIC} is supported")
+    if (
+        not BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES
+        <= header.length
+        <= available - LENGTH_PREFIX_BYTES
+    ):
+        raise DecodeError(f"batch length {header.length} does not fit in {available} bytes")
+    return header
+
+
+def crc_matches(view: memoryview, header: BatchHeader) -> bool:
+    """`view` is the whole batch and nothing else."""
+    return bool(crc32c(view[_ATTRIBUTES_AND_BELOW:]) == header.crc)
+
+
+def check_batch(view: memoryview, position: int = 0) -> BatchHeader:
+    """Header of the batch at `position`, its CRC and counts verified. Raises `DecodeError`."""
+    header = read_header(view, position)
+    if not crc_matches(view[position : position + header.size], header):
+        raise DecodeError(f"batch at byte {position} fails its CRC")
+    if header.last_offset_delta < 0 or header.base_offset < 0 or header.record_count < 0:
+        raise DecodeError(f"batch at byte {position} has a negative count or offset")
+    return header
+
+
+def assign(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Give the batch its place in the log, in the caller's own buffer."""
+    _OFFSET.pack_into(batch, 0, base_offset)
+    _EPOCH.pack_into(batch, 12, leader_epoch)
+
+
+def stamp_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
+    """Make this a LogAppendTime batch: one flag, one time, and the CRC anew."""
+    (attributes,) = struct.unpack_from(">h", batch, 21)
+    struct.pack_into(">h", batch, 21, attributes | LOG_APPEND_TIME)
+    struct.pack_into(">q", batch, 35, now_ms)
+    _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[_ATTRIBUTES_AND_BELOW:]))
+
+
+# ---- building
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    codec: Codec = Codec.NONE,
+    attributes: int = 0,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    base_timestamp: int | None = None,
+    last_offset_delta: int | None = None,
+) -> bytearray:
+    """A batch with these records, in a fresh mutable buffer.
+
+    The records' offsets are taken as deltas from `base_offset` when `last_offset_delta` is given (a batch that
+    compaction has thinned out); otherwise they count up from 0 and the records' own offsets are ignored.
+    """
+    if not records and last_offset_delta is None:
+        raise ValueError("a batch needs a record")
+    thinned = last_offset_delta is not None
+    timestamps = [record.timestamp for record in records]
+    first = base_timestamp if base_timestamp is not None else (timestamps[0] if timestamps else -1)
+    body = bytearray()
+    for index, record in enumerate(records):
+        _write_record(body, record, record.timestamp - first, record.offset if thinned else index)
+    payload = compress(codec, body) if codec else body
+    batch = bytearray(BATCH_HEADER_BYTES)
+    batch += payload
+    HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LENGTH_PREFIX_BYTES,
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes | codec,
+        last_offset_delta if last_offset_delta is not None else len(records) - 1,
+        first,
+        max(timestamps, default=first),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[_ATTRIBUTES_AND_BELOW:]))
+    return batch
+
+
+def _write_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
+    body = bytearray(b"\x00")
+    _write_varint(body, timestamp_delta)
+    _write_varint(body, offset_delta)
+    _write_bytes(body, record.key)
+    _write_bytes(body, record.value)
+    _write_varint(body, len(record.headers))
+    for name, value in record.headers:
+        _write_bytes(body, name.encode())
+        _write_bytes(body, value)
+    _write_varint(out, len(body))
+    out += body
+
+
+def _write_bytes(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        out.append(1)  # -1 in zigzag
+        return
+    _write_varint(out, len(data))
+    out += data
+
+
+def _write_varint(out: bytearray, value: int) -> None:
+    rest = value << 1 if value >= 0 else (-value << 1) - 1
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+
+
+# ---- transaction markers
+
+
+class Marker(NamedTuple):
+    """How a transaction ended, as a control record says it."""
+
+    is_commit: bool
+    coordinator_epoch: int
+
+
+def build_marker(
+    marker: Marker, *, producer_id: int, producer_epoch: int, timestamp: int
+) -> bytearray:
+    """A control batch of one record."""
+    key = struct.pack(">hh", 0, 1 if marker.is_commit else 0)
+    value = struct.pack(">hi", 0, marker.coordinator_epoch)
+    return build_batch(
+        [Record(key=key, value=value, timestamp=timestamp)],
+        attributes=TRANSACTIONAL | CONTROL,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
+
+
+def read_marker(record: Record) -> Marker:
+    """Raises `DecodeError` when the control record is not a transaction marker."""
+    if record.key is None or len(record.key) < 4 or record.value is None or len(record.value) < 6:
+        raise DecodeError("control record is too short")
+    _, kind = struct.unpack_from(">hh", record.key)
+    _, coordinator_epoch = struct.unpack_from(">hi", record.value)
+    if kind not in (0, 1):
+        raise DecodeError(f"control record has type {kind}")
+    return Marker(kind == 1, coordinator_epoch)
+
+
+# ---- reading records
+
+
+def batches(view: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Each batch of back-to-back batches with its header; CRC and counts verified."""
+    position = 0
+    while position < len(view):
+        header = check_batch(view, position)
+        yield header, view[position : position + header.size]
+        position += header.size
+
+
+def records(batch: memoryview, header: BatchHeader) -> list[Record]:
+    """All records of one batch, with absolute offsets. Raises `DecodeError`."""
+    payload: Buffer = batch[BATCH_HEADER_BYTES:]
+    codec = header.attributes & CODEC_MASK
+    data = decompress(codec, payload) if codec else bytes(payload)
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
+    result: list[Record] = []
+    position = 0
+    try:
+        for _ in range(header.record_count):
+            size, position = _read_varint(data, position)
+            end = position + size
+            if size < 0 or end > len(data):
+                raise DecodeError(f"record of {size} bytes in {len(data) - position}")
+            result.append(_read_record(data[position:end], header, append_time))
+            position = end
+    except (IndexError, UnicodeDecodeError) as error:
+        raise DecodeError(f"record is cut off or malformed: {error}") from None
+    if position != len(data):
+        raise DecodeError(f"{len(data) - position} bytes after the last record")
+    return result
+
+
+def _read_record(data: bytes, header: BatchHeader, append_time: int | None) -> Record:
+    timestamp_delta, position = _read_varint(data, 1)
+    offset_delta, position = _read_varint(data, position)
+    key, position = _read_bytes(data, position)
+    value, position = _read_bytes(data, position)
+    count, position = _read_varint(data, position)
+    if not 0 <= count <= len(data):
+        raise DecodeError(f"{count} headers in a record of {len(data)} bytes")
+    headers = []
+    for _ in range(count):
+        name, position = _read_bytes(data, position)
+        content, position = _read_bytes(data, position)
+        if name is None:
+            raise DecodeError("a header has no name")
+        headers.append((name.decode(), content))
+    if position != len(data):
+        raise DecodeError(f"record has {len(data) - position} bytes too many")
+    return Record(
+        key=key,
+        value=value,
+        headers=tuple(headers),
+        timestamp=append_time
+        if append_time is not None
+        else header.base_timestamp + timestamp_delta,
+        offset=header.base_offset + offset_delta,
+    )
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    byte = data[position]
+    position += 1
+    result = byte & 0x7F
+    shift = 7
+    while byte & 0x80:
+        if shift > 63:
+            raise DecodeError("varint is longer than ten bytes")
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        shift += 7
+    return (result >> 1) ^ -(result & 1), position
+
+
+def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
+    size, position = _read_varint(data, position)
+    if size < 0:
+        return None, position
+    end = position + size
+    if end > len(data):
+        raise DecodeError(f"field of {size} bytes in {len(data) - position}")
+    return data[position:end], end

@@ -1,0 +1,137 @@
+"""The four codecs of a record batch, over one library.
+
+Only code that must look inside a batch comes here (compaction, look-up by time, internal topics, recompression);
+the produce and fetch paths pass compressed bytes through untouched.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+
+import cramjam
+
+from dragoman.errors import DecodeError, EncodeError
+from dragoman.limits import DECOMPRESSED_BATCH_BYTES_MAX
+from dragoman.types import Buffer
+
+
+class Codec(IntEnum):
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+#: Java and librdkafka wrap snappy in blocks behind this header; raw snappy occurs too.
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES = 16
+_XERIAL_BLOCK_BYTES = 32 << 10
+
+
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            return bytes(
+                cramjam.gzip.compress(data, level if level is not None and level >= 0 else 6)
+            )
+        case Codec.SNAPPY:
+            return _compress_xerial(data)
+        case Codec.LZ4:
+            return bytes(cramjam.lz4.compress(data, level if level is not None else 4))
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(data, level if level is not None else 3))
+
+
+def decompress(codec: int, data: Buffer) -> bytes:
+    """The plain records. Raises `DecodeError` for damaged input and for output past the bound."""
+    try:
+        match codec:
+            case Codec.NONE:
+                return bytes(data)
+            case Codec.GZIP:
+                return _bounded(cramjam.gzip.decompress_into, data)
+            case Codec.SNAPPY:
+                return _decompress_snappy(data)
+            case Codec.LZ4:
+                return _bounded(cramjam.lz4.decompress_into, data)
+            case Codec.ZSTD:
+                return _bounded(cramjam.zstd.decompress_into, data)
+            case _:
+                raise DecodeError(f"unknown compression codec {codec}")
+    except cramjam.DecompressionError as error:
+        raise DecodeError(f"bad {Codec(codec).name.lower()} data: {error}") from None
+
+
+def _bounded(decompress_into: Callable[[Buffer, bytearray], int], data: Buffer) -> bytes:
+    """Decompress into room of a known size, so that a small input cannot take unbounded memory.
+
+    The room starts at a guess and grows while it is too small, which the library tells only in the text of
+    its error (a test holds it to that).
+    """
+    room = min(DECOMPRESSED_BATCH_BYTES_MAX, 8 * len(data) + (64 << 10))
+    while True:
+        output = bytearray(room)
+        try:
+            size = decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            if "write whole buffer" not in str(error):
+                raise
+            if room == DECOMPRESSED_BATCH_BYTES_MAX:
+                raise DecodeError(f"batch decompresses to more than {room} bytes") from None
+            room = min(DECOMPRESSED_BATCH_BYTES_MAX, 4 * room)
+        else:
+            with memoryview(output) as view:
+                return bytes(view[:size])
+
+
+def _compress_xerial(data: Buffer) -> bytes:
+    view = memoryview(data)
+    parts = [_XERIAL_MAGIC, struct.pack(">ii", 1, 1)]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts.append(struct.pack(">i", len(block)))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: Buffer) -> bytes:
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _snappy_block(view, 0)
+    parts: list[bytes] = []
+    position, total = _XERIAL_HEADER_BYTES, 0
+    while position < len(view):
+        if len(view) - position < 4:
+            raise DecodeError("snappy block length is cut off")
+        (size,) = struct.unpack_from(">i", view, position)
+        position += 4
+        if not 0 < size <= len(view) - position:
+            raise DecodeError(f"snappy block of {size} bytes in {len(view) - position}")
+        part = _snappy_block(view[position : position + size], total)
+        total += len(part)
+        parts.append(part)
+        position += size
+    return b"".join(parts)
+
+
+def _snappy_block(block: memoryview, before: int) -> bytes:
+    """One raw block, its announced size checked before memory is taken."""
+    size = cramjam.snappy.decompress_raw_len(block)
+    if before + size > DECOMPRESSED_BATCH_BYTES_MAX:
+        raise DecodeError(f"batch decompresses to more than {DECOMPRESSED_BATCH_BYTES_MAX} bytes")
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def codec_by_name(name: str) -> Codec:
+    """`none`, `uncompressed`, `gzip`, `snappy`, `lz4` or `zstd`, as in `compression.type`."""
+    if name == "uncompressed":
+        return Codec.NONE
+    try:
+        return Codec[name.upper()]
+    except KeyError:
+        raise EncodeError(f"unknown compression {name!r}") from None

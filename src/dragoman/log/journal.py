@@ -1,0 +1,386 @@
+"""The node's journal: what was appended lately, on all partitions, on stable storage.
+
+Everything appended in one loop turn forms one *group*, written with one synchronous write. A group
+is acknowledged when that write returns; the segments get the same bytes later, through the page
+cache. Once they are synced too (a checkpoint), the journal file that held the group is used again.
+
+Files are filled with zeros once, so that writing a group changes no file metadata. Groups start at
+multiples of 4 KiB and never share a block: a sector that was acknowledged is never written again.
+
+    group   magic u32 "DGJ1", CRC-32C u32, payload length u32, entry count u32,
+            generation u64, sequence u64, checkpoint u64,  then the entries, then padding
+    entry   kind u8, partition id u32, segment base i64, segment generation u32, position u64,
+            data length u32,  then the data
+
+The CRC covers everything after itself and is seeded with the directory's id, so that a frame
+copied from elsewhere (or sent by a client as a message) is never taken for one of ours. `sequence`
+counts groups and is never reused; `generation` counts uses of files. `checkpoint` is the last
+sequence whose bytes are known to be synced in the segments: replay starts after it.
+
+One group is in flight at a time. Hence, when reading: an invalid group with a later valid one is
+damage; an invalid one with nothing after it was being written when the power went, and was never
+acknowledged.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from dragoman.errors import CorruptionError
+from dragoman.limits import (
+    JOURNAL_BLOCK_BYTES,
+    JOURNAL_FILE_BYTES,
+    JOURNAL_FILES_MAX,
+    JOURNAL_FIRST_FILE_BYTES,
+    SCAN_CHUNK_BYTES,
+)
+from dragoman.types import Buffer
+from dragoman.world import Disk, File, zero_fill
+
+DIRECTORY = "journal"
+_MAGIC = 0x314A4744
+_GROUP = struct.Struct("<IIIIQQQ")
+_CRC_END = 8
+_ENTRY = struct.Struct("<BIqIQI")
+ENTRY_BYTES = _ENTRY.size
+_MAGIC_BYTES = _MAGIC.to_bytes(4, "little")
+#: Below this average size it costs less to join the parts than to hand them over one by one.
+_JOIN_PART_BYTES = 4096
+
+
+class EntryKind(IntEnum):
+    APPEND = 1
+    TRUNCATE = 2
+    LOG_START = 3
+    EPOCH = 4
+
+
+class EntryRef(NamedTuple):
+    """An entry found while reading the journal back; its data stays in the file until wanted."""
+
+    sequence: int
+    kind: EntryKind
+    partition_id: int
+    base_offset: int
+    generation: int
+    position: int
+    path: str
+    data_position: int
+    data_size: int
+
+
+class GroupRef(NamedTuple):
+    path: str
+    position: int
+    size: int
+    entry_count: int
+    generation: int
+    sequence: int
+    checkpoint: int
+
+
+class JournalDamage(NamedTuple):
+    """Groups that were acknowledged and cannot be read back."""
+
+    path: str
+    position: int
+    first_sequence: int
+    last_sequence: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} at byte {self.position}: groups {self.first_sequence} to "
+            f"{self.last_sequence} are damaged"
+        )
+
+
+def entry_header(
+    kind: EntryKind, partition_id: int, base_offset: int, generation: int, position: int, size: int
+) -> bytes:
+    return _ENTRY.pack(kind, partition_id, base_offset, generation, position, size)
+
+
+class JournalFile:
+    __slots__ = ("file", "last_sequence", "path", "size")
+
+    def __init__(self, path: str, file: File, size: int) -> None:
+        self.path = path
+        self.file = file
+        self.size = size
+        self.last_sequence = 0
+
+
+class Journal:
+    """Writes groups and recycles files. Reading back is `JournalReader`'s."""
+
+    def __init__(self, disk: Disk, seed: int, sequence: int, generation: int) -> None:
+        """Go on after group `sequence`; every file on the disk is free, its content not needed."""
+        self._disk = disk
+        self._seed = seed
+        self.sequence = sequence
+        self.checkpoint = sequence
+        self.generation = generation
+        self._current: JournalFile | None = None
+        self._position = 0
+        self._used: list[JournalFile] = []
+        self._free: list[JournalFile] = []
+        self._next_number = 0
+        for name in disk.names(DIRECTORY):
+            self._adopt(name)
+        self._free.sort(key=lambda file: file.size, reverse=True)
+
+    def _adopt(self, name: str) -> None:
+        stem = name.removesuffix(".jnl")
+        if stem == name or not stem.isdecimal():
+            return
+        self._next_number = max(self._next_number, int(stem) + 1)
+        path = f"{DIRECTORY}/{name}"
+        file = self._disk.open(path, "write")
+        size = file.size() // JOURNAL_BLOCK_BYTES * JOURNAL_BLOCK_BYTES
+        self._free.append(JournalFile(path, file, size))
+
+    # ---- room
+
+    @property
+    def room(self) -> int:
+        """Bytes that surely fit in the next groups: the rest of this file or one whole free file."""
+        rest = self._current.size - self._position if self._current else 0
+        return max(rest, self._free[0].size if self._free else 0)
+
+    @property
+    def is_crowded(self) -> bool:
+        """No file may be added: a checkpoint has to free one first."""
+        return len(self._used) + len(self._free) + 1 >= JOURNAL_FILES_MAX
+
+    @property
+    def wants_spare(self) -> bool:
+        return not self._free and not self.is_crowded
+
+    def next_path(self) -> str:
+        path = f"{DIRECTORY}/{self._next_number:08d}.jnl"
+        self._next_number += 1
+        return path
+
+    def add_file(self, path: str) -> None:
+        """Take in a file that was zero-filled for us."""
+        file = self._disk.open(path, "write")
+        self._free.append(JournalFile(path, file, file.size()))
+        self._free.sort(key=lambda each: each.size, reverse=True)
+
+    def make_file(self, size_min: int) -> None:
+        """Make one right now, at least so large. Raises `OSError` when the disk is full."""
+        is_first = not (self._current or self._used or self._free)
+        usual = JOURNAL_FIRST_FILE_BYTES if is_first else JOURNAL_FILE_BYTES
+        size = max(usual, _padded(size_min))
+        path = self.next_path()
+        self._disk.make_directory(DIRECTORY)
+        try:
+            zero_fill(self._disk, path, size)
+        except OSError:
+            self._disk.remove(path)
+            raise
+        if is_first:
+            self._disk.sync_directory("")
+        self.add_file(path)
+
+    # ---- writing
+
+    def frame(self, parts: Sequence[Buffer], count: int) -> list[Buffer]:
+        """Buffers of the next group; `parts` are entry headers and data in turn."""
+        payload_size = sum(map(len, parts))
+        if payload_size < len(parts) * _JOIN_PART_BYTES:
+            parts = [b"".join(parts)]
+        sequence = self.sequence + 1
+        generation = self.generation
+        if (
+            self._current is None
+            or self._position + _padded(payload_size + _GROUP.size) > self._current.size
+        ):
+            generation += 1
+        fields = (payload_size, count, generation, sequence, self.checkpoint)
+        head = _GROUP.pack(_MAGIC, 0, *fields)
+        crc = crc32c(head[_CRC_END:], self._seed)
+        for part in parts:
+            crc = crc32c(part, crc)
+        head = _GROUP.pack(_MAGIC, crc, *fields)
+        padding = -(payload_size + _GROUP.size) % JOURNAL_BLOCK_BYTES
+        return [head, *parts, bytes(padding)]
+
+    def write(self, frame: list[Buffer], *, durable: bool) -> None:
+        """Write what `frame` returned. Not durable: the caller syncs `current_path` afterwards."""
+        size = sum(map(len, frame))
+        if self._current is None or self._position + size > self._current.size:
+            self._switch(size)
+        assert self._current is not None
+        if durable:
+            self._current.file.write_durable(frame, self._position)
+        else:
+            self._current.file.write(frame, self._position)
+        self._position += size
+        self.sequence += 1
+        self._current.last_sequence = self.sequence
+
+    @property
+    def current_path(self) -> str:
+        assert self._current is not None
+        return self._current.path
+
+    def _switch(self, size: int) -> None:
+        if self._current is not None:
+            self._used.append(self._current)
+        assert self._free, "the store makes room before it accepts bytes"
+        self._current = self._free.pop(0)
+        assert self._current.size >= size, "the store makes room before it accepts bytes"
+        self._position = 0
+        self.generation += 1
+
+    # ---- recycling
+
+    @property
+    def live_files(self) -> int:
+        """Full files that wait for a checkpoint."""
+        return len(self._used)
+
+    def release(self, sequence: int) -> None:
+        """Everything up to `sequence` is synced in the segments: those files are free again."""
+        assert self.checkpoint <= sequence <= self.sequence
+        self.checkpoint = sequence
+        kept: list[JournalFile] = []
+        for file in self._used:
+            if file.last_sequence > sequence:
+                kept.append(file)
+            elif file.size == JOURNAL_FILE_BYTES or not self._free:
+                self._free.append(file)
+            else:
+                # The small first file and oversized ones served their turn.
+                file.file.close()
+                self._disk.remove(file.path)
+        self._used = kept
+        self._free.sort(key=lambda each: each.size, reverse=True)
+
+    def close(self) -> None:
+        for file in (*self._used, *self._free, *((self._current,) if self._current else ())):
+            file.file.close()
+
+
+class JournalReader:
+    """Finds every group on the disk that is needed for recovery."""
+
+    def __init__(self, disk: Disk, seed: int) -> None:
+        self._disk = disk
+        self._seed = seed
+        found: dict[int, GroupRef] = {}
+        for name in disk.names(DIRECTORY):
+            if name.endswith(".jnl"):
+                for group in self._groups(f"{DIRECTORY}/{name}"):
+                    known = found.get(group.sequence)
+                    if known is None or known.generation < group.generation:
+                        found[group.sequence] = group
+        self.newest = max(found, default=0)
+        self.generation = max((group.generation for group in found.values()), default=0)
+        self.checkpoint = found[self.newest].checkpoint if found else 0
+        wanted = range(self.checkpoint + 1, self.newest + 1)
+        self._live = [found[sequence] for sequence in wanted if sequence in found]
+        self.damage = self._damage(found, wanted)
+
+    def _damage(self, found: dict[int, GroupRef], wanted: range) -> list[JournalDamage]:
+        """Runs of missing sequences, each placed after the last good group before it."""
+        damage: list[JournalDamage] = []
+        path, end = DIRECTORY, 0
+        missing: list[int] = []
+        for sequence in wanted:
+            group = found.get(sequence)
+            if group is None:
+                missing.append(sequence)
+                continue
+            if missing:
+                damage.append(JournalDamage(path, end, missing[0], missing[-1]))
+                missing = []
+            path, end = group.path, group.position + _padded(group.size)
+        return damage
+
+    def _groups(self, path: str) -> Iterator[GroupRef]:
+        file = self._disk.open(path, "read")
+        try:
+            size = file.size()
+            position = 0
+            while position < size:
+                group = self._group_at(file, path, position, size)
+                if group is not None:
+                    yield group
+                    position += _padded(group.size)
+                else:
+                    position = _next_magic(file, position + JOURNAL_BLOCK_BYTES, size)
+        finally:
+            file.close()
+
+    def _group_at(self, file: File, path: str, position: int, end: int) -> GroupRef | None:
+        head = file.read(_GROUP.size, position)
+        if len(head) < _GROUP.size:
+            return None
+        magic, crc, length, count, generation, sequence, checkpoint = _GROUP.unpack(head)
+        if magic != _MAGIC or position + _GROUP.size + length > end:
+            return None
+        payload = file.read(length, position + _GROUP.size)
+        if crc32c(payload, crc32c(head[_CRC_END:], self._seed)) != crc:
+            return None
+        size = _GROUP.size + length
+        return GroupRef(path, position, size, count, generation, sequence, checkpoint)
+
+    def entries(self) -> Iterator[EntryRef]:
+        """Every entry after the checkpoint, oldest first."""
+        for group in self._live:
+            yield from self._entries(group)
+
+    def _entries(self, group: GroupRef) -> Iterator[EntryRef]:
+        file = self._disk.open(group.path, "read")
+        try:
+            data = file.read(group.size, group.position)
+        finally:
+            file.close()
+        at = _GROUP.size
+        for _ in range(group.entry_count):
+            if group.size - at < _ENTRY.size:
+                raise CorruptionError(group.path, group.position + at, "entry is cut off")
+            kind, partition_id, base, generation, position, size = _ENTRY.unpack_from(data, at)
+            at += _ENTRY.size
+            yield EntryRef(
+                group.sequence,
+                EntryKind(kind),
+                partition_id,
+                base,
+                generation,
+                position,
+                group.path,
+                group.position + at,
+                size,
+            )
+            at += size
+
+
+def read_entry(disk: Disk, entry: EntryRef) -> bytes:
+    file = disk.open(entry.path, "read")
+    try:
+        return file.read(entry.data_size, entry.data_position)
+    finally:
+        file.close()
+
+
+def _next_magic(file: File, position: int, end: int) -> int:
+    """The next block that starts like a group, or `end`."""
+    while position < end:
+        chunk = file.read(min(SCAN_CHUNK_BYTES, end - position), position)
+        for at in range(0, len(chunk), JOURNAL_BLOCK_BYTES):
+            if chunk[at : at + 4] == _MAGIC_BYTES:
+                return position + at
+        position += len(chunk)
+    return end
+
+
+def _padded(size: int) -> int:
+    return -(-size // JOURNAL_BLOCK_BYTES) * JOURNAL_BLOCK_BYTES

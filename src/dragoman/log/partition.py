@@ -1,0 +1,741 @@
+"""One partition's log: segments, the tail in memory, epochs, producer state, and the marks on it.
+
+    log_start_offset <= last_stable_offset <= high_watermark <= stable_end <= log_end_offset
+
+`log_end_offset` moves with every append, `stable_end` when the group that holds the append is on
+stable storage, `high_watermark` when the owner says that enough replicas have it (on one node: at
+once), `last_stable_offset` stops at the first open transaction. Readers never pass the high
+watermark; the owner says which limit applies.
+
+This module knows offsets, batches and files. It decides nothing about retention, replication or
+protocols, and it never waits: appending stages bytes with the store, which commits them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from crc32c import crc32c
+
+from dragoman.errors import CorruptionError, OffsetGapError, OffsetOutOfRangeError
+from dragoman.limits import BATCH_HEADER_BYTES, SCAN_CHUNK_BYTES, SEGMENT_OFFSET_SPAN_MAX
+from dragoman.log.batch import (
+    LENGTH_PREFIX_BYTES,
+    NO_PRODUCER,
+    UNCHECKED_PREFIX_BYTES,
+    WALK,
+    BatchHeader,
+    Marker,
+    Record,
+    assign,
+    batches,
+    read_marker,
+    records,
+)
+from dragoman.log.epochs import EpochHistory
+from dragoman.log.index import SparseIndex
+from dragoman.log.journal import EntryKind
+from dragoman.log.manifest import Identity, Manifest, SegmentEntry
+from dragoman.log.producers import Duplicate, ProducerStates
+from dragoman.log.segment import Segment, first_batch_holding, scan, verified_batches
+from dragoman.log.tail import Tail
+from dragoman.types import Buffer
+from dragoman.world import File
+
+if TYPE_CHECKING:
+    from dragoman.log.store import LogStore
+
+#: Read beyond what was asked for, to get over the batches between the index entry and the offset.
+_READ_AHEAD_BYTES = 16 << 10
+
+
+class LogConfig(Protocol):
+    """The part of a topic's configuration that the log obeys."""
+
+    @property
+    def segment_bytes(self) -> int: ...
+
+    @property
+    def segment_ms(self) -> int: ...
+
+    @property
+    def index_interval_bytes(self) -> int: ...
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    #: Offset after the last record: acknowledged once this is stable (or below the watermark).
+    next_offset: int
+    is_duplicate: bool = False
+    #: Timestamp of the original when this is a repeat, else -1.
+    timestamp: int = -1
+
+
+class ReadResult(NamedTuple):
+    buffers: list[Buffer]
+    size: int
+    next_offset: int
+
+
+class Run:
+    """Bytes of one segment that follow each other and wait to be written."""
+
+    __slots__ = ("base_offset", "chunks", "position", "segment", "size")
+
+    def __init__(self, segment: Segment, position: int, base_offset: int) -> None:
+        self.segment = segment
+        self.position = position
+        self.base_offset = base_offset
+        self.chunks: list[Buffer] = []
+        self.size = 0
+
+
+class PartitionLog:
+    __slots__ = (
+        "_bases",
+        "_cleared_chunks",
+        "active",
+        "clean_size",
+        "config",
+        "directory",
+        "dirty",
+        "dirty_bytes",
+        "epochs",
+        "high_watermark",
+        "identity",
+        "is_removed",
+        "log_end_offset",
+        "log_start_offset",
+        "manifest_changed",
+        "next_generation",
+        "obsolete",
+        "owner",
+        "producers",
+        "segments",
+        "stable_end",
+        "staged",
+        "store",
+        "tail",
+        "unsynced",
+    )
+
+    def __init__(
+        self, store: LogStore, identity: Identity, directory: str, config: LogConfig
+    ) -> None:
+        self.store = store
+        self.identity = identity
+        self.directory = directory
+        self.config = config
+        #: Whatever the layer above wants to find again when the store reports this partition.
+        self.owner: object = None
+        self.segments: list[Segment] = []
+        self._bases: list[int] = []
+        self.active: Segment | None = None
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.stable_end = 0
+        self.high_watermark = 0
+        self.epochs = EpochHistory()
+        self.producers: ProducerStates | None = None
+        self.tail = Tail()
+        self._cleared_chunks = 0
+        #: Runs of the group being built, then (journalled) runs not yet in the segment files.
+        self.staged: list[Run] = []
+        self.dirty: list[Run] = []
+        self.dirty_bytes = 0
+        self.next_generation = 0
+        #: Segments with bytes that no sync has covered yet.
+        self.unsynced: list[Segment] = []
+        self.manifest_changed = False
+        #: Bytes of the active segment that the manifest states as its clean end, -1 for none.
+        self.clean_size = -1
+        #: Segments out of the list whose files go once the manifest without them is durable.
+        self.obsolete: list[Segment] = []
+        self.is_removed = False
+
+    # ---- marks
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where readers of committed records stop."""
+        if self.producers is not None:
+            first = self.producers.first_unstable_offset()
+            if first is not None and first < self.high_watermark:
+                return first
+        return self.high_watermark
+
+    @property
+    def size(self) -> int:
+        """Bytes in all segments."""
+        active = self.active.size if self.active else 0
+        return sum(segment.size for segment in self.segments) + active
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Enough replicas have everything below `offset`; it never goes back on its own."""
+        assert offset <= self.stable_end
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            if self.producers is not None:
+                self.producers.settle(offset)
+
+    def all_segments(self) -> list[Segment]:
+        return [*self.segments, self.active] if self.active else list(self.segments)
+
+    # ---- appending
+
+    def append(self, batch: bytearray | memoryview, header: BatchHeader, epoch: int) -> Appended:
+        """Place a checked batch at the log's end, in the caller's own buffer (which the log keeps).
+
+        Raises what producer state or the store objects to, before anything has changed.
+        """
+        producers = self.producers
+        if header.producer_id != NO_PRODUCER:
+            if producers is None:
+                producers = self.producers = ProducerStates()
+            repeat = producers.check(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.last_offset_delta + 1,
+                header.is_transactional,
+            )
+            if isinstance(repeat, Duplicate):
+                return Appended(
+                    repeat.base_offset,
+                    repeat.base_offset + header.last_offset_delta + 1,
+                    True,
+                    repeat.timestamp,
+                )
+        size = len(batch)
+        self.store.admit(size)
+        base = self.log_end_offset
+        assign(batch, base, epoch)
+        self._place(batch, size, base, header.last_offset_delta, header.max_timestamp, epoch)
+        if header.producer_id != NO_PRODUCER:
+            assert producers is not None
+            producers.append(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.last_offset_delta + 1,
+                base,
+                header.max_timestamp,
+                self.store.clock.wall_ms(),
+                header.is_transactional,
+            )
+        return Appended(base, self.log_end_offset)
+
+    def append_marker(
+        self, batch: bytearray, header: BatchHeader, epoch: int, marker: Marker
+    ) -> Appended:
+        """Place a control batch that ends a producer's transaction. Raises `ProducerError`."""
+        if self.producers is None:
+            self.producers = ProducerStates()
+        producer = (header.producer_id, header.producer_epoch)
+        self.producers.check_marker(*producer, marker.coordinator_epoch)
+        self.store.admit(len(batch))
+        base = self.log_end_offset
+        assign(batch, base, epoch)
+        self._place(batch, len(batch), base, 0, header.max_timestamp, epoch)
+        now_ms = self.store.clock.wall_ms()
+        self.producers.complete_transaction(
+            *producer, base, marker.is_commit, now_ms, marker.coordinator_epoch
+        )
+        return Appended(base, self.log_end_offset)
+
+    def append_as_is(self, data: bytearray | memoryview | bytes) -> int:
+        """Place batches that carry their offsets and epochs already (replication, import).
+
+        Gaps are allowed, going back is not (`OffsetGapError`). All batches are checked first;
+        returns the new log end.
+        """
+        found = list(batches(memoryview(data)))
+        expected = self.log_end_offset
+        for header, _ in found:
+            if header.base_offset < expected:
+                raise OffsetGapError(
+                    f"{self.describe()}: batch at {header.base_offset}, log ends at {expected}"
+                )
+            expected = header.last_offset + 1
+        self.store.admit(len(data))
+        for header, batch in found:
+            base, epoch = header.base_offset, header.leader_epoch
+            delta, timestamp = header.last_offset_delta, header.max_timestamp
+            gap = base > self.log_end_offset
+            self._place(batch, len(batch), base, delta, timestamp, epoch, gap=gap)
+            self.note_producer(header, batch)
+        return self.log_end_offset
+
+    def note_producer(self, header: BatchHeader, batch: memoryview) -> None:
+        """Take a batch that is in the log already into the producer state."""
+        if header.producer_id == NO_PRODUCER:
+            return
+        if self.producers is None:
+            self.producers = ProducerStates()
+        if header.is_control:
+            marker = read_marker(records(batch, header)[0])
+            self.producers.complete_transaction(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_offset,
+                marker.is_commit,
+                header.max_timestamp,
+                marker.coordinator_epoch,
+            )
+            return
+        self.producers.append(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_offset_delta + 1,
+            header.base_offset,
+            header.max_timestamp,
+            header.max_timestamp,
+            header.is_transactional,
+        )
+
+    def _place(
+        self,
+        batch: Buffer,
+        size: int,
+        base: int,
+        last_delta: int,
+        timestamp: int,
+        epoch: int,
+        *,
+        gap: bool = False,
+    ) -> None:
+        segment = self.active
+        if (
+            segment is None
+            or (segment.size + size > self.config.segment_bytes and segment.size)
+            or base + last_delta - segment.base_offset > SEGMENT_OFFSET_SPAN_MAX
+        ):
+            segment = self.roll(base)
+        position = segment.size
+        index = segment.index
+        assert index is not None
+        index.add(
+            base - segment.base_offset,
+            position,
+            batch[:UNCHECKED_PREFIX_BYTES],
+            timestamp,
+            self.config.index_interval_bytes,
+        )
+        segment.checksum = crc32c(batch, segment.checksum)
+        segment.size = position + size
+        if timestamp > segment.max_timestamp:
+            segment.max_timestamp = timestamp
+        if gap and position:
+            segment.has_gaps = True
+        self.log_end_offset = segment.next_offset = base + last_delta + 1
+        if epoch != self.epochs.latest:
+            self.epochs.assign(epoch, base)
+            self.manifest_changed = True
+        self.tail.add(base, batch)
+        self.store.stage(self, segment, position, base, batch, size)
+
+    def roll(self, base: int) -> Segment:
+        """Close the active segment, if it holds anything, and start one at `base`."""
+        old = self.active
+        if old is not None:
+            if old.size == 0 and old.base_offset == base:
+                return old
+            if old.size:
+                self._close_active(old)
+        segment = Segment(self.directory, base, self.next_generation)
+        segment.index = SparseIndex()
+        segment.created_ms = self.store.clock.wall_ms()
+        self.next_generation += 1
+        self.active = segment
+        return segment
+
+    def _close_active(self, segment: Segment) -> None:
+        self.add_rolled(segment)
+        self.store.segment_rolled(self)
+
+    def add_rolled(self, segment: Segment) -> None:
+        assert segment.index is not None
+        segment.index.seal()
+        segment.is_rolled = True
+        self.segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self.manifest_changed = True
+
+    def rebuild_bases(self) -> None:
+        self._bases = [each.base_offset for each in self.segments]
+
+    # ---- reading
+
+    def read(self, offset: int, bytes_max: int, limit_offset: int) -> ReadResult:
+        """Whole batches from the one that holds `offset`, all below `limit_offset`.
+
+        Raises `OffsetOutOfRangeError`, or `CorruptionError` when the bytes wanted are damaged.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.describe()}: offset {offset} is not in "
+                f"{self.log_start_offset}..{self.log_end_offset}"
+            )
+        if offset >= limit_offset:
+            return ReadResult([], 0, offset)
+        if 0 <= self.tail.first_offset <= offset:
+            buffers, next_offset = self.tail.read(offset, limit_offset, bytes_max)
+            return ReadResult(buffers, sum(map(len, buffers)), next_offset)
+        for segment in self._segments_from(offset):
+            result = self._read_segment(segment, offset, bytes_max, limit_offset)
+            if result is not None:
+                return result
+        return ReadResult([], 0, offset)
+
+    def _segments_from(self, offset: int) -> Iterator[Segment]:
+        """Segments that may hold the offset or what follows it, in order."""
+        start = max(0, bisect_right(self._bases, offset) - 1)
+        for index in range(start, len(self.segments)):
+            if self.segments[index].next_offset > offset:
+                yield self.segments[index]
+        if self.active is not None and self.active.size:
+            yield self.active
+
+    def _read_segment(
+        self, segment: Segment, offset: int, bytes_max: int, limit_offset: int
+    ) -> ReadResult | None:
+        """None when the segment holds no batch at or after the offset."""
+        self._refuse_damaged(segment, offset)
+        end = segment.written
+        file = self.store.files.get(segment.log_path)
+        position = self.index_of(segment).position_at_or_before(offset - segment.base_offset)
+        while position < end:
+            wanted = min(bytes_max + _READ_AHEAD_BYTES, end - position)
+            data = memoryview(file.read(wanted, position))
+            if len(data) < wanted:
+                raise CorruptionError(segment.log_path, position + len(data), "file is too short")
+            start, walked = first_batch_holding(data, offset, segment, position)
+            if start >= 0:
+                data = self._whole_first_batch(file, segment, data[start:], position + start)
+                size, next_offset = verified_batches(
+                    data, segment, position + start, limit_offset, bytes_max
+                )
+                if size == 0:
+                    return ReadResult([], 0, offset)
+                return ReadResult([data[:size]], size, next_offset)
+            if walked == 0:
+                # Fewer bytes left than a header has: the file was cut inside a batch.
+                raise CorruptionError(segment.log_path, position, "batch is cut off")
+            position += walked
+        return None
+
+    def _whole_first_batch(
+        self, file: File, segment: Segment, data: memoryview, position: int
+    ) -> memoryview:
+        """The same bytes, read again when the first batch is larger than what was read."""
+        if len(data) >= BATCH_HEADER_BYTES:
+            _, length, _ = WALK.unpack_from(data, 0)
+            size = length + LENGTH_PREFIX_BYTES
+            if size <= len(data):
+                return data
+            if size > segment.written - position:
+                raise CorruptionError(segment.log_path, position, "batch is cut off")
+            return memoryview(file.read(size, position))
+        return data
+
+    def _refuse_damaged(self, segment: Segment, offset: int) -> None:
+        for first, next_good, position in segment.damage:
+            if first <= offset < next_good:
+                raise CorruptionError(
+                    segment.log_path, position, f"offsets {first} to {next_good - 1} are damaged"
+                )
+
+    def index_of(self, segment: Segment) -> SparseIndex:
+        """The segment's index, loaded (and rebuilt when missing or bad) if it is not in memory."""
+        if segment.index is None:
+            segment.index = self.store.load_index(self, segment)
+        return segment.index
+
+    def offset_for_time(self, timestamp: int, limit_offset: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after the time, below the limit."""
+        for segment in self.all_segments():
+            if segment.max_timestamp < timestamp or segment.next_offset <= self.log_start_offset:
+                continue
+            self.store.flush(self)
+            position = self.index_of(segment).position_for_time(timestamp)
+            if position is None:
+                continue
+            found = self._scan_for_time(segment, position, timestamp, limit_offset)
+            if found is not None:
+                return found
+        return None
+
+    def _scan_for_time(
+        self, segment: Segment, position: int, timestamp: int, limit_offset: int
+    ) -> tuple[int, int] | None:
+        file = self.store.files.get(segment.log_path)
+        for _, header, batch in scan(file, segment.log_path, position, segment.written):
+            if header.base_offset >= limit_offset:
+                return None
+            if header.max_timestamp < timestamp or header.is_control:
+                continue
+            for record in records(batch, header):
+                if record.timestamp >= timestamp and self.log_start_offset <= record.offset:
+                    return record.offset, record.timestamp
+        return None
+
+    def latest_timestamp(self) -> int:
+        return max((segment.max_timestamp for segment in self.all_segments()), default=-1)
+
+    def iterate(self, offset: int, limit_offset: int) -> Iterator[Record]:
+        """Decoded records, control batches left out: for internal topics and tools."""
+        while offset < limit_offset:
+            result = self.read(offset, 1 << 20, limit_offset)
+            if not result.buffers:
+                return
+            for buffer in result.buffers:
+                for header, batch in batches(memoryview(buffer)):
+                    if header.is_control:
+                        continue
+                    for record in records(batch, header):
+                        if offset <= record.offset:
+                            yield record
+            offset = result.next_offset
+
+    # ---- tail and write-behind (called by the ring and the store)
+
+    def evict_oldest(self) -> None:
+        if self._cleared_chunks:
+            self._cleared_chunks -= 1
+            return
+        if self.dirty and self.tail.first_offset >= self.dirty[0].base_offset:
+            self.store.flush(self)
+        self.tail.drop_oldest()
+
+    def clear_tail(self) -> None:
+        self._cleared_chunks += self.tail.clear()
+
+    # ---- cutting
+
+    def truncate(self, offset: int) -> None:
+        """Remove every batch that ends after `offset`. Durable before this returns.
+
+        Falls on a batch border: a batch that holds `offset` in its middle goes as a whole.
+        """
+        if offset >= self.log_end_offset:
+            return
+        assert offset >= self.log_start_offset
+        self.store.settle(self)
+        segment, position, next_offset = self._cut_point(offset)
+        base, generation = (segment.base_offset, segment.generation) if segment else (offset, 0)
+        self.store.journal_now(
+            EntryKind.TRUNCATE,
+            self,
+            base if segment else -1,
+            generation,
+            position,
+            next_offset.to_bytes(8, "little"),
+        )
+        self.apply_truncation(segment, position, next_offset)
+        self.store.manifest_due(self)
+
+    def _cut_point(self, offset: int) -> tuple[Segment | None, int, int]:
+        """(segment that stays last, its bytes, the log's new end)."""
+        last: tuple[Segment | None, int, int] = (None, 0, self.log_start_offset)
+        for segment in reversed(self.all_segments()):
+            if segment.base_offset >= offset:
+                continue
+            index = self.index_of(segment)
+            position = index.position_at_or_before(offset - segment.base_offset)
+            file = self.store.files.get(segment.log_path)
+            end, next_offset = position, -1
+            for at, header, _ in scan(file, segment.log_path, position, segment.written):
+                if header.last_offset >= offset:
+                    break
+                end, next_offset = at + header.size, header.last_offset + 1
+            if next_offset < 0:
+                next_offset = offset if position == 0 else self._end_before(segment, position)
+            if end == 0:
+                continue
+            return segment, end, max(next_offset, self.log_start_offset)
+        return last
+
+    def _end_before(self, segment: Segment, position: int) -> int:
+        """Offset after the last batch that ends at `position`, which is not 0."""
+        index = self.index_of(segment)
+        start = index.position_before(position)
+        file = self.store.files.get(segment.log_path)
+        next_offset = segment.base_offset
+        for _, header, _ in scan(file, segment.log_path, start, position):
+            next_offset = header.last_offset + 1
+        return next_offset
+
+    def apply_truncation(self, segment: Segment | None, position: int, next_offset: int) -> None:
+        """Make memory and files what the truncation says. Also used when it is replayed."""
+        removed = [
+            each
+            for each in self.all_segments()
+            if segment is None or each.base_offset > segment.base_offset
+        ]
+        base = segment.base_offset if segment is not None else -1
+        self.segments = [each for each in self.segments if each.base_offset < base]
+        self.rebuild_bases()
+        self.active = None
+        self.unsynced = [each for each in self.unsynced if each not in removed]
+        # Without a journal, readers of the directory must not be promised what goes now. Files go
+        # from the last to the first, so that what is left after a crash is the start of a log.
+        self.store.save_manifest_without_journal(self)
+        for each in reversed(removed):
+            self.store.remove_segment_files(each)
+        self.active = segment
+        if segment is not None:
+            self._cut_segment(segment, position, next_offset)
+        self.log_end_offset = next_offset
+        self.stable_end = min(self.stable_end, next_offset)
+        self.high_watermark = min(self.high_watermark, next_offset)
+        self.epochs.truncate(next_offset)
+        if self.producers is not None and not self.producers.truncate(next_offset):
+            self.store.reload_producers(self)
+        self.clear_tail()
+        self.dirty.clear()
+        self.dirty_bytes = 0
+        self.manifest_changed = True
+
+    def _cut_segment(self, segment: Segment, position: int, next_offset: int) -> None:
+        """Shorten a segment, which is the active one from now on."""
+        index = self.index_of(segment)
+        file = self.store.files.get(segment.log_path)
+        if segment.written > position:
+            file.truncate(position)
+        segment.is_rolled = False
+        segment.size = segment.written = position
+        segment.next_offset = next_offset
+        # The range that the cut falls into is built again from its first batch; the index file
+        # is written anew, because its blocks only ever grow.
+        start = index.position_before(position)
+        index.drop_from(start)
+        index.saved_entries = 0
+        self.store.files.forget(segment.index_path)
+        self.store.disk.remove(segment.index_path)
+        interval = self.config.index_interval_bytes
+        for at, header, batch in scan(file, segment.log_path, start, position):
+            prefix = batch[:UNCHECKED_PREFIX_BYTES]
+            relative = header.base_offset - segment.base_offset
+            index.add(relative, at, prefix, header.max_timestamp, interval)
+        segment.max_timestamp = index.max_timestamp
+        segment.checksum = _checksum(file, position)
+        if segment not in self.unsynced:
+            self.unsynced.append(segment)
+
+    def move_log_start(self, offset: int) -> None:
+        """Delete records below `offset` (at most the high watermark). Durable before it returns."""
+        if offset <= self.log_start_offset:
+            return
+        assert offset <= self.high_watermark
+        data = offset.to_bytes(8, "little")
+        self.store.journal_now(EntryKind.LOG_START, self, 0, 0, 0, data)
+        self.apply_log_start(offset)
+        self.store.manifest_due(self)
+        self.store.save_manifest_without_journal(self)
+
+    def apply_log_start(self, offset: int) -> None:
+        self.log_start_offset = max(self.log_start_offset, offset)
+        self.manifest_changed = True
+        while self.segments and self.segments[0].next_offset <= offset:
+            self.drop_first_segment()
+        if self.producers is not None:
+            self.producers.drop_below(offset)
+
+    def drop_first_segment(self) -> Segment:
+        """Take the oldest rolled segment out; its files go when the manifest says so too."""
+        segment = self.segments.pop(0)
+        self._bases.pop(0)
+        self.obsolete.append(segment)
+        self.log_start_offset = max(self.log_start_offset, segment.next_offset)
+        self.manifest_changed = True
+        if not self.segments and self.active is None:
+            self.log_end_offset = max(self.log_end_offset, self.log_start_offset)
+        return segment
+
+    def replace_segment(self, old: Segment, new: Segment | None) -> None:
+        """Put a compacted segment in the place of the old one; None when nothing is left of it."""
+        at = self.segments.index(old)
+        if new is None:
+            del self.segments[at]
+            del self._bases[at]
+        else:
+            self.segments[at] = new
+        self.obsolete.append(old)
+        self.manifest_changed = True
+        self.store.manifest_due(self)
+
+    # ---- epochs
+
+    def begin_epoch(self, epoch: int) -> None:
+        """A new leadership starts at the log's end. Durable before this returns."""
+        if epoch == self.epochs.latest:
+            return
+        data = epoch.to_bytes(4, "little") + self.log_end_offset.to_bytes(8, "little")
+        self.store.journal_now(EntryKind.EPOCH, self, 0, 0, 0, data)
+        self.epochs.assign(epoch, self.log_end_offset)
+        self.manifest_changed = True
+        self.store.manifest_due(self)
+        self.store.save_manifest_without_journal(self)
+
+    # ---- manifest
+
+    def manifest(self, sequence: int, *, clean: bool = False) -> Manifest:
+        """The state for readers of the directory. Lists only segments that are whole in files."""
+        listed = []
+        for segment in self.segments:
+            if segment.written < segment.size or segment in self.unsynced:
+                break
+            listed.append(self._segment_entry(segment))
+        clean_end = None
+        if clean and self.active is not None and self.active.size:
+            clean_end = self._segment_entry(self.active)
+        return Manifest(
+            identity=self.identity,
+            sequence=sequence,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            last_stable_offset=self.last_stable_offset,
+            log_end_offset=self.log_end_offset,
+            next_generation=self.next_generation,
+            epochs=tuple(self.epochs.entries()),
+            segments=tuple(listed),
+            clean_end=clean_end,
+            producers_offset=-1 if self.producers is None else self.log_end_offset,
+        )
+
+    def _segment_entry(self, segment: Segment) -> SegmentEntry:
+        aborted: tuple[tuple[int, int, int], ...] = ()
+        if self.producers is not None:
+            aborted = tuple(
+                (each.producer_id, each.first_offset, each.last_offset)
+                for each in self.producers.aborted_between(segment.base_offset, segment.next_offset)
+            )
+        return SegmentEntry(
+            base_offset=segment.base_offset,
+            next_offset=segment.next_offset,
+            generation=segment.generation,
+            size=segment.size,
+            checksum=segment.checksum,
+            max_timestamp=segment.max_timestamp,
+            created_ms=segment.created_ms,
+            has_gaps=segment.has_gaps,
+            aborted=aborted,
+            damage=segment.damage,
+        )
+
+    def describe(self) -> str:
+        return f"{self.identity.topic}-{self.identity.partition}"
+
+    def __repr__(self) -> str:
+        return f"<PartitionLog {self.describe()} {self.log_start_offset}..{self.log_end_offset}>"
+
+
+def _checksum(file: File, end: int) -> int:
+    """CRC-32C of a file's first `end` bytes."""
+    checksum = 0
+    for position in range(0, end, SCAN_CHUNK_BYTES):
+        checksum = crc32c(file.read(min(SCAN_CHUNK_BYTES, end - position), position), checksum)
+    return checksum

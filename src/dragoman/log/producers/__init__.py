@@ -1,0 +1,44 @@
+"""What a partition remembers of its producers: repeats, order, open and aborted transactions.
+
+`states` owns the rules, `aborted` the index of aborted transactions, `snapshot` the bytes on disk,
+`errors` the refusals. Nothing here knows a protocol, a file or the time.
+"""
+
+from dragoman.log.producers.aborted import AbortedTransaction
+from dragoman.log.producers.errors import (
+    CoordinatorFencedError,
+    DuplicateSequenceError,
+    InvalidProducerEpochError,
+    OutOfOrderSequenceError,
+    ProducerError,
+    TooManyAbortedError,
+    TooManyProducersError,
+    TransactionExpectedError,
+)
+from dragoman.log.producers.snapshot import load_snapshot, take_snapshot
+from dragoman.log.producers.states import (
+    ACCEPT,
+    Accept,
+    Duplicate,
+    ProducerDescription,
+    ProducerStates,
+)
+
+__all__ = [
+    "ACCEPT",
+    "AbortedTransaction",
+    "Accept",
+    "CoordinatorFencedError",
+    "Duplicate",
+    "DuplicateSequenceError",
+    "InvalidProducerEpochError",
+    "OutOfOrderSequenceError",
+    "ProducerDescription",
+    "ProducerError",
+    "ProducerStates",
+    "TooManyAbortedError",
+    "TooManyProducersError",
+    "TransactionExpectedError",
+    "load_snapshot",
+    "take_snapshot",
+]

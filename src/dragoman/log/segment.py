@@ -1,0 +1,203 @@
+"""One segment: a run of batches in one file, named by base offset and generation.
+
+    00000000000000004096.3.log      batches, back to back, nothing else; the file's size is its end
+    00000000000000004096.3.idx      sparse index (`log/index.py`)
+
+A segment is *active* (appended to), then *rolled* (never changed again). Compaction does not touch
+a rolled file: it writes another one with the same base and a higher generation.
+
+`size` counts all bytes appended; `written` those already in the file. What lies between is dirty:
+journalled, kept in memory, and written behind (`log/store.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+from crc32c import crc32c
+
+from dragoman.errors import CorruptionError
+from dragoman.limits import BATCH_HEADER_BYTES, SCAN_CHUNK_BYTES
+from dragoman.log.batch import (
+    HEADER,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    UNCHECKED_PREFIX_BYTES,
+    WALK,
+    BatchHeader,
+)
+from dragoman.log.index import SparseIndex
+from dragoman.world import File
+
+
+class Segment:
+    __slots__ = (
+        "base_offset",
+        "checksum",
+        "created_ms",
+        "damage",
+        "directory",
+        "generation",
+        "has_gaps",
+        "index",
+        "is_rolled",
+        "max_timestamp",
+        "next_offset",
+        "size",
+        "written",
+    )
+
+    def __init__(self, directory: str, base_offset: int, generation: int) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.generation = generation
+        self.next_offset = base_offset
+        self.size = 0
+        self.written = 0
+        self.checksum = 0
+        self.max_timestamp = -1
+        self.created_ms = -1
+        self.is_rolled = False
+        #: Offsets need not be contiguous: compacted, imported or copied from such a log.
+        self.has_gaps = False
+        #: In memory while active, loaded on demand once rolled.
+        self.index: SparseIndex | None = None
+        #: Offset ranges known to be unreadable, as (first, next good, byte position).
+        self.damage: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def log_path(self) -> str:
+        return f"{self.directory}/{segment_name(self.base_offset, self.generation)}.log"
+
+    @property
+    def index_path(self) -> str:
+        return f"{self.directory}/{segment_name(self.base_offset, self.generation)}.idx"
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.log_path} {self.base_offset}..{self.next_offset} {self.size} B>"
+
+
+def segment_name(base_offset: int, generation: int) -> str:
+    return f"{base_offset:020d}.{generation}"
+
+
+def parse_segment_name(name: str) -> tuple[int, int] | None:
+    """(base offset, generation) of a `.log` file name, or None for any other name."""
+    parts = name.split(".")
+    if len(parts) != 3 or parts[2] != "log" or len(parts[0]) != 20:
+        return None
+    if not parts[0].isdecimal() or not parts[1].isdecimal():
+        return None
+    return int(parts[0]), int(parts[1])
+
+
+def first_batch_holding(
+    data: memoryview, offset: int, segment: Segment, position: int
+) -> tuple[int, int]:
+    """(start in `data`, end of the last whole batch before it) of the first batch that ends at or
+    after `offset`; start is -1 when it is not in `data`. `data` begins at a batch border."""
+    start = 0
+    size = len(data)
+    while size - start >= BATCH_HEADER_BYTES:
+        base, length, last_delta = WALK.unpack_from(data, start)
+        if length < BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES or last_delta < 0:
+            raise CorruptionError(segment.log_path, position + start, "batch header is damaged")
+        if base + last_delta >= offset:
+            return start, start
+        start += length + LENGTH_PREFIX_BYTES
+    return -1, start
+
+
+def verified_batches(
+    data: memoryview, segment: Segment, position: int, limit_offset: int, bytes_max: int
+) -> tuple[int, int]:
+    """(bytes, next offset) of the whole, sound batches at the start of `data` below `limit_offset`.
+
+    At least one batch is returned when one fits in `data`, even past `bytes_max`: a reader must be
+    able to get over a large batch. Every batch's CRC and offset are checked, so that no wrong byte
+    leaves the log. Raises `CorruptionError` for the first bad one unless good ones precede it.
+    """
+    end = 0
+    size = len(data)
+    next_offset = -1
+    while size - end >= BATCH_HEADER_BYTES:
+        fields = HEADER.unpack_from(data, end)
+        base, length, _, magic, crc, _, last_delta = fields[:7]
+        stop = end + length + LENGTH_PREFIX_BYTES
+        if length < BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES or magic != MAGIC:
+            return _bad_batch(segment, position, end, next_offset, "batch header is damaged")
+        if stop > size or base + last_delta >= limit_offset:
+            break
+        if end and stop > bytes_max:
+            break
+        expected = base if next_offset < 0 or segment.has_gaps else next_offset
+        if base != expected or base < next_offset or last_delta < 0:
+            return _bad_batch(segment, position, end, next_offset, f"offset {base} is out of order")
+        if crc32c(data[end + UNCHECKED_PREFIX_BYTES : stop]) != crc:
+            return _bad_batch(segment, position, end, next_offset, "batch fails its CRC")
+        next_offset = base + last_delta + 1
+        end = stop
+    return end, next_offset
+
+
+def _bad_batch(
+    segment: Segment, position: int, end: int, next_offset: int, reason: str
+) -> tuple[int, int]:
+    if end:
+        return end, next_offset
+    raise CorruptionError(segment.log_path, position, reason)
+
+
+def scan(
+    file: File, path: str, start: int, end: int, *, verify: bool = True
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """(position, header, whole batch) of each batch between two byte positions.
+
+    Raises `CorruptionError` at the first batch that is not sound. Reads in chunks; a batch larger
+    than a chunk is read whole.
+    """
+    position = start
+    while position < end:
+        data = memoryview(file.read(min(SCAN_CHUNK_BYTES, end - position), position))
+        consumed = 0
+        while len(data) - consumed >= BATCH_HEADER_BYTES:
+            header = _checked_header(data, consumed, path, position + consumed, end)
+            stop = consumed + header.size
+            if stop > len(data):
+                break
+            batch = data[consumed:stop]
+            if verify and crc32c(batch[UNCHECKED_PREFIX_BYTES:]) != header.crc:
+                raise CorruptionError(path, position + consumed, "batch fails its CRC")
+            yield position + consumed, header, batch
+            consumed = stop
+        if consumed == 0:
+            consumed = yield from _scan_large(file, path, position, end, verify)
+        position += consumed
+
+
+def _scan_large(
+    file: File, path: str, position: int, end: int, verify: bool
+) -> Generator[tuple[int, BatchHeader, memoryview], None, int]:
+    """One batch that did not fit in a chunk; returns its size."""
+    head = memoryview(file.read(BATCH_HEADER_BYTES, position))
+    if len(head) < BATCH_HEADER_BYTES:
+        raise CorruptionError(path, position, "batch header is cut off")
+    header = _checked_header(head, 0, path, position, end)
+    batch = memoryview(file.read(header.size, position))
+    if len(batch) < header.size:
+        raise CorruptionError(path, position, "batch is cut off")
+    if verify and crc32c(batch[UNCHECKED_PREFIX_BYTES:]) != header.crc:
+        raise CorruptionError(path, position, "batch fails its CRC")
+    yield position, header, batch
+    return header.size
+
+
+def _checked_header(data: memoryview, at: int, path: str, position: int, end: int) -> BatchHeader:
+    header = BatchHeader._make(HEADER.unpack_from(data, at))
+    if header.magic != MAGIC or header.length < BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES:
+        raise CorruptionError(path, position, "not a batch header")
+    if header.last_offset_delta < 0 or header.base_offset < 0:
+        raise CorruptionError(path, position, "batch has a negative offset")
+    if position + header.size > end:
+        raise CorruptionError(path, position, "batch is cut off")
+    return header

@@ -1,0 +1,93 @@
+"""What may go wrong with a simulated disk, what did, and how a power cut shows itself."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dragoman.limits import SIM_FILE_BYTES_MAX
+
+
+class PowerCut(BaseException):
+    """The power is gone. Not an `Exception`: no code under test may catch it and carry on."""
+
+
+class DiskFaults(msgspec.Struct, frozen=True, kw_only=True):
+    """Which faults a disk has. Rates are chances from 0 to 1; `*_at` counts from 1 since the disk
+    was made.
+
+    Losing what was not synced at a power cut is no fault but the contract; it needs no setting.
+    """
+
+    #: A sync, or a durable write, fails with EIO. As on Linux the pages are clean afterwards: part
+    #: of the data is lost, it can still be read until the power goes, and the next sync succeeds.
+    sync_error_rate: float = 0.0
+    sync_error_at: int | None = None
+    #: The same without the error: a device that lies.
+    lost_write_rate: float = 0.0
+    lost_write_at: int | None = None
+    #: Past this many bytes of file contents a write is cut short and fails with ENOSPC.
+    capacity_bytes: int = 64 * SIM_FILE_BYTES_MAX
+    #: A growing write fails with ENOSPC, having written a part, although there is space.
+    no_space_rate: float = 0.0
+    no_space_at: int | None = None
+    #: One file more fails with EMFILE.
+    open_files_max: int = 1 << 20
+    #: A read returns one wrong bit; the next read of the same bytes is right again.
+    read_flip_rate: float = 0.0
+    #: A power cut also flips one bit of one durable file.
+    crash_flip_rate: float = 0.0
+    #: A lost sector past the durable end of its file holds old rubbish instead of zeros.
+    garbage_rate: float = 0.0
+    #: Calls that do nothing, to prove that a test notices when they are missing.
+    ignores_sync: bool = False
+    ignores_write_durable: bool = False
+    ignores_sync_directory: bool = False
+
+
+class Flip(msgspec.Struct, frozen=True):
+    path: str
+    position: int
+    bit: int
+
+
+class Operation(msgspec.Struct, frozen=True, gc=False):
+    """One line of a disk's trace.
+
+    `first` and `second` are position and length, size, bit or target.
+    """
+
+    number: int
+    name: str
+    path: str
+    first: int | str = ""
+    second: int | str = ""
+
+    def __str__(self) -> str:
+        return f"{self.number:>6} {self.name} {self.path} {self.first} {self.second}".rstrip()
+
+
+class DiskCounters(msgspec.Struct):
+    """What happened on a disk, over all its reboots."""
+
+    #: Everything that changes the disk or makes it durable: what a power cut can be scheduled on.
+    operations: int = 0
+    writes: int = 0
+    written_bytes: int = 0
+    #: Syncs of files and durable writes.
+    syncs: int = 0
+    directory_syncs: int = 0
+    reads: int = 0
+    crashes: int = 0
+    kills: int = 0
+    #: Per power cut: sectors written and not yet durable that were found again, or found older.
+    sectors_kept: int = 0
+    sectors_lost: int = 0
+    #: Changes of names, likewise.
+    names_kept: int = 0
+    names_lost: int = 0
+    sync_errors: int = 0
+    lost_writes: int = 0
+    no_space_errors: int = 0
+    open_errors: int = 0
+    read_flips: int = 0
+    flips: int = 0
