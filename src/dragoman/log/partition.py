@@ -97,6 +97,7 @@ class PartitionLog:
         "_bases",
         "_cleared_chunks",
         "active",
+        "appended_bytes",
         "clean_size",
         "config",
         "directory",
@@ -137,6 +138,8 @@ class PartitionLog:
         self.log_end_offset = 0
         self.stable_end = 0
         self.high_watermark = 0
+        #: Bytes appended since the partition was opened; only ever grows.
+        self.appended_bytes = 0
         self.epochs = EpochHistory()
         self.producers: ProducerStates | None = None
         self.tail = Tail()
@@ -326,6 +329,7 @@ class PartitionLog:
         )
         segment.checksum = crc32c(batch, segment.checksum)
         segment.size = position + size
+        self.appended_bytes += size
         if timestamp > segment.max_timestamp:
             segment.max_timestamp = timestamp
         if gap and position:
@@ -374,11 +378,7 @@ class PartitionLog:
 
         Raises `OffsetOutOfRangeError`, or `CorruptionError` when the bytes wanted are damaged.
         """
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"{self.describe()}: offset {offset} is not in "
-                f"{self.log_start_offset}..{self.log_end_offset}"
-            )
+        self.check_offset(offset)
         if offset >= limit_offset:
             return ReadResult([], 0, offset)
         if 0 <= self.tail.first_offset <= offset:
@@ -389,6 +389,14 @@ class PartitionLog:
             if result is not None:
                 return result
         return ReadResult([], 0, offset)
+
+    def check_offset(self, offset: int) -> None:
+        """Raises `OffsetOutOfRangeError` unless a reader may ask for this offset."""
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.describe()}: offset {offset} is not in "
+                f"{self.log_start_offset}..{self.log_end_offset}"
+            )
 
     def _segments_from(self, offset: int) -> Iterator[Segment]:
         """Segments that may hold the offset or what follows it, in order."""

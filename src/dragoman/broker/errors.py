@@ -1,0 +1,125 @@
+"""Reasons for which the broker refuses a request, one class per reason.
+
+They carry no number of any wire; each protocol folder maps the classes it can meet to its own form.
+The classes are named after the reason, as the protocols name theirs, hence without the suffix
+`Error`.
+"""
+
+# ruff: noqa: N818
+
+from __future__ import annotations
+
+from dragoman.errors import BrokerError
+
+# ---- topics and partitions
+
+
+class UnknownTopic(BrokerError):
+    code = "unknown_topic"
+
+
+class UnknownTopicId(BrokerError):
+    code = "unknown_topic_id"
+
+
+class TopicExists(BrokerError):
+    code = "topic_exists"
+
+
+class InvalidTopicName(BrokerError):
+    code = "invalid_topic_name"
+
+
+class InvalidPartitions(BrokerError):
+    code = "invalid_partitions"
+
+
+class InvalidReplicationFactor(BrokerError):
+    code = "invalid_replication_factor"
+
+
+class InvalidReplicaAssignment(BrokerError):
+    code = "invalid_replica_assignment"
+
+
+class InvalidConfig(BrokerError):
+    code = "invalid_config"
+
+
+class TopicDeletionDisabled(BrokerError):
+    code = "topic_deletion_disabled"
+
+
+class NotAuthorized(BrokerError):
+    code = "not_authorized"
+
+
+# ---- records
+
+
+class NotLeader(BrokerError):
+    """Another node leads the partition now."""
+
+    code = "not_leader"
+
+
+class FencedLeaderEpoch(BrokerError):
+    """The client knows an older leadership than this one."""
+
+    code = "fenced_leader_epoch"
+
+
+class UnknownLeaderEpoch(BrokerError):
+    """The client knows a newer leadership than this node does."""
+
+    code = "unknown_leader_epoch"
+
+
+class CorruptMessage(BrokerError):
+    code = "corrupt_message"
+
+
+class UnsupportedFormat(BrokerError):
+    """Records in a format older than magic 2."""
+
+    code = "unsupported_format"
+
+
+class MessageTooLarge(BrokerError):
+    code = "message_too_large"
+
+
+class InvalidRecord(BrokerError):
+    """`indexes` are the offending records of the batch, empty when it is the batch itself."""
+
+    code = "invalid_record"
+
+    def __init__(self, message: str, indexes: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.indexes = indexes
+
+
+class InvalidTimestamp(BrokerError):
+    code = "invalid_timestamp"
+
+
+class InvalidAcks(BrokerError):
+    code = "invalid_acks"
+
+
+class RequestTimedOut(BrokerError):
+    """The outcome is unknown: it may still take effect."""
+
+    code = "request_timed_out"
+
+
+class Overloaded(BrokerError):
+    """A bound was reached; the same request may succeed later."""
+
+    code = "overloaded"
+
+
+class ShuttingDown(BrokerError):
+    """The node is stopping; another one, or this one after its restart, will answer."""
+
+    code = "shutting_down"

@@ -1,0 +1,185 @@
+"""Reading from several partitions at once, and waiting when there is too little.
+
+A fetch is tried at once. If it finds fewer bytes than asked for, it parks on its partitions and is
+woken by appends, moved watermarks and deletions; nothing polls. To avoid reading again at every
+small append, a parked fetch adds up how much its partitions have grown and reads again only when
+that can be enough, or when its time is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from dragoman.broker.errors import UnknownTopic
+from dragoman.broker.replica import Replica
+from dragoman.errors import DragomanError
+from dragoman.types import Buffer
+from dragoman.world import Handle, Scheduler
+
+
+class Wanted(NamedTuple):
+    """One partition of a fetch. `replica` is None when it could not be found: `error` says why."""
+
+    replica: Replica | None
+    offset: int
+    bytes_max: int
+    error: DragomanError | None = None
+
+
+class Fetched(NamedTuple):
+    """What was found on one partition; `aborted` is None unless only committed data was asked."""
+
+    error: DragomanError | None
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    buffers: list[Buffer]
+    size: int
+    aborted: list[tuple[int, int]] | None
+
+
+class FetchLimits(NamedTuple):
+    bytes_min: int
+    bytes_max: int
+    wait_s: float
+    committed_only: bool
+
+
+Finish: TypeAlias = Callable[[list[Fetched]], None]
+_NOTHING: list[Buffer] = []
+
+
+def read_all(wanted: Sequence[Wanted], limits: FetchLimits) -> tuple[list[Fetched], int, bool]:
+    """(results in order, bytes found, whether a partition has an error).
+
+    The first batch found is returned whole, whatever its size, so that no reader gets stuck.
+    """
+    results: list[Fetched] = []
+    total = 0
+    has_error = False
+    for each in wanted:
+        room = min(each.bytes_max, limits.bytes_max - total)
+        found = _read_one(each, room, limits.committed_only, is_first=total == 0)
+        total += found.size
+        has_error = has_error or found.error is not None
+        results.append(found)
+    return results, total, has_error
+
+
+def _read_one(wanted: Wanted, room: int, committed_only: bool, is_first: bool) -> Fetched:
+    replica = wanted.replica
+    if replica is None:
+        return Fetched(wanted.error, -1, -1, -1, _NOTHING, 0, None)
+    log = replica.log
+    stable = log.last_stable_offset
+    limit = stable if committed_only else log.high_watermark
+    aborted: list[tuple[int, int]] | None = None
+    buffers, size = _NOTHING, 0
+    error = UnknownTopic(f"{log.describe()} is gone") if log.is_removed else wanted.error
+    if error is None:
+        try:
+            if room > 0 or is_first:
+                buffers, size, next_offset = log.read(wanted.offset, max(room, 0), limit)
+                if size > room and not is_first:
+                    buffers, size = _NOTHING, 0
+            else:
+                log.check_offset(wanted.offset)
+        except DragomanError as refused:
+            error = refused
+        else:
+            if committed_only:
+                aborted = []
+                if size and log.producers is not None:
+                    aborted = [
+                        (each.producer_id, each.first_offset)
+                        for each in log.producers.aborted_between(wanted.offset, next_offset)
+                    ]
+    return Fetched(
+        error, log.high_watermark, stable, log.log_start_offset, buffers, size, aborted
+    )
+
+
+class Fetch:
+    """One fetch under way. Answers exactly once, through `finish`."""
+
+    __slots__ = ("_finish", "_grown", "_limits", "_marks", "_scheduler", "_timer", "_wanted")
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        wanted: Sequence[Wanted],
+        limits: FetchLimits,
+        finish: Finish,
+    ) -> None:
+        self._scheduler = scheduler
+        self._wanted = wanted
+        self._limits = limits
+        self._finish: Finish | None = finish
+        self._timer: Handle | None = None
+        self._grown = 0
+        self._marks: dict[Replica, int] = {}
+
+    def start(self) -> None:
+        results, total, has_error = read_all(self._wanted, self._limits)
+        limits = self._limits
+        if total >= limits.bytes_min or has_error or limits.wait_s <= 0 or not self._wanted:
+            self._answer(results)
+            return
+        self._grown = total
+        if not self._park():
+            self._answer(results)
+            return
+        self._timer = self._scheduler.call_later(limits.wait_s, self._time_is_over)
+
+    def _park(self) -> bool:
+        for each in self._wanted:
+            if each.replica is not None:
+                if not each.replica.park(self):
+                    return False
+                self._marks[each.replica] = each.replica.log.appended_bytes
+        return True
+
+    def data_arrived(self, replica: Replica) -> None:
+        """Part of a wake-up: the replica has forgotten us and must be asked again if need be."""
+        if self._finish is None:
+            return
+        appended = replica.log.appended_bytes
+        self._grown += appended - self._marks.get(replica, appended)
+        self._marks[replica] = appended
+        if self._grown >= self._limits.bytes_min or replica.log.is_removed:
+            results, total, has_error = read_all(self._wanted, self._limits)
+            if total >= self._limits.bytes_min or has_error:
+                self._answer(results)
+                return
+            # Grown, but not visible: above the last stable offset, perhaps.
+            self._grown = total
+        if not replica.park(self):
+            self._time_is_over()
+
+    def _time_is_over(self) -> None:
+        if self._finish is not None:
+            self._answer(read_all(self._wanted, self._limits)[0])
+
+    def cancel(self) -> None:
+        """Nobody wants the answer any more."""
+        self._finish = None
+        self._let_go()
+
+    def finish_now(self) -> None:
+        """Answer with whatever there is: the node is stopping."""
+        self._time_is_over()
+
+    def _answer(self, results: list[Fetched]) -> None:
+        finish, self._finish = self._finish, None
+        self._let_go()
+        if finish is not None:
+            finish(results)
+
+    def _let_go(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for replica in self._marks:
+            replica.unpark(self)
+        self._marks.clear()

@@ -1,0 +1,112 @@
+"""One partition as the broker sees it: its log, who waits for it, and its marks.
+
+A replica is made when a partition is first used. Producers wait here until their records are
+stable (`acks=1`) or below the high watermark (`acks=all`); parked fetches wait here for new data.
+Both are woken by `advance`, which the broker calls after each group commit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from dragoman.broker.errors import FencedLeaderEpoch, Overloaded, UnknownLeaderEpoch
+from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.config.topics import TopicConfig
+from dragoman.errors import DragomanError
+from dragoman.limits import ACKS_WAITING_MAX, FETCHES_PARKED_MAX
+from dragoman.log.partition import PartitionLog
+
+#: Told when records are as safe as asked for, or why they are not.
+Acknowledge: TypeAlias = Callable[[DragomanError | None], None]
+
+
+class ParkedFetch(Protocol):
+    """A fetch that waits for data on one or more partitions."""
+
+    def data_arrived(self, replica: Replica) -> None: ...
+
+
+class Replica:
+    __slots__ = ("_acks", "config", "log", "metadata", "parked")
+
+    def __init__(self, metadata: PartitionMetadata, log: PartitionLog, config: TopicConfig) -> None:
+        self.metadata = metadata
+        self.log = log
+        self.config = config
+        self._acks: deque[tuple[int, Acknowledge]] | None = None
+        self.parked: dict[ParkedFetch, None] | None = None
+        log.owner = self
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.metadata.leader_epoch
+
+    def check_epoch(self, client_epoch: int) -> None:
+        """Refuse clients of another leadership; -1 means that the client does not say."""
+        if client_epoch < 0 or client_epoch == self.metadata.leader_epoch:
+            return
+        if client_epoch < self.metadata.leader_epoch:
+            raise FencedLeaderEpoch(
+                f"{self.log.describe()}: leader epoch is {self.metadata.leader_epoch}, "
+                f"got {client_epoch}"
+            )
+        raise UnknownLeaderEpoch(
+            f"{self.log.describe()}: leader epoch is {self.metadata.leader_epoch}, "
+            f"got {client_epoch}"
+        )
+
+    # ---- producers
+
+    def when_committed(self, next_offset: int, acknowledge: Acknowledge) -> None:
+        """Call back once everything below `next_offset` is under the high watermark."""
+        if next_offset <= self.log.high_watermark:
+            acknowledge(None)
+            return
+        if self._acks is None:
+            self._acks = deque()
+        elif len(self._acks) >= ACKS_WAITING_MAX:
+            acknowledge(Overloaded(f"{self.log.describe()}: too many producers are waiting"))
+            return
+        self._acks.append((next_offset, acknowledge))
+
+    # ---- progress
+
+    def advance(self) -> None:
+        """The stable end moved. Alone in its in-sync set, this node decides the watermark."""
+        log = self.log
+        log.advance_high_watermark(log.stable_end)
+        acks = self._acks
+        if acks:
+            committed = log.high_watermark
+            while acks and acks[0][0] <= committed:
+                acks.popleft()[1](None)
+        self.wake()
+
+    def wake(self) -> None:
+        """Readers may find something new: data, a moved mark, or that the partition is gone."""
+        if self.parked:
+            parked, self.parked = self.parked, None
+            for fetch in parked:
+                fetch.data_arrived(self)
+
+    def park(self, fetch: ParkedFetch) -> bool:
+        """Have `fetch` told at the next change; False when too many wait already."""
+        if self.parked is None:
+            self.parked = {}
+        elif len(self.parked) >= FETCHES_PARKED_MAX:
+            return False
+        self.parked[fetch] = None
+        return True
+
+    def unpark(self, fetch: ParkedFetch) -> None:
+        if self.parked is not None:
+            self.parked.pop(fetch, None)
+
+    def fail_waiters(self, error: DragomanError) -> None:
+        """Nobody shall wait for what will not come: stop, deletion, lost appends."""
+        acks, self._acks = self._acks, None
+        for _, acknowledge in acks or ():
+            acknowledge(error)
+        self.wake()

@@ -1,0 +1,99 @@
+"""What happens to the cluster's metadata, as values: the entries of the metadata log.
+
+An event is a fact that the quorum has agreed on; applying it cannot fail. Encoded as msgpack, one
+event to a record of the internal metadata partition. Adding an event or a field with a default is
+compatible; anything else needs a new feature level (`log/store.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from dragoman.errors import FormatError
+
+
+class PartitionPlacement(msgspec.Struct, frozen=True, array_like=True):
+    partition_id: int
+    replicas: tuple[int, ...]
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Common form: tagged with the class name."""
+
+
+class ClusterCreated(_Event, frozen=True, kw_only=True):
+    cluster_id: str
+
+
+class TopicCreated(_Event, frozen=True, kw_only=True):
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionPlacement, ...]
+    config: dict[str, str] = {}
+    is_internal: bool = False
+    created_ms: int = 0
+
+
+class TopicDeleted(_Event, frozen=True, kw_only=True):
+    topic_id: bytes
+
+
+class PartitionsAdded(_Event, frozen=True, kw_only=True):
+    topic_id: bytes
+    partitions: tuple[PartitionPlacement, ...]
+
+
+class TopicConfigChanged(_Event, frozen=True, kw_only=True):
+    """The topic's overrides as a whole, after the change."""
+
+    topic_id: bytes
+    config: dict[str, str]
+
+
+class LeaderChanged(_Event, frozen=True, kw_only=True):
+    """Leader and in-sync set of a partition, after the change. -1: no leader."""
+
+    partition_id: int
+    leader: int
+    leader_epoch: int
+    in_sync: tuple[int, ...]
+    partition_epoch: int
+
+
+class ProducerIdsReserved(_Event, frozen=True, kw_only=True):
+    """Ids below `next_id` have been given away to a node and never will be again."""
+
+    next_id: int
+
+
+class NodeRegistered(_Event, frozen=True, kw_only=True):
+    node_id: int
+    incarnation: int
+
+
+Event: TypeAlias = (
+    ClusterCreated
+    | TopicCreated
+    | TopicDeleted
+    | PartitionsAdded
+    | TopicConfigChanged
+    | LeaderChanged
+    | ProducerIdsReserved
+    | NodeRegistered
+)
+
+_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+
+
+def encode_event(event: Event) -> bytes:
+    return msgspec.msgpack.encode(event)
+
+
+def decode_event(data: bytes) -> Event:
+    """Raises `FormatError`: the log was written by a release that knows more events."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise FormatError(f"metadata event cannot be read: {error}; a newer release?") from None

@@ -1,0 +1,116 @@
+"""The metadata image: what all applied events add up to. In memory, the same on every node."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from dragoman.cluster.events import (
+    ClusterCreated,
+    Event,
+    LeaderChanged,
+    NodeRegistered,
+    PartitionPlacement,
+    PartitionsAdded,
+    ProducerIdsReserved,
+    TopicConfigChanged,
+    TopicCreated,
+    TopicDeleted,
+)
+
+#: The metadata log itself; ordinary partitions are numbered from 1.
+METADATA_PARTITION_ID = 0
+
+
+class PartitionMetadata:
+    __slots__ = (
+        "in_sync",
+        "index",
+        "leader",
+        "leader_epoch",
+        "partition_epoch",
+        "partition_id",
+        "replicas",
+        "topic",
+    )
+
+    def __init__(self, topic: TopicMetadata, index: int, placement: PartitionPlacement) -> None:
+        self.topic = topic
+        self.index = index
+        self.partition_id = placement.partition_id
+        self.replicas = placement.replicas
+        #: The first replica leads until an event says otherwise.
+        self.leader = placement.replicas[0]
+        self.leader_epoch = 0
+        self.in_sync = placement.replicas
+        self.partition_epoch = 0
+
+
+class TopicMetadata:
+    __slots__ = ("config", "created_ms", "is_internal", "name", "partitions", "topic_id")
+
+    def __init__(self, event: TopicCreated) -> None:
+        self.name = event.name
+        self.topic_id = event.topic_id
+        self.config = event.config
+        self.is_internal = event.is_internal
+        self.created_ms = event.created_ms
+        self.partitions: list[PartitionMetadata] = []
+
+
+class MetadataImage:
+    def __init__(self) -> None:
+        self.cluster_id = ""
+        self.topics: dict[str, TopicMetadata] = {}
+        self.topics_by_id: dict[bytes, TopicMetadata] = {}
+        self.partitions: dict[int, PartitionMetadata] = {}
+        self.nodes: dict[int, int] = {}
+        self.next_partition_id = METADATA_PARTITION_ID + 1
+        self.next_producer_id = 0
+
+    def apply(self, event: Event) -> None:
+        match event:
+            case ClusterCreated():
+                self.cluster_id = event.cluster_id
+            case TopicCreated():
+                topic = TopicMetadata(event)
+                self.topics[topic.name] = topic
+                self.topics_by_id[topic.topic_id] = topic
+                self._add_partitions(topic, event.partitions)
+            case TopicDeleted():
+                topic = self.topics_by_id.pop(event.topic_id)
+                del self.topics[topic.name]
+                for partition in topic.partitions:
+                    del self.partitions[partition.partition_id]
+            case PartitionsAdded():
+                self._add_partitions(self.topics_by_id[event.topic_id], event.partitions)
+            case TopicConfigChanged():
+                self.topics_by_id[event.topic_id].config = event.config
+            case LeaderChanged():
+                self._change_leader(event)
+            case ProducerIdsReserved():
+                self.next_producer_id = max(self.next_producer_id, event.next_id)
+            case NodeRegistered():
+                self.nodes[event.node_id] = event.incarnation
+            case _:
+                assert_never(event)
+
+    def _add_partitions(
+        self, topic: TopicMetadata, placements: tuple[PartitionPlacement, ...]
+    ) -> None:
+        for placement in placements:
+            partition = PartitionMetadata(topic, len(topic.partitions), placement)
+            topic.partitions.append(partition)
+            self.partitions[placement.partition_id] = partition
+            # Ids are never reused, not even those of deleted partitions.
+            self.next_partition_id = max(self.next_partition_id, placement.partition_id + 1)
+
+    def _change_leader(self, event: LeaderChanged) -> None:
+        partition = self.partitions.get(event.partition_id)
+        if partition is None:
+            return
+        assert event.partition_epoch > partition.partition_epoch
+        assert event.leader_epoch >= partition.leader_epoch
+        partition.leader = event.leader
+        partition.leader_epoch = event.leader_epoch
+        partition.in_sync = event.in_sync
+        partition.partition_epoch = event.partition_epoch
