@@ -80,7 +80,6 @@ PRODUCER_ID_WAITERS_MAX = 10_000
 #: Highest producer epoch a client may be given. One more is used inside the broker, to fence it.
 PRODUCER_EPOCH_MAX = 32_766
 
-
 # ---- background disk work
 
 #: Jobs submitted and not yet done. A log has one checkpoint in flight; more than this is refused.
@@ -124,3 +123,40 @@ PARTITIONS_PER_TOPIC_MAX = 10_000
 ACKS_WAITING_MAX = 100_000
 #: Parked fetches per partition. More: answered at once with what there is.
 FETCHES_PARKED_MAX = 20_000
+
+# ---- configuration, HTTP and command line
+
+#: A configuration file is a page or two; more is a wrong path. Larger: refused before it is read.
+CONFIG_FILE_BYTES_MAX = 1 << 20
+#: Less than this could not hold one ordinary produce request and its reply. Smaller: refused.
+MEMORY_BUDGET_BYTES_MIN = 1 << 20
+#: Partitions of one topic; each costs memory on every node. More: refused.
+TOPIC_PARTITIONS_MAX = 10_000
+#: The wire has 16 bits for it. More: refused.
+REPLICATION_FACTOR_MAX = (1 << 15) - 1
+#: Typed topic configurations kept; topics with equal overrides share one. Past it the longest
+#: unused is dropped and built again when asked for.
+TOPIC_CONFIGS_CACHED = 4096
+#: Body of a request to the HTTP API. Larger: answered 413 before it is read.
+HTTP_BODY_BYTES_MAX = 1 << 20
+#: Request line and headers of a request to the HTTP API. Larger: answered 400 and closed.
+HTTP_HEADER_BYTES_MAX = 64 << 10
+#: Connections to the HTTP API at a time; people and scrapers need few. More: closed at once.
+HTTP_CONNECTIONS_MAX = 256
+#: Time to send a whole request head, and again a whole body. Longer: closed, or answered 408.
+HTTP_REQUEST_SECONDS = 10
+#: Idle time between two requests of a connection. Longer: closed.
+HTTP_KEEP_ALIVE_SECONDS = 30
+#: Items in one page of an HTTP listing; asking for more is refused.
+HTTP_PAGE_ITEMS_MAX = 1000
+#: Series of one metric, so that a scrape stays small whatever clients call themselves. The rest
+#: are left out and counted.
+METRIC_SERIES_MAX = 1000
+#: Answer that the command line reads from a server. Larger: refused.
+CLI_RESPONSE_BYTES_MAX = 32 << 20
+#: Pages of a listing that the command line follows, so that a server cannot keep it busy for ever.
+CLI_PAGES_MAX = 10_000
+#: Time the command line waits for a server.
+CLI_TIMEOUT_SECONDS = 30
+#: Longest line of a log about the node itself; the rest is cut.
+LOG_LINE_CHARS_MAX = 16 << 10

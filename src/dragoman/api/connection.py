@@ -1,0 +1,98 @@
+"""One HTTP connection: uvicorn's h11 protocol on a transport of ours, with the time-outs it lacks.
+
+uvicorn closes a connection that is idle between requests, but waits for ever for the first byte,
+for the rest of a request's head, and for the rest of a body that nobody reads. Here a timer runs
+in each of these states. The body of a request that is being served is timed by the operation that
+reads it.
+
+Imports uvicorn and h11: only `listener.py` imports this, when the first connection comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from email.utils import formatdate
+
+import h11
+from starlette.types import ASGIApp
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from dragoman import limits
+from dragoman.world import Clock
+
+
+class Engine:
+    """What all connections share: the application, uvicorn's configuration, and the set of
+    connections.
+    """
+
+    def __init__(self, app: ASGIApp, clock: Clock) -> None:
+        # No configuration of loggers, no lifespan, no sockets: uvicorn only speaks HTTP here.
+        self.config = Config(
+            app,
+            http=H11Protocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            timeout_keep_alive=limits.HTTP_KEEP_ALIVE_SECONDS,
+            h11_max_incomplete_event_size=limits.HTTP_HEADER_BYTES_MAX,
+        )
+        self.config.load()
+        self.state = ServerState()
+        self._clock = clock
+        self._second = -1
+
+    def stamp(self) -> None:
+        """Keep the Date header that every answer carries at the current second."""
+        second = self._clock.wall_ms() // 1000
+        if second != self._second:
+            self._second = second
+            self.state.default_headers[:] = [(b"date", formatdate(second, usegmt=True).encode())]
+
+
+class HttpConnection(H11Protocol):
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(engine.config, engine.state, {}, loop)
+        self._engine = engine
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        self._engine.stamp()
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY:
+            self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Run the timer exactly while the client owes bytes that no operation waits for."""
+        owes_head = self.conn.their_state is h11.IDLE
+        owes_rest = self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE
+        if not owes_head and not owes_rest:
+            self._disarm()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(limits.HTTP_REQUEST_SECONDS, self._expire)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _expire(self) -> None:
+        self._deadline = None
+        self.transport.abort()

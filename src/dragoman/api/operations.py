@@ -1,0 +1,221 @@
+"""The operations of the JSON API: one function each, and the table that routes and OpenAPI are
+made from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Literal
+from urllib.parse import quote, unquote
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from dragoman import limits
+from dragoman.api.ports import NodeView
+from dragoman.api.problems import ApiError
+from dragoman.api.values import (
+    ClusterStatus,
+    GroupDescription,
+    GroupPage,
+    NewTopic,
+    TopicDescription,
+    TopicPage,
+)
+
+_encoder = msgspec.json.Encoder()
+_new_topic_decoder = msgspec.json.Decoder(NewTopic)
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    name: str
+    summary: str
+    handler: Callable[[NodeView, Request], Awaitable[Response]]
+    status: int = 200
+    #: Type of the answer's body; None: it has none.
+    answer: type | None = None
+    body: type | None = None
+    #: Whether the answer is one page of a listing, asked for with `after` and `limit`.
+    paged: bool = False
+    #: Statuses of refusals that are this operation's own.
+    refusals: tuple[int, ...] = ()
+
+
+async def list_topics(node: NodeView, request: Request) -> Response:
+    after, limit = _page(request)
+    found = node.list_topics(after, limit + 1)
+    items = tuple(found[:limit])
+    more = len(found) > limit
+    return _json(TopicPage(items=items, next=items[-1].name if more else None))
+
+
+async def describe_topic(node: NodeView, request: Request) -> Response:
+    name = _name(request)
+    topic = node.describe_topic(name)
+    if topic is None:
+        raise ApiError(404, "unknown_topic", f"there is no topic {name!r}")
+    return _json(topic)
+
+
+async def create_topic(node: NodeView, request: Request) -> Response:
+    body = await _json_body(request)
+    try:
+        wanted = _new_topic_decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ApiError(400, "invalid_request", f"request body: {error}") from None
+    topic = await node.create_topic(wanted)
+    location = f"/api/v1/topics/{quote(topic.name, safe='')}"
+    return _json(topic, status=201, headers={"location": location})
+
+
+async def delete_topic(node: NodeView, request: Request) -> Response:
+    await node.delete_topic(_name(request))
+    return Response(status_code=204)
+
+
+async def list_groups(node: NodeView, request: Request) -> Response:
+    after, limit = _page(request)
+    found = node.list_groups(after, limit + 1)
+    items = tuple(found[:limit])
+    more = len(found) > limit
+    return _json(GroupPage(items=items, next=items[-1].group if more else None))
+
+
+async def describe_group(node: NodeView, request: Request) -> Response:
+    name = _name(request)
+    group = node.describe_group(name)
+    if group is None:
+        raise ApiError(404, "unknown_group", f"there is no group {name!r}")
+    return _json(group)
+
+
+async def cluster_status(node: NodeView, _request: Request) -> Response:
+    return _json(node.cluster_status())
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/v1/topics",
+        name="list_topics",
+        summary="Topics in order of name, a page at a time",
+        handler=list_topics,
+        answer=TopicPage,
+        paged=True,
+    ),
+    Operation(
+        method="POST",
+        path="/api/v1/topics",
+        name="create_topic",
+        summary="Create a topic",
+        handler=create_topic,
+        status=201,
+        answer=TopicDescription,
+        body=NewTopic,
+        refusals=(400, 408, 409, 413, 415),
+    ),
+    Operation(
+        method="GET",
+        path="/api/v1/topics/{name}",
+        name="describe_topic",
+        summary="A topic with its partitions and configuration",
+        handler=describe_topic,
+        answer=TopicDescription,
+        refusals=(404,),
+    ),
+    Operation(
+        method="DELETE",
+        path="/api/v1/topics/{name}",
+        name="delete_topic",
+        summary="Delete a topic and its records",
+        handler=delete_topic,
+        status=204,
+        refusals=(400, 404),
+    ),
+    Operation(
+        method="GET",
+        path="/api/v1/groups",
+        name="list_groups",
+        summary="Groups in order of name, a page at a time",
+        handler=list_groups,
+        answer=GroupPage,
+        paged=True,
+    ),
+    Operation(
+        method="GET",
+        path="/api/v1/groups/{name}",
+        name="describe_group",
+        summary="A group with its members, committed offsets and lag",
+        handler=describe_group,
+        answer=GroupDescription,
+        refusals=(404,),
+    ),
+    Operation(
+        method="GET",
+        path="/api/v1/cluster",
+        name="cluster_status",
+        summary="State of the cluster as this node sees it",
+        handler=cluster_status,
+        answer=ClusterStatus,
+    ),
+)
+
+
+def _json(
+    value: msgspec.Struct, *, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    return Response(_encoder.encode(value), status, headers, "application/json")
+
+
+def _name(request: Request) -> str:
+    """The path's last part, decoded here and not before: a name may hold an escaped slash."""
+    try:
+        return unquote(request.path_params["name"], errors="strict")
+    except UnicodeDecodeError:
+        raise ApiError(400, "invalid_request", "the name in the path is not UTF-8") from None
+
+
+def _page(request: Request) -> tuple[str, int]:
+    text = request.query_params.get("limit", str(limits.HTTP_PAGE_ITEMS_MAX))
+    limit = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
+    if not 1 <= limit <= limits.HTTP_PAGE_ITEMS_MAX:
+        expected = f"a number from 1 to {limits.HTTP_PAGE_ITEMS_MAX}"
+        raise ApiError(400, "invalid_request", f"limit: expected {expected}, got {text!r}")
+    return request.query_params.get("after", ""), limit
+
+
+async def _json_body(request: Request) -> bytes:
+    """The whole body, bounded in size and time.
+
+    The media type is required because a web page may send any other body across origins without
+    asking.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise ApiError(415, "unsupported_media_type", "send the body as application/json")
+    try:
+        async with asyncio.timeout(limits.HTTP_REQUEST_SECONDS):
+            return await _bounded_body(request)
+    except TimeoutError:
+        raise ApiError(408, "request_timeout", "the request body did not arrive in time") from None
+    except ClientDisconnect:
+        raise ApiError(400, "invalid_request", "the request body ended early") from None
+
+
+async def _bounded_body(request: Request) -> bytes:
+    too_large = ApiError(
+        413, "body_too_large", f"a request body may have {limits.HTTP_BODY_BYTES_MAX} bytes"
+    )
+    announced = request.headers.get("content-length", "0")
+    if len(announced) > 18 or int(announced) > limits.HTTP_BODY_BYTES_MAX:
+        raise too_large
+    body = bytearray()
+    async for chunk in request.stream():
+        if len(body) + len(chunk) > limits.HTTP_BODY_BYTES_MAX:
+            raise too_large
+        body += chunk
+    return bytes(body)

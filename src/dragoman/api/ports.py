@@ -1,0 +1,53 @@
+"""What the HTTP API needs of a node. The composition root provides it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dragoman.api.values import (
+    ClusterStatus,
+    GroupDescription,
+    GroupSummary,
+    NewTopic,
+    TopicDescription,
+    TopicSummary,
+)
+from dragoman.telemetry.catalogue import Stats
+
+
+class NodeView(Protocol):
+    """A node as the API sees it. Nothing here may block the loop.
+
+    A refusal is a `DragomanError`; its `code` reaches the caller and decides the HTTP status
+    (`problems.py`). Every other exception is a fault of the node and becomes a 500.
+    """
+
+    def is_ready(self) -> bool:
+        """Whether the node serves clients. Until then only health and metrics answer."""
+        ...
+
+    def list_topics(self, after: str, limit: int) -> list[TopicSummary]:
+        """At most `limit` topics with names above `after`, in order of name."""
+        ...
+
+    def describe_topic(self, name: str) -> TopicDescription | None: ...
+
+    async def create_topic(self, topic: NewTopic) -> TopicDescription:
+        """Returns when the topic is durable and can be written to."""
+        ...
+
+    async def delete_topic(self, name: str) -> None:
+        """Returns when the deletion is durable. An unknown topic is a refusal."""
+        ...
+
+    def list_groups(self, after: str, limit: int) -> list[GroupSummary]:
+        """At most `limit` groups with names above `after`, in order of name."""
+        ...
+
+    def describe_group(self, group: str) -> GroupDescription | None: ...
+
+    def cluster_status(self) -> ClusterStatus: ...
+
+    def stats(self) -> Stats:
+        """A snapshot for the metrics; every name in it is in the catalogue."""
+        ...

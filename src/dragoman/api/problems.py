@@ -1,0 +1,86 @@
+"""Errors as RFC 9457 problem documents: which exception becomes which status and code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dragoman.api.values import Problem
+from dragoman.errors import (
+    AuthError,
+    BrokerError,
+    ClusterError,
+    ConfigError,
+    DragomanError,
+    LogError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+
+#: Codes whose status says more than that of their class.
+STATUS_BY_CODE: Mapping[str, int] = {
+    "unknown_topic": 404,
+    "unknown_group": 404,
+    "topic_exists": 409,
+    "disk_full": 507,
+}
+
+_STATUS_BY_CLASS: tuple[tuple[type[DragomanError], int], ...] = (
+    (BrokerError, 400),
+    (ConfigError, 400),
+    (AuthError, 403),
+    (ClusterError, 503),
+    (LogError, 503),
+)
+
+#: Codes of what the HTTP layer itself refuses.
+_CODE_BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
+
+
+class ApiError(DragomanError):
+    """A request the API itself refuses, before the node sees it."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+
+
+def status_of(error: DragomanError) -> int:
+    if isinstance(error, ApiError):
+        return error.status
+    if error.code in STATUS_BY_CODE:
+        return STATUS_BY_CODE[error.code]
+    for kind, status in _STATUS_BY_CLASS:
+        if isinstance(error, kind):
+            return status
+    return 500
+
+
+def problem(
+    status: int, code: str, detail: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    body = Problem(title=HTTPStatus(status).phrase, status=status, code=code, detail=detail)
+    return Response(msgspec.json.encode(body), status, headers, MEDIA_TYPE)
+
+
+async def on_refusal(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, DragomanError)
+    return problem(status_of(error), error.code, str(error))
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = _CODE_BY_STATUS.get(error.status_code, "invalid_request")
+    detail = f"{request.method} {request.url.path}: {error.detail.lower()}"
+    return problem(error.status_code, code, detail, error.headers)
+
+
+async def on_fault(_request: Request, _error: Exception) -> Response:
+    """A fault of the node: the log gets the traceback, the caller only that it happened."""
+    return problem(500, "internal", "the node failed to answer; its log says why")

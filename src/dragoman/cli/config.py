@@ -1,0 +1,62 @@
+"""`dragoman config`: settings as a node would see them, and the schema of its file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from cyclopts import App, Parameter
+
+from dragoman.cli.node_options import configuration, node_parser
+from dragoman.config.keys import format_value
+from dragoman.config.layers import Configuration
+from dragoman.config.reference import json_schema, toml_listing
+from dragoman.config.settings import NODE_KEYS
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A setting in the JSON form of `config show`."""
+
+    key: str
+    value: str
+    origin: str
+
+
+def commands() -> App:
+    app = App(name="config", help="Settings of a node.")
+    app.command(show, help_flags=[])
+    app.command(schema)
+    return app
+
+
+def show(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]) -> None:
+    """Show the settings that `serve` would use with the same options."""
+    parser = node_parser(
+        "config show", "Show the settings that serve would use with the same options."
+    )
+    parser.add_argument("--origin", action="store_true", help="say where each value comes from")
+    parser.add_argument(
+        "--output", choices=("toml", "json"), default="toml", help="form of the data"
+    )
+    options = parser.parse_args(arguments)
+    found = configuration(options)
+    if options.output == "json":
+        listed = msgspec.json.encode(_settings(found))
+        print(msgspec.json.format(listed, indent=2).decode())
+    else:
+        print(toml_listing(found, origins=options.origin))
+
+
+def schema() -> None:
+    """Print the JSON schema of the configuration file."""
+    print(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode())
+
+
+def _settings(found: Configuration) -> list[Setting]:
+    settings = found.settings
+    values = {name: format_value(settings.value(name)) for name in NODE_KEYS}
+    for listener in settings.listeners:
+        values[f"listen.{listener.name}"] = str(listener.bind)
+        if listener.advertised is not None:
+            values[f"advertise.{listener.name}"] = str(listener.advertised)
+    return [Setting(name, values[name], origin) for name, origin in found.origins.items()]

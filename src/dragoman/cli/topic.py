@@ -1,0 +1,151 @@
+"""`dragoman topic`: list, describe, create and delete topics."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from dragoman.api.values import NewTopic, TopicDescription
+from dragoman.cli.output import Output, print_fields, print_json, print_table
+from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server, topic_path
+from dragoman.cli.status import USAGE, CommandError, say
+
+
+def commands() -> App:
+    app = App(name="topic", help="Topics of a running node.")
+    app.command(list_topics, name="list")
+    app.command(describe)
+    app.command(create)
+    app.command(delete)
+    return app
+
+
+def list_topics(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
+    """List topics."""
+    topics = Remote(server).topics()
+    if output == "json":
+        print_json(topics)
+        return
+    columns = ("NAME", "PARTITIONS", "REPLICAS", "INTERNAL")
+    print_table(
+        columns,
+        ((each.name, each.partitions, each.replication_factor, each.internal) for each in topics),
+    )
+
+
+def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
+    """Show a topic's partitions and configuration.
+
+    Parameters
+    ----------
+    name
+        Topic to show.
+    """
+    topic = Remote(server).get(topic_path(name), TopicDescription)
+    if output == "json":
+        print_json(topic)
+    else:
+        _print_description(topic)
+
+
+def create(
+    name: str,
+    /,
+    *,
+    partitions: int | None = None,
+    replication_factor: int | None = None,
+    config: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    server: Server = DEFAULT_SERVER,
+    output: Output = "table",
+) -> None:
+    """Create a topic.
+
+    Parameters
+    ----------
+    name
+        Topic to create.
+    partitions
+        Number of partitions; the node's default when left out.
+    replication_factor
+        Number of replicas; the node's default when left out.
+    config
+        KEY=VALUE of the topic's configuration; may be given several times.
+    """
+    wanted = NewTopic(
+        name=name,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        config=_parse_config(config),
+    )
+    topic = Remote(server).post("/api/v1/topics", wanted, TopicDescription)
+    if output == "json":
+        print_json(topic)
+    say(f"created topic {topic.name!r} with partitions: {len(topic.partitions)}")
+
+
+def delete(*names: str, server: Server = DEFAULT_SERVER) -> None:
+    """Delete topics and their records.
+
+    Parameters
+    ----------
+    names
+        Topics to delete.
+    """
+    if not names:
+        raise CommandError("topic delete: expected the name of a topic", USAGE)
+    remote = Remote(server)
+    for name in names:
+        remote.delete(topic_path(name))
+        say(f"deleted topic {name!r}")
+
+
+def _parse_config(assignments: tuple[str, ...]) -> dict[str, str]:
+    config: dict[str, str] = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key:
+            raise CommandError(f"--config: expected KEY=VALUE, got {assignment!r}", USAGE)
+        config[key] = value
+    return config
+
+
+def _print_description(topic: TopicDescription) -> None:
+    print_fields((("name", topic.name), ("topic id", topic.topic_id), ("internal", topic.internal)))
+    print()
+    columns = (
+        "PARTITION",
+        "LEADER",
+        "EPOCH",
+        "REPLICAS",
+        "IN SYNC",
+        "START",
+        "HIGH",
+        "END",
+        "BYTES",
+    )
+    print_table(
+        columns,
+        (
+            (
+                each.partition,
+                each.leader,
+                each.leader_epoch,
+                each.replicas,
+                each.in_sync,
+                each.log_start_offset,
+                each.high_watermark,
+                each.log_end_offset,
+                each.size_bytes,
+            )
+            for each in topic.partitions
+        ),
+    )
+    print()
+    print_table(
+        ("CONFIG", "VALUE", "SOURCE"),
+        (
+            (each.name, each.value, each.source if each.effective else f"{each.source}, no effect")
+            for each in topic.config
+        ),
+    )

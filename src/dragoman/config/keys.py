@@ -1,0 +1,190 @@
+"""One configuration key: what it is called, what it accepts, and how its value is read and shown.
+
+Values arrive as text (environment, flags, Kafka clients) or as TOML values (a configuration file).
+Both are read by the same rules, so a setting means the same wherever it is written. This module
+knows no particular key; the tables are in `settings.py` and `topics.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from dragoman.errors import ConfigError
+
+#: What a key holds once read. A list is a tuple without repeats, in the order given.
+Value: TypeAlias = bool | int | float | str | tuple[str, ...]
+
+INT_MAX = (1 << 31) - 1
+LONG_MAX = (1 << 63) - 1
+#: Longest text of an integer worth reading: Python refuses huge ones slowly and less clearly.
+_NUMBER_CHARS_MAX = 32
+
+
+class Kind(enum.Enum):
+    """Kafka's configuration types, by Kafka's names; `INT` has 32 bits and `LONG` 64."""
+
+    BOOLEAN = "boolean"
+    INT = "int"
+    LONG = "long"
+    DOUBLE = "double"
+    STRING = "string"
+    LIST = "list"
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    kind: Kind
+    doc: str
+    #: Inclusive bounds of a number. A missing upper bound is that of the kind.
+    minimum: float | None = None
+    maximum: float | None = None
+    #: All accepted words of a string, or of each element of a list. Empty: any.
+    choices: tuple[str, ...] = ()
+
+    @property
+    def attribute(self) -> str:
+        """Field that holds this key's value in `Settings` or `TopicConfig`."""
+        return self.name.replace(".", "_")
+
+    def read(self, raw: object) -> Value:
+        """The typed value of text or of a TOML value. Raises `ConfigError` that names the key."""
+        value = _READERS[self.kind](raw)
+        if value is None or not self._accepts(value):
+            raise ConfigError(f"{self.name}: expected {self.expectation()}, got {_shorten(raw)}")
+        return value
+
+    def _accepts(self, value: Value) -> bool:
+        if isinstance(value, tuple):
+            return bool(value) and (not self.choices or all(word in self.choices for word in value))
+        if isinstance(value, str):
+            return not self.choices or value in self.choices
+        if isinstance(value, bool):
+            return True
+        lowest, highest = self.bounds()
+        return lowest <= value <= highest
+
+    def bounds(self) -> tuple[float, float]:
+        """Lowest and highest number accepted."""
+        kind_highest = {Kind.INT: INT_MAX, Kind.LONG: LONG_MAX}.get(self.kind, math.inf)
+        kind_lowest = -kind_highest - 1 if kind_highest != math.inf else -math.inf
+        lowest = kind_lowest if self.minimum is None else self.minimum
+        highest = kind_highest if self.maximum is None else self.maximum
+        return lowest, highest
+
+    def expectation(self) -> str:
+        """What the key accepts, as the end of the sentence `expected ...`."""
+        match self.kind:
+            case Kind.BOOLEAN:
+                return "true or false"
+            case Kind.STRING:
+                return f"one of {', '.join(self.choices)}" if self.choices else "text"
+            case Kind.LIST:
+                words = f" of {', '.join(self.choices)}" if self.choices else ""
+                return f"a comma-separated list{words}"
+            case Kind.DOUBLE:
+                return f"a number{self._range_words()}"
+            case Kind.INT:
+                return f"a 32-bit integer{self._range_words()}"
+            case Kind.LONG:
+                return f"a 64-bit integer{self._range_words()}"
+
+    def _range_words(self) -> str:
+        if self.minimum is not None and self.maximum is not None:
+            return f" from {self.minimum} to {self.maximum}"
+        if self.minimum is not None:
+            return f" of at least {self.minimum}"
+        return f" of at most {self.maximum}" if self.maximum is not None else ""
+
+
+def format_value(value: Value) -> str:
+    """The text of a value as Kafka writes it; `Key.read` of it gives the value back."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
+
+
+def near_match(name: str, candidates: Iterable[str]) -> str:
+    """`; did you mean 'x'?` when a candidate is close to the name, else nothing."""
+    # Only a mistake pays for this import.
+    import difflib
+
+    close = difflib.get_close_matches(name, list(candidates), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _read_boolean(raw: object) -> Value | None:
+    if isinstance(raw, bool):
+        return raw
+    if isinstance(raw, str):
+        return {"true": True, "false": False}.get(raw.strip().lower())
+    return None
+
+
+def _read_integer(raw: object) -> Value | None:
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        return raw
+    text = _number_text(raw)
+    # `int` alone would also take underscores and the digits of every script.
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    return int(text) if digits.isascii() and digits.isdigit() else None
+
+
+def _read_double(raw: object) -> Value | None:
+    if isinstance(raw, int | float) and not isinstance(raw, bool):
+        number = float(raw) if isinstance(raw, float) or abs(raw) <= LONG_MAX else math.inf
+    else:
+        text = _number_text(raw)
+        if "_" in text or not text.isascii():
+            return None
+        try:
+            number = float(text)
+        except ValueError:
+            return None
+    return number if math.isfinite(number) else None
+
+
+def _number_text(raw: object) -> str:
+    """Stripped text short enough to be a number, else nothing."""
+    text = raw.strip() if isinstance(raw, str) else ""
+    return text if len(text) <= _NUMBER_CHARS_MAX else ""
+
+
+def _read_string(raw: object) -> Value | None:
+    return raw.strip() if isinstance(raw, str) else None
+
+
+def _read_list(raw: object) -> Value | None:
+    if isinstance(raw, str):
+        parts: list[object] = list(raw.split(",")) if raw.strip() else []
+    elif isinstance(raw, list):
+        parts = raw
+    else:
+        return None
+    words: dict[str, None] = {}
+    for part in parts:
+        if not isinstance(part, str) or not part.strip():
+            return None
+        words[part.strip()] = None
+    return tuple(words)
+
+
+_READERS = {
+    Kind.BOOLEAN: _read_boolean,
+    Kind.INT: _read_integer,
+    Kind.LONG: _read_integer,
+    Kind.DOUBLE: _read_double,
+    Kind.STRING: _read_string,
+    Kind.LIST: _read_list,
+}
+
+
+def _shorten(raw: object) -> str:
+    shown = repr(raw)
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."

@@ -1,0 +1,169 @@
+"""Listeners: their names and default ports, and which of them a node opens.
+
+Each layer of the configuration may name listeners as `NAME=HOST:PORT` or `NAME=off`. The rule is
+the same for every layer: one that gives an address to any listener opens only the listeners it
+gives addresses to; one that says only `off` closes those and leaves the rest as the layers below
+have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dragoman.config.keys import near_match
+from dragoman.errors import ConfigError
+
+_LOOPBACK = "127.0.0.1"
+_OFF = "off"
+_WILDCARDS = frozenset({"0.0.0.0", "::"})
+
+
+class ListenerName(msgspec.Struct, frozen=True):
+    """A row of the table of listeners."""
+
+    name: str
+    port: int
+    serves: str
+    #: Whether this release has a server for it. A name without one is refused, so that nobody waits
+    #: for a port that never opens.
+    available: bool = False
+
+
+LISTENER_NAMES = (
+    ListenerName("kafka", 9092, "Kafka clients", available=True),
+    ListenerName("rocketmq", 9876, "RocketMQ clients: name server"),
+    ListenerName("rocketmq-broker", 10911, "RocketMQ clients: broker"),
+    ListenerName("cursus", 9000, "Cursus clients"),
+    ListenerName("minibroker", 4222, "minibroker clients"),
+    ListenerName("mlog", 9094, "mlog clients"),
+    ListenerName("any", 7070, "every protocol, told apart by its first bytes"),
+    ListenerName("http", 8080, "HTTP API, health and metrics", available=True),
+    ListenerName("console", 8081, "console"),
+    ListenerName("peer", 9190, "other nodes of the cluster"),
+)
+
+
+class Address(msgspec.Struct, frozen=True):
+    host: str
+    port: int
+
+    @property
+    def is_wildcard(self) -> bool:
+        return self.host in _WILDCARDS
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Listener(msgspec.Struct, frozen=True, kw_only=True):
+    """A listener to open."""
+
+    name: str
+    bind: Address
+    #: The operator asked for this address: when it is taken the node must not start. A default that
+    #: is taken is only a warning.
+    explicit: bool = False
+    #: What replies name instead of the bound address.
+    advertised: Address | None = None
+
+
+def available_names() -> tuple[str, ...]:
+    return tuple(row.name for row in LISTENER_NAMES if row.available)
+
+
+def default_addresses() -> dict[str, Address]:
+    return {row.name: Address(_LOOPBACK, row.port) for row in LISTENER_NAMES if row.available}
+
+
+def parse_listen(name: str, text: object) -> Address | None:
+    """The address of `NAME=HOST:PORT`, or None for `NAME=off`. Port 0 lets the system choose."""
+    _check_name(name)
+    if text == _OFF:
+        return None
+    return _parse_address(f"listen {name}", text, port_min=0)
+
+
+def parse_advertise(name: str, text: object) -> Address:
+    """The address of `NAME=HOST:PORT` that clients are told; it must be one they can connect to."""
+    _check_name(name)
+    address = _parse_address(f"advertise {name}", text, port_min=1)
+    if address.is_wildcard:
+        raise ConfigError(f"advertise {name}: {address.host} is no address a client can connect to")
+    return address
+
+
+def overlay(
+    opened: Mapping[str, Address], layer: Mapping[str, Address | None]
+) -> dict[str, Address]:
+    """The listeners open after one more layer (see the module's rule)."""
+    asked = {name: address for name, address in layer.items() if address is not None}
+    if asked:
+        return asked
+    return {name: address for name, address in opened.items() if name not in layer}
+
+
+def split_assignment(option: str, text: str) -> tuple[str, str]:
+    """`NAME=VALUE` in two."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise ConfigError(f"{option}: expected NAME=VALUE, got {text!r}")
+    return name.strip(), value.strip()
+
+
+def check_distinct(listeners: tuple[Listener, ...]) -> None:
+    """Refuse two listeners on one address before the second bind fails with a puzzling message."""
+    seen: dict[Address, str] = {}
+    for listener in listeners:
+        if listener.bind.port and listener.bind in seen:
+            other = seen[listener.bind]
+            raise ConfigError(f"listen: {other} and {listener.name} both ask for {listener.bind}")
+        seen[listener.bind] = listener.name
+
+
+def _check_name(name: str) -> None:
+    available = available_names()
+    if name in available:
+        return
+    if any(row.name == name for row in LISTENER_NAMES):
+        offered = ", ".join(available)
+        raise ConfigError(f"listener {name!r} has no server in this release; available: {offered}")
+    raise ConfigError(f"unknown listener {name!r}{near_match(name, available)}")
+
+
+def _parse_address(what: str, text: object, *, port_min: int) -> Address:
+    wanted = f"{what}: expected HOST:PORT, got {text!r}"
+    if not isinstance(text, str):
+        raise ConfigError(wanted)
+    host, colon, port_text = text.strip().rpartition(":")
+    if not colon or not (port_text.isascii() and port_text.isdigit() and len(port_text) <= 5):
+        raise ConfigError(wanted)
+    port = int(port_text)
+    if not port_min <= port <= 65535:
+        raise ConfigError(f"{what}: expected a port from {port_min} to 65535, got {port}")
+    return Address(_parse_host(what, host), port)
+
+
+def _parse_host(what: str, host: str) -> str:
+    if host.startswith("[") and host.endswith("]"):
+        # Few configurations need it, and every start would pay for it.
+        import ipaddress
+
+        try:
+            return str(ipaddress.IPv6Address(host[1:-1]))
+        except ValueError:
+            raise ConfigError(f"{what}: {host[1:-1]!r} is not an IPv6 address") from None
+    if ":" in host:
+        raise ConfigError(f"{what}: write an IPv6 address in brackets, as in [::1]:9092")
+    if not host:
+        raise ConfigError(f"{what}: the host is missing; 0.0.0.0 stands for every address")
+    if (
+        host == "*"
+        or len(host) > 253
+        or not host.isascii()
+        or not host.isprintable()
+        or " " in host
+    ):
+        raise ConfigError(f"{what}: {host!r} is not a host name or address")
+    return host

@@ -1,0 +1,229 @@
+"""The configuration described for machines and for people: JSON schema, TOML listing, reference
+page.
+
+All three are made from the tables, so they cannot say anything else than the code does. Run as
+`python -m dragoman.config.reference FILE` to write the reference page.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+from dragoman.config.keys import Key, Kind, Value, format_value
+from dragoman.config.layers import Configuration
+from dragoman.config.listeners import LISTENER_NAMES, available_names
+from dragoman.config.settings import NODE_KEYS, Settings
+from dragoman.config.topics import TOPIC_CONFIG, TopicKey
+
+_SCHEMA_TYPES = {
+    Kind.BOOLEAN: "boolean",
+    Kind.INT: "integer",
+    Kind.LONG: "integer",
+    Kind.DOUBLE: "number",
+    Kind.STRING: "string",
+}
+
+
+def json_schema() -> dict[str, object]:
+    """JSON schema of the configuration file, nested as TOML nests dotted keys."""
+    root = _object("Settings of a Dragoman node.")
+    root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    root["title"] = "dragoman.toml"
+    for name, key in NODE_KEYS.items():
+        _place(root, name.split("."), _key_schema(key))
+    properties = root["properties"]
+    assert isinstance(properties, dict)
+    properties["listen"] = _listener_schema("Where each listener binds: HOST:PORT, or off.")
+    properties["advertise"] = _listener_schema("HOST:PORT that clients of a listener are told.")
+    return root
+
+
+def _object(description: str = "") -> dict[str, object]:
+    schema: dict[str, object] = {"type": "object", "properties": {}, "additionalProperties": False}
+    if description:
+        schema["description"] = description
+    return schema
+
+
+def _place(parent: dict[str, object], path: list[str], leaf: dict[str, object]) -> None:
+    properties = parent["properties"]
+    assert isinstance(properties, dict)
+    if len(path) == 1:
+        properties[path[0]] = leaf
+    else:
+        _place(properties.setdefault(path[0], _object()), path[1:], leaf)
+
+
+def _key_schema(key: Key) -> dict[str, object]:
+    default = Settings().value(key.name)
+    schema: dict[str, object] = {"description": key.doc}
+    if key.kind is Kind.LIST:
+        words = {"enum": list(key.choices)} if key.choices else {"type": "string"}
+        return schema | {"type": "array", "items": words, "minItems": 1, "default": default}
+    schema |= {"type": _SCHEMA_TYPES[key.kind], "default": default}
+    if key.choices:
+        schema["enum"] = list(key.choices)
+    if key.kind in (Kind.INT, Kind.LONG, Kind.DOUBLE):
+        lowest, highest = key.bounds()
+        schema |= {"minimum": lowest} if lowest > -math.inf else {}
+        schema |= {"maximum": highest} if highest < math.inf else {}
+    return schema
+
+
+def _listener_schema(description: str) -> dict[str, object]:
+    schema = _object(description)
+    schema["properties"] = {name: {"type": "string"} for name in available_names()}
+    return schema
+
+
+# ---- TOML
+
+
+def toml_listing(configuration: Configuration, *, origins: bool = False) -> str:
+    """All settings as a TOML file that gives the same settings again; origins as comments."""
+    settings = configuration.settings
+    lines = [
+        *((f"listen.{each.name}", str(each.bind)) for each in settings.listeners),
+        *(
+            (f"advertise.{each.name}", str(each.advertised))
+            for each in settings.listeners
+            if each.advertised
+        ),
+        *((name, settings.value(name)) for name in NODE_KEYS),
+    ]
+    written = [f"{name} = {toml_value(value)}" for name, value in lines]
+    if not origins:
+        return "\n".join(written)
+    width = max(map(len, written))
+    return "\n".join(
+        f"{line:<{width}}  # {configuration.origins[name]}"
+        for line, (name, _) in zip(written, lines, strict=True)
+    )
+
+
+def toml_value(value: Value) -> str:
+    """A value in TOML. JSON's strings, numbers and arrays are TOML too, but for a bare DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+# ---- reference page
+
+_INTRODUCTION = """\
+# Configuration
+
+<!-- Written by `python -m dragoman.config.reference`; a test compares it with the code. -->
+
+Settings come from three places. Each overrides the one before:
+
+1. a TOML file, named by `--config FILE` or `DRAGOMAN_CONFIG`;
+2. environment variables: `DRAGOMAN_` and the key in capitals with `_` for `.`;
+3. flags: `--set KEY=VALUE` for any key, and flags of their own for a few.
+
+The same setting three ways:
+
+```
+num.partitions = 3                     # in the file
+DRAGOMAN_NUM_PARTITIONS=3              # in the environment
+dragoman serve --set num.partitions=3  # as a flag
+```
+
+`dragoman config show --origin` prints every setting and where it comes from; `dragoman config
+schema` prints a JSON schema of the file for editors. An unknown key or variable, or a value out of
+bounds, is an error: one line that names it, and exit status 2. The file may hold at most 1 MiB.
+Variables that Kubernetes sets for a service named `dragoman` are ignored.
+
+## Listeners
+
+| name | default address | serves | in this release |
+|---|---|---|---|
+"""
+
+_LISTENER_RULES = """
+`--listen NAME=HOST:PORT` opens a listener at an address, `--listen NAME=off` closes it. In the file
+this is a table `[listen]` with `NAME = "HOST:PORT"`, in the environment
+`DRAGOMAN_LISTEN=NAME=HOST:PORT,NAME=off`. A place that gives an address to any listener opens only
+the listeners it gives addresses to; one that says only `off` closes those and leaves the rest. IPv6
+addresses stand in brackets: `[::1]:9092`. Port 0 lets the system choose.
+
+`--advertise NAME=HOST:PORT` (`[advertise]`, `DRAGOMAN_ADVERTISE`) is what clients of that listener
+are told to connect to. Without it they are told the bound address, and with a bind to every address
+(`0.0.0.0`, `[::]`) the address their own connection came in on. For a listener that is closed it
+has no effect.
+
+A default port that another program uses is a warning and the node runs without that listener; an
+address that was asked for and is taken ends the start with exit status 2.
+
+## Settings of a node
+
+| key | type | default | accepts | meaning |
+|---|---|---|---|---|
+"""
+
+_TOPIC_HEADING = """
+## Settings of a topic
+
+Set when a topic is created (`dragoman topic create NAME --config KEY=VALUE`, or any Kafka admin
+client) and kept with the topic. A key that the topic does not set has the default; where the table
+names a setting of the node, that is the default.
+
+| key | type | default | accepts | meaning |
+|---|---|---|---|---|
+"""
+
+_IGNORED_HEADING = """
+### Keys without effect
+
+Kafka clients set and expect these. They are accepted, checked, kept with the topic and shown, and
+nothing obeys them.
+
+| key | type | default | accepts | why it has no effect |
+|---|---|---|---|---|
+"""
+
+
+def reference_page() -> str:
+    """The text of docs/reference/configuration.md."""
+    effective = [key for key in TOPIC_CONFIG.values() if key.effective]
+    ignored = [key for key in TOPIC_CONFIG.values() if not key.effective]
+    return (
+        _INTRODUCTION
+        + _listener_rows()
+        + _LISTENER_RULES
+        + "".join(_node_row(key) for key in NODE_KEYS.values())
+        + _TOPIC_HEADING
+        + "".join(_topic_row(key) for key in effective)
+        + _IGNORED_HEADING
+        + "".join(_topic_row(key) for key in ignored)
+    )
+
+
+_YES_NO = {True: "yes", False: "no"}
+
+
+def _listener_rows() -> str:
+    return "".join(
+        f"| `{row.name}` | `127.0.0.1:{row.port}` | {row.serves} | {_YES_NO[row.available]} |\n"
+        for row in LISTENER_NAMES
+    )
+
+
+def _node_row(key: Key) -> str:
+    return _table_row(key, f"`{format_value(Settings().value(key.name))}`")
+
+
+def _topic_row(key: TopicKey) -> str:
+    default = f"`{key.default}`" if key.default else "empty"
+    if key.node_key:
+        default = f"`{format_value(Settings().value(key.node_key))}` (`{key.node_key}`)"
+    return _table_row(key, default)
+
+
+def _table_row(key: Key, default: str) -> str:
+    return f"| `{key.name}` | {key.kind.value} | {default} | {key.expectation()} | {key.doc} |\n"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(reference_page())

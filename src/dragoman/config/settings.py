@@ -1,0 +1,265 @@
+"""The settings of a node: every key an operator may set, its default, bounds and meaning.
+
+`Settings` holds types and defaults, `NODE_KEYS` the rest of what is known about each key; a field
+is its key with `_` for `.`. Keys that Kafka has keep Kafka's name, meaning and default. Only keys
+that change what a node does are here: a setting without an effect would be a promise broken in
+silence.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from dragoman import limits
+from dragoman.config.keys import INT_MAX, Key, Kind, Value
+from dragoman.config.listeners import Listener, default_addresses
+from dragoman.errors import ConfigError
+
+Durability: TypeAlias = Literal["fsync", "os"]
+LogFormat: TypeAlias = Literal["plain", "json"]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+Compression: TypeAlias = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
+TimestampType: TypeAlias = Literal["CreateTime", "LogAppendTime"]
+
+DURABILITIES = ("fsync", "os")
+LOG_FORMATS = ("plain", "json")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+COMPRESSIONS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+CLEANUP_POLICIES = ("delete", "compact")
+
+
+def default_listeners() -> tuple[Listener, ...]:
+    return tuple(Listener(name=name, bind=bind) for name, bind in default_addresses().items())
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+    """Everything a node is started with. `Settings()` is a node with all defaults."""
+
+    data: str = "dragoman-data"
+    #: The listeners to open, in the order of the table of listeners.
+    listeners: tuple[Listener, ...] = msgspec.field(default_factory=default_listeners)
+    #: Keys that the operator set, whatever their value; Kafka's DescribeConfigs tells them from
+    #: defaults.
+    explicit: frozenset[str] = frozenset()
+
+    durability: Durability = "fsync"
+    node_id: int = 1
+    log_format: LogFormat = "plain"
+    log_level: LogLevel = "info"
+    memory_budget_bytes: int = 256 << 20
+
+    auto_create_topics_enable: bool = True
+    delete_topic_enable: bool = True
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    replication_factor_lenient: bool = False
+
+    message_max_bytes: int = 1_048_588
+    fetch_max_bytes: int = 57_671_680
+    socket_request_max_bytes: int = 104_857_600
+    connections_max_idle_ms: int = 600_000
+
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = INT_MAX
+    offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_topic_num_partitions: int = 50
+    offset_metadata_max_bytes: int = 4_096
+
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 604_800_000
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
+    transaction_state_log_num_partitions: int = 50
+    producer_id_expiration_ms: int = 86_400_000
+
+    log_retention_ms: int = 604_800_000
+    log_retention_bytes: int = -1
+    log_retention_check_interval_ms: int = 300_000
+    log_segment_bytes: int = 1 << 30
+    log_roll_ms: int = 604_800_000
+    log_cleanup_policy: tuple[str, ...] = ("delete",)
+    log_cleaner_delete_retention_ms: int = 86_400_000
+    log_cleaner_min_cleanable_ratio: float = 0.5
+    log_cleaner_backoff_ms: int = 15_000
+    min_insync_replicas: int = 1
+    compression_type: Compression = "producer"
+    log_message_timestamp_type: TimestampType = "CreateTime"
+
+    def listener(self, name: str) -> Listener | None:
+        """The named listener, or None when it is off."""
+        return next((each for each in self.listeners if each.name == name), None)
+
+    def value(self, key: str) -> Value:
+        """The value of a key of `NODE_KEYS`, by its dotted name."""
+        return _as_value(getattr(self, NODE_KEYS[key].attribute))
+
+
+def _as_value(value: object) -> Value:
+    assert isinstance(value, bool | int | float | str | tuple), type(value)
+    return value
+
+
+def _table(*keys: Key) -> dict[str, Key]:
+    return {key.name: key for key in keys}
+
+
+def _boolean(name: str, doc: str) -> Key:
+    return Key(name=name, kind=Kind.BOOLEAN, doc=doc)
+
+
+def _int(name: str, minimum: int, doc: str, maximum: int | None = None) -> Key:
+    return Key(name=name, kind=Kind.INT, minimum=minimum, maximum=maximum, doc=doc)
+
+
+def _long(name: str, minimum: int, doc: str) -> Key:
+    return Key(name=name, kind=Kind.LONG, minimum=minimum, doc=doc)
+
+
+def _choice(name: str, choices: tuple[str, ...], doc: str) -> Key:
+    return Key(name=name, kind=Kind.STRING, choices=choices, doc=doc)
+
+
+NODE_KEYS = _table(
+    Key(name="data", kind=Kind.STRING, doc="Directory of everything the node stores."),
+    _choice(
+        "durability",
+        DURABILITIES,
+        "`fsync`: a write is acknowledged when it is on stable storage. `os`: when the operating"
+        " system has it; a crash of the machine may lose it.",
+    ),
+    _int(
+        "node.id", 0, "Number of this node in its cluster; stays the same for the life of its data."
+    ),
+    _choice("log.format", LOG_FORMATS, "Form of the lines the node writes about itself."),
+    _choice("log.level", LOG_LEVELS, "Least important lines the node writes about itself."),
+    _long(
+        "memory.budget.bytes",
+        limits.MEMORY_BUDGET_BYTES_MIN,
+        "Memory for requests and replies in flight, over all connections. Past it, sockets are not"
+        " read.",
+    ),
+    _boolean("auto.create.topics.enable", "Create a topic when a client first names it."),
+    _boolean("delete.topic.enable", "Allow clients to delete topics."),
+    _int(
+        "num.partitions",
+        1,
+        "Partitions of a topic created without a number.",
+        limits.TOPIC_PARTITIONS_MAX,
+    ),
+    _int(
+        "default.replication.factor",
+        1,
+        "Replicas of a topic created without a number.",
+        limits.REPLICATION_FACTOR_MAX,
+    ),
+    _boolean(
+        "replication.factor.lenient",
+        "Create a topic with as many replicas as there are nodes when a client asks for more,"
+        " instead of refusing.",
+    ),
+    _int(
+        "message.max.bytes", 0, "Largest record batch. Default of the topics' `max.message.bytes`."
+    ),
+    _int("fetch.max.bytes", 1024, "Most bytes of records in one reply to a fetch."),
+    _int(
+        "socket.request.max.bytes",
+        1024,
+        "Largest request; a connection that announces more is closed.",
+    ),
+    _long("connections.max.idle.ms", -1, "Close a connection idle for longer; -1: never."),
+    _int(
+        "group.min.session.timeout.ms", 0, "Shortest session time-out a group member may ask for."
+    ),
+    _int("group.max.session.timeout.ms", 1, "Longest session time-out a group member may ask for."),
+    _int(
+        "group.initial.rebalance.delay.ms",
+        0,
+        "How long an empty group waits for more members before its first rebalance.",
+    ),
+    _int("group.max.size", 1, "Most members of a group."),
+    _int(
+        "offsets.retention.minutes",
+        1,
+        "How long the committed offsets of a group without members are kept.",
+    ),
+    _long("offsets.retention.check.interval.ms", 1, "How often expired offsets are looked for."),
+    _int(
+        "offsets.topic.num.partitions",
+        1,
+        "Partitions of `__consumer_offsets`.",
+        limits.TOPIC_PARTITIONS_MAX,
+    ),
+    _int("offset.metadata.max.bytes", 0, "Longest metadata text of a committed offset."),
+    _int("transaction.max.timeout.ms", 1, "Longest time-out a transactional producer may ask for."),
+    _int(
+        "transactional.id.expiration.ms",
+        1,
+        "How long an idle transactional id is remembered.",
+    ),
+    _int(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        1,
+        "How often transactions past their time-out are looked for and aborted.",
+    ),
+    _int(
+        "transaction.state.log.num.partitions",
+        1,
+        "Partitions of `__transaction_state`.",
+        limits.TOPIC_PARTITIONS_MAX,
+    ),
+    _int("producer.id.expiration.ms", 1, "How long an idle producer's sequence is remembered."),
+    _long("log.retention.ms", -1, "Default of the topics' `retention.ms`."),
+    _long("log.retention.bytes", -1, "Default of the topics' `retention.bytes`."),
+    _long(
+        "log.retention.check.interval.ms", 1, "How often segments past retention are looked for."
+    ),
+    _int("log.segment.bytes", 14, "Default of the topics' `segment.bytes`."),
+    _long("log.roll.ms", 1, "Default of the topics' `segment.ms`."),
+    Key(
+        name="log.cleanup.policy",
+        kind=Kind.LIST,
+        choices=CLEANUP_POLICIES,
+        doc="Default of the topics' `cleanup.policy`.",
+    ),
+    _long("log.cleaner.delete.retention.ms", 0, "Default of the topics' `delete.retention.ms`."),
+    Key(
+        name="log.cleaner.min.cleanable.ratio",
+        kind=Kind.DOUBLE,
+        minimum=0,
+        maximum=1,
+        doc="Default of the topics' `min.cleanable.dirty.ratio`.",
+    ),
+    _long(
+        "log.cleaner.backoff.ms", 0, "How long the cleaner rests when there is nothing to clean."
+    ),
+    _int("min.insync.replicas", 1, "Default of the topics' `min.insync.replicas`."),
+    _choice("compression.type", COMPRESSIONS, "Default of the topics' `compression.type`."),
+    _choice(
+        "log.message.timestamp.type",
+        TIMESTAMP_TYPES,
+        "Default of the topics' `message.timestamp.type`.",
+    ),
+)
+
+
+def check_consistent(settings: Settings) -> None:
+    """Refuse settings that contradict each other."""
+    pairs = (
+        ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+        ("message.max.bytes", "socket.request.max.bytes"),
+        # The largest request must fit the budget, or its connection would wait for ever.
+        ("socket.request.max.bytes", "memory.budget.bytes"),
+    )
+    for lower, upper in pairs:
+        low, high = settings.value(lower), settings.value(upper)
+        assert isinstance(low, int)
+        assert isinstance(high, int)
+        if low > high:
+            raise ConfigError(f"{lower} ({low}) is above {upper} ({high})")
+    if not settings.data:
+        raise ConfigError("data: expected a directory, got nothing")

@@ -1,0 +1,71 @@
+"""The metrics of a node: names, kinds, labels and meanings.
+
+A snapshot (`Stats`) is a plain mapping made when somebody asks for it; what counts is only an
+integer where the work is done. Names here lack the prefix `dragoman_` that every metric has in the
+exposition. This module is cheap to import; what turns snapshots into text is in `metrics.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from dragoman.errors import DragomanError
+
+PREFIX = "dragoman_"
+
+
+class Distribution(msgspec.Struct, frozen=True):
+    """A histogram: counts per bucket (not summed up), one more count than bounds, and the total."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
+Number: TypeAlias = int | float | Distribution
+#: By metric name: one number, or one per tuple of label values in the catalogue's order of labels.
+Stats: TypeAlias = Mapping[str, Number | Mapping[tuple[str, ...], Number]]
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """A row of the catalogue. The name of a counter ends in `_total`."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+class StatsError(DragomanError):
+    """A snapshot does not fit the catalogue."""
+
+    code = "stats"
+
+
+_METRICS = (
+    Metric("build_info", "gauge", "1, with the release and node as labels.", ("version", "node")),
+    Metric("ready", "gauge", "1 when the node serves clients, else 0."),
+    Metric("uptime_seconds", "gauge", "Time since the node started."),
+    Metric("topics", "gauge", "Topics, internal ones included."),
+    Metric("partitions", "gauge", "Partitions of all topics."),
+    Metric("groups", "gauge", "Groups by state.", ("state",)),
+    Metric("connections", "gauge", "Open connections.", ("listener",)),
+    Metric("connections_total", "counter", "Connections accepted.", ("listener",)),
+    Metric("requests_total", "counter", "Requests received.", ("protocol", "request")),
+    Metric("request_errors_total", "counter", "Requests refused or failed.", ("protocol", "code")),
+    Metric("received_bytes_total", "counter", "Bytes received from clients.", ("listener",)),
+    Metric("sent_bytes_total", "counter", "Bytes sent to clients.", ("listener",)),
+    Metric("in_flight_bytes", "gauge", "Memory of requests and replies in flight."),
+    Metric("appended_batches_total", "counter", "Record batches appended to the log."),
+    Metric("appended_bytes_total", "counter", "Bytes of record batches appended to the log."),
+    Metric("fetched_bytes_total", "counter", "Bytes of record batches handed to readers."),
+    Metric("log_bytes", "gauge", "Bytes of all segments."),
+    Metric("journal_groups_total", "counter", "Groups written to the journal."),
+    Metric("journal_bytes_total", "counter", "Bytes written to the journal."),
+    Metric("journal_sync_seconds", "histogram", "Time of a durable write to the journal."),
+)
+
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}

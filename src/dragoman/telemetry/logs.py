@@ -1,0 +1,119 @@
+"""Lines the node writes about itself: standard logging, as plain text or as one JSON object a line.
+
+    plain   2026-01-02T03:04:05.678Z INFO dragoman.server listening listener=kafka port=9092
+    json    {"ts":"2026-01-02T03:04:05.678Z","level":"info","logger":"dragoman.server",
+             "message":"listening","listener":"kafka","port":9092}
+
+Fields are given as `logger.info("listening", extra={"port": 9092})`. A line never holds a line
+break or another control character that a client chose, except in the traceback of a plain line.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import Literal, TextIO
+
+import msgspec
+
+from dragoman import limits
+
+#: What every record has by itself; anything else on it came in by `extra`.
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_RESERVED = frozenset({"ts", "level", "logger", "message", "exception"})
+
+
+def configure(
+    line_format: Literal["plain", "json"],
+    level: Literal["debug", "info", "warning", "error"],
+    stream: TextIO,
+) -> None:
+    """Send everything logged in this process to `stream`, replacing what was configured before."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter() if line_format == "json" else PlainFormatter())
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+
+
+class PlainFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        words = [_timestamp(record), record.levelname, record.name, escape(record.getMessage())]
+        words += [f"{name}={_plain_value(value)}" for name, value in _extras(record).items()]
+        line = _cut(" ".join(words))
+        exception = _exception(self, record)
+        return f"{line}\n{exception}" if exception else line
+
+
+class JsonFormatter(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__()
+        self._encoder = msgspec.json.Encoder(enc_hook=repr)
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, object] = {
+            "ts": _timestamp(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _cut(record.getMessage()),
+        }
+        fields |= _extras(record)
+        exception = _exception(self, record)
+        if exception:
+            fields["exception"] = _cut(exception)
+        return self._encode(fields)
+
+    def _encode(self, fields: dict[str, object]) -> str:
+        try:
+            return self._encoder.encode(fields).decode()
+        except (TypeError, ValueError, RecursionError):
+            # A field that JSON cannot hold must not lose the line.
+            return self._encoder.encode({name: _portable(fields[name]) for name in fields}).decode()
+
+
+def _portable(value: object) -> str:
+    text = value if isinstance(value, str) else _cut(repr(value))
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def escape(text: str) -> str:
+    """Text with control characters and line breaks written out, so that it stays on its line."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escaped_char(char) for char in text)
+
+
+def _escaped_char(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def _extras(record: logging.LogRecord) -> dict[str, object]:
+    """Fields given by the caller. One named like a field of every line gets a `_` behind it."""
+    return {
+        f"{name}_" if name in _RESERVED else name: _cut(value) if isinstance(value, str) else value
+        for name, value in vars(record).items()
+        if name not in _STANDARD
+    }
+
+
+def _plain_value(value: object) -> str:
+    text = escape(str(value))
+    return f'"{text}"' if " " in text or not text else text
+
+
+def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    if not record.exc_info:
+        return ""
+    return formatter.formatException(record.exc_info)
+
+
+def _cut(text: str) -> str:
+    bound = limits.LOG_LINE_CHARS_MAX
+    return text if len(text) <= bound else f"{text[:bound]}..."
