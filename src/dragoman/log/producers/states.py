@@ -182,6 +182,7 @@ class ProducerStates:
             and producer.next_sequence == base_sequence
             and producer.epoch == epoch
             and transactional == (producer.open_offset >= 0)
+            and record_count > 0
         ):
             return ACCEPT
         return self._check_rare(
