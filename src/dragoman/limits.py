@@ -160,3 +160,18 @@ CLI_PAGES_MAX = 10_000
 CLI_TIMEOUT_SECONDS = 30
 #: Longest line of a log about the node itself; the rest is cut.
 LOG_LINE_CHARS_MAX = 16 << 10
+
+# ---- the Kafka wire
+
+#: One receive buffer shared by all connections; a frame that does not fit gets a buffer of its own.
+KAFKA_SCRATCH_BYTES = 64 << 10
+#: Memory taken for a large frame before its bytes have arrived. It grows by this much as they do, so
+#: that an announced size alone cannot make the broker take 100 MiB.
+KAFKA_FRAME_GROWTH_BYTES = 1 << 20
+#: Array elements in one message, over all its arrays: an element of two bytes becomes an object of a
+#: hundred. More: the message is malformed. A metadata reply of 250,000 partitions fits.
+KAFKA_ITEMS_MAX = 1 << 21
+#: Records up to this size are copied into the frame's first buffer, larger ones stay as they are.
+KAFKA_RECORDS_INLINE_BYTES_MAX = 4 << 10
+#: Requests a client connection may have unanswered. More: `LocalProtocolError`.
+KAFKA_IN_FLIGHT_MAX = 1000

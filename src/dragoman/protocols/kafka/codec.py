@@ -1,0 +1,264 @@
+"""Messages to frames and back, for both sides of a connection.
+
+Pure functions over bytes. The first use of a version compiles its encoder or decoder from the
+schema (well under a millisecond for most); after that a call costs one table lookup more than the
+emitted code itself.
+
+Decoders take the frame without its size, and where the body starts. They raise only `DecodeError`,
+take time linear in the frame, and treat bytes left over after a request or response as an error,
+as Kafka does. Encoders raise only `EncodeError`. They return a list of buffers to be sent one
+after the other: one buffer, unless there are records, which stay where they are.
+
+A frame is a size (i32, without itself), a header and a body:
+
+    request header    key i16, version i16, correlation id i32, client id as str16
+    response header   correlation id i32
+
+In flexible versions a tagged section ends the header, except that of ApiVersions responses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, TypeAlias, TypeVar
+
+from dragoman.errors import DecodeError, EncodeError
+from dragoman.protocols.kafka import messages, notation
+from dragoman.protocols.kafka.decoding import Decoder, compile_decoder
+from dragoman.protocols.kafka.emit import has_records
+from dragoman.protocols.kafka.encoding import FAULTS, Encoder, compile_encoder
+from dragoman.protocols.kafka.errors import UnsupportedVersionError
+from dragoman.protocols.kafka.messages import Message
+from dragoman.types import Buffer
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+_RequestFramer: TypeAlias = Callable[[Message, int, "str | None"], "list[Buffer]"]
+_ResponseFramer: TypeAlias = Callable[[Message, int], "list[Buffer]"]
+
+API_VERSIONS_KEY: Final = 18
+_VERSION_PREFIX: Final = Struct(">h")
+_RESPONSE_HEAD: Final = Struct(">ii")
+_RESPONSE_HEAD_FLEXIBLE: Final = Struct(">iix")
+_REQUEST_HEAD: Final = Struct(">ihhih")
+
+# ---- decoding
+
+
+def decode_request(api_key: int, version: int, data: Buffer, position: int = 0) -> Message:
+    """The body of a request, from `position` to the end of `data`."""
+    decoder = _REQUEST_DECODERS[api_key << 16 | version & 0xFFFF]
+    return decoder(data if type(data) is bytearray else _whole(data), position)
+
+
+def decode_response(api_key: int, version: int, data: Buffer, position: int = 0) -> Message:
+    """The body of a response, from `position` to the end of `data`."""
+    decoder = _RESPONSE_DECODERS[api_key << 16 | version & 0xFFFF]
+    return decoder(data if type(data) is bytearray else _whole(data), position)
+
+
+def decode(kind: type[AnyMessage], version: int, data: Buffer, position: int = 0) -> AnyMessage:
+    """The same for a class known beforehand, which the type checker then knows too."""
+    message = _DECODERS[kind.__name__, version](_whole(data), position)
+    assert isinstance(message, kind)
+    return message
+
+
+def _whole(data: Buffer) -> bytes | bytearray:
+    """What decoders index and slice. A view of a whole object is that object; others are copied."""
+    if isinstance(data, memoryview):
+        owner = data.obj
+        if (
+            isinstance(owner, (bytes, bytearray))
+            and len(owner) == data.nbytes
+            and data.c_contiguous
+        ):
+            return owner
+        return bytearray(data)
+    return data
+
+
+class _Decoders(dict[tuple[str, int], Decoder]):
+    """Message name and version to decoder, compiled at first use."""
+
+    def __missing__(self, key: tuple[str, int]) -> Decoder:
+        name, version = key
+        if version not in notation.versions_of(name):
+            raise UnsupportedVersionError(f"{name} has no version {version}")
+        decoder = self[key] = compile_decoder(notation.message(name), version)
+        return decoder
+
+
+class _KeyedDecoders(dict[int, Decoder]):
+    """API key and version, packed into one integer, to decoder."""
+
+    def __init__(self, direction: notation.Direction) -> None:
+        super().__init__()
+        self._direction = direction
+
+    def __missing__(self, packed: int) -> Decoder:
+        api_key, version = packed >> 16, packed & 0xFFFF
+        name = notation.name_of(api_key, self._direction)
+        if name is None:
+            raise UnsupportedVersionError(f"API key {api_key} is not known")
+        decoder = self[packed] = _DECODERS[name, version]
+        return decoder
+
+
+_DECODERS: Final = _Decoders()
+_REQUEST_DECODERS: Final = _KeyedDecoders("Request")
+_RESPONSE_DECODERS: Final = _KeyedDecoders("Response")
+
+# ---- encoding
+
+
+def encode_response(message: Message, version: int, correlation_id: int) -> list[Buffer]:
+    """A whole response frame."""
+    return _RESPONSE_FRAMERS[type(message), version](message, correlation_id)
+
+
+def encode_request(
+    message: Message, version: int, correlation_id: int, client_id: str | None
+) -> list[Buffer]:
+    """A whole request frame."""
+    return _REQUEST_FRAMERS[type(message), version](message, correlation_id, client_id)
+
+
+def encode_body(message: Message, version: int) -> bytes:
+    """A message without frame and header, in one piece."""
+    out: list[Buffer] = []
+    buffers: list[Buffer] = []
+    encoder = _ENCODERS[type(message), version]
+    encoder(message, out, buffers)
+    try:
+        return b"".join([*buffers, *out])
+    except FAULTS as error:
+        raise EncodeError(f"{type(message).__name__} v{version}: {error}") from error
+
+
+def join(buffers: list[Buffer]) -> bytes:
+    """A frame in one piece, for transports and tests that want one. Copies records."""
+    only = buffers[0]
+    return only if len(buffers) == 1 and type(only) is bytes else b"".join(buffers)
+
+
+class _Encoders(dict[tuple[type[Message], int], Encoder]):
+    """Class and version to encoder, compiled at first use."""
+
+    def __missing__(self, key: tuple[type[Message], int]) -> Encoder:
+        kind, version = key
+        spec = _encodable(kind, version)
+        encoder = self[key] = compile_encoder(spec, version)
+        return encoder
+
+
+def _encodable(kind: type[Message], version: int) -> notation.MessageSpec:
+    name = kind.__name__
+    if name not in notation.message_names():
+        raise EncodeError(f"{name} is part of a message and cannot be sent alone")
+    if version not in notation.versions_of(name):
+        raise EncodeError(f"{name} has no version {version}")
+    return notation.message(name)
+
+
+class _ResponseFramers(dict[tuple[type[Message], int], _ResponseFramer]):
+    def __missing__(self, key: tuple[type[Message], int]) -> _ResponseFramer:
+        kind, version = key
+        spec = _encodable(kind, version)
+        if spec.direction != "Response":
+            raise EncodeError(f"{spec.name} is not a response")
+        framer = self[key] = _response_framer(spec, version)
+        return framer
+
+
+class _RequestFramers(dict[tuple[type[Message], int], _RequestFramer]):
+    def __missing__(self, key: tuple[type[Message], int]) -> _RequestFramer:
+        kind, version = key
+        spec = _encodable(kind, version)
+        if spec.direction != "Request":
+            raise EncodeError(f"{spec.name} is not a request")
+        framer = self[key] = _request_framer(spec, version)
+        return framer
+
+
+def _response_framer(spec: notation.MessageSpec, version: int) -> _ResponseFramer:
+    encoder = _ENCODERS[getattr(messages, spec.name), version]
+    # A client that asks for ApiVersions cannot know yet which header the broker would use
+    # (KIP-511).
+    flexible = version >= spec.flexible and spec.api_key != API_VERSIONS_KEY
+    head = _RESPONSE_HEAD_FLEXIBLE if flexible else _RESPONSE_HEAD
+    pack, after_size = head.pack, head.size - 4
+    what = f"{spec.name} v{version}"
+
+    def frame(message: Message, correlation_id: int) -> list[Buffer]:
+        out: list[Buffer] = []
+        encoder(message, out, out)
+        try:
+            body = b"".join(out)
+            return [pack(len(body) + after_size, correlation_id) + body]
+        except FAULTS as error:
+            raise EncodeError(f"{what}: {error}") from error
+
+    def frame_with_records(message: Message, correlation_id: int) -> list[Buffer]:
+        out: list[Buffer] = []
+        buffers: list[Buffer] = []
+        encoder(message, out, buffers)
+        try:
+            buffers.append(b"".join(out))
+            size = sum(map(len, buffers)) + after_size
+            buffers[0] = pack(size, correlation_id) + buffers[0]
+        except FAULTS as error:
+            raise EncodeError(f"{what}: {error}") from error
+        return buffers
+
+    return frame_with_records if has_records(spec.struct, version) else frame
+
+
+def _request_framer(spec: notation.MessageSpec, version: int) -> _RequestFramer:
+    encoder = _ENCODERS[getattr(messages, spec.name), version]
+    tags = b"\0" if version >= spec.flexible else b""
+    after_size = _REQUEST_HEAD.size - 4 + len(tags)
+    what = f"{spec.name} v{version}"
+
+    def frame(message: Message, correlation_id: int, client_id: str | None) -> list[Buffer]:
+        out: list[Buffer] = []
+        buffers: list[Buffer] = []
+        encoder(message, out, buffers)
+        try:
+            buffers.append(b"".join(out))
+            client = b"" if client_id is None else client_id.encode()
+            length = -1 if client_id is None else len(client)
+            size = after_size + len(client) + sum(map(len, buffers))
+            head = _REQUEST_HEAD.pack(size, spec.api_key, version, correlation_id, length)
+            buffers[0] = b"".join((head, client, tags, buffers[0]))
+        except FAULTS as error:
+            raise EncodeError(f"{what}: {error}") from error
+        return buffers
+
+    return frame
+
+
+_ENCODERS: Final = _Encoders()
+_RESPONSE_FRAMERS: Final = _ResponseFramers()
+_REQUEST_FRAMERS: Final = _RequestFramers()
+
+# ---- structures embedded in group requests
+
+
+def encode_versioned(message: Message, version: int) -> bytes:
+    """A consumer subscription or assignment as it stands in group requests: version first."""
+    return _VERSION_PREFIX.pack(version) + encode_body(message, version)
+
+
+def decode_versioned(kind: type[AnyMessage], data: Buffer) -> AnyMessage:
+    """The opposite.
+
+    Versions newer than ours are read as our newest, as Kafka does: fields are only ever added.
+    """
+    if len(data) < _VERSION_PREFIX.size:
+        raise DecodeError(f"{kind.__name__} has no version")
+    (version,) = _VERSION_PREFIX.unpack_from(data)
+    if version < 0:
+        raise DecodeError(f"{kind.__name__} has version {version}")
+    newest = notation.versions_of(kind.__name__).high
+    return decode(kind, min(version, newest), data, _VERSION_PREFIX.size)

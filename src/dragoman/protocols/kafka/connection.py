@@ -1,0 +1,252 @@
+"""Kafka connections without input and output: `ServerConnection` and `ClientConnection`.
+
+Both take bytes through `get_buffer` and `buffer_updated` (what `asyncio.BufferedProtocol` has) or
+through `receive_data`, and hand out complete messages in the order they came. Neither knows
+sockets, time or handlers, and neither decides when to close: a `DecodeError` says that the stream
+cannot go on.
+
+Server. A request is its header and the frame that holds its body; decoding the body is left to
+whoever knows whether the key and version are served (`constants.is_accepted`). Replies must be
+sent in the order of the requests, which is the caller's business too.
+
+Client. Replies carry no key and no version, so the connection remembers for each request what it
+was. Kafka answers strictly in order; a correlation id out of order means that the stream is out of
+step.
+
+A broker that does not know the ApiVersions version asked for answers with error 35 in the layout
+of version 0 whatever was asked (KIP-511); `encode_api_versions_fallback` writes that reply, and
+the client reads it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+from dragoman.errors import DecodeError, LocalProtocolError, RemoteProtocolError
+from dragoman.limits import KAFKA_IN_FLIGHT_MAX
+from dragoman.protocols.kafka import codec, notation
+from dragoman.protocols.kafka.constants import ApiKey
+from dragoman.protocols.kafka.decoding import skip_tags
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.framing import FrameReader, Scratch
+from dragoman.protocols.kafka.messages import (
+    ApiVersionsResponse,
+    ApiVersionsResponseApiKey,
+    Message,
+    ProduceRequest,
+)
+from dragoman.types import Buffer
+
+_REQUEST_HEAD: Final = Struct(">hhih")
+_CORRELATION_ID: Final = Struct(">i")
+_ERROR_CODE: Final = Struct(">h")
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """One request as it came in. `frame` is its own memory and may be kept and changed."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    #: The whole frame without its size.
+    frame: bytearray
+    #: Where in the frame the body starts.
+    body_start: int
+
+    @property
+    def body(self) -> memoryview:
+        return memoryview(self.frame)[self.body_start :]
+
+    def decode(self) -> Message:
+        """The body. `UnsupportedVersionError` where the schema lacks the key or version."""
+        return codec.decode_request(self.api_key, self.version, self.frame, self.body_start)
+
+
+class ServerConnection:
+    """The broker's side of one connection."""
+
+    __slots__ = ("_client_id", "_client_id_bytes", "_reader", "get_buffer")
+
+    def __init__(self, frame_bytes_max: int, scratch: Scratch) -> None:
+        self._reader = FrameReader(frame_bytes_max, scratch)
+        self.get_buffer = self._reader.get_buffer
+        # A client sends the same id with every request: compare instead of decoding it each time.
+        self._client_id: str | None = None
+        self._client_id_bytes = b"\xff\xff"
+
+    @property
+    def pending_bytes(self) -> int:
+        """Memory that an unfinished request holds at the moment."""
+        return self._reader.pending_bytes
+
+    def buffer_updated(self, count: int) -> list[Request]:
+        """The requests that are complete now, in order."""
+        return [self._request(frame) for frame in self._reader.buffer_updated(count)]
+
+    def receive_data(self, data: Buffer) -> list[Request]:
+        return [self._request(frame) for frame in self._reader.receive(data)]
+
+    def _request(self, frame: bytearray) -> Request:
+        if len(frame) < _REQUEST_HEAD.size:
+            raise DecodeError(f"request of {len(frame)} bytes is shorter than a header")
+        api_key, version, correlation_id, client_id_size = _REQUEST_HEAD.unpack_from(frame)
+        if not frame.startswith(self._client_id_bytes, 8):
+            self._read_client_id(frame, client_id_size)
+        body_start = 8 + len(self._client_id_bytes)
+        if _has_flexible_header(api_key, version):
+            body_start = _after_tags(frame, body_start)
+        return Request(api_key, version, correlation_id, self._client_id, frame, body_start)
+
+    def _read_client_id(self, frame: bytearray, size: int) -> None:
+        # Not compact in flexible headers either: a broker has to find it before it knows the
+        # version.
+        end = _REQUEST_HEAD.size + max(size, 0)
+        if size < -1 or end > len(frame):
+            raise DecodeError(f"client id of {size} bytes in a request of {len(frame)}")
+        raw = bytes(frame[8:end])
+        try:
+            self._client_id = None if size < 0 else raw[2:].decode()
+        except UnicodeDecodeError:
+            raise DecodeError("client id is not UTF-8") from None
+        self._client_id_bytes = raw
+
+
+def _after_tags(frame: bytearray, position: int) -> int:
+    """The position after the tagged section of a header; nothing in one is known."""
+    try:
+        count = frame[position]
+        if not count:
+            return position + 1
+        return skip_tags(frame, position + 1, count, "header")
+    except IndexError:
+        raise DecodeError("header is cut off") from None
+
+
+class _FlexibleHeaders(dict[int, bool]):
+    """API key and version to whether the request header has a tagged section.
+
+    Keys and versions that are not in the schema are taken not to: their bodies are never decoded,
+    so where they start does not matter, and neither does what an unknown header looks like.
+    """
+
+    #: Entries for versions nobody has; a peer must not be able to fill memory with them.
+    _KEPT_MAX: Final = 1000
+
+    def __missing__(self, packed: int) -> bool:
+        api_key, version = packed >> 16, packed & 0xFFFF
+        name = notation.name_of(api_key, "Request")
+        known = name is not None and version in notation.versions_of(name)
+        flexible = name is not None and known and notation.is_flexible(name, version)
+        if len(self) < self._KEPT_MAX:
+            self[packed] = flexible
+        return flexible
+
+
+_FLEXIBLE_HEADERS: Final = _FlexibleHeaders()
+
+
+def _has_flexible_header(api_key: int, version: int) -> bool:
+    return _FLEXIBLE_HEADERS[api_key << 16 | version & 0xFFFF]
+
+
+def encode_api_versions_fallback(
+    correlation_id: int, served: Iterable[ApiVersionsResponseApiKey]
+) -> list[Buffer]:
+    """The reply to an ApiVersions request of an unknown version: error 35 in version 0's layout."""
+    reply = ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION.value, api_keys=list(served)
+    )
+    return codec.encode_response(reply, 0, correlation_id)
+
+
+class Reply(msgspec.Struct, frozen=True, gc=False):
+    """One response, with what it answers."""
+
+    correlation_id: int
+    api_key: int
+    #: The version that was asked for; an ApiVersions reply with error 35 is in version 0's layout.
+    version: int
+    message: Message
+
+
+class _Asked(msgspec.Struct, frozen=True, gc=False):
+    correlation_id: int
+    api_key: int
+    version: int
+
+
+class ClientConnection:
+    """A client's side of one connection."""
+
+    __slots__ = ("_asked", "_client_id", "_next_id", "_reader", "get_buffer")
+
+    def __init__(self, client_id: str | None, frame_bytes_max: int, scratch: Scratch) -> None:
+        self._client_id = client_id
+        self._reader = FrameReader(frame_bytes_max, scratch)
+        self.get_buffer = self._reader.get_buffer
+        self._asked: deque[_Asked] = deque()
+        self._next_id = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose replies have not come yet."""
+        return len(self._asked)
+
+    def send(self, message: Message, version: int) -> tuple[int, list[Buffer]]:
+        """The correlation id and the frame to send. Produce with acks=0 gets no reply.
+
+        Raises `EncodeError`, and `LocalProtocolError` when too many requests are unanswered.
+        """
+        if len(self._asked) >= KAFKA_IN_FLIGHT_MAX:
+            raise LocalProtocolError(f"{KAFKA_IN_FLIGHT_MAX} requests are unanswered")
+        correlation_id = self._next_id
+        frame = codec.encode_request(message, version, correlation_id, self._client_id)
+        self._next_id = (correlation_id + 1) & 0x7FFFFFFF
+        if not (isinstance(message, ProduceRequest) and message.acks == 0):
+            api_key = notation.message(type(message).__name__).api_key
+            self._asked.append(_Asked(correlation_id, api_key, version))
+        return correlation_id, frame
+
+    def buffer_updated(self, count: int) -> list[Reply]:
+        """The replies that are complete now, in order."""
+        return [self._reply(frame) for frame in self._reader.buffer_updated(count)]
+
+    def receive_data(self, data: Buffer) -> list[Reply]:
+        return [self._reply(frame) for frame in self._reader.receive(data)]
+
+    def _reply(self, frame: bytearray) -> Reply:
+        if len(frame) < _CORRELATION_ID.size:
+            raise DecodeError(f"response of {len(frame)} bytes is shorter than a header")
+        (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
+        if not self._asked:
+            raise RemoteProtocolError(f"response {correlation_id} answers no request")
+        asked = self._asked.popleft()
+        if correlation_id != asked.correlation_id:
+            raise RemoteProtocolError(
+                f"response {correlation_id} came where {asked.correlation_id} was due"
+            )
+        message = self._decode(asked, frame)
+        return Reply(correlation_id, asked.api_key, asked.version, message)
+
+    @staticmethod
+    def _decode(asked: _Asked, frame: bytearray) -> Message:
+        position, version = _CORRELATION_ID.size, asked.version
+        if asked.api_key == ApiKey.API_VERSIONS:
+            if _starts_with_unsupported_version(frame, position):
+                version = 0
+        elif _has_flexible_header(asked.api_key, version):
+            position = _after_tags(frame, position)
+        return codec.decode_response(asked.api_key, version, frame, position)
+
+
+def _starts_with_unsupported_version(frame: bytearray, position: int) -> bool:
+    if len(frame) < position + _ERROR_CODE.size:
+        return False
+    (code,) = _ERROR_CODE.unpack_from(frame, position)
+    return bool(code == ErrorCode.UNSUPPORTED_VERSION)

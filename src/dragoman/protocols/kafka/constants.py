@@ -1,0 +1,104 @@
+"""Kafka's API keys and the versions this broker tells clients about.
+
+Versions that the codec can read and write are in the schema table and may be more: what is
+advertised is what the handlers promise.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from dragoman.protocols.kafka.notation import Versions, name_of, versions_of
+
+
+class ApiKey(IntEnum):
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_QUORUM = 55
+    UPDATE_FEATURES = 57
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+def _valid(api_key: ApiKey) -> Versions:
+    name = name_of(api_key, "Request")
+    assert name is not None, api_key
+    return versions_of(name)
+
+
+#: Requests of these versions are decoded and answered. Kafka 4.3's own ranges, except:
+#: InitProducerId 6 (two-phase commit) is unstable there, AddPartitionsToTxn 4 and 5 are for
+#: brokers among themselves, and Fetch 18 adds nothing for consumers.
+ACCEPTED_VERSIONS: Final[dict[ApiKey, Versions]] = {key: _valid(key) for key in ApiKey} | {
+    ApiKey.INIT_PRODUCER_ID: Versions(0, 5),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 3),
+    ApiKey.FETCH: Versions(4, 17),
+}
+
+#: What an ApiVersions reply says of a key that is served. Produce is advertised from 0, as Kafka 4
+#: does: librdkafka before 2.11.1 decides on compression by the presence of version 0, and sends 3
+#: or newer.
+ADVERTISED_VERSIONS: Final[dict[ApiKey, Versions]] = ACCEPTED_VERSIONS | {
+    ApiKey.PRODUCE: Versions(0, 13),
+}
+
+
+def is_accepted(api_key: int, version: int) -> bool:
+    """Whether a request of this key and version is decoded at all."""
+    versions = _ACCEPTED.get(api_key)
+    return versions is not None and versions[0] <= version <= versions[1]
+
+
+# Plain integers and tuples: this is asked once per request.
+_ACCEPTED: Final = {int(key): (value.low, value.high) for key, value in ACCEPTED_VERSIONS.items()}

@@ -1,0 +1,142 @@
+"""Cuts a byte stream into Kafka frames without copying large ones.
+
+A frame is an i32 size, which excludes itself, and that many bytes. `FrameReader` has the shape of
+`asyncio.BufferedProtocol`: the transport asks for a buffer, reads into it, and says how much it
+read.
+
+Theory of operation. While no frame is open, the buffer is a scratch area that all readers of an
+event loop share; that is safe because nothing else runs between `get_buffer` and `buffer_updated`.
+Whole frames are copied out of it: they are small. A frame that the scratch area holds only in part
+is *open*: it gets a buffer of its own, what there is of it is copied, and the transport fills the
+rest directly. Of a size cut off in the middle, at most three bytes are kept and put in front of
+the next read.
+
+    scratch   | size frame | size frame | size fra        -> two frames out, the third is open
+    open               | fra.................. |          <- the next reads go here
+
+An idle connection therefore holds no buffer. Every frame handed out is a bytearray of its own:
+whoever gets it may keep and change it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from dragoman.errors import DecodeError
+from dragoman.limits import KAFKA_FRAME_GROWTH_BYTES, KAFKA_SCRATCH_BYTES
+from dragoman.types import Buffer
+
+_SIZE: Final = Struct(">i")
+
+
+class Scratch:
+    """The receive buffer that the connections of one event loop share."""
+
+    __slots__ = ("data", "view")
+
+    def __init__(self, size: int = KAFKA_SCRATCH_BYTES) -> None:
+        assert size > _SIZE.size
+        self.data = bytearray(size)
+        self.view = memoryview(self.data)
+
+
+class FrameReader:
+    """Receives one connection's bytes. After a `DecodeError` it is of no more use: close."""
+
+    __slots__ = ("_filled", "_frame", "_frame_size", "_max", "_rest", "_scratch", "_view")
+
+    def __init__(self, frame_bytes_max: int, scratch: Scratch) -> None:
+        self._max = frame_bytes_max
+        self._scratch = scratch
+        #: First bytes of a size, when a read ended inside one.
+        self._rest = b""
+        #: The open frame, grown as it fills; None between frames.
+        self._frame: bytearray | None = None
+        self._frame_size = 0
+        self._filled = 0
+        self._view: memoryview | None = None
+
+    @property
+    def pending_bytes(self) -> int:
+        """Memory that an unfinished frame holds at the moment."""
+        return 0 if self._frame is None else len(self._frame)
+
+    def get_buffer(self, size_hint: int = -1) -> memoryview:  # noqa: ARG002
+        """Where the transport shall put the next bytes. Never empty."""
+        if self._frame is not None:
+            return self._rest_of_frame(self._frame)
+        kept = len(self._rest)
+        if not kept:
+            return self._scratch.view
+        self._scratch.data[:kept] = self._rest
+        return self._scratch.view[kept:]
+
+    def buffer_updated(self, count: int) -> list[bytearray]:
+        """`count` bytes were put into the buffer; the frames that are complete now, in order."""
+        if self._frame is not None:
+            self._filled += count
+            if self._filled < self._frame_size:
+                return []
+            frame = self._frame
+            self._release()
+            return [frame]
+        return self._cut(len(self._rest) + count)
+
+    def receive(self, data: Buffer) -> list[bytearray]:
+        """The same for bytes that are somewhere else already: copies them in, piece by piece."""
+        frames: list[bytearray] = []
+        view = memoryview(data)
+        while view:
+            buffer = self.get_buffer()
+            count = min(len(buffer), len(view))
+            buffer[:count] = view[:count]
+            frames += self.buffer_updated(count)
+            view = view[count:]
+        return frames
+
+    def _cut(self, end: int) -> list[bytearray]:
+        """Take all whole frames out of the scratch area and open the one that is left."""
+        data = self._scratch.data
+        frames: list[bytearray] = []
+        position = 0
+        while end - position >= 4:
+            (size,) = _SIZE.unpack_from(data, position)
+            if not 0 < size <= self._max:
+                raise DecodeError(f"frame of {size} bytes; 1 to {self._max} are allowed")
+            position += 4
+            after = position + size
+            if after > end:
+                self._open(size, data[position:end])
+                self._rest = b""
+                return frames
+            frames.append(data[position:after])
+            position = after
+        self._rest = bytes(data[position:end])
+        return frames
+
+    def _open(self, size: int, start: bytearray) -> None:
+        self._frame_size = size
+        self._filled = len(start)
+        start.extend(bytes(min(size - len(start), KAFKA_FRAME_GROWTH_BYTES)))
+        self._frame = start
+
+    def _rest_of_frame(self, frame: bytearray) -> memoryview:
+        if self._filled == len(frame):
+            # Grown only here: while a read is being reported, the transport still holds a view of
+            # the buffer, and a bytearray with a view cannot change its size.
+            if self._view is not None:
+                self._view.release()
+                self._view = None
+            frame.extend(bytes(min(self._frame_size - len(frame), KAFKA_FRAME_GROWTH_BYTES)))
+        if self._view is not None:
+            self._view.release()
+        self._view = memoryview(frame)[self._filled :]
+        return self._view
+
+    def _release(self) -> None:
+        """Back to between frames. The view goes too, so that the frame is its receiver's alone."""
+        if self._view is not None:
+            self._view.release()
+            self._view = None
+        self._frame = None

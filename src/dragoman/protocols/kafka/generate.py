@@ -1,0 +1,153 @@
+"""Makes `messages.py` from the schema table.
+
+    python -m dragoman.protocols.kafka.generate > src/dragoman/protocols/kafka/messages.py
+
+The module is checked in, so that handlers type-check and editors complete; a test compares it with
+what this makes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from dragoman.protocols.kafka import notation
+from dragoman.protocols.kafka.notation import FieldSpec, MessageSpec, StructSpec, TypeSpec, Versions
+
+_HEAD = '''\
+"""Kafka's messages as values. Made from `schema.py` by `generate.py`: change those, not this.
+
+One class per structure, for all versions. A comment gives the versions that have a field, where
+that is not all of those that have its structure. In others it keeps its default when decoded, and a
+value that is not the default cannot be encoded, unless the comment says `else dropped`. Fields are
+in wire order and best given by keyword.
+
+`records` is never copied. Decoded, it is a view of the frame. To be encoded, a response's may also
+be a tuple of buffers, sent one after the other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from dragoman.types import Buffer
+
+#: What the wire has in place of a topic id, directory id or client instance id when there is none.
+NO_ID: Final = bytes(16)
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """Every message and every structure inside one.
+
+    They are trees, so the cyclic collector need not look at them.
+    """
+'''
+
+#: Where the formatter breaks lines; its result must equal ours.
+_LINE_MAX = 100
+_ANNOTATIONS = {
+    "bool": "bool",
+    "f64": "float",
+    "uuid": "bytes",
+    "str": "str",
+    "str16": "str",
+    "bytes": "bytes",
+}
+_DEFAULTS = {
+    "bool": "False",
+    "f64": "0.0",
+    "uuid": "NO_ID",
+    "str": '""',
+    "str16": '""',
+    "bytes": 'b""',
+    "records": "None",
+    "array": "[]",
+}
+
+
+def render() -> str:
+    """The text of `messages.py`."""
+    seen: dict[str, str] = {}
+    for name in notation.message_names():
+        spec = notation.message(name)
+        for struct, versions in _structs(spec.struct, spec.versions):
+            text = _class(spec, struct, versions)
+            # A structure may stand in two places of a message; it has to be the same in both.
+            assert seen.setdefault(struct.class_name, text) == text, struct.class_name
+    return _HEAD + "".join(seen.values())
+
+
+def default_text(field: FieldSpec) -> str:
+    """A field's default as Python source, for this module and for the compiled codecs."""
+    if field.default == "null":
+        return "None"
+    if field.type.struct is not None:
+        return f"{field.type.struct.class_name}()"
+    if field.default is not None:
+        return field.default.capitalize() if field.type.kind == "bool" else field.default
+    return _DEFAULTS.get(field.type.kind, "0")
+
+
+def _structs(struct: StructSpec, versions: Versions) -> Iterator[tuple[StructSpec, Versions]]:
+    """Structures of a message with the versions that have them, inner before outer."""
+    for field in struct.fields:
+        inner = field.type.element or field.type
+        if inner.struct is not None:
+            yield from _structs(inner.struct, field.versions)
+    yield struct, versions
+
+
+def _class(spec: MessageSpec, struct: StructSpec, versions: Versions) -> str:
+    lines = ["", "", f"class {struct.class_name}(Message, frozen=True):"]
+    if struct is spec.struct:
+        lines += [f'    """{_title(spec)}"""', ""]
+    for field in struct.fields:
+        declared = f"    {field.name}: {_annotation(spec, field)} ="
+        line = f"{declared} {default_text(field)}"
+        note = _note(field, versions)
+        if len(line) > _LINE_MAX:
+            line = f"{declared} (\n        {default_text(field)}\n    )"
+        lines.append(f"{line}  # {note}" if note else line)
+    return "\n".join(lines) + "\n"
+
+
+def _title(spec: MessageSpec) -> str:
+    low, high = spec.versions.low, spec.versions.high
+    versions = f"version {low}" if low == high else f"versions {low}-{high}"
+    if spec.api_key < 0:
+        return f"No key, {versions}."
+    return f"Key {spec.api_key}, {versions}."
+
+
+def _annotation(spec: MessageSpec, field: FieldSpec) -> str:
+    if field.type.kind == "records":
+        gathered = " | tuple[Buffer, ...]" if spec.direction == "Response" else ""
+        return f"Buffer{gathered} | None"
+    text = _type_text(field.type)
+    return f"{text} | None" if field.nullable is not None else text
+
+
+def _type_text(kind: TypeSpec) -> str:
+    if kind.element is not None:
+        return f"list[{_type_text(kind.element)}]"
+    if kind.struct is not None:
+        return kind.struct.class_name
+    return _ANNOTATIONS.get(kind.kind, "int")
+
+
+def _note(field: FieldSpec, enclosing: Versions) -> str:
+    if field.versions == enclosing:
+        return ""
+    return _range(field.versions, enclosing) + (", else dropped" if field.ignorable else "")
+
+
+def _range(versions: Versions, enclosing: Versions) -> str:
+    if versions.high == enclosing.high:
+        return f"{versions.low}+"
+    return f"{versions.low}-{versions.high}" if versions.low < versions.high else f"{versions.low}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())
