@@ -93,6 +93,11 @@ BACKGROUND_QUEUED_BYTES_MAX = 128 << 20
 #: broken.
 FLUSHER_REPLY_BYTES_MAX = 64 << 10
 
+#: The same over all jobs that wait. More is refused.
+BACKGROUND_QUEUED_BYTES_MAX = 128 << 20
+#: Names in one job of the flusher: 100,000 paths of 160 bytes. More is refused.
+FLUSHER_NAMES_BYTES_MAX = 16 << 20
+
 # ---- disks in memory, and simulation
 
 #: One path component on Linux file systems. Longer: ENAMETOOLONG, as there.
@@ -175,3 +180,16 @@ KAFKA_ITEMS_MAX = 1 << 21
 KAFKA_RECORDS_INLINE_BYTES_MAX = 4 << 10
 #: Requests a client connection may have unanswered. More: `LocalProtocolError`.
 KAFKA_IN_FLIGHT_MAX = 1000
+
+# ---- the network
+
+#: Bytes handed to a connection that its peer has not taken. Past it, its requests wait.
+SEND_BUFFER_BYTES_MAX = 1 << 20
+#: Requests of one connection that are worked on at the same time. Past it, it is not read.
+READ_AHEAD_REQUESTS_MAX = 128
+#: Connections the system holds for a listener until they are accepted.
+LISTEN_BACKLOG = 1024
+#: Seconds between looks for connections that have been idle too long.
+IDLE_SWEEP_INTERVAL_S = 15.0
+#: Seconds that HTTP requests in progress get at a clean stop.
+HTTP_CLOSE_GRACE_S = 2.0

@@ -95,9 +95,7 @@ def _read_one(wanted: Wanted, room: int, committed_only: bool, is_first: bool) -
                         (each.producer_id, each.first_offset)
                         for each in log.producers.aborted_between(wanted.offset, next_offset)
                     ]
-    return Fetched(
-        error, log.high_watermark, stable, log.log_start_offset, buffers, size, aborted
-    )
+    return Fetched(error, log.high_watermark, stable, log.log_start_offset, buffers, size, aborted)
 
 
 class Fetch:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from dragoman.cli.node_options import configuration, node_parser
 from dragoman.cli.status import USAGE, CommandError
@@ -32,5 +31,10 @@ def _run(settings: Settings) -> int:
     from dragoman.telemetry.logs import configure
 
     configure(settings.log_format, settings.log_level, sys.stderr)
-    run: Callable[[Settings], int] = importlib.import_module("dragoman.server").run
-    return run(settings)
+    from dragoman.server import run
+
+    return run(settings, _announce)
+
+
+def _announce(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,240 @@
+"""Creating, changing and deleting topics: checks first, then events for the metadata quorum.
+
+Checks are made against the image; while an event about a topic is under way, a second change of the
+same topic is refused, so what was checked still holds when the event is applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from dragoman.broker.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidTopicName,
+    Overloaded,
+    TopicDeletionDisabled,
+    TopicExists,
+    UnknownTopic,
+)
+from dragoman.cluster.events import (
+    Event,
+    PartitionPlacement,
+    PartitionsAdded,
+    TopicConfigChanged,
+    TopicCreated,
+    TopicDeleted,
+)
+from dragoman.cluster.metadata import MetadataImage, TopicMetadata
+from dragoman.cluster.quorum import MetadataQuorum
+from dragoman.config.settings import Settings
+from dragoman.config.topics import TopicConfig, validate_topic_config
+from dragoman.errors import ConfigError, DragomanError
+from dragoman.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_BYTES_MAX
+from dragoman.world import Clock, Random
+
+Done: TypeAlias = Callable[[DragomanError | None], None]
+#: "As the node's settings say."
+DEFAULT = -1
+
+
+class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    partition_count: int = DEFAULT
+    replication_factor: int = DEFAULT
+    #: Replicas of each partition, in place of a count and a factor.
+    assignment: tuple[tuple[int, ...], ...] = ()
+    config: dict[str, str] = {}
+    is_internal: bool = False
+
+
+class Topics:
+    def __init__(
+        self,
+        image: MetadataImage,
+        quorum: MetadataQuorum,
+        settings: Settings,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self._image = image
+        self._quorum = quorum
+        self._settings = settings
+        self._clock = clock
+        self._random = random
+        self._changing: set[str] = set()
+        #: Ids given to topics whose creation is not applied yet.
+        self._next_partition_id = 0
+
+    # ---- create
+
+    def check_new(self, new: NewTopic) -> tuple[tuple[int, ...], ...]:
+        """Replicas of each partition of a topic that may be created. Raises `BrokerError`."""
+        check_name(new.name)
+        if new.name in self._image.topics:
+            raise TopicExists(f"topic {new.name!r} exists already")
+        try:
+            validate_topic_config(new.config)
+        except ConfigError as error:
+            raise InvalidConfig(str(error)) from None
+        if new.assignment:
+            return self._check_assignment(new)
+        count = new.partition_count
+        if count == DEFAULT:
+            count = self._settings.num_partitions
+        if not 1 <= count <= PARTITIONS_PER_TOPIC_MAX:
+            raise InvalidPartitions(f"{count} partitions; 1 to {PARTITIONS_PER_TOPIC_MAX}")
+        return self._place(count, new.replication_factor)
+
+    def _place(self, count: int, factor: int) -> tuple[tuple[int, ...], ...]:
+        nodes = sorted(self._image.nodes)
+        if factor == DEFAULT:
+            factor = self._settings.default_replication_factor
+        if factor > len(nodes) and self._settings.replication_factor_lenient:
+            factor = len(nodes)
+        if not 1 <= factor <= len(nodes):
+            raise InvalidReplicationFactor(
+                f"replication factor {factor} with {len(nodes)} nodes; "
+                "`--set replication.factor.lenient=true` accepts it"
+            )
+        start = self._random.randrange(len(nodes)) if len(nodes) > 1 else 0
+        return tuple(
+            tuple(nodes[(start + index + copy) % len(nodes)] for copy in range(factor))
+            for index in range(count)
+        )
+
+    def _check_assignment(self, new: NewTopic) -> tuple[tuple[int, ...], ...]:
+        if new.partition_count != DEFAULT or new.replication_factor != DEFAULT:
+            raise InvalidReplicaAssignment("an assignment excludes partition count and factor")
+        for replicas in new.assignment:
+            known = all(node in self._image.nodes for node in replicas)
+            if not replicas or len(set(replicas)) != len(replicas) or not known:
+                raise InvalidReplicaAssignment(f"{list(replicas)} is not a list of live nodes")
+        return new.assignment
+
+    def create(self, new: NewTopic, done: Done) -> None:
+        """`done` comes when the topic is durable and can be used."""
+        try:
+            assignment = self.check_new(new)
+            self._begin(new.name)
+        except DragomanError as error:
+            done(error)
+            return
+        event = TopicCreated(
+            name=new.name,
+            topic_id=self._new_topic_id(),
+            partitions=self._placements(assignment),
+            config=new.config,
+            is_internal=new.is_internal,
+            created_ms=self._clock.wall_ms(),
+        )
+        self._propose(new.name, event, done)
+
+    def _placements(self, assignment: Sequence[tuple[int, ...]]) -> tuple[PartitionPlacement, ...]:
+        first = max(self._next_partition_id, self._image.next_partition_id)
+        self._next_partition_id = first + len(assignment)
+        return tuple(
+            PartitionPlacement(first + index, replicas) for index, replicas in enumerate(assignment)
+        )
+
+    def _new_topic_id(self) -> bytes:
+        while True:
+            topic_id = self._random.getrandbits(128).to_bytes(16, "big")
+            # The all-zero id means "none" on the wire.
+            if any(topic_id) and topic_id not in self._image.topics_by_id:
+                return topic_id
+
+    # ---- change and delete
+
+    def delete(self, name: str, done: Done) -> None:
+        try:
+            topic = self._existing(name)
+            if not self._settings.delete_topic_enable:
+                raise TopicDeletionDisabled("delete.topic.enable is false")
+            self._begin(name)
+        except DragomanError as error:
+            done(error)
+            return
+        self._propose(name, TopicDeleted(topic_id=topic.topic_id), done)
+
+    def add_partitions(
+        self, name: str, total: int, assignment: tuple[tuple[int, ...], ...], done: Done
+    ) -> None:
+        """Grow the topic to `total` partitions; existing ones stay as they are."""
+        try:
+            topic = self._existing(name)
+            added = self.check_added(topic, total, assignment)
+            self._begin(name)
+        except DragomanError as error:
+            done(error)
+            return
+        placements = self._placements(added)
+        self._propose(name, PartitionsAdded(topic_id=topic.topic_id, partitions=placements), done)
+
+    def check_added(
+        self, topic: TopicMetadata, total: int, assignment: tuple[tuple[int, ...], ...]
+    ) -> tuple[tuple[int, ...], ...]:
+        added = total - len(topic.partitions)
+        if added <= 0 or total > PARTITIONS_PER_TOPIC_MAX:
+            raise InvalidPartitions(
+                f"topic {topic.name!r} has {len(topic.partitions)} partitions, asked for {total}"
+            )
+        if assignment:
+            if len(assignment) != added:
+                raise InvalidReplicaAssignment(f"{len(assignment)} lists for {added} partitions")
+            return self._check_assignment(NewTopic(name=topic.name, assignment=assignment))
+        return self._place(added, len(topic.partitions[0].replicas))
+
+    def change_config(self, name: str, config: dict[str, str], done: Done) -> None:
+        """Replace the topic's overrides as a whole."""
+        try:
+            topic = self._existing(name)
+            try:
+                validate_topic_config(config)
+            except ConfigError as error:
+                raise InvalidConfig(str(error)) from None
+            self._begin(name)
+        except DragomanError as error:
+            done(error)
+            return
+        self._propose(name, TopicConfigChanged(topic_id=topic.topic_id, config=config), done)
+
+    # ---- shared
+
+    def config_of(self, topic: TopicMetadata) -> TopicConfig:
+        return TopicConfig.build(self._settings, topic.config)
+
+    def _existing(self, name: str) -> TopicMetadata:
+        topic = self._image.topics.get(name)
+        if topic is None:
+            raise UnknownTopic(f"there is no topic {name!r}")
+        return topic
+
+    def _begin(self, name: str) -> None:
+        if name in self._changing:
+            raise Overloaded(f"topic {name!r} is being changed already")
+        self._changing.add(name)
+
+    def _propose(self, name: str, event: Event, done: Done) -> None:
+        def agreed(error: DragomanError | None) -> None:
+            self._changing.discard(name)
+            done(error)
+
+        self._quorum.propose([event], agreed)
+
+
+def check_name(name: str) -> None:
+    """The rule of the core; a protocol may allow less (`InvalidTopicName`)."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise InvalidTopicName("a topic name must be Unicode text") from None
+    if not 1 <= size <= TOPIC_NAME_BYTES_MAX:
+        raise InvalidTopicName(f"a topic name has 1 to {TOPIC_NAME_BYTES_MAX} bytes, not {size}")
+    if name in (".", "..") or "\x00" in name:
+        raise InvalidTopicName(f"{name!r} is not a topic name")

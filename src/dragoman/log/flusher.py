@@ -1,0 +1,316 @@
+"""`Flusher`: the background port as a process of its own.
+
+A sync in a thread waits for the interpreter lock of a busy loop, in the loop it stops everything
+else; a process does neither (DESIGN §5 has the figures). It is a bare interpreter running
+`flusher_process.py`, started at the first job, connected by two pipes: jobs one way, replies in the
+same order the other way.
+
+    submit ─► frame ─► pipe ─► process ─► pipe ─► reply ─► done(error)
+                 └ queued while the pipe is full, sent when it is writable again
+
+The loop side never blocks, except in `close`. The process gets the pipes, standard error and, if
+given, the data directory's lock, and no other descriptor. It has a process group of its own and
+blocks the signals that stop a broker, so a clean stop can still use it. It ends when the pipe does,
+that is with this process at the latest; while it still works after a crash of this process, the
+lock keeps a new broker out.
+
+When the process dies unexpectedly, every job it had not answered fails; the next job starts
+another.
+"""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from dragoman.limits import (
+    BACKGROUND_JOB_BYTES_MAX,
+    FLUSHER_NAMES_BYTES_MAX,
+    FLUSHER_REPLY_BYTES_MAX,
+)
+from dragoman.world import BackgroundJob, admit
+
+Done: TypeAlias = Callable[[OSError | None], None]
+
+_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "flusher_process.py")
+_LENGTH_BYTES = 4
+_READ_BYTES = 1 << 16
+_FRAME_BYTES_MAX = BACKGROUND_JOB_BYTES_MAX + FLUSHER_NAMES_BYTES_MAX
+#: A terminal sends these to all its processes, a service manager to all of a service.
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Readiness(Protocol):
+    """The part of an event loop that watches descriptors; every asyncio loop has it."""
+
+    def add_reader(self, fd: int, callback: Callable[[], object], /) -> object: ...
+
+    def remove_reader(self, fd: int, /) -> object: ...
+
+    def add_writer(self, fd: int, callback: Callable[[], object], /) -> object: ...
+
+    def remove_writer(self, fd: int, /) -> object: ...
+
+
+class HasDescriptor(Protocol):
+    def fileno(self) -> int: ...
+
+
+class Flusher:
+    """Does the jobs on the files below `root`, the directory of a `RealDisk`."""
+
+    def __init__(self, root: str, readiness: Readiness, lock: HasDescriptor | None = None) -> None:
+        self._root = os.fsencode(os.path.abspath(root))
+        self._readiness = readiness
+        self._lock = lock
+        #: What has been asked and not answered: whom to tell, and the bytes the job brought.
+        self._waiting: deque[tuple[Done, int]] = deque()
+        self._waiting_bytes = 0
+        self._process: _Process | None = None
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    def submit(self, job: BackgroundJob, done: Done) -> None:
+        assert not self._closed, "a job was submitted after close"
+        size = admit(job, len(self._waiting), self._waiting_bytes)
+        frame = self._frame(job)
+        if self._process is None:
+            lock_fds = () if self._lock is None else (self._lock.fileno(),)
+            self._process = _Process(lock_fds, self._readiness, self._received, self._died)
+        self._waiting.append((done, size))
+        self._waiting_bytes += size
+        self._process.send(frame)
+
+    def close(self) -> None:
+        self._closed = True
+        process, self._process = self._process, None
+        if process is None:
+            return
+        errors = [error for error in process.finish() if error is not None]
+        unanswered = len(self._waiting) - process.replies_at_finish
+        self._waiting.clear()
+        if errors:
+            raise errors[0]
+        if unanswered:
+            raise _death(process.status, unanswered)
+
+    def _received(self, error: OSError | None) -> None:
+        done, size = self._waiting.popleft()
+        self._waiting_bytes -= size
+        done(error)
+
+    def _died(self, status: int) -> None:
+        self._process = None
+        waiting = [done for done, _ in self._waiting]
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        for done in waiting:
+            if not self._closed:
+                done(_death(status, len(waiting)))
+
+    def _frame(self, job: BackgroundJob) -> bytes:
+        path = self._path
+        payload = marshal.dumps(
+            (
+                tuple(map(path, job.sync)),
+                tuple(map(path, job.sync_directories)),
+                tuple((path(each.path), bytes(each.data)) for each in job.replace),
+                tuple((path(name), size) for name, size in job.zero_fill),
+            )
+        )
+        if len(payload) > _FRAME_BYTES_MAX:
+            raise OSError(errno.EMSGSIZE, f"a background job of {len(payload)} bytes is too large")
+        return len(payload).to_bytes(_LENGTH_BYTES, "little") + payload
+
+    def _path(self, path: str) -> bytes:
+        return self._root + b"/" + os.fsencode(path) if path else self._root
+
+
+class _Process:
+    """One life of the process: its pipes, what has not been sent, what has not been parsed."""
+
+    def __init__(
+        self,
+        lock_fds: tuple[int, ...],
+        readiness: Readiness,
+        received: Done,
+        died: Callable[[int], None],
+    ) -> None:
+        self._readiness = readiness
+        self._received = received
+        self._died = died
+        self._unsent: deque[memoryview] = deque()
+        self._inbox = bytearray()
+        self._is_open = True
+        #: Replies that came while `finish` waited for the end.
+        self.replies_at_finish = 0
+        self._start(lock_fds)
+        self._readiness.add_reader(self._replies_fd, self._on_readable)
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def status(self) -> int:
+        return self._popen.wait()
+
+    def _start(self, lock_fds: tuple[int, ...]) -> None:
+        if not sys.executable:
+            raise OSError(errno.ENOENT, "no Python interpreter to run the flusher with")
+        jobs_out, self._jobs_fd = os.pipe()
+        self._replies_fd, replies_in = os.pipe()
+        command = [sys.executable, "-I", "-S", _SCRIPT, str(os.getpid()), str(_FRAME_BYTES_MAX)]
+        # A new process inherits the mask: there is no moment in which a signal could reach it.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        try:
+            self._popen = subprocess.Popen(
+                command,
+                stdin=jobs_out,
+                stdout=replies_in,
+                cwd="/",
+                close_fds=True,
+                pass_fds=lock_fds,
+                process_group=0,
+            )
+        except BaseException:
+            os.close(self._jobs_fd)
+            os.close(self._replies_fd)
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            os.close(jobs_out)
+            os.close(replies_in)
+        os.set_blocking(self._jobs_fd, False)
+        os.set_blocking(self._replies_fd, False)
+
+    # ---- sending
+
+    def send(self, frame: bytes) -> None:
+        self._unsent.append(memoryview(frame))
+        if len(self._unsent) == 1 and not self._write_some():
+            self._readiness.add_writer(self._jobs_fd, self._on_writable)
+
+    def _on_writable(self) -> None:
+        if self._is_open and self._write_some():
+            self._readiness.remove_writer(self._jobs_fd)
+
+    def _write_some(self) -> bool:
+        """Write until the pipe is full. True when nothing is left to write."""
+        try:
+            while self._unsent:
+                written = os.write(self._jobs_fd, self._unsent[0])
+                self._unsent[0] = self._unsent[0][written:]
+                if not self._unsent[0]:
+                    self._unsent.popleft()
+        except BlockingIOError:
+            return False
+        except BrokenPipeError:
+            # It died; the end of the replies says so too, and that is where it is dealt with.
+            self._unsent.clear()
+        return True
+
+    # ---- receiving
+
+    def _on_readable(self) -> None:
+        # A poller may deliver what it had found before the descriptor was taken from it.
+        if not self._is_open:
+            return
+        if self._read_some():
+            while self._is_open and (reply := self._next_reply()) is not None:
+                self._received(_error_of(reply))
+        else:
+            self._close_pipes()
+            self._died(self.status)
+
+    def _read_some(self) -> bool:
+        """Read what is there. False at the end of the pipe."""
+        try:
+            data = os.read(self._replies_fd, _READ_BYTES)
+        except BlockingIOError:
+            return True
+        self._inbox += data
+        return bool(data)
+
+    def _next_reply(self) -> tuple[int, bytes] | None:
+        if len(self._inbox) < _LENGTH_BYTES:
+            return None
+        length = int.from_bytes(self._inbox[:_LENGTH_BYTES], "little")
+        assert length <= FLUSHER_REPLY_BYTES_MAX, "the flusher process sent something else"
+        end = _LENGTH_BYTES + length
+        if len(self._inbox) < end:
+            return None
+        number, path = marshal.loads(self._inbox[_LENGTH_BYTES:end])
+        del self._inbox[:end]
+        return number, path
+
+    # ---- the end
+
+    def finish(self) -> list[OSError | None]:
+        """Wait until everything sent is done and the process has ended. Returns the outcomes."""
+        self._readiness.remove_reader(self._replies_fd)
+        self._readiness.remove_writer(self._jobs_fd)
+        # Both pipes are served: with one of them full, the process and this one would wait for
+        # each other for ever.
+        poll = select.poll()
+        poll.register(self._replies_fd, select.POLLIN)
+        if self._write_some():
+            self._close_jobs()
+        else:
+            poll.register(self._jobs_fd, select.POLLOUT)
+        # Called from within a `done`, there may be replies that were read and not yet handed on.
+        errors = self._all_replies()
+        while True:
+            for fd, _ in poll.poll():
+                if fd == self._replies_fd:
+                    if not self._read_some():
+                        self._close_pipes()
+                        self._popen.wait()
+                        return errors
+                    errors += self._all_replies()
+                elif self._write_some():
+                    poll.unregister(fd)
+                    self._close_jobs()
+
+    def _all_replies(self) -> list[OSError | None]:
+        errors = []
+        while (reply := self._next_reply()) is not None:
+            errors.append(_error_of(reply))
+        self.replies_at_finish += len(errors)
+        return errors
+
+    def _close_jobs(self) -> None:
+        os.close(self._jobs_fd)
+        self._jobs_fd = -1
+
+    def _close_pipes(self) -> None:
+        self._is_open = False
+        self._readiness.remove_reader(self._replies_fd)
+        if self._jobs_fd >= 0:
+            self._readiness.remove_writer(self._jobs_fd)
+            self._close_jobs()
+        os.close(self._replies_fd)
+
+
+def _error_of(reply: tuple[int, bytes]) -> OSError | None:
+    number, path = reply
+    return OSError(number, os.strerror(number), os.fsdecode(path)) if number else None
+
+
+def _death(status: int, jobs: int) -> OSError:
+    return OSError(
+        errno.EPIPE,
+        f"the flusher process ended with status {status} before it had done {jobs} jobs",
+    )

@@ -1,0 +1,175 @@
+"""The flusher's other half: a script that does disk jobs one after the other, until its input ends.
+
+Run as `python -I -S flusher_process.py PARENT_PID FRAME_BYTES_MAX`; jobs come on descriptor 0,
+replies go to descriptor 1. Only modules that the interpreter has loaded anyway, or that are part of
+it, are imported: `dragoman.world` alone would cost 45 ms and 6 MB, for a process that may be needed
+within milliseconds. So this repeats in terms of `os` what `world.perform` does on the disk port; a
+test runs both on the same jobs and compares.
+
+    frame   length (u32, little endian) · `marshal` of a tuple
+    job     (files to sync, directories to sync, ((path, data), …), ((path, size), …))
+    reply   (error number or 0, path)
+
+Paths are absolute and in bytes. `marshal` is safe here because both ends are the same interpreter
+and nobody else can write to the pipes.
+
+The process ends by itself when its parent does. Jobs the parent left behind are then not begun: a
+new parent may be recovering the same files, and a manifest put in place late would undo its work.
+"""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+import sys
+
+#: Written at once when a file is filled with zeros.
+_ZERO_BLOCK_BYTES = 1 << 20
+_LENGTH_BYTES = 4
+
+
+def perform(
+    files: tuple[bytes, ...],
+    directories: tuple[bytes, ...],
+    replacements: tuple[tuple[bytes, bytes], ...],
+    zero_fills: tuple[tuple[bytes, int], ...],
+) -> None:
+    """Do one job. Raises the first `OSError`, with the path in it."""
+    for path in files:
+        _sync_file(path)
+    for path in directories:
+        _sync_directory(path)
+    for path, data in replacements:
+        _replace(path, data)
+    for path, size in zero_fills:
+        _zero_fill(path, size)
+
+
+def _sync_file(path: bytes) -> None:
+    """A file removed in the meantime has nothing to lose."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        _fdatasync(fd, path)
+    finally:
+        os.close(fd)
+
+
+def _sync_directory(path: bytes) -> None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        raise _named(error, path) from None
+    finally:
+        os.close(fd)
+
+
+def _replace(path: bytes, data: bytes) -> None:
+    aside = path + b".new"
+    if os.path.lexists(aside):
+        os.unlink(aside)
+    fd = _create(aside)
+    try:
+        _write(fd, aside, memoryview(data), 0)
+        _fdatasync(fd, aside)
+    finally:
+        os.close(fd)
+    os.replace(aside, path)
+    _sync_directory(os.path.dirname(path))
+
+
+def _zero_fill(path: bytes, size: int) -> None:
+    fd = _create(path)
+    try:
+        block = memoryview(bytes(min(size, _ZERO_BLOCK_BYTES)))
+        for position in range(0, size, _ZERO_BLOCK_BYTES):
+            _write(fd, path, block[: size - position], position)
+        _fdatasync(fd, path)
+    finally:
+        os.close(fd)
+    _sync_directory(os.path.dirname(path))
+
+
+def _create(path: bytes) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+
+def _write(fd: int, path: bytes, data: memoryview, position: int) -> None:
+    try:
+        while data:
+            written = os.pwrite(fd, data, position)
+            data = data[written:]
+            position += written
+    except OSError as error:
+        raise _named(error, path) from None
+
+
+def _fdatasync(fd: int, path: bytes) -> None:
+    try:
+        os.fdatasync(fd)
+    except OSError as error:
+        raise _named(error, path) from None
+
+
+def _named(error: OSError, path: bytes) -> OSError:
+    """Calls on descriptors do not say which file failed; people need to know."""
+    return OSError(error.errno, error.strerror, path)
+
+
+# ---- messages
+
+
+def read_frame(fd: int, bytes_max: int) -> bytes | None:
+    """The next message, or None when the other side is gone."""
+    header = _read_exactly(fd, _LENGTH_BYTES)
+    if header is None:
+        return None
+    length = int.from_bytes(header, "little")
+    if length > bytes_max:
+        raise ValueError(f"a job of {length} bytes, at most {bytes_max} are allowed")
+    return _read_exactly(fd, length)
+
+
+def _read_exactly(fd: int, length: int) -> bytes | None:
+    data = bytearray(length)
+    rest = memoryview(data)
+    while rest:
+        count = os.readv(fd, [rest])
+        if not count:
+            return None
+        rest = rest[count:]
+    return bytes(data)
+
+
+def reply(fd: int, number: int, path: bytes) -> None:
+    payload = marshal.dumps((number, path))
+    message = memoryview(len(payload).to_bytes(_LENGTH_BYTES, "little") + payload)
+    while message:
+        message = message[os.write(fd, message) :]
+
+
+def serve(jobs_fd: int, replies_fd: int, parent_pid: int, frame_bytes_max: int) -> None:
+    """Do jobs until the parent closes the pipe or dies."""
+    while (frame := read_frame(jobs_fd, frame_bytes_max)) is not None:
+        if os.getppid() != parent_pid:
+            return
+        number, path = 0, b""
+        try:
+            perform(*marshal.loads(frame))
+        except OSError as error:
+            number, path = error.errno or errno.EIO, os.fsencode(error.filename or b"")
+        try:
+            reply(replies_fd, number, path)
+        except BrokenPipeError:
+            return
+
+
+if __name__ == "__main__":
+    serve(0, 1, int(sys.argv[1]), int(sys.argv[2]))

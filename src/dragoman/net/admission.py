@@ -1,0 +1,45 @@
+"""The node-wide budget for bytes in flight: requests being worked on and replies not yet sent.
+
+Past the budget no connection reads on; what is being received already may finish. Reading resumes
+once a fifth of the budget is free again.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Paused(Protocol):
+    def resume(self) -> None: ...
+
+
+class MemoryBudget:
+    __slots__ = ("_bytes_max", "_paused", "_resume_below", "used")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._resume_below = bytes_max - bytes_max // 5
+        self._paused: dict[Paused, None] = {}
+        self.used = 0
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.used >= self._bytes_max
+
+    def take(self, size: int) -> None:
+        self.used += size
+
+    def give_back(self, size: int) -> None:
+        self.used -= size
+        assert self.used >= 0
+        if self._paused and self.used < self._resume_below:
+            paused, self._paused = self._paused, {}
+            for each in paused:
+                each.resume()
+
+    def wait(self, paused: Paused) -> None:
+        """Have `resume` called when there is room again."""
+        self._paused[paused] = None
+
+    def forget(self, paused: Paused) -> None:
+        self._paused.pop(paused, None)

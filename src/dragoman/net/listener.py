@@ -1,0 +1,58 @@
+"""Opening a listener: bind, accept, and what clients on it are told to connect to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from dragoman.config.listeners import Address, Listener
+from dragoman.errors import ConfigError
+
+
+class OpenListener:
+    """A listener that accepts connections."""
+
+    def __init__(self, listener: Listener, server: asyncio.Server, bound: Address) -> None:
+        self.listener = listener
+        self.bound = bound
+        self._server = server
+
+    @property
+    def name(self) -> str:
+        return self.listener.name
+
+    @property
+    def advertised(self) -> Address | None:
+        """None: whatever local address a connection came in on."""
+        if self.listener.advertised is not None:
+            return self.listener.advertised
+        return None if self.bound.is_wildcard else self.bound
+
+    def address_for(self, local_address: tuple[str, int]) -> tuple[str, int]:
+        """Host and port for a client whose connection has this local address."""
+        advertised = self.advertised
+        if advertised is not None:
+            return advertised.host, advertised.port
+        return local_address[0], local_address[1]
+
+    def close(self) -> None:
+        """Accept no more; connections stay."""
+        self._server.close()
+
+
+async def open_listener(
+    listener: Listener,
+    loop: asyncio.AbstractEventLoop,
+    make_protocol: Callable[[], asyncio.BaseProtocol],
+    backlog: int,
+) -> OpenListener:
+    """Raises `ConfigError` when the address cannot be bound."""
+    host, port = listener.bind.host, listener.bind.port
+    try:
+        server = await loop.create_server(make_protocol, host, port, backlog=backlog)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(f"listener {listener.name}: cannot bind {listener.bind}: {reason}") from None
+    bound = server.sockets[0].getsockname()
+    # The host as it was given: a name stays a name in what clients are told.
+    return OpenListener(listener, server, Address(host, bound[1]))

@@ -1,0 +1,96 @@
+"""ListOffsets (2), versions 1 to 11: offsets by time and the special times below zero.
+
+Not found is offset -1 without an error. Tiered storage does not exist here: earliest local (-4) is
+the earliest offset, latest tiered (-5) and earliest pending upload (-6) are none.
+"""
+
+from __future__ import annotations
+
+from dragoman.broker.errors import NotAuthorized
+from dragoman.errors import DragomanError
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.messages import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+from dragoman.security.authorizer import Operation, Resource
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+#: First version that knows each special time.
+_SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+
+def handle(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, ListOffsetsRequest)
+    call.reply(
+        ListOffsetsResponse(
+            topics=[
+                ListOffsetsResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        _look_up(call, topic.name, partition, request.isolation_level == 1)
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+    )
+
+
+def _look_up(
+    call: Call, topic: str, partition: ListOffsetsRequestPartition, committed_only: bool
+) -> ListOffsetsResponsePartition:
+    index = partition.partition_index
+    broker = call.service.broker
+    principal = call.session.principal
+    try:
+        replica = broker.find(topic, index)
+        if not broker.authorizer.is_allowed(principal, Operation.DESCRIBE, Resource.TOPIC, topic):
+            raise NotAuthorized(f"{principal.name} may not describe topic {topic!r}")
+        replica.check_epoch(partition.current_leader_epoch)
+        log = replica.log
+        limit = log.last_stable_offset if committed_only else log.high_watermark
+        time = partition.timestamp
+        if time < 0 and call.version < _SINCE.get(time, 1 << 15):
+            return ListOffsetsResponsePartition(
+                partition_index=index, error_code=ErrorCode.UNSUPPORTED_VERSION
+            )
+        found: tuple[int, int] | None
+        if time == LATEST:
+            found = (limit, -1)
+        elif time in (EARLIEST, EARLIEST_LOCAL):
+            found = (log.log_start_offset, -1)
+        elif time in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            found = None
+        elif time == MAX_TIMESTAMP:
+            found = log.offset_for_time(log.latest_timestamp(), limit)
+        else:
+            found = log.offset_for_time(time, limit)
+    except DragomanError as error:
+        return ListOffsetsResponsePartition(partition_index=index, error_code=wire_code(error))
+    offset, timestamp = found if found is not None else (-1, -1)
+    return ListOffsetsResponsePartition(
+        partition_index=index,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=replica.leader_epoch if found is not None else -1,
+    )

@@ -1,0 +1,160 @@
+"""Produce (0), versions 3 to 13: append record batches.
+
+One batch per partition. acks=0 has no reply; if such a produce fails, the connection is closed,
+which is the only signal there is. acks=1 and acks=all answer when the records are stable (on one
+node the two are the same; see the durability table in the documentation).
+"""
+
+from __future__ import annotations
+
+from dragoman.broker.errors import InvalidAcks, InvalidRecord, NotAuthorized
+from dragoman.broker.produce import check_produced, place
+from dragoman.broker.replica import Replica
+from dragoman.errors import DragomanError
+from dragoman.log.batch import CODEC_MASK
+from dragoman.log.compression import Codec
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.messages import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseRecordError,
+    ProduceResponseTopic,
+)
+from dragoman.security.authorizer import Operation, Resource
+
+
+def handle(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, ProduceRequest)
+    _Produce(call, request).start()
+
+
+class _Produce:
+    """One request: its partitions are appended at once and acknowledged as they become stable."""
+
+    __slots__ = ("_call", "_now_ms", "_replies", "_request", "_waiting")
+
+    def __init__(self, call: Call, request: ProduceRequest) -> None:
+        self._call = call
+        self._request = request
+        self._now_ms = call.service.broker.clock.wall_ms()
+        #: Per topic, the partitions' replies in the order of the request.
+        self._replies: list[list[ProduceResponsePartition]] = []
+        self._waiting = 1
+
+    def start(self) -> None:
+        for topic in self._request.topic_data:
+            replies: list[ProduceResponsePartition] = []
+            self._replies.append(replies)
+            for partition in topic.partition_data:
+                self._append(topic, partition, replies)
+        self._one_less()
+
+    def _append(
+        self,
+        topic: ProduceRequestTopic,
+        partition: ProduceRequestPartition,
+        replies: list[ProduceResponsePartition],
+    ) -> None:
+        try:
+            if self._request.acks not in (-1, 0, 1):
+                raise InvalidAcks(f"acks is {self._request.acks}; -1, 0 or 1")
+            replica = self._find(topic, partition.index)
+            records = partition.records
+            header = check_produced(memoryview(records) if records is not None else None)
+            if header.attributes & CODEC_MASK == Codec.ZSTD and self._call.version < 7:
+                replies.append(_failed(partition.index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE))
+                return
+            if header.is_transactional:
+                raise InvalidRecord("transactional records need a transactional producer")
+            assert records is not None
+            appended = place(replica, memoryview(records), header, self._now_ms)
+        except DragomanError as error:
+            replies.append(refused(partition.index, error))
+            return
+        is_append_time = replica.config.message_timestamp_type == "LogAppendTime"
+        at = len(replies)
+        replies.append(
+            ProduceResponsePartition(
+                index=partition.index,
+                base_offset=appended.base_offset,
+                log_append_time_ms=self._now_ms if is_append_time else -1,
+                log_start_offset=replica.log.log_start_offset,
+            )
+        )
+        if self._request.acks == 0:
+            return
+
+        def acknowledged(error: DragomanError | None) -> None:
+            if error is not None:
+                replies[at] = refused(partition.index, error)
+            self._one_less()
+
+        self._waiting += 1
+        replica.when_committed(appended.next_offset, acknowledged)
+
+    def _find(self, topic: ProduceRequestTopic, index: int) -> Replica:
+        broker = self._call.service.broker
+        if self._call.version >= 13:
+            replica = broker.find_by_id(topic.topic_id, index)
+        else:
+            replica = broker.find(topic.name, index)
+        metadata = replica.metadata.topic
+        principal = self._call.session.principal
+        if not broker.authorizer.is_allowed(
+            principal, Operation.WRITE, Resource.TOPIC, metadata.name
+        ):
+            raise NotAuthorized(f"{principal.name} may not write to topic {metadata.name!r}")
+        if metadata.is_internal:
+            raise NotAuthorized(f"topic {metadata.name!r} is written by the broker only")
+        return replica
+
+    def _one_less(self) -> None:
+        self._waiting -= 1
+        if self._waiting or self._call.is_done:
+            return
+        if self._request.acks == 0:
+            if any(each.error_code for replies in self._replies for each in replies):
+                self._call.session.channel.close()
+            self._call.finish_silently()
+            return
+        self._call.reply(
+            ProduceResponse(
+                responses=[
+                    ProduceResponseTopic(
+                        name=topic.name, topic_id=topic.topic_id, partition_responses=replies
+                    )
+                    for topic, replies in zip(self._request.topic_data, self._replies, strict=True)
+                ]
+            )
+        )
+
+
+def refused(index: int, error: DragomanError) -> ProduceResponsePartition:
+    details: list[ProduceResponseRecordError] = []
+    if isinstance(error, InvalidRecord):
+        details = [
+            ProduceResponseRecordError(batch_index=each, batch_index_error_message=str(error))
+            for each in error.indexes
+        ]
+    return _failed(index, wire_code(error), str(error), details)
+
+
+def _failed(
+    index: int,
+    code: int,
+    message: str | None = None,
+    details: list[ProduceResponseRecordError] | None = None,
+) -> ProduceResponsePartition:
+    return ProduceResponsePartition(
+        index=index,
+        error_code=code,
+        base_offset=-1,
+        record_errors=details or [],
+        error_message=message,
+    )

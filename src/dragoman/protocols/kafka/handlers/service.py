@@ -1,0 +1,62 @@
+"""What all Kafka connections of a node share, and the table of requests they may send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dragoman.broker.broker import Broker
+from dragoman.errors import RemoteProtocolError
+from dragoman.net.admission import MemoryBudget
+from dragoman.net.channel import Channel
+from dragoman.protocols.kafka.connection import Request
+from dragoman.protocols.kafka.constants import ApiKey
+from dragoman.protocols.kafka.framing import Scratch
+from dragoman.protocols.kafka.handlers import (
+    api_versions,
+    coordinators,
+    fetch,
+    list_offsets,
+    metadata,
+    produce,
+    producer_ids,
+    topics,
+)
+from dragoman.protocols.kafka.handlers.session import Handler, KafkaSession
+
+HANDLERS: dict[int, Handler] = {
+    ApiKey.PRODUCE: produce.handle,
+    ApiKey.FETCH: fetch.handle,
+    ApiKey.LIST_OFFSETS: list_offsets.handle,
+    ApiKey.METADATA: metadata.handle,
+    ApiKey.FIND_COORDINATOR: coordinators.handle,
+    ApiKey.API_VERSIONS: api_versions.handle,
+    ApiKey.CREATE_TOPICS: topics.handle_create,
+    ApiKey.DELETE_TOPICS: topics.handle_delete,
+    ApiKey.INIT_PRODUCER_ID: producer_ids.handle,
+}
+
+
+class KafkaService:
+    def __init__(
+        self,
+        broker: Broker,
+        budget: MemoryBudget,
+        advertised: Callable[[Channel], tuple[str, int]],
+    ) -> None:
+        self.broker = broker
+        self.budget = budget
+        #: Host and port that a client on this channel is told to connect to.
+        self.advertised = advertised
+        self.requests = 0
+        self._scratch = Scratch()
+
+    def session(self, channel: Channel) -> KafkaSession:
+        return KafkaSession(channel, self, HANDLERS, self._scratch)
+
+    def refuse_version(self, request: Request) -> Handler:
+        """Only ApiVersions has an answer for versions that are not served; else close."""
+        if request.api_key == ApiKey.API_VERSIONS:
+            return api_versions.handle_unsupported
+        raise RemoteProtocolError(
+            f"api key {request.api_key} version {request.version} is not served"
+        )

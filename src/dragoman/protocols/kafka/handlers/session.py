@@ -1,0 +1,185 @@
+"""One Kafka connection: requests in, replies out, strictly in the order of the requests.
+
+Requests are worked on as they come, so a slow one (a parked fetch, a durable produce) does not keep
+the next from starting; but its reply holds back all later ones. Each request gets a place in line;
+replies leave from the head of the line. The line is bounded: past the bound the connection is not
+read. While the peer does not take replies, requests wait unopened.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from dragoman.errors import EncodeError, RemoteProtocolError
+from dragoman.limits import READ_AHEAD_REQUESTS_MAX
+from dragoman.net.channel import Channel, Reason
+from dragoman.protocols.kafka import codec
+from dragoman.protocols.kafka.connection import Request, ServerConnection
+from dragoman.protocols.kafka.constants import is_accepted
+from dragoman.protocols.kafka.framing import Scratch
+from dragoman.protocols.kafka.messages import Message
+from dragoman.security.authorizer import ANONYMOUS, Principal
+from dragoman.types import Buffer
+
+if TYPE_CHECKING:
+    from dragoman.protocols.kafka.handlers.service import KafkaService
+
+log = logging.getLogger("dragoman.kafka")
+
+
+class Call:
+    """One request and its place in the line of replies."""
+
+    __slots__ = ("_on_drop", "_reply", "is_done", "request", "session", "size")
+
+    def __init__(self, session: KafkaSession, request: Request) -> None:
+        self.session = session
+        self.request = request
+        self.size = len(request.frame)
+        self.is_done = False
+        self._reply: list[Buffer] | None = None
+        self._on_drop: Callable[[], None] | None = None
+
+    @property
+    def version(self) -> int:
+        return self.request.version
+
+    @property
+    def service(self) -> KafkaService:
+        return self.session.service
+
+    def reply(self, message: Message) -> None:
+        request = self.request
+        self.reply_raw(codec.encode_response(message, request.version, request.correlation_id))
+
+    def reply_raw(self, buffers: list[Buffer]) -> None:
+        assert not self.is_done
+        self.is_done = True
+        self._reply = buffers
+        self._on_drop = None
+        self.session.flush()
+
+    def finish_silently(self) -> None:
+        """This request has no reply (Produce with acks=0)."""
+        assert not self.is_done
+        self.is_done = True
+        self.session.flush()
+
+    def on_drop(self, forget: Callable[[], None]) -> None:
+        """What to do when the connection goes before the reply is ready."""
+        self._on_drop = forget
+
+    def drop(self) -> None:
+        if not self.is_done and self._on_drop is not None:
+            self._on_drop()
+        self.is_done = True
+
+    def take_reply(self) -> list[Buffer] | None:
+        reply, self._reply = self._reply, None
+        return reply
+
+
+Handler: TypeAlias = Callable[[Call], None]
+
+
+class KafkaSession:
+    __slots__ = (
+        "_backlog",
+        "_connection",
+        "_handlers",
+        "_is_flushing",
+        "_line",
+        "channel",
+        "get_buffer",
+        "principal",
+        "service",
+    )
+
+    def __init__(
+        self,
+        channel: Channel,
+        service: KafkaService,
+        handlers: Mapping[int, Handler],
+        scratch: Scratch,
+    ) -> None:
+        self.channel = channel
+        self.service = service
+        self.principal: Principal = ANONYMOUS
+        self._handlers = handlers
+        maximum = service.broker.settings.socket_request_max_bytes
+        self._connection = ServerConnection(maximum, scratch)
+        self.get_buffer = self._connection.get_buffer
+        self._line: deque[Call] = deque()
+        self._backlog: deque[Request] = deque()
+        self._is_flushing = False
+
+    # ---- from the channel
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._connection.pending_bytes
+
+    def buffer_updated(self, count: int) -> None:
+        for request in self._connection.buffer_updated(count):
+            if self._backlog or not self.channel.is_writable:
+                self._backlog.append(request)
+            else:
+                self._begin(request)
+        if len(self._line) + len(self._backlog) > READ_AHEAD_REQUESTS_MAX:
+            self.channel.pause(Reason.READ_AHEAD)
+
+    def writable(self) -> None:
+        while self._backlog and self.channel.is_writable and not self.channel.is_closing:
+            try:
+                self._begin(self._backlog.popleft())
+            except RemoteProtocolError as error:
+                log.info("closing %s:%d: %s", *self.channel.peer_address, error)
+                self.channel.close()
+        self._read_on()
+
+    def closed(self) -> None:
+        for call in self._line:
+            call.drop()
+            self.service.budget.give_back(call.size)
+        self._line.clear()
+        self._backlog.clear()
+
+    # ---- requests
+
+    def _begin(self, request: Request) -> None:
+        handler = self._handlers.get(request.api_key)
+        if handler is None or not is_accepted(request.api_key, request.version):
+            handler = self.service.refuse_version(request)
+        call = Call(self, request)
+        self.service.budget.take(call.size)
+        self.service.requests += 1
+        self._line.append(call)
+        try:
+            handler(call)
+        except (RemoteProtocolError, EncodeError) as error:
+            log.info(
+                "closing %s:%d: api key %d version %d: %s",
+                *self.channel.peer_address,
+                request.api_key,
+                request.version,
+                error,
+            )
+            self.channel.close()
+
+    def flush(self) -> None:
+        """Send every reply that has reached the head of the line."""
+        line = self._line
+        while line and line[0].is_done:
+            call = line.popleft()
+            reply = call.take_reply()
+            if reply is not None:
+                self.channel.send(reply)
+            self.service.budget.give_back(call.size)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if len(self._line) + len(self._backlog) <= READ_AHEAD_REQUESTS_MAX // 2:
+            self.channel.unpause(Reason.READ_AHEAD)

@@ -1,0 +1,235 @@
+"""The composition root: puts a node together, runs it, and takes it down.
+
+The only module that knows every concrete class. `Node` is also what the in-process broker for tests
+and the simulator build on: it is given its disk, clock, randomness and loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+
+from dragoman.broker.broker import Broker
+from dragoman.config.listeners import Listener
+from dragoman.config.settings import Settings
+from dragoman.errors import ConfigError, DragomanError
+from dragoman.limits import (
+    HTTP_CLOSE_GRACE_S,
+    IDLE_SWEEP_INTERVAL_S,
+    LISTEN_BACKLOG,
+)
+from dragoman.log.store import Durability, LogStore
+from dragoman.net.admission import MemoryBudget
+from dragoman.net.channel import Channel, Channels
+from dragoman.net.listener import OpenListener, open_listener
+from dragoman.protocols.kafka.handlers.service import KafkaService
+from dragoman.world import (
+    Background,
+    Clock,
+    Disk,
+    Handle,
+    Random,
+    RealDisk,
+    SystemClock,
+    system_random,
+)
+
+log = logging.getLogger("dragoman.server")
+
+
+class Node:
+    """One node: a log, a broker, and the listeners through which clients reach it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        disk: Disk,
+        background: Background,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        """Opens the data directory. Raises `DirectoryInUseError`, `FormatError`, `OSError`."""
+        self.settings = settings
+        self.clock = clock
+        self._loop = loop
+        self.store = LogStore(
+            disk, background, loop, clock, random, Durability(settings.durability)
+        )
+        self.broker = Broker(self.store, settings, loop, clock, random)
+        self.broker.on_fatal = self._fatal
+        self.budget = MemoryBudget(settings.memory_budget_bytes)
+        self.channels: dict[str, Channels] = {}
+        self.listeners: list[OpenListener] = []
+        #: Set when the node cannot go on; the reason is in `failure`.
+        self.failed = asyncio.Event()
+        self.failure: OSError | None = None
+        self.started_at = clock.monotonic()
+        self._http: object = None
+        self._sweeper: Handle | None = None
+
+    # ---- start
+
+    async def start(self) -> None:
+        """Recover, register, open the listeners. Raises `ConfigError` for one that cannot open."""
+        started: asyncio.Future[None] = self._loop.create_future()
+
+        def done(error: DragomanError | None) -> None:
+            if error is None:
+                started.set_result(None)
+            else:
+                started.set_exception(error)
+
+        self.broker.start(done)
+        await started
+        for listener in self.settings.listeners:
+            await self._open(listener)
+        self._sweep()
+
+    async def _open(self, listener: Listener) -> None:
+        factory = self._factory(listener)
+        try:
+            opened = await open_listener(listener, self._loop, factory, LISTEN_BACKLOG)
+        except ConfigError as error:
+            if listener.explicit:
+                raise
+            log.warning("%s; not opened (use --listen %s=off to silence)", error, listener.name)
+            return
+        self.listeners.append(opened)
+
+    def _factory(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
+        match listener.name:
+            case "kafka":
+                return self._kafka_factory(listener.name)
+            case "http":
+                return self._http_factory()
+            case _:
+                raise ConfigError(f"listener {listener.name!r} has no server in this release")
+
+    def _kafka_factory(self, name: str) -> Callable[[], asyncio.BaseProtocol]:
+        channels = self.channels[name] = Channels(self.budget)
+
+        def advertised(channel: Channel) -> tuple[str, int]:
+            opened = next(each for each in self.listeners if each.name == name)
+            return opened.address_for(channel.local_address)
+
+        self.kafka = KafkaService(self.broker, self.budget, advertised)
+        return lambda: Channel(channels, self.kafka.session, self._loop)
+
+    def _http_factory(self) -> Callable[[], asyncio.BaseProtocol]:
+        # Cheap: what serves HTTP is imported with the first connection.
+        from dragoman.api.listener import HttpListener
+        from dragoman.api.node import BrokerView
+
+        self._http = http = HttpListener(BrokerView(self), self.clock, self._loop)
+        return http.protocol
+
+    def _sweep(self) -> None:
+        idle_s = self.settings.connections_max_idle_ms / 1000
+        for channels in self.channels.values():
+            channels.close_idle(self._loop.time() - idle_s)
+        self._sweeper = self._loop.call_later(IDLE_SWEEP_INTERVAL_S, self._sweep)
+
+    # ---- stop
+
+    def _fatal(self, error: OSError) -> None:
+        self.failure = error
+        self.failed.set()
+
+    async def stop(self) -> None:
+        """Answer everybody, make everything durable, close. The next start is instant."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for listener in self.listeners:
+            listener.close()
+        self.broker.stop()
+        if self._http is not None:
+            from dragoman.api.listener import HttpListener
+
+            assert isinstance(self._http, HttpListener)
+            await self._http.close(HTTP_CLOSE_GRACE_S)
+        for channels in self.channels.values():
+            channels.close_all()
+        # One turn, so that transports get their last replies out.
+        await asyncio.sleep(0)
+        self.store.close()
+
+    def describe_listeners(self) -> list[str]:
+        lines = []
+        for opened in self.listeners:
+            advertised = opened.advertised or "the address each client came in on"
+            lines.append(f"{opened.name} on {opened.bound}, advertised as {advertised}")
+        return lines
+
+
+def run(settings: Settings, announce: Callable[[str], None]) -> int:
+    """Run a node until a signal; returns the exit status. Start-up faults are raised.
+
+    0 after a clean stop, 1 when the log failed, 130 when a second signal forced the end.
+    """
+    import uvloop
+
+    loop = uvloop.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(_serve(settings, loop, announce))
+    finally:
+        loop.close()
+
+
+async def _serve(
+    settings: Settings, loop: asyncio.AbstractEventLoop, announce: Callable[[str], None]
+) -> int:
+    from dragoman.log.flusher import Flusher
+
+    stopping = asyncio.Event()
+
+    def stop_requested() -> None:
+        if stopping.is_set():
+            log.warning("forced to stop; the next start will recover")
+            os._exit(130)
+        stopping.set()
+
+    disk = open_data_directory(settings.data)
+    node = Node(
+        settings,
+        loop,
+        disk=disk,
+        background=Flusher(disk.root, loop),
+        clock=SystemClock(),
+        random=system_random(),
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop_requested)
+    try:
+        await node.start()
+    except (DragomanError, OSError):
+        node.store.close()
+        raise
+    for line in node.describe_listeners():
+        announce(line)
+    announce("ready")
+    waiting = [asyncio.ensure_future(each.wait()) for each in (stopping, node.failed)]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for each in waiting:
+        each.cancel()
+    await node.stop()
+    if node.failure is not None:
+        log.critical("stopped because the log failed: %s", node.failure)
+        return 1
+    return 0
+
+
+def open_data_directory(path: str) -> RealDisk:
+    """Raises `ConfigError` when the directory cannot be made or written."""
+    try:
+        disk = RealDisk(path)
+    except OSError as error:
+        raise ConfigError(f"data directory {path}: {error.strerror or error}") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ConfigError(f"data directory {path} is not writable")
+    return disk
