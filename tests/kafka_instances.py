@@ -1,7 +1,7 @@
 """Random Kafka messages from a seed, for round trips, oracles and fuzzing.
 
-Values include the edges of every type. A few fields are kept to what the oracles can hold at all: error codes
-are known ones, and times fit a date.
+Values include the edges of every type. A few fields are kept to what the oracles can hold at all:
+error codes are known ones, and times fit a date.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class ServerConnection:
         if not frame.startswith(self._client_id_bytes, 8):
             self._read_client_id(frame, client_id_size)
         body_start = 8 + len(self._client_id_bytes)
-        if _has_flexible_header(api_key, version):
+        if _FLEXIBLE_HEADERS[api_key << 16 | version & 0xFFFF]:
             body_start = _after_tags(frame, body_start)
         return Request(api_key, version, correlation_id, self._client_id, frame, body_start)
 
@@ -151,10 +151,6 @@ class _FlexibleHeaders(dict[int, bool]):
 _FLEXIBLE_HEADERS: Final = _FlexibleHeaders()
 
 
-def _has_flexible_header(api_key: int, version: int) -> bool:
-    return _FLEXIBLE_HEADERS[api_key << 16 | version & 0xFFFF]
-
-
 def encode_api_versions_fallback(
     correlation_id: int, served: Iterable[ApiVersionsResponseApiKey]
 ) -> list[Buffer]:
@@ -186,12 +182,18 @@ class ClientConnection:
 
     __slots__ = ("_asked", "_client_id", "_next_id", "_reader", "get_buffer")
 
-    def __init__(self, client_id: str | None, frame_bytes_max: int, scratch: Scratch) -> None:
+    def __init__(
+        self,
+        client_id: str | None,
+        frame_bytes_max: int,
+        scratch: Scratch,
+        first_correlation_id: int = 0,
+    ) -> None:
         self._client_id = client_id
         self._reader = FrameReader(frame_bytes_max, scratch)
         self.get_buffer = self._reader.get_buffer
         self._asked: deque[_Asked] = deque()
-        self._next_id = 0
+        self._next_id = first_correlation_id
 
     @property
     def in_flight(self) -> int:
@@ -240,7 +242,7 @@ class ClientConnection:
         if asked.api_key == ApiKey.API_VERSIONS:
             if _starts_with_unsupported_version(frame, position):
                 version = 0
-        elif _has_flexible_header(asked.api_key, version):
+        elif _FLEXIBLE_HEADERS[asked.api_key << 16 | version]:
             position = _after_tags(frame, position)
         return codec.decode_response(asked.api_key, version, frame, position)
 

@@ -46,6 +46,10 @@ Decoder: TypeAlias = Callable[[bytes | bytearray, int], Message]
 #: What indexing, unpacking and decoding raise on bytes that are not as announced.
 FAULTS: Final = (IndexError, StructError, UnicodeDecodeError)
 
+#: How a value is taken out of the frame, by kind; strings are decoded.
+_TAKEN: Final = {"records": "view[p:{}]", "bytes": "bytes(d[p:{}])"}
+_EMPTY: Final = {"records": "view[p:p]", "bytes": "b''"}
+
 
 def compile_decoder(spec: MessageSpec, version: int) -> Decoder:
     """The decoder of one version. Takes a millisecond or two."""
@@ -180,39 +184,43 @@ class _DecoderEmitter:
         return value
 
     def _sized(self, kind: TypeSpec, path: str, nullable: bool) -> str:
-        """A value that says its length first: string, bytes, records or array."""
+        """A value that says its length first: string, bytes, records or array.
+
+        The empty value is the second question and costs nothing more: many fields are empty.
+        """
         out = self._out
         count = self._length(kind)
         value = out.fresh("v")
-        if nullable:
-            with out.block(f"if {count} == -1:"):
-                out.line(f"{value} = None")
-            with out.block("else:"):
+        if kind.element is not None:
+            out.line(f"{value} = []")
+        with out.block(f"if {count} > 0:"):
+            if kind.element is not None:
+                self._array(kind.element, path, count, value)
+            else:
                 self._content(kind, path, count, value)
-        else:
-            self._content(kind, path, count, value)
+        if kind.element is None:
+            with out.block(f"elif {count} == 0:"):
+                out.line(f"{value} = {_EMPTY.get(kind.kind, repr(''))}")
+        if nullable:
+            with out.block(f"elif {count} == -1:"):
+                out.line(f"{value} = None")
+        with out.block("else:" if kind.element is None else f"elif {count} < 0:"):
+            out.line(f"wrong_length({path!r}, {count}, p, size)")
         return value
 
     def _content(self, kind: TypeSpec, path: str, count: str, value: str) -> None:
-        if kind.element is not None:
-            self._array(kind.element, path, count, value)
-            return
         out = self._out
         end = out.fresh("e")
         out.line(f"{end} = p + {count}")
-        with out.block(f"if {count} < 0 or {end} > size:"):
+        with out.block(f"if {end} > size:"):
             out.line(f"wrong_length({path!r}, {count}, p, size)")
-        taken = {
-            "records": f"view[p:{end}]",
-            "bytes": f"bytes(d[p:{end}])",
-        }.get(kind.kind, f"d[p:{end}].decode()")
-        out.line(f"{value} = {taken}")
+        out.line(f"{value} = {_TAKEN.get(kind.kind, 'd[p:{}].decode()').format(end)}")
         out.line(f"p = {end}")
 
     def _array(self, element: TypeSpec, path: str, count: str, value: str) -> None:
         out = self._out
         smallest = size_min(element, self._spec, self._version)
-        with out.block(f"if {count} < 0 or {count} * {smallest} > size - p:"):
+        with out.block(f"if {count} * {smallest} > size - p:"):
             out.line(f"wrong_length({path!r}, {count}, p, size)")
         out.line(f"left -= {count}")
         with out.block("if left < 0:"):
@@ -223,7 +231,6 @@ class _DecoderEmitter:
             out.line(f"{value} = list({table}[{count}](d, p))")
             out.line(f"p += {count} * {width(code)}")
             return
-        out.line(f"{value} = []")
         with out.block(f"for _ in range({count}):"):
             item = self._element(element, path)
             out.line(f"{value}.append({item})")

@@ -8,8 +8,13 @@ from struct import Struct, calcsize
 from typing import Final
 
 from dragoman.protocols.kafka import messages
-from dragoman.protocols.kafka.generate import default_text
-from dragoman.protocols.kafka.notation import FieldSpec, MessageSpec, StructSpec, TypeSpec
+from dragoman.protocols.kafka.notation import (
+    FieldSpec,
+    MessageSpec,
+    StructSpec,
+    TypeSpec,
+    default_text,
+)
 
 #: Struct codes of the types whose width does not depend on the value. Kafka takes any non-zero byte
 #: for true, which is what `?` does.

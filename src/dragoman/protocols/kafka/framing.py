@@ -27,7 +27,7 @@ from dragoman.errors import DecodeError
 from dragoman.limits import KAFKA_FRAME_GROWTH_BYTES, KAFKA_SCRATCH_BYTES
 from dragoman.types import Buffer
 
-_SIZE: Final = Struct(">i")
+_unpack_size: Final = Struct(">i").unpack_from
 
 
 class Scratch:
@@ -36,7 +36,7 @@ class Scratch:
     __slots__ = ("data", "view")
 
     def __init__(self, size: int = KAFKA_SCRATCH_BYTES) -> None:
-        assert size > _SIZE.size
+        assert size > 4
         self.data = bytearray(size)
         self.view = memoryview(self.data)
 
@@ -44,7 +44,7 @@ class Scratch:
 class FrameReader:
     """Receives one connection's bytes. After a `DecodeError` it is of no more use: close."""
 
-    __slots__ = ("_filled", "_frame", "_frame_size", "_max", "_rest", "_scratch", "_view")
+    __slots__ = ("_filled", "_frame", "_frame_size", "_max", "_rest", "_scratch")
 
     def __init__(self, frame_bytes_max: int, scratch: Scratch) -> None:
         self._max = frame_bytes_max
@@ -55,7 +55,6 @@ class FrameReader:
         self._frame: bytearray | None = None
         self._frame_size = 0
         self._filled = 0
-        self._view: memoryview | None = None
 
     @property
     def pending_bytes(self) -> int:
@@ -75,13 +74,11 @@ class FrameReader:
     def buffer_updated(self, count: int) -> list[bytearray]:
         """`count` bytes were put into the buffer; the frames that are complete now, in order."""
         if self._frame is not None:
-            self._filled += count
-            if self._filled < self._frame_size:
-                return []
-            frame = self._frame
-            self._release()
-            return [frame]
-        return self._cut(len(self._rest) + count)
+            return self._fill(self._frame, count)
+        if self._rest:
+            count += len(self._rest)
+            self._rest = b""
+        return self._cut(count)
 
     def receive(self, data: Buffer) -> list[bytearray]:
         """The same for bytes that are somewhere else already: copies them in, piece by piece."""
@@ -95,24 +92,31 @@ class FrameReader:
             view = view[count:]
         return frames
 
+    def _fill(self, frame: bytearray, count: int) -> list[bytearray]:
+        self._filled += count
+        if self._filled < self._frame_size:
+            return []
+        self._frame = None
+        return [frame]
+
     def _cut(self, end: int) -> list[bytearray]:
         """Take all whole frames out of the scratch area and open the one that is left."""
         data = self._scratch.data
         frames: list[bytearray] = []
         position = 0
-        while end - position >= 4:
-            (size,) = _SIZE.unpack_from(data, position)
+        while position + 4 <= end:
+            (size,) = _unpack_size(data, position)
             if not 0 < size <= self._max:
                 raise DecodeError(f"frame of {size} bytes; 1 to {self._max} are allowed")
             position += 4
             after = position + size
             if after > end:
                 self._open(size, data[position:end])
-                self._rest = b""
                 return frames
             frames.append(data[position:after])
             position = after
-        self._rest = bytes(data[position:end])
+        if position < end:
+            self._rest = bytes(data[position:end])
         return frames
 
     def _open(self, size: int, start: bytearray) -> None:
@@ -122,21 +126,12 @@ class FrameReader:
         self._frame = start
 
     def _rest_of_frame(self, frame: bytearray) -> memoryview:
+        # The frame grows only here, where no view of it is left: transports hold theirs until a
+        # read has been reported, and a bytearray with a view on it cannot change its size.
         if self._filled == len(frame):
-            # Grown only here: while a read is being reported, the transport still holds a view of
-            # the buffer, and a bytearray with a view cannot change its size.
-            if self._view is not None:
-                self._view.release()
-                self._view = None
-            frame.extend(bytes(min(self._frame_size - len(frame), KAFKA_FRAME_GROWTH_BYTES)))
-        if self._view is not None:
-            self._view.release()
-        self._view = memoryview(frame)[self._filled :]
-        return self._view
-
-    def _release(self) -> None:
-        """Back to between frames. The view goes too, so that the frame is its receiver's alone."""
-        if self._view is not None:
-            self._view.release()
-            self._view = None
-        self._frame = None
+            more = bytes(min(self._frame_size - len(frame), KAFKA_FRAME_GROWTH_BYTES))
+            try:
+                frame.extend(more)
+            except BufferError:
+                frame = self._frame = frame + more
+        return memoryview(frame)[self._filled :]

@@ -12,7 +12,14 @@ import sys
 from collections.abc import Iterator
 
 from dragoman.protocols.kafka import notation
-from dragoman.protocols.kafka.notation import FieldSpec, MessageSpec, StructSpec, TypeSpec, Versions
+from dragoman.protocols.kafka.notation import (
+    FieldSpec,
+    MessageSpec,
+    StructSpec,
+    TypeSpec,
+    Versions,
+    default_text,
+)
 
 _HEAD = '''\
 """Kafka's messages as values. Made from `schema.py` by `generate.py`: change those, not this.
@@ -55,16 +62,6 @@ _ANNOTATIONS = {
     "str16": "str",
     "bytes": "bytes",
 }
-_DEFAULTS = {
-    "bool": "False",
-    "f64": "0.0",
-    "uuid": "NO_ID",
-    "str": '""',
-    "str16": '""',
-    "bytes": 'b""',
-    "records": "None",
-    "array": "[]",
-}
 
 
 def render() -> str:
@@ -77,17 +74,6 @@ def render() -> str:
             # A structure may stand in two places of a message; it has to be the same in both.
             assert seen.setdefault(struct.class_name, text) == text, struct.class_name
     return _HEAD + "".join(seen.values())
-
-
-def default_text(field: FieldSpec) -> str:
-    """A field's default as Python source, for this module and for the compiled codecs."""
-    if field.default == "null":
-        return "None"
-    if field.type.struct is not None:
-        return f"{field.type.struct.class_name}()"
-    if field.default is not None:
-        return field.default.capitalize() if field.type.kind == "bool" else field.default
-    return _DEFAULTS.get(field.type.kind, "0")
 
 
 def _structs(struct: StructSpec, versions: Versions) -> Iterator[tuple[StructSpec, Versions]]:

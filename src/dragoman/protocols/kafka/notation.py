@@ -20,6 +20,16 @@ Direction: TypeAlias = Literal["Request", "Response", ""]
 PRIMITIVES: Final = frozenset(
     ("i8", "i16", "i32", "i64", "u16", "f64", "bool", "uuid", "str", "str16", "bytes", "records")
 )
+_DEFAULTS: Final = {
+    "bool": "False",
+    "f64": "0.0",
+    "uuid": "NO_ID",
+    "str": '""',
+    "str16": '""',
+    "bytes": 'b""',
+    "records": "None",
+    "array": "[]",
+}
 
 
 class Versions(msgspec.Struct, frozen=True):
@@ -152,6 +162,17 @@ def message(name: str) -> MessageSpec:
 def snake_case(name: str) -> str:
     """`TimeoutMs` to `timeout_ms`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def default_text(field: FieldSpec) -> str:
+    """A field's default as Python source, for `messages.py` and for the compiled codecs."""
+    if field.default == "null":
+        return "None"
+    if field.type.struct is not None:
+        return f"{field.type.struct.class_name}()"
+    if field.default is not None:
+        return field.default.capitalize() if field.type.kind == "bool" else field.default
+    return _DEFAULTS.get(field.type.kind, "0")
 
 
 class _Parser:
