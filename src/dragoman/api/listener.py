@@ -40,13 +40,13 @@ class HttpListener:
         self._loop = loop
         self._engine: Engine | None = None
         self._loading: asyncio.Future[Engine] | None = None
-        #: Transports whose reading is paused until the engine is loaded.
-        self._waiting: set[asyncio.Transport] = set()
+        #: Connections that came before the engine was loaded.
+        self._waiting: set[Arrival] = set()
         self._closed = False
 
     def protocol(self) -> asyncio.Protocol:
         """Factory for `loop.create_server`."""
-        return _Arrival(self)
+        return Arrival(self)
 
     @property
     def connection_count(self) -> int:
@@ -57,8 +57,8 @@ class HttpListener:
         self._closed = True
         if self._loading is not None:
             await asyncio.wait([self._loading])
-        for transport in list(self._waiting):
-            transport.abort()
+        for arrival in list(self._waiting):
+            arrival.transport.abort()
         if self._engine is None:
             return
         state = self._engine.state
@@ -68,20 +68,23 @@ class HttpListener:
             await asyncio.wait(list(state.tasks), timeout=grace_seconds)
         for connection in list(state.connections):
             connection.transport.abort()
+        for task in list(state.tasks):
+            task.cancel()
+        if state.tasks:
+            await asyncio.wait(list(state.tasks))
 
-    def arrived(self, transport: asyncio.Transport) -> None:
+    def arrived(self, arrival: Arrival) -> None:
         if self._closed or self.connection_count >= limits.HTTP_CONNECTIONS_MAX:
-            transport.abort()
+            arrival.transport.abort()
         elif self._engine is not None:
-            self._hand_over(transport, self._engine)
+            self._hand_over(arrival, self._engine)
         else:
-            transport.pause_reading()
-            self._waiting.add(transport)
+            self._waiting.add(arrival)
             self._start_loading()
 
-    def departed(self, transport: asyncio.Transport) -> None:
+    def departed(self, arrival: Arrival) -> None:
         """A connection was lost before it could be handed over."""
-        self._waiting.discard(transport)
+        self._waiting.discard(arrival)
 
     def _start_loading(self) -> None:
         if self._loading is None:
@@ -101,35 +104,47 @@ class HttpListener:
         if error is not None:
             # The next connection tries again.
             logger.error("the HTTP server could not be loaded", exc_info=error)
-            for transport in waiting:
-                transport.abort()
+            for arrival in waiting:
+                arrival.transport.abort()
             return
         self._engine = loading.result()
-        for transport in waiting:
-            if not transport.is_closing():
-                self._hand_over(transport, self._engine)
-                transport.resume_reading()
+        for arrival in waiting:
+            if not arrival.transport.is_closing():
+                self._hand_over(arrival, self._engine)
 
-    def _hand_over(self, transport: asyncio.Transport, engine: Engine) -> None:
+    def _hand_over(self, arrival: Arrival, engine: Engine) -> None:
         from dragoman.api.connection import HttpConnection
 
         connection = HttpConnection(engine, self._loop)
-        transport.set_protocol(connection)
-        connection.connection_made(transport)
+        arrival.transport.set_protocol(connection)
+        connection.connection_made(arrival.transport)
+        if arrival.early:
+            arrival.transport.resume_reading()
+            connection.data_received(arrival.early)
 
 
-class _Arrival(asyncio.Protocol):
-    """A connection from its accept until it is handed over."""
+class Arrival(asyncio.Protocol):
+    """A connection from its accept until it is handed over.
+
+    Reading stops with the first bytes and not before: uvloop starts to read only after
+    `connection_made`, so a pause there would have no effect.
+    """
+
+    transport: asyncio.Transport
 
     def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
-        self._transport: asyncio.Transport | None = None
+        #: What was read before the pause: one receive buffer at most.
+        self.early = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not inherit from asyncio's.
-        self._transport = cast(asyncio.Transport, transport)
-        self._listener.arrived(self._transport)
+        self.transport = cast(asyncio.Transport, transport)
+        self._listener.arrived(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.early += data
+        self.transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        assert self._transport is not None
-        self._listener.departed(self._transport)
+        self._listener.departed(self)

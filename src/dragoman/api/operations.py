@@ -65,7 +65,7 @@ async def create_topic(node: NodeView, request: Request) -> Response:
     body = await _json_body(request)
     try:
         wanted = _new_topic_decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError(400, "invalid_request", f"request body: {error}") from None
     topic = await node.create_topic(wanted)
     location = f"/api/v1/topics/{quote(topic.name, safe='')}"

@@ -8,11 +8,20 @@ from typing import Annotated
 from cyclopts import App, CycloptsError, Parameter
 
 from dragoman import __version__
-from dragoman.cli import cluster, config, group, log, topic
 from dragoman.cli.status import OK, USAGE, CommandError
 
 #: Tokens that a command parses itself, `--help` included.
 Verbatim = Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]
+
+
+#: Each noun is a module with an `app`, imported when one of its commands runs.
+_NOUNS = {
+    "topic": "Topics of a running node.",
+    "group": "Groups of a running node.",
+    "cluster": "State of the cluster.",
+    "config": "Settings of a node.",
+    "log": "Data directories, read without a node.",
+}
 
 
 def build() -> App:
@@ -20,12 +29,14 @@ def build() -> App:
         name="dragoman",
         help="One durable log; every client speaks its own protocol to it.",
         version=f"dragoman {__version__}",
+        # Markdown in help texts would load a parser for it.
+        help_format="plaintext",
         result_action="return_value",
     )
     # Run by `main` without coming here; registered so that the help lists it.
     app.command(_serve, name="serve", help_flags=[])
-    for noun in (topic, group, cluster, config, log):
-        app.command(noun.commands())
+    for noun, text in _NOUNS.items():
+        app.command(f"dragoman.cli.{noun}:app", name=noun, help=text)
     return app
 
 

@@ -8,13 +8,10 @@ from dragoman.api.values import ClusterStatus
 from dragoman.cli.output import Output, print_fields, print_json, print_table
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 
-
-def commands() -> App:
-    app = App(name="cluster", help="State of the cluster.")
-    app.command(status)
-    return app
+app = App(name="cluster", help="State of the cluster.")
 
 
+@app.command
 def status(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """Show nodes, listeners and totals."""
     cluster = Remote(server).get("/api/v1/cluster", ClusterStatus)

@@ -13,6 +13,8 @@ from dragoman.config.layers import Configuration
 from dragoman.config.reference import json_schema, toml_listing
 from dragoman.config.settings import NODE_KEYS
 
+app = App(name="config", help="Settings of a node.")
+
 
 class Setting(msgspec.Struct, frozen=True):
     """A setting in the JSON form of `config show`."""
@@ -22,13 +24,7 @@ class Setting(msgspec.Struct, frozen=True):
     origin: str
 
 
-def commands() -> App:
-    app = App(name="config", help="Settings of a node.")
-    app.command(show, help_flags=[])
-    app.command(schema)
-    return app
-
-
+@app.command(help_flags=[])
 def show(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]) -> None:
     """Show the settings that `serve` would use with the same options."""
     parser = node_parser(
@@ -47,6 +43,7 @@ def show(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=Fa
         print(toml_listing(found, origins=options.origin))
 
 
+@app.command
 def schema() -> None:
     """Print the JSON schema of the configuration file."""
     print(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode())

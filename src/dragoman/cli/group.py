@@ -8,14 +8,10 @@ from dragoman.api.values import GroupDescription
 from dragoman.cli.output import Output, print_fields, print_json, print_table
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server, group_path
 
-
-def commands() -> App:
-    app = App(name="group", help="Groups of a running node.")
-    app.command(list_groups, name="list")
-    app.command(describe)
-    return app
+app = App(name="group", help="Groups of a running node.")
 
 
+@app.command(name="list")
 def list_groups(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """List groups."""
     groups = Remote(server).groups()
@@ -28,6 +24,7 @@ def list_groups(*, server: Server = DEFAULT_SERVER, output: Output = "table") ->
     )
 
 
+@app.command
 def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """Show a group's members, committed offsets and lag.
 

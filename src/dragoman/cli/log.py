@@ -16,16 +16,12 @@ from cyclopts import App
 from dragoman.cli.output import Output
 from dragoman.telemetry.logs import escape
 
+app = App(name="log", help="Data directories, read without a node.")
+
 Report: TypeAlias = Generator[str | msgspec.Struct, None, int]
 
 
-def commands() -> App:
-    app = App(name="log", help="Data directories, read without a node.")
-    app.command(inspect)
-    app.command(verify)
-    return app
-
-
+@app.command
 def inspect(directory: str, /, *, output: Output = "table") -> int:
     """Show what a data directory holds.
 
@@ -37,6 +33,7 @@ def inspect(directory: str, /, *, output: Output = "table") -> int:
     return _print_report(_reader("inspect_directory")(directory), output)
 
 
+@app.command
 def verify(directory: str, /, *, output: Output = "table") -> int:
     """Check every byte of a data directory; exit status 1 when there is damage.
 

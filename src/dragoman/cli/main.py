@@ -18,7 +18,10 @@ from dragoman.errors import ConfigError
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status (see `status.py`)."""
     try:
-        return _dispatch(sys.argv[1:] if arguments is None else list(arguments))
+        status = _dispatch(sys.argv[1:] if arguments is None else list(arguments))
+        # Here and not at exit, where a reader that has gone away could no longer be forgiven.
+        sys.stdout.flush()
+        return status
     except CommandError as error:
         complain(str(error))
         return error.status
@@ -29,8 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # argparse leaves this way after --help.
         return error.code if isinstance(error.code, int) else OK
     except BrokenPipeError:
-        # The reader of our output, such as `head`, has seen enough. Python would complain once more
-        # when it flushes stdout at exit.
+        # The reader of our output, such as `head`, has seen enough. What is left in the buffer
+        # must not be written at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except KeyboardInterrupt:

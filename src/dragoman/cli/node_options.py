@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 from dragoman import limits
@@ -96,10 +96,9 @@ class _Assign(argparse.Action):
         namespace.assignments = [*namespace.assignments, assignment]
 
 
-def configuration(
-    options: argparse.Namespace, environment: Mapping[str, str] = os.environ
-) -> Configuration:
+def configuration(options: argparse.Namespace) -> Configuration:
     """The settings of file, environment and options together. Raises `ConfigError`."""
+    environment = os.environ
     path = options.config or environment.get(ENVIRONMENT_FILE)
     flags = Flags(
         assignments=tuple(options.assignments),

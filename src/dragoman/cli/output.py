@@ -1,20 +1,21 @@
-"""Data on stdout: a table for people or JSON for programs."""
+"""Data on stdout: a table for people or JSON for programs.
+
+Tables are drawn with rich, which is imported when the first one is.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
 
 from dragoman.telemetry.logs import escape
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Output: TypeAlias = Annotated[
     Literal["table", "json"], Parameter(help="Form of the data on stdout.")
@@ -29,28 +30,36 @@ def print_json(value: msgspec.Struct | Sequence[msgspec.Struct]) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
     """Columns of text; numbers stand to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     listed = [list(row) for row in rows]
     for index, column in enumerate(columns):
         numeric = bool(listed) and all(_is_number(row[index]) for row in listed)
         table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
-    for row in listed:
-        table.add_row(*(Text(_cell(value)) for value in row))
-    _print_whole(table)
+    _print_rows(table, listed)
 
 
 def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:
     """One value a line, each behind its name."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
-    for name, value in fields:
-        table.add_row(Text(name), Text(_cell(value)))
-    _print_whole(table)
+    _print_rows(table, fields)
 
 
-def _print_whole(table: Table) -> None:
+def _print_rows(table: Table, rows: Iterable[Sequence[Cell]]) -> None:
     """Print at full width: a shortened name would be worse than a line that the terminal wraps."""
+    from rich.console import Console
+    from rich.measure import Measurement
+    from rich.text import Text
+
+    for row in rows:
+        # As Text, a name with brackets is not taken for markup.
+        table.add_row(*(Text(_cell(value)) for value in row))
     console = Console(file=sys.stdout, highlight=False)
     needed = Measurement.get(console, console.options.update(max_width=100_000), table).maximum
     Console(file=sys.stdout, highlight=False, width=max(needed, 1)).print(table)

@@ -18,6 +18,8 @@ Server: TypeAlias = Annotated[str, Parameter(help="URL of a node's HTTP listener
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 
 class Remote:
     """A node behind a URL. Every failure is a `CommandError` fit to be shown."""
@@ -97,13 +99,13 @@ class Remote:
     def _decode(self, data: bytes, answer: type[Answer]) -> Answer:
         try:
             return msgspec.json.decode(data, type=answer)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except _UNREADABLE as error:
             raise CommandError(f"{self._url} gave an unreadable answer: {error}") from None
 
     def _refusal(self, status: int, data: bytes) -> str:
         try:
             problem = msgspec.json.decode(data, type=Problem)
-        except (msgspec.DecodeError, RecursionError):
+        except _UNREADABLE:
             return f"{self._url} answered with HTTP status {status}"
         return f"{problem.detail} ({problem.code})"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from cyclopts import App, Parameter
 
 from dragoman.api.values import NewTopic, TopicDescription
@@ -11,16 +12,16 @@ from dragoman.cli.output import Output, print_fields, print_json, print_table
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server, topic_path
 from dragoman.cli.status import USAGE, CommandError, say
 
-
-def commands() -> App:
-    app = App(name="topic", help="Topics of a running node.")
-    app.command(list_topics, name="list")
-    app.command(describe)
-    app.command(create)
-    app.command(delete)
-    return app
+app = App(name="topic", help="Topics of a running node.")
 
 
+class DeletedTopic(msgspec.Struct, frozen=True):
+    """An entry of the JSON form of `topic delete`."""
+
+    name: str
+
+
+@app.command(name="list")
 def list_topics(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """List topics."""
     topics = Remote(server).topics()
@@ -34,6 +35,7 @@ def list_topics(*, server: Server = DEFAULT_SERVER, output: Output = "table") ->
     )
 
 
+@app.command
 def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """Show a topic's partitions and configuration.
 
@@ -49,13 +51,14 @@ def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = 
         _print_description(topic)
 
 
+@app.command
 def create(
     name: str,
     /,
     *,
     partitions: int | None = None,
     replication_factor: int | None = None,
-    config: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    config: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     server: Server = DEFAULT_SERVER,
     output: Output = "table",
 ) -> None:
@@ -84,7 +87,8 @@ def create(
     say(f"created topic {topic.name!r} with partitions: {len(topic.partitions)}")
 
 
-def delete(*names: str, server: Server = DEFAULT_SERVER) -> None:
+@app.command
+def delete(*names: str, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """Delete topics and their records.
 
     Parameters
@@ -98,6 +102,8 @@ def delete(*names: str, server: Server = DEFAULT_SERVER) -> None:
     for name in names:
         remote.delete(topic_path(name))
         say(f"deleted topic {name!r}")
+    if output == "json":
+        print_json([DeletedTopic(name) for name in names])
 
 
 def _parse_config(assignments: tuple[str, ...]) -> dict[str, str]:

@@ -1,0 +1,173 @@
+"""A node made of plain lists, for everything that speaks to `NodeView`."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dragoman import __version__
+from dragoman.api.values import (
+    ClusterStatus,
+    ConfigValue,
+    GroupAssignment,
+    GroupDescription,
+    GroupMember,
+    GroupOffset,
+    GroupSummary,
+    ListenerStatus,
+    NewTopic,
+    NodeStatus,
+    PartitionDescription,
+    TopicDescription,
+    TopicSummary,
+)
+from dragoman.config import validate_topic_config
+from dragoman.errors import BrokerError
+from dragoman.telemetry.catalogue import Stats
+
+
+class TopicExistsError(BrokerError):
+    code = "topic_exists"
+
+
+class UnknownTopicError(BrokerError):
+    code = "unknown_topic"
+
+
+class FakeNode:
+    def __init__(self) -> None:
+        self.ready = True
+        self.topics: dict[str, TopicDescription] = {}
+        self.groups: dict[str, GroupDescription] = {}
+        #: Raised by the next mutation or description.
+        self.failure: Exception | None = None
+        #: While unset, creation of a topic waits.
+        self.may_create = asyncio.Event()
+        self.may_create.set()
+
+    def is_ready(self) -> bool:
+        return self.ready
+
+    def list_topics(self, after: str, limit: int) -> list[TopicSummary]:
+        names = sorted(name for name in self.topics if name > after)[:limit]
+        return [
+            TopicSummary(
+                name=name,
+                partitions=len(self.topics[name].partitions),
+                replication_factor=1,
+                internal=False,
+            )
+            for name in names
+        ]
+
+    def describe_topic(self, name: str) -> TopicDescription | None:
+        if self.failure is not None:
+            raise self.failure
+        return self.topics.get(name)
+
+    async def create_topic(self, topic: NewTopic) -> TopicDescription:
+        await self.may_create.wait()
+        if self.failure is not None:
+            raise self.failure
+        if topic.name in self.topics:
+            raise TopicExistsError(f"there is already a topic {topic.name!r}")
+        validate_topic_config(topic.config)
+        self.topics[topic.name] = self.make_topic(topic)
+        return self.topics[topic.name]
+
+    async def delete_topic(self, name: str) -> None:
+        if name not in self.topics:
+            raise UnknownTopicError(f"there is no topic {name!r}")
+        del self.topics[name]
+
+    def list_groups(self, after: str, limit: int) -> list[GroupSummary]:
+        names = sorted(name for name in self.groups if name > after)[:limit]
+        return [
+            GroupSummary(group=name, protocol="kafka", state="stable", members=1) for name in names
+        ]
+
+    def describe_group(self, group: str) -> GroupDescription | None:
+        return self.groups.get(group)
+
+    def cluster_status(self) -> ClusterStatus:
+        listener = ListenerStatus(name="kafka", bound="127.0.0.1:9092", advertised=None)
+        return ClusterStatus(
+            cluster_id="c1",
+            node_id=1,
+            controller=1,
+            version=__version__,
+            ready=self.ready,
+            durability="fsync",
+            uptime_ms=1500,
+            topics=len(self.topics),
+            partitions=0,
+            groups=len(self.groups),
+            nodes=(NodeStatus(node_id=1, alive=True, listeners=(listener,)),),
+        )
+
+    def stats(self) -> Stats:
+        return {"topics": len(self.topics), "ready": int(self.ready)}
+
+    @staticmethod
+    def make_topic(topic: NewTopic) -> TopicDescription:
+        partitions = tuple(
+            PartitionDescription(
+                partition=index,
+                leader=1,
+                leader_epoch=0,
+                replicas=(1,),
+                in_sync=(1,),
+                log_start_offset=0,
+                high_watermark=5,
+                log_end_offset=5,
+                size_bytes=100,
+            )
+            for index in range(topic.partitions or 1)
+        )
+        config = tuple(
+            ConfigValue(name=name, value=value, source="topic", effective=name != "flush.ms")
+            for name, value in topic.config.items()
+        )
+        return TopicDescription(
+            name=topic.name,
+            topic_id="AAAAAAAAAAAAAAAAAAAAAQ",
+            internal=False,
+            partitions=partitions,
+            config=config,
+        )
+
+    def add_topic(self, name: str) -> None:
+        self.topics[name] = self.make_topic(NewTopic(name=name))
+
+    def add_group(self, group: str) -> None:
+        assignment = GroupAssignment(topic="orders", partitions=(0, 1))
+        self.groups[group] = GroupDescription(
+            group=group,
+            protocol="kafka",
+            state="stable",
+            generation=3,
+            coordinator=1,
+            members=(
+                GroupMember(
+                    member_id="m-1", client_id="c", host="127.0.0.1", assignment=(assignment,)
+                ),
+            ),
+            offsets=(
+                GroupOffset(
+                    topic="orders", partition=0, committed_offset=2, log_end_offset=5, lag_records=3
+                ),
+                GroupOffset(
+                    topic="gone",
+                    partition=0,
+                    committed_offset=9,
+                    log_end_offset=None,
+                    lag_records=None,
+                ),
+            ),
+        )
+
+
+@pytest.fixture
+def node() -> FakeNode:
+    return FakeNode()

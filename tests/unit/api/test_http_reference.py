@@ -1,0 +1,58 @@
+"""docs/reference/http.md repeats tables of the code; here they are compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dragoman import limits
+from dragoman.api.operations import OPERATIONS
+from dragoman.api.problems import STATUS_BY_CODE
+from dragoman.telemetry.catalogue import METRICS, PREFIX
+
+PAGE = (Path(__file__).parents[3] / "docs/reference/http.md").read_text()
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Cells of the first table below a heading."""
+    below = PAGE.split(f"\n{heading}\n", 1)[1]
+    table = below[below.index("\n|") + 1 :].split("\n\n", 1)[0]
+    return [
+        [cell.strip() for cell in line.strip("| ").split(" |")]
+        for line in table.strip().splitlines()[2:]
+    ]
+
+
+def test_operations_are_all_listed() -> None:
+    documented = rows("## JSON API, version 1")
+    assert documented == [[f"`{each.method} {each.path}`", each.summary] for each in OPERATIONS]
+
+
+def test_metrics_are_all_listed() -> None:
+    assert rows("## Metrics") == [
+        [
+            f"`{PREFIX}{each.name}`",
+            each.kind,
+            ", ".join(f"`{label}`" for label in each.labels),
+            each.help,
+        ]
+        for each in METRICS.values()
+    ]
+
+
+def test_codes_have_their_documented_status() -> None:
+    documented = {code.strip("`"): int(status) for status, code, _ in rows("### Errors")}
+    assert documented.items() >= STATUS_BY_CODE.items()
+
+
+def test_bounds_are_the_real_ones() -> None:
+    documented = {what: bound for what, bound, _ in rows("### Bounds")}
+    assert documented == {
+        "request body": f"{limits.HTTP_BODY_BYTES_MAX} bytes",
+        "request line and headers, while incomplete": f"{limits.HTTP_HEADER_BYTES_MAX} bytes",
+        "connections": str(limits.HTTP_CONNECTIONS_MAX),
+        "time for a request's head": f"{limits.HTTP_REQUEST_SECONDS} s",
+        "time for a request's body": f"{limits.HTTP_REQUEST_SECONDS} s",
+        "idle time between requests": f"{limits.HTTP_KEEP_ALIVE_SECONDS} s",
+    }
+    assert f"{limits.METRIC_SERIES_MAX} series" in PAGE
+    assert f"1 to {limits.HTTP_PAGE_ITEMS_MAX}" in PAGE

@@ -1,0 +1,143 @@
+"""Dispatch, exit statuses, what each start imports, and where output goes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dragoman import __version__
+from dragoman.cli.app import build
+from dragoman.cli.main import main
+
+ROOT = Path(__file__).parents[3]
+ENVIRONMENT = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
+COMMANDS = {
+    "serve": (),
+    "topic": ("list", "describe", "create", "delete"),
+    "group": ("list", "describe"),
+    "cluster": ("status",),
+    "config": ("show", "schema"),
+    "log": ("inspect", "verify"),
+}
+
+
+def dragoman(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "dragoman.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT | environment,
+        check=False,
+    )
+
+
+def test_version_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"dragoman {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_lists_all_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert all(f" {noun} " in out for noun in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[noun] for noun in COMMANDS] + [[noun, verb] for noun in COMMANDS for verb in COMMANDS[noun]],
+    ids=" ".join,
+)
+def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--help"]) == 0
+    captured = capsys.readouterr()
+    assert "usage: dragoman " + " ".join(command) in captured.out.replace("Usage", "usage")
+    assert captured.err == ""
+
+
+def test_the_tree_holds_exactly_the_documented_commands() -> None:
+    app = build()
+    nouns = {name for name in app if not name.startswith("-")}
+    assert nouns == COMMANDS.keys()
+    for noun, verbs in COMMANDS.items():
+        assert {name for name in app[noun] if not name.startswith("-")} == set(verbs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tpic"], 'Did you mean "topic"?'),
+        (["topic", "lst"], 'Did you mean "list"?'),
+        (["topic", "describe"], "NAME"),
+        (["topic", "list", "--output", "xml"], "table"),
+        (["topic", "list", "--bogus"], "--bogus"),
+        (["topic", "list", "extra"], "extra"),
+        (["topic", "create", "t", "--partitions", "two"], "two"),
+        (["topic", "create", "t", "--config", "novalue"], "--config: expected KEY=VALUE"),
+        (["topic", "delete"], "expected the name of a topic"),
+        (["topic", "list", "--server", "ftp://x"], "--server: expected a URL"),
+        (["serve", "--bogus"], "--bogus"),
+        (["serve", "extra"], "extra"),
+        (["serve", "--data"], "--data"),
+        (["serve", "--dat", "x"], "--dat"),
+        (["serve", "--set", "num.partition=3"], "did you mean 'num.partitions'?"),
+        (["serve", "--set", "num.partitions"], "--set: expected NAME=VALUE"),
+        (["serve", "--durability", "none"], "durability: expected one of fsync, os, got 'none'"),
+        (["serve", "--listen", "mlog=127.0.0.1:1"], "has no server in this release"),
+        (["serve", "--config", "/does/not/exist"], "cannot read /does/not/exist"),
+        (["config", "show", "--output", "xml"], "xml"),
+        (["config", "show", "--node-id", "x"], "node.id: expected"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_one_line_on_stderr_and_status_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("dragoman: ")
+    assert captured.err.count("\n") == 1
+    assert words in captured.err
+
+
+def test_process_exits_with_the_status() -> None:
+    assert dragoman("--version").returncode == 0
+    wrong = dragoman("serve", "--bogus")
+    assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (2, "", 1)
+
+
+def test_environment_of_the_process_is_read() -> None:
+    shown = dragoman("config", "show", "--origin", DRAGOMAN_NUM_PARTITIONS="3")
+    assert "# environment DRAGOMAN_NUM_PARTITIONS" in shown.stdout
+    assert dragoman("config", "show", DRAGOMAN_NUM_PARTITION="3").returncode == 2
+
+
+def test_reader_that_stops_early_is_no_error() -> None:
+    process = subprocess.run(
+        f"{sys.executable} -m dragoman.cli.main config schema | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        check=False,
+    )
+    assert (process.stdout, process.stderr) == ("{\n", "")
+
+
+def test_serve_loads_neither_the_rich_parser_nor_http() -> None:
+    script = """
+import sys, types
+server = types.ModuleType("dragoman.server")
+server.run = lambda settings: 0
+sys.modules["dragoman.server"] = server
+from dragoman.cli.main import main
+assert main(["serve", "--set", "num.partitions=3", "--listen", "kafka=127.0.0.1:0"]) == 0
+heavy = {"rich", "cyclopts", "uvicorn", "starlette", "http.client", "prometheus_client", "json"}
+assert heavy.isdisjoint(sys.modules), heavy & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, env=ENVIRONMENT)

@@ -1,0 +1,134 @@
+"""Answers that are no answers: whatever listens at the URL, a command ends with one clear line."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from dragoman import limits
+from dragoman.cli.main import main
+from dragoman.cli.remote import Remote
+from dragoman.cli.status import CommandError
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[[bytes], str]]:
+    """Makes a server that answers every connection with the same bytes, and gives its URL."""
+    listening: list[tuple[socket.socket, threading.Thread]] = []
+
+    def start(answer: bytes) -> str:
+        listener = socket.create_server(("127.0.0.1", 0))
+        thread = threading.Thread(target=_answer, args=(listener, answer))
+        thread.start()
+        listening.append((listener, thread))
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    yield start
+    for listener, thread in listening:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def _answer(listener: socket.socket, answer: bytes) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        with connection:
+            connection.recv(65536)
+            connection.sendall(answer)
+            connection.shutdown(socket.SHUT_WR)
+            connection.recv(65536)
+
+
+def http(status: str, body: bytes) -> bytes:
+    return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(body), body)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"", "Remote end closed connection"),
+        (b"\x00\x01\x02\x03", "does not speak HTTP"),
+        (http("200 OK", b"<html>"), "unreadable answer"),
+        (http("200 OK", b"[]"), "unreadable answer"),
+        (http("200 OK", b'{"items": 1, "next": null}'), "unreadable answer"),
+        (http("200 OK", b'{"items": [{"name": "\xff"}]}'), "unreadable answer"),
+        (http("500 Oops", b"<html>"), "HTTP status 500"),
+        (http("502 Bad", b"\xff"), "HTTP status 502"),
+        (http("301 Moved", b""), "HTTP status 301"),
+        (
+            http(
+                "409 Conflict",
+                b'{"type": "about:blank", "title": "Conflict", "status": 409,'
+                b' "code": "topic_exists", "detail": "it\\nexists"}',
+            ),
+            "it exists (topic_exists)",
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "unreadable answer"),
+    ],
+)
+def test_bad_answer_is_one_line_and_status_1(
+    answering, capsys: pytest.CaptureFixture[str], answer: bytes, words: str
+) -> None:
+    assert main(["topic", "list", "--server", answering(answer)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert words in captured.err
+
+
+def test_huge_answer_is_not_kept(answering, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CLI_RESPONSE_BYTES_MAX", 10)
+    with pytest.raises(CommandError, match="too much data"):
+        Remote(answering(http("200 OK", b"x" * 11))).topics()
+
+
+@pytest.mark.parametrize("listing", [Remote.topics, Remote.groups])
+def test_endless_listing_is_given_up(
+    answering, monkeypatch: pytest.MonkeyPatch, listing: Callable[[Remote], object]
+) -> None:
+    monkeypatch.setattr(limits, "CLI_PAGES_MAX", 3)
+    remote = Remote(answering(http("200 OK", b'{"items": [], "next": "a"}')))
+    with pytest.raises(CommandError, match="without end"):
+        listing(remote)
+
+
+def test_nobody_there_is_said_with_the_url(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    assert main(["cluster", "status", "--server", url]) == 1
+    err = capsys.readouterr().err
+    assert err == f"dragoman: cannot reach {url}: Connection refused; is a node there?\n"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "127.0.0.1:8080",
+        "http://",
+        "ftp://host",
+        "http://host:port",
+        "http://host:99999",
+        "http://host:0",
+        "http://[::1",
+        "http://ho st",
+        "http://host/\r\nX: y",
+        "http://höst",
+    ],
+)
+def test_bad_url_is_wrong_usage(url: str) -> None:
+    with pytest.raises(CommandError, match="--server: expected a URL") as caught:
+        Remote(url)
+    assert caught.value.status == 2
+
+
+def test_url_may_have_a_path_before_the_api(answering) -> None:
+    url = answering(http("200 OK", b'{"items": [], "next": null}'))
+    assert Remote(f"{url}/behind/a/proxy/").topics() == []

@@ -1,0 +1,244 @@
+"""File, environment and flags: precedence, origins, every key from every place, and refusals."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from dragoman.config import NODE_KEYS, Address, Assignment, ConfigFile, Flags, Kind, load
+from dragoman.config.keys import Key, format_value
+from dragoman.config.layers import environment_name
+from dragoman.config.listeners import LISTENER_NAMES
+from dragoman.config.reference import toml_value
+from dragoman.config.settings import Settings
+from dragoman.errors import ConfigError
+
+
+def from_file(text: str, **environment: str):
+    return load(file=ConfigFile("node.toml", text), environment=environment, flags=Flags()).settings
+
+
+def from_environment(**environment: str):
+    return load(file=None, environment=environment, flags=Flags()).settings
+
+
+def from_flags(*assignments: str, listen: tuple[str, ...] = (), advertise: tuple[str, ...] = ()):
+    pairs = (assignment.split("=", 1) for assignment in assignments)
+    flags = Flags(
+        assignments=tuple(Assignment("--set", key, text) for key, text in pairs),
+        listen=listen,
+        advertise=advertise,
+    )
+    return load(file=None, environment={}, flags=flags).settings
+
+
+def another_value(key: Key):
+    """An accepted value other than the default, near it so that no contradiction arises."""
+    default = Settings().value(key.name)
+    match key.kind:
+        case Kind.BOOLEAN:
+            return not default
+        case Kind.INT | Kind.LONG:
+            return default - 1 if default > key.bounds()[0] else default + 1
+        case Kind.DOUBLE:
+            return default / 2
+        case Kind.LIST:
+            return ("compact", "delete")
+        case Kind.STRING:
+            others = [word for word in key.choices if word != default]
+            return others[0] if others else "elsewhere"
+
+
+@pytest.mark.parametrize("key", NODE_KEYS.values(), ids=lambda key: key.name)
+def test_every_key_can_be_set_in_every_place(key: Key) -> None:
+    value = another_value(key)
+    text = format_value(value)
+    assert from_file(f"{key.name} = {toml_value(value)}").value(key.name) == value
+    assert from_environment(**{environment_name(key.name): text}).value(key.name) == value
+    settings = from_flags(f"{key.name}={text}")
+    assert settings.value(key.name) == value
+    assert settings.explicit == {key.name}
+
+
+def test_nothing_given_is_all_defaults() -> None:
+    assert load(file=None, environment={"PATH": "/bin"}, flags=Flags()).settings == Settings()
+
+
+def test_flags_win_over_environment_and_environment_over_file() -> None:
+    configuration = load(
+        file=ConfigFile(
+            "node.toml", "num.partitions = 2\nnode.id = 2\ngroup.max.size = 2\n[listen]\nhttp='off'"
+        ),
+        environment={"DRAGOMAN_NUM_PARTITIONS": "3", "DRAGOMAN_NODE_ID": "3"},
+        flags=Flags(assignments=(Assignment("--node-id", "node.id", "4"),)),
+    )
+    settings = configuration.settings
+    assert (settings.group_max_size, settings.num_partitions, settings.node_id) == (2, 3, 4)
+    origins = configuration.origins
+    assert origins["group.max.size"] == "file node.toml"
+    assert origins["num.partitions"] == "environment DRAGOMAN_NUM_PARTITIONS"
+    assert origins["node.id"] == "flag --node-id"
+    assert origins["data"] == "default"
+    assert origins["listen.kafka"] == "default"
+    assert "listen.http" not in origins
+
+
+def test_later_flag_of_the_same_key_counts() -> None:
+    assert from_flags("num.partitions=2", "num.partitions=3").num_partitions == 3
+
+
+def test_quoted_and_tabled_keys_are_the_same_key() -> None:
+    for text in ("num.partitions = 3", '"num.partitions" = 3', "[num]\npartitions = 3"):
+        assert from_file(text).num_partitions == 3
+
+
+def test_file_takes_text_and_arrays() -> None:
+    settings = from_file('num.partitions = "3"\nlog.cleanup.policy = ["compact", "delete"]')
+    assert settings.num_partitions == 3
+    assert settings.log_cleanup_policy == ("compact", "delete")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "num.partition = 3",
+            "unknown key 'num.partition' (file node.toml); did you mean 'num.partitions'?",
+        ),
+        ("num = 3", "unknown key 'num' (file node.toml)"),
+        (
+            "num.partitions = 0",
+            "num.partitions: expected a 32-bit integer from 1 to 10000, got 0 (file node.toml)",
+        ),
+        ("num.partitions.more = 3", "unknown key 'num.partitions.more' (file node.toml)"),
+        ("num.partitions = 1979-05-27", "num.partitions: expected"),
+        ('"num.partitions" = 3\n[num]\npartitions = 4', "num.partitions is given twice"),
+        ("num.partitions = ", "node.toml is not TOML: "),
+        ("a = " + "[" * 5000, "node.toml is not TOML: "),
+        ("listen = 'kafka=127.0.0.1:1'", "listen: expected a table"),
+        ("advertise = 1", "advertise: expected a table"),
+        ("[listen]\nkafka = 9092", "listen kafka: expected HOST:PORT, got 9092 (file node.toml)"),
+        ("[listen]\nkafak = 'off'", "unknown listener 'kafak'"),
+        ("[listen.kafka]\nport = 1", "listen kafka: expected HOST:PORT"),
+    ],
+)
+def test_bad_file_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_file(text)
+    assert str(caught.value).startswith(message)
+
+
+def test_mistake_behind_an_override_is_still_a_mistake() -> None:
+    with pytest.raises(ConfigError, match=r"^num.partitions: .*\(file node.toml\)$"):
+        from_file("num.partitions = 'x'", DRAGOMAN_NUM_PARTITIONS="3")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "message"),
+    [
+        (
+            "DRAGOMAN_NUM_PARTITION",
+            "3",
+            "unknown environment variable 'DRAGOMAN_NUM_PARTITION';"
+            " did you mean 'DRAGOMAN_NUM_PARTITIONS'?",
+        ),
+        (
+            "DRAGOMAN_NUM_PARTITIONS",
+            "three",
+            "num.partitions: expected a 32-bit integer from 1 to 10000, got 'three'"
+            " (environment DRAGOMAN_NUM_PARTITIONS)",
+        ),
+        ("DRAGOMAN_LISTEN", "kafka", "environment DRAGOMAN_LISTEN: expected NAME=VALUE"),
+        ("DRAGOMAN_LISTEN", "kafka=off,kafka=off", "listener 'kafka' is given twice"),
+        ("DRAGOMAN_ADVERTISE", "kafka=off", "advertise kafka: expected HOST:PORT"),
+        ("DRAGOMAN_", "x", "unknown environment variable"),
+    ],
+)
+def test_bad_environment_is_refused(variable: str, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_environment(**{variable: text})
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "DRAGOMAN_SERVICE_HOST",
+        "DRAGOMAN_SERVICE_PORT",
+        "DRAGOMAN_SERVICE_PORT_KAFKA",
+        "DRAGOMAN_PORT",
+        "DRAGOMAN_PORT_9092_TCP",
+        "DRAGOMAN_PORT_9092_TCP_ADDR",
+        "DRAGOMAN_HEADLESS_SERVICE_HOST",
+        "DRAGOMAN_CONFIG",
+    ],
+)
+def test_variables_that_are_no_settings_are_ignored(variable: str) -> None:
+    assert from_environment(**{variable: "tcp://10.0.0.1:9092"}) == Settings()
+
+
+def test_environment_names_are_distinct_and_no_service_links() -> None:
+    names = [environment_name(key) for key in NODE_KEYS]
+    assert len(set(names)) == len(names)
+    assert environment_name("num.partitions") == "DRAGOMAN_NUM_PARTITIONS"
+
+
+def test_any_address_opens_only_the_named_listeners() -> None:
+    (listener,) = from_flags(listen=("kafka=0.0.0.0:19092",)).listeners
+    assert (listener.name, listener.bind) == ("kafka", Address("0.0.0.0", 19092))
+    assert listener.explicit
+    assert listener.advertised is None
+
+
+def test_off_closes_only_that_listener() -> None:
+    (listener,) = from_flags(listen=("http=off",)).listeners
+    assert (listener.name, listener.explicit) == ("kafka", False)
+
+
+def test_off_in_a_higher_layer_closes_what_a_lower_one_opened() -> None:
+    text = '[listen]\nkafka = "127.0.0.1:1"\nhttp = "127.0.0.1:2"'
+    (listener,) = from_file(text, DRAGOMAN_LISTEN="http=off").listeners
+    assert (listener.name, listener.bind.port, listener.explicit) == ("kafka", 1, True)
+
+
+def test_all_listeners_may_be_off() -> None:
+    assert from_environment(DRAGOMAN_LISTEN="kafka=off, http=off").listeners == ()
+
+
+def test_listeners_keep_the_order_of_the_table() -> None:
+    order = [row.name for row in LISTENER_NAMES if row.available]
+    settings = from_flags(listen=("http=127.0.0.1:1", "kafka=127.0.0.1:2"))
+    assert [listener.name for listener in settings.listeners] == order
+
+
+def test_advertised_address_goes_with_its_listener() -> None:
+    settings = from_flags(advertise=("kafka=broker.example:19092",))
+    kafka = settings.listener("kafka")
+    assert kafka is not None
+    assert kafka.advertised == Address("broker.example", 19092)
+    assert not kafka.explicit
+
+
+def test_advertised_address_of_a_closed_listener_has_no_effect() -> None:
+    settings = from_flags(listen=("kafka=off",), advertise=("kafka=broker.example:19092",))
+    assert settings.listener("kafka") is None
+
+
+@pytest.mark.parametrize(
+    ("listen", "message"),
+    [
+        (("kafka=127.0.0.1:1", "kafka=127.0.0.1:2"), "listener 'kafka' is given twice"),
+        (("kafka=127.0.0.1:1", "http=127.0.0.1:1"), "kafka and http both ask for 127.0.0.1:1"),
+        (("kafka:127.0.0.1:1",), "--listen: expected NAME=VALUE"),
+        (("mlog=127.0.0.1:1",), "listener 'mlog' has no server in this release"),
+    ],
+)
+def test_bad_listen_is_refused(listen: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        from_flags(listen=listen)
+
+
+def test_contradiction_across_layers_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"is above group\.max\.session\.timeout\.ms"):
+        from_file("group.max.session.timeout.ms = 5", DRAGOMAN_GROUP_MIN_SESSION_TIMEOUT_MS="6")

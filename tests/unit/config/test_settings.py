@@ -1,0 +1,87 @@
+"""The table of the node's keys against the typed settings, and contradictions between settings."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dragoman.config import NODE_KEYS, Settings, format_value
+from dragoman.config.settings import check_consistent
+from dragoman.errors import ConfigError
+
+NOT_KEYS = {"listeners", "explicit"}
+
+
+def test_every_field_has_a_key_and_every_key_a_field() -> None:
+    assert {key.attribute for key in NODE_KEYS.values()} == (
+        set(Settings.__struct_fields__) - NOT_KEYS
+    )
+
+
+@pytest.mark.parametrize("key", NODE_KEYS.values(), ids=lambda key: key.name)
+def test_default_is_a_value_the_key_accepts(key) -> None:
+    default = Settings().value(key.name)
+    assert key.read(format_value(default)) == default
+
+
+def test_defaults_have_the_types_of_their_fields() -> None:
+    fields = {name: getattr(Settings(), name) for name in Settings.__struct_fields__}
+    assert msgspec.convert(fields, Settings) == Settings()
+
+
+def test_settings_are_hashable_values() -> None:
+    assert Settings() == Settings()
+    assert hash(Settings()) == hash(Settings())
+    with pytest.raises(AttributeError):
+        Settings().num_partitions = 2  # type: ignore[misc]
+
+
+def test_listener_is_found_by_name() -> None:
+    listener = Settings().listener("kafka")
+    assert listener is not None
+    assert listener.bind.port == 9092
+    assert Settings().listener("mlog") is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            Settings(group_min_session_timeout_ms=2_000_000),
+            "group.min.session.timeout.ms (2000000) is above"
+            " group.max.session.timeout.ms (1800000)",
+        ),
+        (
+            Settings(message_max_bytes=2_000_000, socket_request_max_bytes=1_999_999),
+            "message.max.bytes (2000000) is above socket.request.max.bytes (1999999)",
+        ),
+        (
+            Settings(memory_budget_bytes=1 << 20),
+            "socket.request.max.bytes (104857600) is above memory.budget.bytes (1048576)",
+        ),
+        (Settings(data=""), "data: expected a directory, got nothing"),
+    ],
+)
+def test_contradiction_is_refused(settings: Settings, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        check_consistent(settings)
+
+
+def test_import_needs_nothing_heavy() -> None:
+    """The broker and the command line both start with the configuration."""
+    script = "import sys, dragoman.config; print(*sorted(sys.modules))"
+    source = Path(__file__).parents[3] / "src"
+    loaded = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(source)},
+    ).stdout.split()
+    heavy = {"rich", "cyclopts", "asyncio", "logging", "tomllib", "difflib", "ipaddress", "json"}
+    assert heavy.isdisjoint(loaded)
