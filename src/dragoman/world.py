@@ -285,6 +285,9 @@ class RealFile:
         self._write(buffers, position, os.RWF_DSYNC)
 
     def _write(self, buffers: Sequence[Buffer], position: int, flags: int) -> None:
+        if position < 0:
+            # To the system call, -1 is not an error but the file's current position.
+            raise OSError(errno.EINVAL, f"cannot write at position {position}")
         if len(buffers) <= _IOV_MAX:
             wanted = sum(map(len, buffers))
             if os.pwritev(self._fd, buffers, position, flags) == wanted:

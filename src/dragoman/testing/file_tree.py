@@ -86,12 +86,13 @@ class FileTree(Generic[F]):
             raise os_error(errno.EISDIR, path)
         return node
 
-    def directory(self, path: str) -> Directory[F]:
+    def directory(self, path: str, wanted: str = "") -> Directory[F]:
+        """Errors name `wanted`, the path asked for, when the directory is only its parent."""
         node = self.find(path)
         if node is None:
-            raise os_error(errno.ENOENT, path)
+            raise os_error(errno.ENOENT, wanted or path)
         if not isinstance(node, Directory):
-            raise os_error(errno.ENOTDIR, path)
+            raise os_error(errno.ENOTDIR, wanted or path)
         return node
 
     def exists(self, path: str) -> bool:
@@ -244,11 +245,9 @@ class FileTree(Generic[F]):
 
     def _place(self, path: str) -> tuple[Directory[F], str, F | Directory[F] | None]:
         """The directory that holds a path's last name, that name, and what it leads to now."""
-        head, _, name = path.rpartition("/")
-        if not name:
-            raise ValueError(f"{path!r} names no file")
+        name = _parts(path)[-1]
         _check_name(name, path)
-        directory = self.directory(head)
+        directory = self.directory(path[: -len(name) - 1], path)
         return directory, name, directory.entries.get(name)
 
 
@@ -261,8 +260,6 @@ def _parts(path: str) -> list[str]:
 
 
 def _check_name(name: str, path: str) -> None:
-    if name in (".", ".."):
-        raise ValueError(f"{path!r} is not a plain path relative to the disk's root")
     if len(name.encode()) > FILE_NAME_BYTES_MAX:
         raise os_error(errno.ENAMETOOLONG, path)
 

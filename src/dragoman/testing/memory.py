@@ -48,10 +48,11 @@ class MemoryFile:
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         data = self._changeable(position).data
-        end = position + sum(map(len, buffers))
-        if end > len(data):
+        length = sum(map(len, buffers))
+        end = position + length
+        if length and end > len(data):
             self._grow(data, position, end)
-        for buffer in buffers:
+        for buffer in buffers if length else ():
             following = position + len(buffer)
             data[position:following] = buffer
             position = following

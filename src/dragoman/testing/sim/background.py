@@ -14,7 +14,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from dragoman.testing.sim.disk import SimDisk, SlowSync
+from dragoman.testing.sim.disk import SimDisk
+from dragoman.testing.sim.file import SlowSync
 from dragoman.world import BackgroundJob, Disk, Handle, Scheduler, admit, perform
 
 Done: TypeAlias = Callable[[OSError | None], None]

@@ -22,7 +22,10 @@ class DiskFaults(msgspec.Struct, frozen=True, kw_only=True):
     #: of the data is lost, it can still be read until the power goes, and the next sync succeeds.
     sync_error_rate: float = 0.0
     sync_error_at: int | None = None
-    #: The same without the error: a device that lies.
+    #: A sync of a directory fails with EIO; its changes stay as uncertain as they were.
+    directory_sync_error_rate: float = 0.0
+    directory_sync_error_at: int | None = None
+    #: A sync or durable write of a file that succeeds and yet loses data: a device that lies.
     lost_write_rate: float = 0.0
     lost_write_at: int | None = None
     #: Past this many bytes of file contents a write is cut short and fails with ENOSPC.

@@ -191,7 +191,7 @@ class Inode(FileNode):
     def _choose_sectors(
         self, random: Random, odds: Odds, size_index: int
     ) -> tuple[list[list[int]], set[int], int, int]:
-        """Sectors to take back per change, sectors that keep no change, and counts kept and lost."""
+        """Sectors to take back per change, sectors left without any, and counts kept and lost."""
         pending = self.pending
         undone: list[list[int]] = [[] for _ in pending]
         #: For each sector the changes that may be taken back, oldest first.

@@ -1,0 +1,212 @@
+"""The real disk and the other real ports: what cannot be tested on the twins.
+
+The behaviour all disks share is in `testing/test_disk_contract.py`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dragoman.errors import DirectoryInUseError
+from dragoman.limits import (
+    BACKGROUND_JOB_BYTES_MAX,
+    BACKGROUND_JOBS_MAX,
+    BACKGROUND_QUEUED_BYTES_MAX,
+)
+from dragoman.types import Buffer
+from dragoman.world import (
+    BackgroundJob,
+    RealDisk,
+    Replacement,
+    SystemClock,
+    admit,
+    perform,
+    read_whole,
+    system_random,
+)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> RealDisk:
+    return RealDisk(str(tmp_path / "made" / "here"))
+
+
+def test_the_root_is_made_and_paths_stay_below_it(disk: RealDisk, tmp_path: Path) -> None:
+    disk.open("a", "create").close()
+    assert (tmp_path / "made" / "here" / "a").exists()
+
+
+class ShortWrites:
+    """`os.pwritev` that writes at most `most` bytes a call, and notes the flags it was given."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.flags: list[int] = []
+        self.original = os.pwritev
+
+    def __call__(self, fd: int, buffers: Sequence[Buffer], position: int, flags: int = 0) -> int:
+        self.flags.append(flags)
+        data = b"".join(buffers)[: self.most]
+        return self.original(fd, [data], position, flags)
+
+
+@pytest.mark.parametrize("most", [1, 3, 7, 1000])
+@pytest.mark.parametrize("durable", [False, True])
+def test_short_writes_are_finished_with_the_same_promise(
+    disk: RealDisk, monkeypatch: pytest.MonkeyPatch, most: int, durable: bool
+) -> None:
+    short = ShortWrites(most)
+    monkeypatch.setattr(os, "pwritev", short)
+    file = disk.open("a", "create")
+    buffers = [b"0123", b"", memoryview(b"456"), bytearray(b"789")]
+    (file.write_durable if durable else file.write)(buffers, 5)
+    assert file.read(100, 0) == bytes(5) + b"0123456789"
+    assert set(short.flags) == {os.RWF_DSYNC if durable else 0}
+    file.close()
+
+
+def test_short_reads_are_finished(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.open("a", "create")
+    file.write([b"0123456789"], 0)
+    original = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: original(fd, min(size, 3), at))
+    assert file.read(10, 0) == b"0123456789"
+    assert file.read(8, 5) == b"56789"
+    file.close()
+
+
+def test_an_error_of_a_write_comes_out(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    file = disk.open("a", "create")
+    monkeypatch.setattr(os, "pwritev", full)
+    with pytest.raises(OSError, match="no space") as raised:
+        file.write([b"x"], 0)
+    assert raised.value.errno == errno.ENOSPC
+    file.close()
+
+
+def test_free_bytes_is_what_the_file_system_says(disk: RealDisk) -> None:
+    status = os.statvfs(disk.root)
+    assert 0 < disk.free_bytes() <= status.f_blocks * status.f_frsize
+
+
+# ---- locks between processes
+
+HOLDER = """
+import sys
+from dragoman.world import RealDisk
+lock = RealDisk(sys.argv[1]).lock("lock")
+print("held", flush=True)
+sys.stdin.readline()
+lock.release()
+print("released", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def holder(disk: RealDisk) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, disk.root],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_lock_keeps_other_processes_out_until_it_is_released(
+    disk: RealDisk, holder: subprocess.Popen[str]
+) -> None:
+    with holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        with pytest.raises(DirectoryInUseError, match="another process"):
+            disk.lock("lock")
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        assert holder.stdout.readline() == "released\n"
+        disk.lock("lock").release()
+
+
+def test_a_lock_ends_with_its_process(disk: RealDisk, holder: subprocess.Popen[str]) -> None:
+    with holder:
+        holder.kill()
+        holder.wait()
+        disk.lock("lock").release()
+
+
+def test_releasing_a_lock_frees_it_although_a_copy_of_the_descriptor_is_open(
+    disk: RealDisk,
+) -> None:
+    lock = disk.lock("lock")
+    copy = os.dup(lock.fileno())
+    lock.release()
+    disk.lock("lock").release()
+    os.close(copy)
+
+
+# ---- background jobs
+
+
+def test_perform_does_all_parts_of_a_job(disk: RealDisk) -> None:
+    disk.open("a", "create").close()
+    job = BackgroundJob(
+        sync=("a", "missing"),
+        sync_directories=("",),
+        replace=(Replacement("b", b"b"),),
+        zero_fill=(("c", 3),),
+    )
+    perform(disk, job)
+    assert disk.names("") == ["a", "b", "c"]
+    assert read_whole(disk, "c") == bytes(3)
+
+
+def test_perform_ends_at_the_first_failure(disk: RealDisk) -> None:
+    job = BackgroundJob(replace=(Replacement("no/a", b""),), zero_fill=(("c", 3),))
+    with pytest.raises(FileNotFoundError):
+        perform(disk, job)
+    assert disk.names("") == []
+
+
+def test_admit_counts_bytes_and_refuses_excess() -> None:
+    def job(size: int) -> BackgroundJob:
+        return BackgroundJob(replace=(Replacement("a", bytes(size)), Replacement("b", b"xy")))
+
+    assert admit(job(5), 0, 0) == 7
+    assert admit(job(5), BACKGROUND_JOBS_MAX - 1, BACKGROUND_QUEUED_BYTES_MAX - 7) == 7
+    for arguments, number in (
+        ((job(BACKGROUND_JOB_BYTES_MAX - 1), 0, 0), errno.EMSGSIZE),
+        ((job(5), BACKGROUND_JOBS_MAX, 0), errno.ENOBUFS),
+        ((job(5), 0, BACKGROUND_QUEUED_BYTES_MAX - 6), errno.ENOBUFS),
+    ):
+        with pytest.raises(OSError) as raised:
+            admit(*arguments)
+        assert raised.value.errno == number
+
+
+# ---- clock and randomness
+
+
+def test_the_monotonic_clock_does_not_go_back() -> None:
+    clock = SystemClock()
+    first = clock.monotonic()
+    assert clock.monotonic() >= first
+    assert clock.wall_ms() > 1_600_000_000_000
+
+
+def test_the_systems_randomness_has_no_seed() -> None:
+    with pytest.raises(NotImplementedError):
+        system_random().getstate()
