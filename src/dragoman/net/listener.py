@@ -52,7 +52,9 @@ async def open_listener(
         server = await loop.create_server(make_protocol, host, port, backlog=backlog)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ConfigError(f"listener {listener.name}: cannot bind {listener.bind}: {reason}") from None
+        raise ConfigError(
+            f"listener {listener.name}: cannot bind {listener.bind}: {reason}"
+        ) from None
     bound = server.sockets[0].getsockname()
     # The host as it was given: a name stays a name in what clients are told.
     return OpenListener(listener, server, Address(host, bound[1]))
