@@ -204,6 +204,16 @@ class ProducersAgainstModel(RuleBasedStateMachine):
         if twice:
             self._append(pid, epoch, base, count, txn)
 
+    @rule(pid=st.integers(0, 6), batches=st.integers(4, 7), again=st.integers(1, 7))
+    def burst(self, pid: int, batches: int, again: int) -> None:
+        """A pipeline of batches, then the `again`-th last of them once more."""
+        for _ in range(batches):
+            self.in_order(pid, 2, False, False)
+        known = self.model.known.get(pid)
+        if known is not None and len(known.batches) >= again:
+            base, count, _, _ = known.batches[-again]
+            self._append(pid, known.epoch, base, count, known.open is not None)
+
     @rule(pid=st.integers(0, LOST_BELOW - 1), back=st.integers(0, 8), count=st.integers(1, 3))
     def near_the_wrap(self, pid: int, back: int, count: int) -> None:
         self._append(pid, 0, (SPAN - back) % SPAN, count, False)

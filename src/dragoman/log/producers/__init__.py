@@ -1,7 +1,8 @@
 """What a partition remembers of its producers: repeats, order, open and aborted transactions.
 
-`states` owns the rules, `aborted` the index of aborted transactions, `snapshot` the bytes on disk,
-`errors` the refusals. Nothing here knows a protocol, a file or the time.
+`states` owns the table and the theory, `producer` the rules for one, `aborted` the index of aborted
+transactions, `snapshot` the bytes on disk, `errors` the refusals. Nothing here knows a protocol, a
+file or the time.
 """
 
 from dragoman.log.producers.aborted import AbortedTransaction
@@ -15,14 +16,9 @@ from dragoman.log.producers.errors import (
     TooManyProducersError,
     TransactionExpectedError,
 )
+from dragoman.log.producers.producer import ACCEPT, Accept, Duplicate, ProducerDescription
 from dragoman.log.producers.snapshot import load_snapshot, take_snapshot
-from dragoman.log.producers.states import (
-    ACCEPT,
-    Accept,
-    Duplicate,
-    ProducerDescription,
-    ProducerStates,
-)
+from dragoman.log.producers.states import ProducerStates
 
 __all__ = [
     "ACCEPT",

@@ -26,7 +26,8 @@ from dragoman.limits import (
     PRODUCERS_PER_PARTITION_MAX,
 )
 from dragoman.log.producers.aborted import AbortedTransaction
-from dragoman.log.producers.states import CachedBatch, Producer, ProducerStates
+from dragoman.log.producers.producer import CachedBatch, Producer
+from dragoman.log.producers.states import ProducerStates
 from dragoman.types import Buffer
 
 VERSION = 1

@@ -44,11 +44,8 @@ from heapq import nsmallest
 from operator import itemgetter
 from typing import TypeAlias
 
-import msgspec
-
 from dragoman.limits import (
     ABORTED_PER_PARTITION_MAX,
-    PRODUCER_BATCHES_KEPT,
     PRODUCER_UNDO_MAX,
     PRODUCERS_FORGOTTEN_SHARE,
     PRODUCERS_PER_PARTITION_MAX,
@@ -56,75 +53,26 @@ from dragoman.limits import (
 from dragoman.log.producers.aborted import AbortedIndex, AbortedTransaction
 from dragoman.log.producers.errors import (
     CoordinatorFencedError,
-    DuplicateSequenceError,
     InvalidProducerEpochError,
     OutOfOrderSequenceError,
     TooManyAbortedError,
     TooManyProducersError,
     TransactionExpectedError,
 )
-
-SEQUENCE_MASK = (1 << 31) - 1
-#: Half the sequence space: further back than this, a sequence is taken to lie ahead.
-_SEQUENCE_HALF = 1 << 30
-NO_OFFSET = -1
-#: `next_sequence` of a producer known only from a marker, its batches forgotten: any may come.
-ANY_SEQUENCE = -2
-_OLDER_KEPT = PRODUCER_BATCHES_KEPT - 1
-
-
-class Accept(msgspec.Struct, frozen=True):
-    """The batch is new and in order. There is one instance, `ACCEPT`."""
-
-
-ACCEPT = Accept()
-
-
-class Duplicate(msgspec.Struct, frozen=True, gc=False):
-    """The batch is in the log already. It may not be durable yet: acknowledge it like the
-    original.
-    """
-
-    base_offset: int
-    timestamp: int
-
-
-class CachedBatch(msgspec.Struct, frozen=True, gc=False):
-    base_sequence: int
-    record_count: int
-    base_offset: int
-    timestamp: int
-
-
-class Producer(msgspec.Struct, frozen=True, gc=False):
-    """One producer's state on one partition."""
-
-    epoch: int
-    #: Sequence the next batch must start with, or `ANY_SEQUENCE`.
-    next_sequence: int
-    #: Records known to be appended without a gap before `next_sequence`, in this epoch.
-    history_records: int
-    #: The last batches, oldest first, without a gap between them.
-    batches: tuple[CachedBatch, ...]
-    #: First record of the open transaction, or `NO_OFFSET`.
-    open_offset: int
-    #: Offset of the batch or marker that made this value.
-    changed_at: int
-    active_ms: int
-    #: Of the last marker; -1 before the first.
-    coordinator_epoch: int
-
-
-class ProducerDescription(msgspec.Struct, frozen=True):
-    """What an operator is shown. `last_sequence`, `last_timestamp`, `open_offset`: -1 for none."""
-
-    producer_id: int
-    epoch: int
-    last_sequence: int
-    last_timestamp: int
-    coordinator_epoch: int
-    open_offset: int
-
+from dragoman.log.producers.producer import (
+    ACCEPT,
+    NO_OFFSET,
+    OLDER_BATCHES_KEPT,
+    SEQUENCE_MASK,
+    Accept,
+    CachedBatch,
+    Duplicate,
+    Producer,
+    ProducerDescription,
+    after_marker,
+    check_known,
+    described,
+)
 
 _Undo: TypeAlias = tuple[int, int, Producer | None]
 _Completion: TypeAlias = tuple[int, int]
@@ -218,7 +166,7 @@ class ProducerStates:
             coordinator_epoch = old.coordinator_epoch
             if old.next_sequence == base_sequence and old.epoch == epoch:
                 history += old.history_records
-                batches = old.batches[-_OLDER_KEPT:] + batches
+                batches = old.batches[-OLDER_BATCHES_KEPT:] + batches
         if transactional and open_offset < 0:
             open_offset = base_offset
             self._opened(producer_id, base_offset)
@@ -253,12 +201,10 @@ class ProducerStates:
             raise OutOfOrderSequenceError(producer_id, epoch, 0, base_sequence)
         if producer is None:
             self._check_unknown(producer_id, epoch, base_sequence)
-        elif epoch != producer.epoch:
-            _check_new_epoch(producer, producer_id, epoch, base_sequence)
-        elif (repeat := _find(producer, base_sequence, record_count)) is not None:
-            return Duplicate(repeat.base_offset, repeat.timestamp)
-        elif producer.next_sequence not in (base_sequence, ANY_SEQUENCE):
-            raise _misplaced(producer, producer_id, base_sequence, record_count)
+        else:
+            repeat = check_known(producer, producer_id, epoch, base_sequence, record_count)
+            if repeat is not None:
+                return Duplicate(repeat.base_offset, repeat.timestamp)
         self._check_transaction(producer, producer_id, transactional)
         return ACCEPT
 
@@ -315,19 +261,8 @@ class ProducerStates:
         old = self._producers.get(producer_id)
         if old is None:
             self._make_room(marker_offset)
-            lost = producer_id < self._forgotten_below
-            new = Producer(
-                epoch,
-                ANY_SEQUENCE if lost else 0,
-                0,
-                (),
-                NO_OFFSET,
-                marker_offset,
-                now_ms,
-                coordinator_epoch,
-            )
-        else:
-            new = _closed(old, epoch, marker_offset, now_ms, coordinator_epoch)
+        lost = producer_id < self._forgotten_below
+        new = after_marker(old, lost, epoch, marker_offset, now_ms, coordinator_epoch)
         self._producers[producer_id] = new
         self._undo.append((marker_offset, producer_id, old))
         if len(self._undo) > PRODUCER_UNDO_MAX:
@@ -432,7 +367,7 @@ class ProducerStates:
         self._forgotten_below = max(self._forgotten_below, producer_ids_below)
 
     def describe(self) -> list[ProducerDescription]:
-        return [_described(producer_id, each) for producer_id, each in self._producers.items()]
+        return [described(producer_id, each) for producer_id, each in self._producers.items()]
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -534,69 +469,6 @@ class ProducerStates:
             self._undo_from = offset
         if self._completions and self._completions[0][0] < offset:
             del self._completions[: bisect_left(self._completions, offset, key=_offset_of)]
-
-
-def _check_new_epoch(producer: Producer, producer_id: int, epoch: int, base_sequence: int) -> None:
-    if epoch < producer.epoch:
-        raise InvalidProducerEpochError(producer_id, producer.epoch, epoch)
-    if base_sequence:
-        raise OutOfOrderSequenceError(producer_id, epoch, 0, base_sequence)
-
-
-def _find(producer: Producer, base_sequence: int, record_count: int) -> CachedBatch | None:
-    for batch in producer.batches:
-        if batch.base_sequence == base_sequence and batch.record_count == record_count:
-            return batch
-    return None
-
-
-def _misplaced(
-    producer: Producer, producer_id: int, base_sequence: int, record_count: int
-) -> DuplicateSequenceError | OutOfOrderSequenceError:
-    """The refusal for a batch that is neither next nor one of the remembered ones.
-
-    It is called a duplicate only when its records are known to be in the log: clients take that
-    for success.
-    """
-    if producer.batches:
-        window_start = producer.batches[0].base_sequence
-        window_records = (producer.next_sequence - window_start) & SEQUENCE_MASK
-        back = (producer.next_sequence - base_sequence) & SEQUENCE_MASK
-        is_known = back <= min(producer.history_records, _SEQUENCE_HALF)
-        if is_known and back - record_count >= window_records:
-            return DuplicateSequenceError(producer_id, producer.epoch, base_sequence, window_start)
-    return OutOfOrderSequenceError(
-        producer_id, producer.epoch, producer.next_sequence, base_sequence
-    )
-
-
-def _closed(
-    old: Producer, epoch: int, marker_offset: int, now_ms: int, coordinator_epoch: int
-) -> Producer:
-    """The state after a marker. A higher epoch begins a new sequence, as a batch's would."""
-    fences = epoch > old.epoch
-    return Producer(
-        max(epoch, old.epoch),
-        0 if fences else old.next_sequence,
-        0 if fences else old.history_records,
-        () if fences else old.batches,
-        NO_OFFSET,
-        marker_offset,
-        now_ms,
-        max(coordinator_epoch, old.coordinator_epoch),
-    )
-
-
-def _described(producer_id: int, producer: Producer) -> ProducerDescription:
-    last = producer.batches[-1] if producer.batches else None
-    return ProducerDescription(
-        producer_id=producer_id,
-        epoch=producer.epoch,
-        last_sequence=-1 if last is None else (producer.next_sequence - 1) & SEQUENCE_MASK,
-        last_timestamp=-1 if last is None else last.timestamp,
-        coordinator_epoch=producer.coordinator_epoch,
-        open_offset=producer.open_offset,
-    )
 
 
 def _idleness(entry: tuple[int, Producer]) -> tuple[int, int]:

@@ -1,0 +1,427 @@
+"""The machine that runs transactions: requests come in, records and markers go out, replies follow.
+
+It knows no log, no wire and no event loop. Records leave through `persist`, markers through
+`write_markers`, producer ids come from `ProducerIds`; each answers by callback.
+
+Theory of operation
+-------------------
+Every transactional id has an entry: its last *durable* state and at most one operation under way,
+named by the state it leads to. An operation builds the next state, has it persisted, and only then
+puts it in place and replies; if the record is refused, nothing has changed. While an operation is
+under way, other requests for the id are told to repeat (`ConcurrentTransactionsError`).
+
+    Ongoing --end--> [persist PrepareX] --reply--> [write markers] --> [persist CompleteX] --> rest
+                       ^ the decision: from here on only this outcome is possible
+
+The reply to `end` comes with the decision; the operation ends with CompleteX. When markers or the
+CompleteX record fail, the entry is *stalled* and `retry_failed` takes the step again. After a
+restart, `load` is given all records of the internal topic and `resume` drives on whatever is
+prepared.
+
+Two things fence a producer: another instance initialises under its id, or its transaction exceeds
+its time limit. Both write PrepareAbort with the next epoch, so that the markers fence late batches
+on the partitions too.
+
+Implicit enrolments (the first write to a partition in a transaction, KIP-890) do not come from a
+client that repeats requests but from the middle of a produce. They wait for the operation under
+way, and those that waited together are persisted together.
+
+Time limits and ages are measured on the monotonic clock; what is stored is wall-clock time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from enum import Enum, auto
+from functools import partial
+from typing import TypeAlias, assert_never
+
+from dragoman.broker.errors import (
+    InvalidTransactionalIdError,
+    NotTransactionCoordinatorError,
+    ProducerIdsUnavailableError,
+    TooManyTransactionalIdsError,
+    TransactionalIdNotFoundError,
+    TransactionCoordinatorLoadingError,
+    TransactionError,
+    TransactionTimeoutInvalidError,
+)
+from dragoman.broker.transactions import records
+from dragoman.broker.transactions.entries import Enrolment, Entry, EntryTable, Outcome
+from dragoman.broker.transactions.operations import Operations
+from dragoman.broker.transactions.ports import Persist, WriteMarkers
+from dragoman.broker.transactions.producer_ids import ProducerIds
+from dragoman.broker.transactions.rules import (
+    EndVerdict,
+    InitVerdict,
+    check_group_enrolled,
+    check_partition_enrolled,
+    check_producer,
+    judge_end,
+    judge_init,
+)
+from dragoman.broker.transactions.state import (
+    PREPARED,
+    ProducerIdentity,
+    TopicPartition,
+    Transaction,
+    TransactionState,
+    identity_after,
+)
+from dragoman.broker.transactions.views import (
+    CoordinatorStats,
+    TransactionDescription,
+    TransactionListing,
+    described,
+    listed,
+)
+from dragoman.limits import (
+    TRANSACTION_ENROLMENTS_WAITING_MAX,
+    TRANSACTION_EXPIRIES_PER_SCAN,
+    TRANSACTIONAL_ID_BYTES_MAX,
+    TRANSACTIONAL_IDS_MAX,
+)
+from dragoman.world import Clock
+
+ReplyIdentity: TypeAlias = Callable[[ProducerIdentity | TransactionError], None]
+#: Takes None for success.
+ReplyDone: TypeAlias = Callable[[TransactionError | None], None]
+
+
+class _Phase(Enum):
+    LOADING = auto()
+    ACTIVE = auto()
+    CLOSED = auto()
+
+
+class TransactionCoordinator:
+    """Coordinates the transactional ids it is asked for or has loaded.
+
+    Every request is answered exactly once, through its reply, possibly before the call returns.
+    Begins by loading: call `load` for every record of the internal topic, then `resume`.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        persist: Persist,
+        write_markers: WriteMarkers,
+        producer_ids: ProducerIds,
+        *,
+        timeout_max_ms: int = 900_000,
+        expiration_ms: int = 604_800_000,
+    ) -> None:
+        self.timeout_max_ms = timeout_max_ms
+        self.expiration_ms = expiration_ms
+        self._clock = clock
+        self._producer_ids = producer_ids
+        self._phase = _Phase.LOADING
+        self._table = EntryTable()
+        self._operations = Operations(clock, persist, write_markers, producer_ids, self._table)
+
+    # ---- requests
+
+    def init_producer_id(
+        self,
+        transactional_id: str | None,
+        timeout_ms: int,
+        current: ProducerIdentity | None,
+        reply: ReplyIdentity,
+    ) -> None:
+        """Give a producer its identity, and fence whoever had the transactional id before.
+
+        Without a transactional id every call gets a fresh producer id and the rest is ignored.
+        `current` is the identity a producer already has and wants replaced (KIP-360). For an
+        unknown transactional id it is ignored: some clients send zeros.
+        """
+        if transactional_id is None:
+            self._producer_ids.next(partial(_reply_fresh, reply))
+            return
+        try:
+            entry = self._entry_to_init(transactional_id, timeout_ms)
+            known = entry.transaction
+            verdict = None if known is None else judge_init(known, current)
+        except TransactionError as error:
+            reply(error)
+            return
+        match verdict:
+            case None:
+                self._operations.create(entry, timeout_ms, _answering(entry, reply))
+            case InitVerdict.BUMP:
+                by_owner = current is not None
+                self._operations.reinitialise(entry, timeout_ms, by_owner, _answering(entry, reply))
+            case InitVerdict.REPEAT:
+                self._repeat_init(entry, timeout_ms, reply)
+            case InitVerdict.FENCE:
+                self._operations.fence(entry, current is not None, _retrying(entry, reply))
+            case _:
+                assert_never(verdict)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        reply: ReplyDone,
+    ) -> None:
+        """Enrol partitions before they are written to; begins a transaction if none is open."""
+        self._add(transactional_id, Enrolment(producer, frozenset(partitions), frozenset(), reply))
+
+    def add_offsets(
+        self, transactional_id: str, producer: ProducerIdentity, group: str, reply: ReplyDone
+    ) -> None:
+        """Enrol a group before offsets are committed in it; otherwise like `add_partitions`."""
+        self._add(transactional_id, Enrolment(producer, frozenset(), frozenset((group,)), reply))
+
+    def enrol_implicitly(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        groups: Collection[str],
+        reply: ReplyDone,
+    ) -> None:
+        """Enrol what a write is about to touch (KIP-890). Waits for the operation under way.
+
+        The write itself follows in the reply, at once: a later one may find the transaction ended.
+        """
+        enrolment = Enrolment(producer, frozenset(partitions), frozenset(groups), reply)
+        try:
+            entry = self._find(transactional_id)
+        except TransactionError as error:
+            reply(error)
+            return
+        if entry.pending is None:
+            self._operations.enrol(entry, (enrolment,))
+            return
+        if entry.waiting is None:
+            entry.waiting = []
+        if len(entry.waiting) < TRANSACTION_ENROLMENTS_WAITING_MAX:
+            entry.waiting.append(enrolment)
+        else:
+            reply(entry.concurrent())
+
+    def verify_partition(
+        self, transactional_id: str, producer: ProducerIdentity, partition: TopicPartition
+    ) -> None:
+        """Raise unless the partition is enrolled in the producer's open transaction.
+
+        The write must follow at once, before anything else is asked of the coordinator.
+        """
+        check_partition_enrolled(self._writable(transactional_id, producer), partition)
+
+    def verify_group(self, transactional_id: str, producer: ProducerIdentity, group: str) -> None:
+        """The same for offsets that are to be committed for a group."""
+        check_group_enrolled(self._writable(transactional_id, producer), group)
+
+    def end(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        commit: bool,
+        epoch_per_transaction: bool,
+        reply: ReplyIdentity,
+    ) -> None:
+        """Commit or abort. The reply means that this is decided for ever; markers follow.
+
+        With `epoch_per_transaction` (KIP-890) the reply's identity is a new one, to be used from
+        now on; without, it is the present one.
+        """
+        try:
+            entry = self._find(transactional_id)
+            entry.check_free()
+            verdict = judge_end(entry.durable(), producer, commit, epoch_per_transaction)
+        except TransactionError as error:
+            reply(error)
+            return
+        match verdict:
+            case EndVerdict.PREPARE:
+                outcome = _answering(entry, reply)
+                self._operations.end(entry, commit, epoch_per_transaction, outcome)
+            case EndVerdict.ABORT_NOTHING:
+                self._operations.abort_nothing(entry, _answering(entry, reply))
+            case EndVerdict.REPEAT:
+                reply(entry.durable().identity)
+            case _:
+                assert_never(verdict)
+
+    # ---- from time to time
+
+    def abort_timed_out(self) -> int:
+        """Fence and abort every transaction past its time limit; returns how many."""
+        begun = 0
+        for entry in self._table.timed_out(self._clock.monotonic()):
+            # The outcome for an earlier entry may have led to a request for this one.
+            if entry.pending is None and self._phase is _Phase.ACTIVE:
+                self._operations.fence(entry, True, None)
+                begun += 1
+        return begun
+
+    def retry_failed(self) -> int:
+        """Take again the steps that failed after a decision; returns how many."""
+        return self._operations.retry_stalled()
+
+    def expire_idle(self) -> int:
+        """Remove ids that were at rest for too long; returns how many.
+
+        One call takes a bounded number; call again while it returns any.
+        """
+        oldest = self._clock.monotonic() - self.expiration_ms / 1000
+        expired = self._table.idle_since(oldest, TRANSACTION_EXPIRIES_PER_SCAN)
+        if expired:
+            self._operations.remove(expired)
+        return len(expired)
+
+    # ---- life
+
+    def load(self, key: bytes, value: bytes | None) -> None:
+        """Take in one record of the internal topic, in log order. Raises like `records`."""
+        assert self._phase is _Phase.LOADING
+        transactional_id = records.decode_key(key)
+        if value is None:
+            self._table.remove(transactional_id)
+            return
+        transaction = records.decode_value(transactional_id, value)
+        self._table.add(Entry(transactional_id, transaction))
+
+    def resume(self) -> int:
+        """End loading: serve requests, and drive on every decided transaction; returns how many."""
+        assert self._phase is _Phase.LOADING
+        self._phase = _Phase.ACTIVE
+        monotonic_at_zero = self._clock.monotonic() - self._clock.wall_ms() / 1000
+        decided = []
+        for entry in sorted(self._table, key=_updated_ms):
+            transaction = entry.durable()
+            self._table.file(entry, monotonic_at_zero + transaction.updated_ms / 1000)
+            deadline_ms = transaction.started_ms + transaction.timeout_ms
+            entry.deadline = monotonic_at_zero + deadline_ms / 1000
+            if transaction.state in PREPARED:
+                decided.append(entry)
+        for entry in decided:
+            self._operations.complete(entry)
+        return len(decided)
+
+    def close(self) -> None:
+        """Stop for good: answer what is open, ignore what the ports still say."""
+        self._phase = _Phase.CLOSED
+        unanswered = self._operations.stop()
+        self._table = EntryTable()
+        for outcome in unanswered:
+            outcome(NotTransactionCoordinatorError("the coordinator was closed"))
+
+    # ---- views
+
+    def describe(self, transactional_id: str) -> TransactionDescription:
+        self._check_active()
+        entry = self._table.get(transactional_id)
+        if entry is None or entry.transaction is None:
+            raise TransactionalIdNotFoundError(f"transactional id {transactional_id} is unknown")
+        return described(entry.transaction, entry.pending)
+
+    def list_transactions(
+        self,
+        states: Collection[TransactionState] = (),
+        producer_ids: Collection[int] = (),
+        open_longer_than_ms: int | None = None,
+        accepts_id: Callable[[str], bool] | None = None,
+    ) -> list[TransactionListing]:
+        """All transactional ids that pass every filter given; an empty filter lets all pass."""
+        self._check_active()
+        started_before = self._clock.wall_ms() - (open_longer_than_ms or 0)
+        return [
+            listed(each)
+            for entry in self._table
+            if (each := entry.transaction) is not None
+            and (not states or each.state in states)
+            and (not producer_ids or each.identity.producer_id in producer_ids)
+            and (open_longer_than_ms is None or 0 <= each.started_ms < started_before)
+            and (accepts_id is None or accepts_id(each.transactional_id))
+        ]
+
+    def stats(self) -> CoordinatorStats:
+        return CoordinatorStats(
+            transactional_ids=len(self._table),
+            ongoing=self._table.ongoing_count(),
+            in_operation=sum(entry.pending is not None for entry in self._table),
+            stalled=self._operations.stalled_count(),
+        )
+
+    # ---- inside
+
+    def _check_active(self) -> None:
+        if self._phase is _Phase.LOADING:
+            raise TransactionCoordinatorLoadingError("the transaction log is being read")
+        if self._phase is _Phase.CLOSED:
+            raise NotTransactionCoordinatorError("the coordinator was closed")
+
+    def _find(self, transactional_id: str) -> Entry:
+        self._check_active()
+        return self._table.find(transactional_id)
+
+    def _writable(self, transactional_id: str, producer: ProducerIdentity) -> Transaction:
+        entry = self._find(transactional_id)
+        # An enrolment under way does not touch what is enrolled already; all else may end it.
+        if entry.pending not in (None, TransactionState.ONGOING):
+            raise entry.concurrent()
+        check_producer(entry.durable(), producer)
+        return entry.durable()
+
+    def _entry_to_init(self, transactional_id: str, timeout_ms: int) -> Entry:
+        self._check_active()
+        size = len(transactional_id.encode())
+        if not 0 < size <= TRANSACTIONAL_ID_BYTES_MAX:
+            raise InvalidTransactionalIdError(
+                f"a transactional id has 1 to {TRANSACTIONAL_ID_BYTES_MAX} bytes, not {size}"
+            )
+        if not 0 < timeout_ms <= self.timeout_max_ms:
+            raise TransactionTimeoutInvalidError(
+                f"timeout must be 1 to {self.timeout_max_ms} ms, not {timeout_ms}"
+            )
+        entry = self._table.get(transactional_id)
+        if entry is not None:
+            entry.check_free()
+            return entry
+        if len(self._table) >= TRANSACTIONAL_IDS_MAX:
+            raise TooManyTransactionalIdsError(f"{len(self._table)} transactional ids are known")
+        return Entry(transactional_id)
+
+    def _repeat_init(self, entry: Entry, timeout_ms: int, reply: ReplyIdentity) -> None:
+        if entry.durable().timeout_ms == timeout_ms:
+            reply(entry.durable().identity)
+        else:
+            self._operations.change_timeout(entry, timeout_ms, _answering(entry, reply))
+
+    def _add(self, transactional_id: str, enrolment: Enrolment) -> None:
+        try:
+            entry = self._find(transactional_id)
+            entry.check_free()
+        except TransactionError as error:
+            enrolment.reply(error)
+            return
+        self._operations.enrol(entry, (enrolment,))
+
+
+def _reply_fresh(reply: ReplyIdentity, result: int | ProducerIdsUnavailableError) -> None:
+    reply(ProducerIdentity(result, 0) if isinstance(result, int) else result)
+
+
+def _answering(entry: Entry, reply: ReplyIdentity) -> Outcome:
+    """Answer success with the identity that holds after it."""
+
+    def outcome(error: TransactionError | None) -> None:
+        reply(identity_after(entry.durable()) if error is None else error)
+
+    return outcome
+
+
+def _retrying(entry: Entry, reply: ReplyIdentity) -> Outcome:
+    """Once the old transaction's abort is decided, the new producer is told to ask again."""
+
+    def outcome(error: TransactionError | None) -> None:
+        reply(error or entry.concurrent())
+
+    return outcome
+
+
+def _updated_ms(entry: Entry) -> int:
+    return entry.durable().updated_ms

@@ -1,0 +1,150 @@
+"""The table of transactional ids: each with its durable state and the operation under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import msgspec
+
+from dragoman.broker.errors import (
+    ConcurrentTransactionsError,
+    InvalidProducerIdMappingError,
+    TransactionError,
+)
+from dragoman.broker.transactions.state import (
+    AT_REST,
+    ProducerIdentity,
+    TopicPartition,
+    Transaction,
+    TransactionState,
+)
+
+#: Takes None for success.
+Outcome: TypeAlias = Callable[[TransactionError | None], None]
+
+
+class Enrolment(msgspec.Struct, frozen=True):
+    """A request to make partitions and groups part of the producer's transaction."""
+
+    producer: ProducerIdentity
+    partitions: frozenset[TopicPartition]
+    groups: frozenset[str]
+    reply: Outcome
+
+
+class Entry:
+    """One transactional id. `transaction` is None only while its first state is being written."""
+
+    __slots__ = (
+        "deadline",
+        "idle_since",
+        "outcome",
+        "pending",
+        "transaction",
+        "transactional_id",
+        "waiting",
+    )
+
+    def __init__(self, transactional_id: str, transaction: Transaction | None = None) -> None:
+        self.transactional_id = transactional_id
+        self.transaction = transaction
+        #: The state the operation under way leads to.
+        self.pending: TransactionState | None = None
+        #: Takes the outcome of the operation under way; None when nobody asked for it.
+        self.outcome: Outcome | None = None
+        #: Enrolments that come after the operation under way.
+        self.waiting: list[Enrolment] | None = None
+        #: Monotonic seconds at which an open transaction has lasted too long.
+        self.deadline = 0.0
+        #: Monotonic seconds since which no transaction is open.
+        self.idle_since = 0.0
+
+    def durable(self) -> Transaction:
+        """The state of an entry whose first record is durable."""
+        assert self.transaction is not None
+        return self.transaction
+
+    def check_free(self) -> None:
+        if self.pending is not None:
+            raise self.concurrent()
+
+    def concurrent(self) -> ConcurrentTransactionsError:
+        assert self.pending is not None
+        return ConcurrentTransactionsError(
+            f"{self.transactional_id} is on its way to {self.pending.value}: repeat the request"
+        )
+
+
+class EntryTable:
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        #: Entries with an open transaction.
+        self._ongoing: dict[str, Entry] = {}
+        #: Entries at rest, the longest idle first.
+        self._idle: dict[str, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    def get(self, transactional_id: str) -> Entry | None:
+        return self._entries.get(transactional_id)
+
+    def find(self, transactional_id: str) -> Entry:
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            raise unknown_id(transactional_id)
+        return entry
+
+    def add(self, entry: Entry) -> None:
+        self._entries[entry.transactional_id] = entry
+
+    def remove(self, transactional_id: str) -> None:
+        self._entries.pop(transactional_id, None)
+        self._ongoing.pop(transactional_id, None)
+        self._idle.pop(transactional_id, None)
+
+    def holds(self, entry: Entry) -> bool:
+        return self._entries.get(entry.transactional_id) is entry
+
+    def file(self, entry: Entry, now: float) -> None:
+        """Put the entry where its state belongs: what is open is scanned for time-outs, what rests
+        for age. Calls must come in the order of `now`.
+        """
+        transactional_id, state = entry.transactional_id, entry.durable().state
+        self._idle.pop(transactional_id, None)
+        if state is TransactionState.ONGOING:
+            self._ongoing[transactional_id] = entry
+            return
+        self._ongoing.pop(transactional_id, None)
+        if state in AT_REST:
+            entry.idle_since = now
+            self._idle[transactional_id] = entry
+
+    def timed_out(self, now: float) -> list[Entry]:
+        """Open transactions past their time limit, without an operation under way."""
+        return [
+            entry
+            for entry in self._ongoing.values()
+            if entry.deadline <= now and entry.pending is None
+        ]
+
+    def idle_since(self, oldest: float, count_max: int) -> list[Entry]:
+        """The longest idle entries, without an operation under way."""
+        found: list[Entry] = []
+        for entry in self._idle.values():
+            if entry.idle_since > oldest or len(found) == count_max:
+                break
+            if entry.pending is None:
+                found.append(entry)
+        return found
+
+    def ongoing_count(self) -> int:
+        return len(self._ongoing)
+
+
+def unknown_id(transactional_id: str) -> InvalidProducerIdMappingError:
+    return InvalidProducerIdMappingError(f"transactional id {transactional_id} is unknown")
