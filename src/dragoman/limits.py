@@ -193,3 +193,29 @@ LISTEN_BACKLOG = 1024
 IDLE_SWEEP_INTERVAL_S = 15.0
 #: Seconds that HTTP requests in progress get at a clean stop.
 HTTP_CLOSE_GRACE_S = 2.0
+
+# ---- groups
+
+#: Kafka sends group ids as strings with a 16-bit length. Longer: refused.
+GROUP_ID_BYTES_MAX = 32_767
+#: Groups one node coordinates. A join or commit that would make one more is refused.
+GROUPS_MAX = 200_000
+#: Members of one group, whatever `group.max.size` says. One more is refused.
+GROUP_MEMBERS_MAX = 100_000
+#: Members of one group that were given an id and have not used it yet. One more is refused.
+GROUP_PENDING_MEMBERS_MAX = 10_000
+#: Names and metadata one member may bring along. More: its join is refused.
+MEMBER_BYTES_MAX = 1 << 20
+#: Protocols one member may propose; clients propose one to four. More: its join is refused.
+MEMBER_PROTOCOLS_MAX = 64
+#: The same for all members of a group: the leader gets them in one reply. More: join is refused.
+GROUP_MEMBERS_BYTES_MAX = 64 << 20
+#: Assignments a leader may hand in, since they are stored in one record. More: its sync is refused.
+GROUP_ASSIGNMENT_BYTES_MAX = 64 << 20
+#: Members one leave may name. More: refused.
+GROUP_LEAVE_MEMBERS_MAX = 100_000
+#: A new member whose join waits longer than this is dropped: its connection may be half dead, and
+#: its client knows no member id to send heartbeats with. Kafka's value.
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+#: Offsets, committed and staged, kept for one group. A commit that would add more is refused.
+GROUP_OFFSETS_MAX = 1_000_000

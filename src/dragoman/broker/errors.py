@@ -212,3 +212,117 @@ class NotTransactionCoordinatorError(TransactionError):
     """This coordinator was closed: find the present one. The outcome of the request is open."""
 
     code = "not_transaction_coordinator"
+
+
+# ---- groups and committed offsets
+
+
+class InvalidGroupId(BrokerError):
+    code = "invalid_group_id"
+
+
+class GroupNotFound(BrokerError):
+    code = "group_not_found"
+
+
+class NonEmptyGroup(BrokerError):
+    """The group still has members."""
+
+    code = "non_empty_group"
+
+
+class ForeignGroup(BrokerError):
+    """The group has live members of another protocol, which `owner` names."""
+
+    code = "foreign_group"
+
+    def __init__(self, group_id: str, owner: str) -> None:
+        super().__init__(f"group {group_id!r} has live members of protocol {owner}")
+        self.group_id = group_id
+        self.owner = owner
+
+
+class TooManyGroups(BrokerError):
+    code = "too_many_groups"
+
+
+class UnknownMember(BrokerError):
+    """No such member: the client must join again without a member id."""
+
+    code = "unknown_member"
+
+
+class MemberIdRequired(BrokerError):
+    """A new member is to join again with the `member_id` it gets here (KIP-394)."""
+
+    code = "member_id_required"
+
+    def __init__(self, member_id: str) -> None:
+        super().__init__(f"join again as member {member_id!r}")
+        self.member_id = member_id
+
+
+class FencedInstance(BrokerError):
+    """Another member has taken over this instance id (KIP-345)."""
+
+    code = "fenced_instance"
+
+
+class IllegalGeneration(BrokerError):
+    code = "illegal_generation"
+
+
+class RebalanceInProgress(BrokerError):
+    code = "rebalance_in_progress"
+
+
+class InconsistentProtocol(BrokerError):
+    """The member's protocols do not fit those of the group."""
+
+    code = "inconsistent_protocol"
+
+
+class InvalidSessionTimeout(BrokerError):
+    code = "invalid_session_timeout"
+
+
+class GroupMaxSizeReached(BrokerError):
+    code = "group_max_size_reached"
+
+
+class GroupRequestTooLarge(BrokerError):
+    """The metadata of a member or the assignments of a leader exceed a bound of `limits.py`."""
+
+    code = "group_request_too_large"
+
+
+class NotCoordinator(BrokerError):
+    """The group has moved to another node."""
+
+    code = "not_coordinator"
+
+
+class CoordinatorNotAvailable(BrokerError):
+    """The group was removed, or the node stops, while the request waited."""
+
+    code = "coordinator_not_available"
+
+
+class OffsetMetadataTooLarge(BrokerError):
+    code = "offset_metadata_too_large"
+
+
+class InvalidCommitOffset(BrokerError):
+    """A committed offset must lie in 0 .. 2^63-1."""
+
+    code = "invalid_commit_offset"
+
+
+class TooManyOffsets(BrokerError):
+    code = "too_many_offsets"
+
+
+class GroupSubscribedToTopic(BrokerError):
+    """The committed offset of a topic that live members read must stay."""
+
+    code = "group_subscribed_to_topic"

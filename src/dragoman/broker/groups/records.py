@@ -1,0 +1,127 @@
+"""Records of the internal compacted topic `__consumer_offsets`: layout, encoding, decoding.
+
+Keys and values are MessagePack arrays, written by msgspec, which encodes equal values as equal
+bytes (a compacted topic needs that of its keys). The first element of a key says what it names; the
+first element of a value is the version of its layout. Fields may be appended to a value with a
+default; any other change takes a new number, which an older release refuses instead of misreading.
+
+    key [1, group]                                 value [1, kind, owner, generation, ...]
+    key [2, group, topic, partition]               value [1, offset, leader epoch, ...]
+    key [3, group, producer id, topic, partition]  value the same, staged and not published yet
+
+A record without value removes what its key names.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from dragoman.broker.groups.messages import Protocols
+from dragoman.errors import FormatError
+from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, ProducerId, TopicName
+
+#: The internal topic these records belong in, all of one group in the same partition.
+OFFSETS_TOPIC = TopicName("__consumer_offsets")
+
+TopicPartition: TypeAlias = tuple[TopicName, Partition]
+
+
+class StateRecord(msgspec.Struct, frozen=True, gc=False):
+    key: bytes
+    value: bytes | None
+
+
+class GroupKey(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    group_id: GroupId
+
+
+class OffsetKey(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    group_id: GroupId
+    topic: TopicName
+    partition: Partition
+
+
+class StagedKey(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    group_id: GroupId
+    producer_id: ProducerId
+    topic: TopicName
+    partition: Partition
+
+
+class CommittedOffset(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """The next offset to read."""
+
+    offset: Offset
+    #: Epoch of the leader the member read from; -1 when it did not say.
+    leader_epoch: Epoch
+    metadata: str
+    committed_ms: int
+    #: Order in which commits were made, over all groups. A transaction that ends late must not
+    #: replace the offset of a commit that was made after its own.
+    sequence: int
+    #: Set only when the client asked for a retention of its own.
+    expires_ms: int | None = None
+
+
+class StoredMember(msgspec.Struct, frozen=True, array_like=True):
+    member_id: MemberId
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes
+
+
+class GroupValue(msgspec.Struct, frozen=True, array_like=True, tag=1, kw_only=True):
+    """A group at the end of a rebalance: enough to go on after a restart without another one."""
+
+    kind: str
+    owner: str
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: MemberId | None
+    #: When the group came into its state, for the retention of its offsets.
+    since_ms: int
+    members: tuple[StoredMember, ...]
+
+
+Key: TypeAlias = GroupKey | OffsetKey | StagedKey
+
+_encode = msgspec.msgpack.Encoder().encode
+_key_decoder: msgspec.msgpack.Decoder[Key] = msgspec.msgpack.Decoder(
+    GroupKey | OffsetKey | StagedKey
+)
+_decode_group = msgspec.msgpack.Decoder(GroupValue).decode
+_decode_offset = msgspec.msgpack.Decoder(CommittedOffset).decode
+
+
+def record(key: Key, value: GroupValue | CommittedOffset | None) -> StateRecord:
+    return StateRecord(_encode(key), None if value is None else _encode(value))
+
+
+def decode_key(data: bytes) -> Key:
+    """Raises `FormatError` for a key that this release does not know."""
+    try:
+        return _key_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise FormatError(f"key of a record in {OFFSETS_TOPIC}: {error}") from None
+
+
+def decode_group(data: bytes, group_id: GroupId) -> GroupValue:
+    try:
+        return _decode_group(data)
+    except msgspec.MsgspecError as error:
+        raise FormatError(f"record of group {group_id!r}: {error}") from None
+
+
+def decode_offset(data: bytes, key: OffsetKey | StagedKey) -> CommittedOffset:
+    try:
+        return _decode_offset(data)
+    except msgspec.MsgspecError as error:
+        where = f"{key.topic}-{key.partition}"
+        raise FormatError(f"offset of group {key.group_id!r} for {where}: {error}") from None

@@ -1,0 +1,374 @@
+"""All groups of a node, whatever protocol their members speak.
+
+Owns the table of groups and the rule that binds them: a group with live members belongs to one
+protocol, its owner; a join or commit of another is refused with `ForeignGroup` until the group is
+empty. The committed offsets stay with the group whoever owns it.
+
+How members are kept depends on the protocol. Kafka's classic groups are built in, and the calls
+`join`, `sync`, `heartbeat` and `leave` are theirs; another protocol brings its own `Membership` and
+enters it with `claim`.
+
+The table is rebuilt from records of the internal topic: `load` each, in the order of the log, then
+`resume`. Changes of offsets, and removals, are prepared as records, made durable by the caller, and
+take effect by `apply`, so that what is in memory is always what a replay would give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar, assert_never
+
+from dragoman import limits
+from dragoman.broker.errors import (
+    CoordinatorNotAvailable,
+    ForeignGroup,
+    GroupNotFound,
+    GroupRequestTooLarge,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    NonEmptyGroup,
+    TooManyGroups,
+    UnknownMember,
+)
+from dragoman.broker.groups.classic import ClassicGroup
+from dragoman.broker.groups.group import Group, Membership
+from dragoman.broker.groups.messages import (
+    GroupDescription,
+    GroupListing,
+    Joined,
+    JoinReply,
+    JoinRequest,
+    LeavingMember,
+    State,
+    Synced,
+    SyncReply,
+    SyncRequest,
+)
+from dragoman.broker.groups.parked import Parked
+from dragoman.broker.groups.ports import GroupPorts, Persist, ReadSubscription
+from dragoman.broker.groups.records import (
+    GroupKey,
+    GroupValue,
+    OffsetKey,
+    StagedKey,
+    StateRecord,
+    decode_group,
+    decode_key,
+    decode_offset,
+    record,
+)
+from dragoman.broker.groups.roster import request_bytes
+from dragoman.broker.groups.settings import GroupSettings
+from dragoman.errors import BrokerError, FormatError
+from dragoman.types import GroupId, MemberId
+from dragoman.world import Clock, Random, Scheduler
+
+AnyMembership = TypeVar("AnyMembership", bound=Membership)
+
+
+class Groups:
+    def __init__(
+        self,
+        *,
+        scheduler: Scheduler,
+        clock: Clock,
+        random: Random,
+        persist: Persist,
+        settings: GroupSettings | None = None,
+        read_subscription: ReadSubscription | None = None,
+    ) -> None:
+        self._ports = GroupPorts(
+            settings=settings or GroupSettings(),
+            scheduler=scheduler,
+            clock=clock,
+            random=random,
+            persist=persist,
+            read_subscription=read_subscription or _unreadable,
+            became_idle=self._discard_if_blank,
+        )
+        self._groups: dict[GroupId, Group] = {}
+        #: Loaded since the last `resume`.
+        self._to_resume: set[GroupId] = set()
+        self._last_sequence = 0
+
+    # ---- the table
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(list(self._groups.values()))
+
+    @property
+    def settings(self) -> GroupSettings:
+        return self._ports.settings
+
+    @property
+    def clock(self) -> Clock:
+        return self._ports.clock
+
+    def get(self, group_id: GroupId) -> Group | None:
+        return self._groups.get(group_id)
+
+    def require(self, group_id: GroupId) -> Group:
+        group = self._groups.get(group_id)
+        if group is None:
+            raise GroupNotFound(f"no group {group_id!r}")
+        return group
+
+    def require_place(self, group_id: GroupId) -> None:
+        """Raises unless the group exists or may be made."""
+        if group_id in self._groups:
+            return
+        if len(group_id.encode()) > limits.GROUP_ID_BYTES_MAX:
+            raise InvalidGroupId(f"a group id has at most {limits.GROUP_ID_BYTES_MAX} bytes")
+        if len(self._groups) >= limits.GROUPS_MAX:
+            raise TooManyGroups(f"this node keeps at most {limits.GROUPS_MAX} groups")
+
+    def next_sequence(self) -> int:
+        """The order of a commit among all commits; see `CommittedOffset.sequence`."""
+        self._last_sequence += 1
+        return self._last_sequence
+
+    def listings(self) -> tuple[GroupListing, ...]:
+        return tuple(
+            GroupListing(
+                group_id=group.group_id,
+                kind=ClassicGroup.kind if group.membership is None else group.membership.kind,
+                owner=group.owner,
+                state=State.EMPTY if group.membership is None else group.membership.state,
+                protocol_type="" if group.membership is None else group.membership.protocol_type,
+            )
+            for group in self._groups.values()
+        )
+
+    def describe(self, group_id: GroupId) -> GroupDescription:
+        """Raises `GroupNotFound`."""
+        membership = self.require(group_id).membership
+        if membership is not None:
+            return membership.describe()
+        return GroupDescription(
+            group_id=group_id,
+            kind=ClassicGroup.kind,
+            owner=None,
+            state=State.EMPTY,
+            generation=0,
+            protocol_type="",
+            protocol="",
+            leader=None,
+            members=(),
+        )
+
+    def claim(
+        self, group_id: GroupId, owner: str, build: Callable[[int], AnyMembership]
+    ) -> AnyMembership:
+        """The members of a group that is `owner`'s, or free to become so.
+
+        `build` makes the membership when there is none of this owner yet; it gets the last
+        generation, which the new one goes on from so that generations never repeat. Raises
+        `ForeignGroup`.
+        """
+        if not group_id:
+            raise InvalidGroupId("a group with members needs a name")
+        self.require_place(group_id)
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups[group_id] = Group(group_id)
+        group.require_owner(owner)
+        membership = group.membership
+        if membership is None or membership.owner != owner:
+            generation = 0
+            if membership is not None:
+                generation = membership.generation
+                membership.stop(UnknownMember(f"group {group_id!r} changed hands"))
+            group.membership = membership = build(generation)
+        return membership  # type: ignore[return-value]  # an owner always builds the same class
+
+    # ---- Kafka's classic groups
+
+    def join(self, request: JoinRequest, reply: JoinReply) -> Parked[Joined] | None:
+        """Answers through `reply`, now or later; never raises.
+
+        Returns the request while it waits: call its `abandon()` when the connection is lost.
+        """
+        try:
+            self._check_join(request)
+            group = self._classic_to_join(request)
+        except BrokerError as error:
+            reply(error)
+            return None
+        parked = group.join(request, reply)
+        if group.is_idle:
+            self._discard_if_blank(request.group_id)
+        return parked
+
+    def sync(self, request: SyncRequest, reply: SyncReply) -> Parked[Synced] | None:
+        """Like `join`."""
+        try:
+            group = self._classic(request.group_id)
+        except BrokerError as error:
+            reply(error)
+            return None
+        return group.sync(request, reply)
+
+    def heartbeat(
+        self,
+        group_id: GroupId,
+        member_id: MemberId,
+        generation: int,
+        instance_id: str | None = None,
+    ) -> None:
+        """Returns when all is well, else raises what the member has to know."""
+        self._classic(group_id).heartbeat(member_id, generation, instance_id)
+
+    def leave(
+        self, group_id: GroupId, leaving: Sequence[LeavingMember]
+    ) -> list[BrokerError | None]:
+        """One result per name. Raises only what concerns the whole request."""
+        if len(leaving) > limits.GROUP_LEAVE_MEMBERS_MAX:
+            raise GroupRequestTooLarge(f"{len(leaving)} members in one request")
+        try:
+            group = self._classic(group_id)
+        except UnknownMember as error:
+            return [error for _ in leaving]
+        return group.leave(leaving)
+
+    def _classic(self, group_id: GroupId) -> ClassicGroup:
+        group = self._groups.get(group_id)
+        membership = None if group is None else group.membership
+        if type(membership) is ClassicGroup:
+            return membership
+        if not group_id:
+            raise InvalidGroupId("a group with members needs a name")
+        if membership is not None and membership.has_members:
+            raise ForeignGroup(group_id, membership.owner)
+        raise UnknownMember(f"group {group_id!r} has no members")
+
+    def _classic_to_join(self, request: JoinRequest) -> ClassicGroup:
+        group_id, owner = request.group_id, request.owner
+        if request.member_id and group_id not in self._groups:
+            raise UnknownMember(f"group {group_id!r} has no members")
+        return self.claim(
+            group_id,
+            owner,
+            lambda generation: ClassicGroup(group_id, owner, self._ports, generation),
+        )
+
+    def _check_join(self, request: JoinRequest) -> None:
+        settings = self._ports.settings
+        least = settings.group_min_session_timeout_ms
+        most = settings.group_max_session_timeout_ms
+        if not request.group_id:
+            raise InvalidGroupId("a group with members needs a name")
+        if not least <= request.session_timeout_ms <= most:
+            raise InvalidSessionTimeout(
+                f"session time-out {request.session_timeout_ms} ms is not in {least} .. {most}"
+            )
+        if len(request.protocols) > limits.MEMBER_PROTOCOLS_MAX:
+            raise GroupRequestTooLarge(f"{len(request.protocols)} protocols")
+        size = request_bytes(request) + len(request.instance_id or "")
+        if size > limits.MEMBER_BYTES_MAX:
+            raise GroupRequestTooLarge(f"{size} bytes of member metadata")
+
+    # ---- records
+
+    def load(self, key: bytes, value: bytes | None) -> None:
+        """Take in one record of the internal topic. Raises `FormatError` for one of the future."""
+        name = decode_key(key)
+        if isinstance(name, GroupKey):
+            if value is None:
+                self._remove_membership(name.group_id)
+            else:
+                self._load_membership(name.group_id, decode_group(value, name.group_id))
+        else:
+            self._load_offset(name, value)
+
+    def resume(self) -> None:
+        """After loading: members of loaded groups get a whole session to show up."""
+        loaded, self._to_resume = self._to_resume, set()
+        for group_id in loaded:
+            group = self._groups.get(group_id)
+            if group is not None and group.membership is not None:
+                group.membership.resume()
+
+    def apply(self, records: Iterable[StateRecord]) -> None:
+        """Take in prepared records that are now durable, in the order of their append."""
+        for each in records:
+            self.load(each.key, each.value)
+
+    def prepare_delete(self, group_id: GroupId) -> tuple[StateRecord, ...]:
+        """Records that remove an empty group and its offsets. Nothing changes until `apply`."""
+        group = self.require(group_id)
+        if group.owner is not None:
+            raise NonEmptyGroup(f"group {group_id!r} has members")
+        ledger = group.ledger
+        committed = [record(OffsetKey(group_id, *name), None) for name in ledger.committed]
+        staged = [
+            record(StagedKey(group_id, producer_id, *name), None)
+            for producer_id in ledger.producers
+            for name in ledger.staged(producer_id)
+        ]
+        return (*committed, *staged, record(GroupKey(group_id), None))
+
+    def unload(self, group_id: GroupId, error: BrokerError) -> None:
+        """Forget a group that another node coordinates from now on; its records stay."""
+        group = self._groups.pop(group_id, None)
+        if group is not None and group.membership is not None:
+            group.membership.stop(error)
+
+    def close(self) -> None:
+        """The node stops: whoever waits is told to look for another."""
+        for group_id in list(self._groups):
+            self.unload(group_id, CoordinatorNotAvailable("this node stops"))
+
+    def _load_membership(self, group_id: GroupId, value: GroupValue) -> None:
+        if value.kind != ClassicGroup.kind:
+            raise FormatError(f"group {group_id!r} is of kind {value.kind!r}, unknown here")
+        group = self._groups.setdefault(group_id, Group(group_id))
+        assert group.membership is None or group_id in self._to_resume, "loading precedes service"
+        group.membership = ClassicGroup.restore(group_id, value, self._ports)
+        self._to_resume.add(group_id)
+
+    def _remove_membership(self, group_id: GroupId) -> None:
+        group = self._groups.get(group_id)
+        if group is None or group.membership is None:
+            return
+        # Members may have come since the removal was prepared. They stay, and the record of their
+        # first generation will follow the tombstone.
+        if group_id in self._to_resume or group.membership.is_idle:
+            group.membership.stop(CoordinatorNotAvailable(f"group {group_id!r} was removed"))
+            group.membership = None
+            self._discard_if_blank(group_id)
+
+    def _load_offset(self, key: OffsetKey | StagedKey, value: bytes | None) -> None:
+        if value is None and key.group_id not in self._groups:
+            return
+        ledger = self._groups.setdefault(key.group_id, Group(key.group_id)).ledger
+        partition = (key.topic, key.partition)
+        offset = None if value is None else decode_offset(value, key)
+        if offset is not None:
+            self._last_sequence = max(self._last_sequence, offset.sequence)
+        match key:
+            case OffsetKey():
+                if offset is None:
+                    ledger.forget(partition)
+                else:
+                    ledger.commit(partition, offset)
+            case StagedKey():
+                if offset is None:
+                    ledger.unstage(key.producer_id, partition)
+                else:
+                    ledger.stage(key.producer_id, partition, offset)
+            case _:
+                assert_never(key)
+        if offset is None:
+            self._discard_if_blank(key.group_id)
+
+    def _discard_if_blank(self, group_id: GroupId) -> None:
+        group = self._groups.get(group_id)
+        if group is not None and group.is_blank:
+            self.unload(group_id, CoordinatorNotAvailable(f"group {group_id!r} was removed"))
+
+
+def _unreadable(_protocol_type: str, _metadata: bytes) -> None:
+    """For callers that cannot read any member's metadata."""

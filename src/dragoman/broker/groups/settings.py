@@ -1,0 +1,17 @@
+"""Settings of groups and committed offsets, under Kafka's names and with Kafka's defaults."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    #: How long the first rebalance of an empty group waits for more members; 0 in tests.
+    group_initial_rebalance_delay_ms: int = 3_000
+    #: `limits.GROUP_MEMBERS_MAX` holds in any case.
+    group_max_size: int = 2_147_483_647
+    offset_metadata_max_bytes: int = 4_096
+    #: Counted from the moment the group became empty.
+    offsets_retention_minutes: int = 10_080
