@@ -219,3 +219,9 @@ GROUP_LEAVE_MEMBERS_MAX = 100_000
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 #: Offsets, committed and staged, kept for one group. A commit that would add more is refused.
 GROUP_OFFSETS_MAX = 1_000_000
+#: Records of an internal topic taken in per loop turn while it is read back.
+INTERNAL_RECORDS_PER_SLICE = 500
+#: Seconds between tries to finish transactions whose markers could not be written.
+TRANSACTION_RETRY_INTERVAL_S = 1.0
+#: Seconds between looks for transactional ids that nobody uses any more.
+TRANSACTION_EXPIRY_INTERVAL_S = 3600.0

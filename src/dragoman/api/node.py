@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from dragoman import __version__
@@ -12,6 +11,8 @@ from dragoman.api.values import (
     ClusterStatus,
     ConfigValue,
     GroupDescription,
+    GroupMember,
+    GroupOffset,
     GroupSummary,
     ListenerStatus,
     NewTopic,
@@ -27,6 +28,7 @@ from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.config.topics import describe_topic_config
 from dragoman.errors import DragomanError
 from dragoman.telemetry.catalogue import Stats
+from dragoman.types import GroupId
 
 if TYPE_CHECKING:
     from dragoman.server import Node
@@ -114,10 +116,63 @@ class BrokerView:
     # ---- groups
 
     def list_groups(self, after: str, limit: int) -> list[GroupSummary]:
-        return list(islice([], limit)) if after else []
+        groups = self._broker.coordination.groups
+        listed = sorted(
+            (each for each in groups.listings() if each.group_id > after),
+            key=lambda each: each.group_id,
+        )
+        return [
+            GroupSummary(
+                group=each.group_id,
+                protocol=each.owner or "",
+                state=each.state.value,
+                members=len(groups.describe(each.group_id).members),
+            )
+            for each in listed[:limit]
+        ]
 
-    def describe_group(self, group: str) -> GroupDescription | None:  # noqa: ARG002
-        return None
+    def describe_group(self, group: str) -> GroupDescription | None:
+        coordination = self._broker.coordination
+        group_id = GroupId(group)
+        if coordination.groups.get(group_id) is None:
+            return None
+        described = coordination.groups.describe(group_id)
+        return GroupDescription(
+            group=group,
+            protocol=described.owner or "",
+            state=described.state.value,
+            generation=described.generation,
+            coordinator=self._broker.node_id,
+            members=tuple(
+                GroupMember(
+                    member_id=each.member_id,
+                    client_id=each.client_id,
+                    host=each.client_host,
+                    # What a member was assigned is in its protocol's own form.
+                    assignment=(),
+                )
+                for each in described.members
+            ),
+            offsets=tuple(
+                self._offset(topic, partition, committed.offset)
+                for (topic, partition), committed in sorted(
+                    coordination.offsets.all_committed(group_id).items()
+                )
+            ),
+        )
+
+    def _offset(self, topic: str, partition: int, committed: int) -> GroupOffset:
+        try:
+            end: int | None = self._broker.find(topic, partition).log.high_watermark
+        except DragomanError:
+            end = None
+        return GroupOffset(
+            topic=topic,
+            partition=partition,
+            committed_offset=committed,
+            log_end_offset=end,
+            lag_records=None if end is None else max(0, end - committed),
+        )
 
     # ---- the node
 
@@ -133,7 +188,7 @@ class BrokerView:
             uptime_ms=round((self._node.clock.monotonic() - self._node.started_at) * 1000),
             topics=len(broker.image.topics),
             partitions=len(broker.image.partitions),
-            groups=0,
+            groups=len(broker.coordination.groups),
             nodes=(
                 NodeStatus(
                     node_id=broker.node_id,

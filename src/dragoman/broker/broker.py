@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from dragoman.broker.coordination import Coordination
 from dragoman.broker.errors import NotLeader, ShuttingDown, UnknownTopic, UnknownTopicId
 from dragoman.broker.fetch import Fetch, Fetched, FetchLimits, Finish, Wanted
 from dragoman.broker.replica import Acknowledge, Replica
@@ -17,20 +18,24 @@ from dragoman.cluster.events import (
     ClusterCreated,
     Event,
     NodeRegistered,
-    ProducerIdsReserved,
     TopicConfigChanged,
     TopicDeleted,
 )
-from dragoman.cluster.metadata import METADATA_PARTITION_ID, MetadataImage, PartitionMetadata
+from dragoman.cluster.metadata import (
+    METADATA_PARTITION_ID,
+    MetadataImage,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from dragoman.cluster.quorum import SingleVoter
 from dragoman.config.settings import Settings
 from dragoman.config.topics import TopicConfig
 from dragoman.errors import DiskFullError, DragomanError, LogStoppedError
-from dragoman.limits import PRODUCER_ID_BLOCK
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import PARTITIONS, LogStore
 from dragoman.security.authorizer import AllowAll, Authorizer
+from dragoman.types import TopicName
 from dragoman.world import Clock, Random, Scheduler
 
 log = logging.getLogger("dragoman.broker")
@@ -63,7 +68,6 @@ class Broker:
         self.on_fatal: Callable[[OSError], None] = _ignore
         self._replicas: dict[int, Replica] = {}
         self._fetches: dict[Fetch, None] = {}
-        self._producer_ids = iter(range(0))
         store.on_stable = self._stable
         store.on_failure = self._failed
         store.on_refused = self._refused
@@ -71,6 +75,7 @@ class Broker:
         self.quorum = SingleVoter(self._metadata_log, self.image, self.node_id, clock)
         self.quorum.on_applied = self._applied
         self.topics = Topics(self.image, self.quorum, settings, clock, random)
+        self.coordination = Coordination(self)
 
     # ---- start and stop
 
@@ -97,7 +102,9 @@ class Broker:
         events.append(NodeRegistered(node_id=self.node_id, incarnation=incarnation))
 
         def registered(error: DragomanError | None) -> None:
-            self.is_ready = error is None
+            if error is None:
+                self.is_ready = True
+                self.coordination.start()
             done(error)
 
         self.quorum.propose(events, registered)
@@ -120,6 +127,7 @@ class Broker:
     def stop(self) -> None:
         """Give everybody who waits an answer; appends already taken become durable first."""
         self.is_stopping = True
+        self.coordination.close()
         self.store.settle_all()
         for fetch in list(self._fetches):
             fetch.finish_now()
@@ -193,27 +201,6 @@ class Broker:
         self._fetches.pop(fetch, None)
         fetch.cancel()
 
-    # ---- producer ids
-
-    def new_producer_id(self, done: Callable[[int, DragomanError | None], None]) -> None:
-        """A producer id that nobody has had; a block of them is reserved durably at a time."""
-        for producer_id in self._producer_ids:
-            done(producer_id, None)
-            return
-        first = self.image.next_producer_id
-        block = range(first, first + PRODUCER_ID_BLOCK)
-        # Taken before the reply: a second caller in the meantime must not get the same block.
-        self.image.next_producer_id = block.stop
-
-        def reserved(error: DragomanError | None) -> None:
-            if error is not None:
-                done(-1, error)
-                return
-            self._producer_ids = iter(range(first + 1, block.stop))
-            done(first, None)
-
-        self.quorum.propose([ProducerIdsReserved(next_id=block.stop)], reserved)
-
     # ---- what the log and the quorum report
 
     def _stable(self, partitions: list[PartitionLog]) -> None:
@@ -238,10 +225,11 @@ class Broker:
         self.quorum.fail()
         self.on_fatal(error)
 
-    def _applied(self, event: Event) -> None:
+    def _applied(self, event: Event, removed: TopicMetadata | None) -> None:
         match event:
             case TopicDeleted():
-                self._drop_deleted()
+                assert removed is not None
+                self._drop_deleted(removed)
             case TopicConfigChanged():
                 topic = self.image.topics_by_id[event.topic_id]
                 config = self.topics.config_of(topic)
@@ -252,14 +240,16 @@ class Broker:
             case _:
                 return
 
-    def _drop_deleted(self) -> None:
-        for partition_id in [each for each in self._replicas if each not in self.image.partitions]:
-            replica = self._replicas.pop(partition_id)
-            self.store.remove_partition(replica.log)
-            replica.fail_waiters(UnknownTopic(f"{replica.log.describe()} was deleted"))
+    def _drop_deleted(self, topic: TopicMetadata) -> None:
+        for partition in topic.partitions:
+            replica = self._replicas.pop(partition.partition_id, None)
+            if replica is not None:
+                self.store.remove_partition(replica.log)
+                replica.fail_waiters(UnknownTopic(f"{replica.log.describe()} was deleted"))
         if self.is_ready:
             # Partitions that nobody used since the start have directories, too.
             self._remove_left_overs()
+            self.coordination.topic_deleted(TopicName(topic.name))
 
 
 def directory_name(identity: Identity) -> str:

@@ -14,6 +14,12 @@ from dragoman.errors import BrokerError
 # ---- topics and partitions
 
 
+class CoordinatorLoading(BrokerError):
+    """What the coordinator knows is still being read back: repeat the request."""
+
+    code = "coordinator_loading"
+
+
 class UnknownTopic(BrokerError):
     code = "unknown_topic"
 

@@ -67,7 +67,8 @@ class MetadataImage:
         self.next_partition_id = METADATA_PARTITION_ID + 1
         self.next_producer_id = 0
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: Event) -> TopicMetadata | None:
+        """Returns the topic that the event removed, if it did."""
         match event:
             case ClusterCreated():
                 self.cluster_id = event.cluster_id
@@ -81,6 +82,7 @@ class MetadataImage:
                 del self.topics[topic.name]
                 for partition in topic.partitions:
                     del self.partitions[partition.partition_id]
+                return topic
             case PartitionsAdded():
                 self._add_partitions(self.topics_by_id[event.topic_id], event.partitions)
             case TopicConfigChanged():
@@ -93,6 +95,7 @@ class MetadataImage:
                 self.nodes[event.node_id] = event.incarnation
             case _:
                 assert_never(event)
+        return None
 
     def _add_partitions(
         self, topic: TopicMetadata, placements: tuple[PartitionPlacement, ...]

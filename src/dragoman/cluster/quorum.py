@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dragoman.cluster.events import Event, decode_event, encode_event
-from dragoman.cluster.metadata import MetadataImage
+from dragoman.cluster.metadata import MetadataImage, TopicMetadata
 from dragoman.errors import ClusterError, DragomanError, LogStoppedError
 from dragoman.limits import METADATA_PROPOSALS_MAX
 from dragoman.log.batch import Record, build_batch, read_header
@@ -49,8 +49,9 @@ class SingleVoter:
         self._clock = clock
         self.leader = node_id
         self.version = 0
-        #: Called for every event right after it is applied, also while the log is read back.
-        self.on_applied: Callable[[Event], None] = _nothing
+        #: Called for every event right after it is applied, also while the log is read back, with
+        #: the topic that it removed.
+        self.on_applied: Callable[[Event, TopicMetadata | None], None] = _nothing
         self._waiting: deque[tuple[int, list[Event], Done]] = deque()
 
     def replay(self) -> None:
@@ -89,10 +90,10 @@ class SingleVoter:
             done(LogStoppedError("the log stopped; the outcome is unknown"))
 
     def _apply(self, event: Event) -> None:
-        self._image.apply(event)
+        removed = self._image.apply(event)
         self.version += 1
-        self.on_applied(event)
+        self.on_applied(event, removed)
 
 
-def _nothing(_: Event) -> None:
+def _nothing(_event: Event, _removed: TopicMetadata | None) -> None:
     return None

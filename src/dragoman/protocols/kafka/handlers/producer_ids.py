@@ -5,7 +5,8 @@ Transactional ids are refused until transactions are served.
 
 from __future__ import annotations
 
-from dragoman.errors import DragomanError
+from dragoman.broker.errors import TransactionError
+from dragoman.broker.transactions import ProducerIdentity
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
@@ -21,16 +22,15 @@ def handle(call: Call) -> None:
         call.reply(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
         return
 
-    def ready(producer_id: int, error: DragomanError | None) -> None:
+    def ready(result: ProducerIdentity | TransactionError) -> None:
         if call.is_done:
             return
-        if error is not None:
-            call.reply(
-                InitProducerIdResponse(
-                    error_code=wire_code(error), producer_id=-1, producer_epoch=-1
-                )
-            )
+        if isinstance(result, TransactionError):
+            code = wire_code(result)
+            call.reply(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
         else:
-            call.reply(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+            call.reply(
+                InitProducerIdResponse(producer_id=result.producer_id, producer_epoch=result.epoch)
+            )
 
-    call.service.broker.new_producer_id(ready)
+    call.service.broker.coordination.transactions.init_producer_id(None, 0, None, ready)
