@@ -185,8 +185,11 @@ KAFKA_IN_FLIGHT_MAX = 1000
 
 #: Bytes handed to a connection that its peer has not taken. Past it, its requests wait.
 SEND_BUFFER_BYTES_MAX = 1 << 20
+#: Bytes that one connection may bring in one loop turn. Past it, the others come first. It bounds how
+#: much one group commit has to write, and with it how long a small durable write waits.
+READ_PER_TURN_BYTES_MAX = 1 << 20
 #: Requests of one connection that are worked on at the same time. Past it, it is not read.
-READ_AHEAD_REQUESTS_MAX = 128
+READ_AHEAD_REQUESTS_MAX = 512
 #: Connections the system holds for a listener until they are accepted.
 LISTEN_BACKLOG = 1024
 #: Seconds between looks for connections that have been idle too long.
@@ -225,3 +228,5 @@ INTERNAL_RECORDS_PER_SLICE = 500
 TRANSACTION_RETRY_INTERVAL_S = 1.0
 #: Seconds between looks for transactional ids that nobody uses any more.
 TRANSACTION_EXPIRY_INTERVAL_S = 3600.0
+#: Keys and values gathered into one batch; past it the batch is appended and the next one begins.
+GATHERED_BATCH_BYTES_MAX = 900_000

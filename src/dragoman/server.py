@@ -111,7 +111,7 @@ class Node:
                 raise ConfigError(f"listener {listener.name!r} has no server in this release")
 
     def _kafka_factory(self, name: str) -> Callable[[], asyncio.BaseProtocol]:
-        channels = self.channels[name] = Channels(self.budget)
+        channels = self.channels[name] = Channels(self.budget, self._loop)
 
         def advertised(channel: Channel) -> tuple[str, int]:
             opened = next(each for each in self.listeners if each.name == name)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.errors import NotLeader, ShuttingDown, UnknownTopic, UnknownTopicId
 from dragoman.broker.fetch import Fetch, Fetched, FetchLimits, Finish, Wanted
+from dragoman.broker.gather import Gatherer
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.events import (
@@ -76,6 +77,7 @@ class Broker:
         self.quorum.on_applied = self._applied
         self.topics = Topics(self.image, self.quorum, settings, clock, random)
         self.coordination = Coordination(self)
+        self.gatherer = Gatherer(scheduler, clock)
 
     # ---- start and stop
 

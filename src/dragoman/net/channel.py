@@ -1,9 +1,9 @@
 """A connection's bytes: between a transport and the session that understands them.
 
 The session is given a buffer's worth of bytes at a time and hands back buffers to send. Reading
-stops while the peer does not take what was sent, while the session asks for it (enough read ahead)
-and while the node is over its memory budget; each reason is kept apart, and reading goes on when
-none is left.
+stops while the peer does not take what was sent, while the session asks for it (enough read ahead),
+while the node is over its memory budget, and for the rest of a loop turn once a connection has had
+its share of it; each reason is kept apart, and reading goes on when none is left.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from enum import Flag, auto
 from typing import Protocol, cast
 
 from dragoman.errors import RemoteProtocolError
-from dragoman.limits import SEND_BUFFER_BYTES_MAX
+from dragoman.limits import READ_PER_TURN_BYTES_MAX, SEND_BUFFER_BYTES_MAX
 from dragoman.net.admission import MemoryBudget
 from dragoman.types import Buffer
+from dragoman.world import Scheduler
 
 log = logging.getLogger("dragoman.net")
-#: Small replies are joined into one buffer; larger ones are handed over piece by piece.
-_JOIN_BYTES_MAX = 16 << 10
+#: Buffers of up to this size on average are joined; larger ones are handed over piece by piece.
+_JOIN_BYTES_MAX = 4 << 10
 
 
 class Session(Protocol):
@@ -53,6 +54,7 @@ class Reason(Flag):
 
     NONE = 0
     PEER_IS_SLOW = auto()
+    HAD_ITS_TURN = auto()
     READ_AHEAD = auto()
     NO_MEMORY = auto()
 
@@ -60,12 +62,41 @@ class Reason(Flag):
 class Channels:
     """All open connections of a node, and what they share."""
 
-    def __init__(self, budget: MemoryBudget) -> None:
+    def __init__(self, budget: MemoryBudget, scheduler: Scheduler) -> None:
         self.budget = budget
+        self._scheduler = scheduler
+        self._unsent: list[Channel] = []
+        #: Bytes that each channel has read in this loop turn.
+        self._turn: dict[Channel, int] = {}
         self.open: dict[Channel, None] = {}
         self.accepted = 0
         self.bytes_in = 0
         self.bytes_out = 0
+
+    def count_read(self, channel: Channel, size: int) -> None:
+        """Keep one busy connection from filling a loop turn: past its share it reads on later."""
+        if not self._turn:
+            self._scheduler.call_soon(self._next_turn)
+        read = self._turn[channel] = self._turn.get(channel, 0) + size
+        if read >= READ_PER_TURN_BYTES_MAX:
+            channel.pause(Reason.HAD_ITS_TURN)
+
+    def _next_turn(self) -> None:
+        turn, self._turn = self._turn, {}
+        for channel, read in turn.items():
+            if read >= READ_PER_TURN_BYTES_MAX:
+                channel.unpause(Reason.HAD_ITS_TURN)
+
+    def send_soon(self, channel: Channel) -> None:
+        """At the end of this loop turn, hand over what the channel has gathered in one piece."""
+        if not self._unsent:
+            self._scheduler.call_soon(self.send_all)
+        self._unsent.append(channel)
+
+    def send_all(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for channel in unsent:
+            channel.hand_over()
 
     def close_idle(self, before: float) -> int:
         """Close connections that have been silent since `before`; returns how many."""
@@ -84,6 +115,7 @@ class Channel(asyncio.BufferedProtocol):
         "_channels",
         "_loop",
         "_make_session",
+        "_out",
         "_reasons",
         "_session",
         "_transport",
@@ -106,6 +138,8 @@ class Channel(asyncio.BufferedProtocol):
         self._session: Session | None = None
         self._transport: asyncio.Transport | None = None
         self._reasons = Reason.NONE
+        #: Replies of this loop turn.
+        self._out: list[Buffer] = []
         self.is_writable = True
         self.is_closing = False
         self.last_active = 0.0
@@ -135,6 +169,7 @@ class Channel(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = self._loop.time()
         self._channels.bytes_in += nbytes
+        self._channels.count_read(self, nbytes)
         session = self._session
         if session is None or self.is_closing:
             return
@@ -174,17 +209,26 @@ class Channel(asyncio.BufferedProtocol):
     # ---- from the session
 
     def send(self, buffers: list[Buffer]) -> None:
-        transport = self._transport
-        if transport is None or self.is_closing:
+        """Queue a reply. A turn's replies leave together: one system call instead of many."""
+        if self.is_closing:
             return
-        size = sum(map(len, buffers))
+        if not self._out:
+            self._channels.send_soon(self)
+        self._out += buffers
+
+    def hand_over(self) -> None:
+        transport = self._transport
+        out, self._out = self._out, []
+        if transport is None or not out:
+            return
+        size = sum(map(len, out))
         self._channels.bytes_out += size
-        if len(buffers) == 1:
-            transport.write(buffers[0])
-        elif size <= _JOIN_BYTES_MAX:
-            transport.write(b"".join(buffers))
+        if len(out) == 1:
+            transport.write(out[0])
+        elif size <= _JOIN_BYTES_MAX * len(out):
+            transport.write(b"".join(out))
         else:
-            transport.writelines(buffers)
+            transport.writelines(out)
 
     def pause(self, reason: Reason) -> None:
         if not self._reasons and self._transport is not None:
@@ -205,5 +249,6 @@ class Channel(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Send what was handed over, then close."""
         if not self.is_closing and self._transport is not None:
+            self.hand_over()
             self.is_closing = True
             self._transport.close()
