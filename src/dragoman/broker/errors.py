@@ -69,6 +69,12 @@ class NotLeader(BrokerError):
     code = "not_leader"
 
 
+class NotEnoughReplicas(BrokerError):
+    """Fewer replicas are in sync than `min.insync.replicas` asks for. Nothing was appended."""
+
+    code = "not_enough_replicas"
+
+
 class FencedLeaderEpoch(BrokerError):
     """The client knows an older leadership than this one."""
 

@@ -19,6 +19,7 @@ from dragoman.broker.replica import Replica
 from dragoman.errors import DecodeError
 from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log.batch import (
+    CODEC_MASK,
     CONTROL,
     HEADER,
     LENGTH_PREFIX_BYTES,
@@ -26,9 +27,11 @@ from dragoman.log.batch import (
     NO_TIMESTAMP,
     UNCHECKED_PREFIX_BYTES,
     BatchHeader,
+    build_batch,
     records,
     stamp_append_time,
 )
+from dragoman.log.compression import Codec, codec_by_name
 from dragoman.log.partition import Appended
 
 _make_header = BatchHeader._make
@@ -70,6 +73,8 @@ def place(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int)
     `batch` is the producer's own buffer; the log keeps it and writes offsets into it.
     """
     config = replica.config
+    if config.compression_type != "producer":
+        batch, header = _recompressed(batch, header, codec_by_name(config.compression_type))
     if len(batch) > config.max_message_bytes:
         raise MessageTooLarge(
             f"{replica.log.describe()}: batch of {len(batch)} bytes, "
@@ -83,6 +88,28 @@ def place(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int)
     elif header.max_timestamp != NO_TIMESTAMP:
         _check_time(replica, header, now_ms)
     return replica.log.append(batch, header, replica.metadata.leader_epoch)
+
+
+def _recompressed(
+    batch: memoryview, header: BatchHeader, codec: Codec
+) -> tuple[memoryview, BatchHeader]:
+    """The same records under the topic's own `compression.type`."""
+    if header.attributes & CODEC_MASK == codec:
+        return batch, header
+    try:
+        plain = records(batch, header)
+    except DecodeError as error:
+        raise CorruptMessage(str(error)) from None
+    rebuilt = build_batch(
+        plain,
+        codec=codec,
+        attributes=header.attributes & ~CODEC_MASK,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        base_timestamp=header.base_timestamp,
+    )
+    return memoryview(rebuilt), _make_header(_unpack_header(rebuilt))
 
 
 def _require_keys(batch: memoryview, header: BatchHeader) -> None:

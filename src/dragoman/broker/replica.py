@@ -11,7 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from dragoman.broker.errors import FencedLeaderEpoch, Overloaded, UnknownLeaderEpoch
+from dragoman.broker.errors import (
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    Overloaded,
+    UnknownLeaderEpoch,
+)
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.topics import TopicConfig
 from dragoman.errors import DragomanError
@@ -56,6 +61,14 @@ class Replica:
             f"{self.log.describe()}: leader epoch is {self.metadata.leader_epoch}, "
             f"got {client_epoch}"
         )
+
+    def check_in_sync(self) -> None:
+        """Refuse writes that ask for all in-sync replicas while these are too few."""
+        found, wanted = len(self.metadata.in_sync), self.config.min_insync_replicas
+        if found < wanted:
+            raise NotEnoughReplicas(
+                f"{self.log.describe()}: {found} replicas in sync, min.insync.replicas is {wanted}"
+            )
 
     # ---- producers
 

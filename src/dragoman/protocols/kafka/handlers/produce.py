@@ -65,6 +65,8 @@ class _Produce:
             if self._request.acks not in (-1, 0, 1):
                 raise InvalidAcks(f"acks is {self._request.acks}; -1, 0 or 1")
             replica = self._find(topic, partition.index)
+            if self._request.acks == -1:
+                replica.check_in_sync()
             records = partition.records
             header = check_produced(memoryview(records) if records is not None else None)
             if header.attributes & CODEC_MASK == Codec.ZSTD and self._call.version < 7:

@@ -23,6 +23,7 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.TopicDeletionDisabled: ErrorCode.TOPIC_DELETION_DISABLED,
     broker.NotAuthorized: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     broker.NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    broker.NotEnoughReplicas: ErrorCode.NOT_ENOUGH_REPLICAS,
     broker.FencedLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,
     broker.UnknownLeaderEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
     broker.CorruptMessage: ErrorCode.CORRUPT_MESSAGE,
