@@ -34,8 +34,6 @@ DIRTY_PARTITION_BYTES_MAX = 64 << 10
 OPEN_SEGMENTS_MAX = 512
 #: Sparse indexes of rolled segments kept in memory. Least recently used are dropped.
 CACHED_INDEXES_MAX = 64
-#: A segment rolls before an offset would lie further than this from its base (index entries are 32 bit).
-SEGMENT_OFFSET_SPAN_MAX = (1 << 31) - 1
 #: Bytes read at once when a segment is scanned.
 SCAN_CHUNK_BYTES = 1 << 20
 #: Batches remembered per producer to recognise a repeat; Kafka clients keep at most five in flight.
@@ -50,8 +48,8 @@ CHECKPOINT_INTERVAL_S = 5.0
 CHECKPOINT_FILES_PER_JOB = 8
 #: Average time of a synchronous write up to which it is done on the loop itself.
 FAST_SYNC_S = 0.0005
-#: Damaged offset ranges noted per segment; the rest of the segment counts as damaged after that.
-DAMAGE_RANGES_MAX = 64
+#: Findings of damage kept per partition for people to read; all are logged.
+DAMAGE_REPORTS_MAX = 64
 
 # ---- producers and transactions
 

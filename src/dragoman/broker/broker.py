@@ -32,9 +32,10 @@ from dragoman.cluster.quorum import SingleVoter
 from dragoman.config.settings import Settings
 from dragoman.config.topics import TopicConfig
 from dragoman.errors import DiskFullError, DragomanError, LogStoppedError
+from dragoman.log.checkpoint import PARTITIONS
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
-from dragoman.log.store import PARTITIONS, LogStore
+from dragoman.log.store import LogStore
 from dragoman.security.authorizer import AllowAll, Authorizer
 from dragoman.types import TopicName
 from dragoman.world import Clock, Random, Scheduler

@@ -9,12 +9,11 @@ from __future__ import annotations
 import errno
 from collections import OrderedDict
 
-from dragoman.limits import OPEN_SEGMENTS_MAX
 from dragoman.world import Disk, File, parent
 
 
 class FileCache:
-    def __init__(self, disk: Disk, open_max: int = OPEN_SEGMENTS_MAX) -> None:
+    def __init__(self, disk: Disk, open_max: int) -> None:
         self._disk = disk
         self._open: OrderedDict[str, File] = OrderedDict()
         self._open_max = open_max

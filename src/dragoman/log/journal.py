@@ -12,6 +12,9 @@ multiples of 4 KiB and never share a block: a sector that was acknowledged is ne
     entry   kind u8, partition id u32, segment base i64, segment generation u32, position u64,
             data length u32,  then the data
 
+Before a file is used again, `node.json` says that the groups in it are not needed: the group that
+overwrites the first of them may be torn.
+
 The CRC covers everything after itself and is seeded with the directory's id, so that a frame
 copied from elsewhere (or sent by a client as a message) is never taken for one of ours. `sequence`
 counts groups and is never reused; `generation` counts uses of files. `checkpoint` is the last
@@ -40,7 +43,7 @@ from dragoman.limits import (
     SCAN_CHUNK_BYTES,
 )
 from dragoman.types import Buffer
-from dragoman.world import Disk, File, zero_fill
+from dragoman.world import Disk, File, sync_path, zero_fill
 
 DIRECTORY = "journal"
 _MAGIC = 0x314A4744
@@ -133,6 +136,10 @@ class Journal:
         for name in disk.names(DIRECTORY):
             self._adopt(name)
         self._free.sort(key=lambda file: file.size, reverse=True)
+        if self._free:
+            # A killed process may have made them without getting to this.
+            disk.sync_directory(DIRECTORY)
+            disk.sync_directory("")
 
     def _adopt(self, name: str) -> None:
         stem = name.removesuffix(".jnl")
@@ -225,6 +232,11 @@ class Journal:
         self.sequence += 1
         self._current.last_sequence = self.sequence
 
+    def sync(self) -> None:
+        """Make the last group durable. Raises `OSError`."""
+        assert self._current is not None
+        self._current.file.sync()
+
     @property
     def current_path(self) -> str:
         assert self._current is not None
@@ -246,6 +258,10 @@ class Journal:
         """Full files that wait for a checkpoint."""
         return len(self._used)
 
+    def frees(self, sequence: int) -> bool:
+        """Whether `release` would give up a file that still holds groups."""
+        return any(file.last_sequence <= sequence for file in self._used)
+
     def release(self, sequence: int) -> None:
         """Everything up to `sequence` is synced in the segments: those files are free again."""
         assert self.checkpoint <= sequence <= self.sequence
@@ -263,6 +279,13 @@ class Journal:
         self._used = kept
         self._free.sort(key=lambda each: each.size, reverse=True)
 
+    def tidy(self) -> None:
+        """After a start: let go of files that were never finished. Nothing is needed from them."""
+        for file in [each for each in self._free if each.size < JOURNAL_FIRST_FILE_BYTES]:
+            self._free.remove(file)
+            file.file.close()
+            self._disk.remove(file.path)
+
     def close(self) -> None:
         for file in (*self._used, *self._free, *((self._current,) if self._current else ())):
             file.file.close()
@@ -271,7 +294,8 @@ class Journal:
 class JournalReader:
     """Finds every group on the disk that is needed for recovery."""
 
-    def __init__(self, disk: Disk, seed: int) -> None:
+    def __init__(self, disk: Disk, seed: int, floor: int = 0) -> None:
+        """Groups up to `floor` are in the segments already, whatever the journal says."""
         self._disk = disk
         self._seed = seed
         found: dict[int, GroupRef] = {}
@@ -281,12 +305,18 @@ class JournalReader:
                     known = found.get(group.sequence)
                     if known is None or known.generation < group.generation:
                         found[group.sequence] = group
-        self.newest = max(found, default=0)
+        self.newest = max(floor, max(found, default=0))
         self.generation = max((group.generation for group in found.values()), default=0)
-        self.checkpoint = found[self.newest].checkpoint if found else 0
+        newest = found.get(self.newest)
+        self.checkpoint = max(floor, newest.checkpoint if newest else 0)
         wanted = range(self.checkpoint + 1, self.newest + 1)
-        self._live = [found[sequence] for sequence in wanted if sequence in found]
+        self.groups = [found[sequence] for sequence in wanted if sequence in found]
         self.damage = self._damage(found, wanted)
+
+    def sync(self) -> None:
+        """Make what was found durable: a process that was killed may have left it in memory."""
+        for path in dict.fromkeys(group.path for group in self.groups):
+            sync_path(self._disk, path)
 
     def _damage(self, found: dict[int, GroupRef], wanted: range) -> list[JournalDamage]:
         """Runs of missing sequences, each placed after the last good group before it."""
@@ -334,7 +364,7 @@ class JournalReader:
 
     def entries(self) -> Iterator[EntryRef]:
         """Every entry after the checkpoint, oldest first."""
-        for group in self._live:
+        for group in self.groups:
             yield from self._entries(group)
 
     def _entries(self, group: GroupRef) -> Iterator[EntryRef]:

@@ -5,8 +5,10 @@ rolled segments; a segment is listed only once its file is complete and synced, 
 names up to `high_watermark` and `last_stable_offset` is stable: Spark and the offline tools may
 read it. The active segment is listed as `clean_end` after a clean stop, and only then.
 
-`sequence` is the journal group up to which the list is true: replay does not touch listed segments
-for older entries.
+`sequence` is the journal group up to which the list is true: replay cuts listed segments only for
+newer truncations. `live_offset` is where the list stops speaking: a file with a lower base that is
+not listed is left over from retention, compaction or truncation; one at or above it is the live end
+of the log, and each live segment begins at the offset where the one before ends.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     log_start_offset: int
     high_watermark: int
     last_stable_offset: int
-    #: One past the last offset when the manifest was written; a floor for the log's end.
+    #: The stable end when the manifest was written.
     log_end_offset: int
     next_generation: int
     #: (leader epoch, its first offset), ascending.
@@ -61,8 +63,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     segments: tuple[SegmentEntry, ...]
     #: The last segment after a clean stop: whole, synced, indexed.
     clean_end: SegmentEntry | None = None
-    #: Offset up to which the producer snapshot is true, -1 when there is no producer state.
-    producers_offset: int = -1
+    #: Base of the first segment that is not listed and may still be written to.
+    live_offset: int
+    #: Whether any producer is known; if not, none wrote below `log_end_offset`.
+    has_producers: bool = False
+    #: Compaction has seen everything below; what lies behind is dirty.
+    cleaned_offset: int = 0
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

@@ -13,19 +13,18 @@ protocols, and it never waits: appending stages bytes with the store, which comm
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from crc32c import crc32c
 
-from dragoman.errors import CorruptionError, OffsetGapError, OffsetOutOfRangeError
-from dragoman.limits import BATCH_HEADER_BYTES, SCAN_CHUNK_BYTES, SEGMENT_OFFSET_SPAN_MAX
+from dragoman.errors import DecodeError, OffsetGapError, OffsetOutOfRangeError
+from dragoman.limits import DAMAGE_REPORTS_MAX, SCAN_CHUNK_BYTES
 from dragoman.log.batch import (
-    LENGTH_PREFIX_BYTES,
     NO_PRODUCER,
     UNCHECKED_PREFIX_BYTES,
-    WALK,
     BatchHeader,
     Marker,
     Record,
@@ -39,7 +38,15 @@ from dragoman.log.index import SparseIndex
 from dragoman.log.journal import EntryKind
 from dragoman.log.manifest import Identity, Manifest, SegmentEntry
 from dragoman.log.producers import Duplicate, ProducerStates
-from dragoman.log.segment import Segment, first_batch_holding, scan, verified_batches
+from dragoman.log.reading import (
+    Place,
+    ReadResult,
+    batches_from,
+    batches_of_range,
+    index_for_reading,
+    read_segment,
+)
+from dragoman.log.segment import Segment, scan
 from dragoman.log.tail import Tail
 from dragoman.types import Buffer
 from dragoman.world import File
@@ -47,8 +54,8 @@ from dragoman.world import File
 if TYPE_CHECKING:
     from dragoman.log.store import LogStore
 
-#: Read beyond what was asked for, to get over the batches between the index entry and the offset.
-_READ_AHEAD_BYTES = 16 << 10
+log = logging.getLogger("dragoman.log")
+__all__ = ["Appended", "LogConfig", "PartitionLog", "ReadResult", "Run"]
 
 
 class LogConfig(Protocol):
@@ -73,12 +80,6 @@ class Appended(NamedTuple):
     timestamp: int = -1
 
 
-class ReadResult(NamedTuple):
-    buffers: list[Buffer]
-    size: int
-    next_offset: int
-
-
 class Run:
     """Bytes of one segment that follow each other and wait to be written."""
 
@@ -99,21 +100,26 @@ class PartitionLog:
         "active",
         "appended_bytes",
         "clean_size",
+        "cleaned_offset",
         "config",
         "directory",
         "dirty",
         "dirty_bytes",
         "epochs",
+        "has_producer_file",
+        "has_rare_entries",
         "high_watermark",
         "identity",
         "is_removed",
         "log_end_offset",
         "log_start_offset",
-        "manifest_changed",
+        "manifest_version",
         "next_generation",
         "obsolete",
         "owner",
+        "problems",
         "producers",
+        "saved_manifest_version",
         "segments",
         "stable_end",
         "staged",
@@ -151,11 +157,21 @@ class PartitionLog:
         self.next_generation = 0
         #: Segments with bytes that no sync has covered yet.
         self.unsynced: list[Segment] = []
-        self.manifest_changed = False
+        #: Counts changes that the manifest has to tell, and those that the one on disk tells.
+        self.manifest_version = 0
+        self.saved_manifest_version = 0
+        #: A truncation, log start or epoch is in the journal and in no manifest yet.
+        self.has_rare_entries = False
+        #: Whether there is a file with producer state on disk, right or wrong.
+        self.has_producer_file = False
+        #: Compaction has seen everything below this.
+        self.cleaned_offset = 0
         #: Bytes of the active segment that the manifest states as its clean end, -1 for none.
         self.clean_size = -1
         #: Segments out of the list whose files go once the manifest without them is durable.
         self.obsolete: list[Segment] = []
+        #: What was found damaged or missing, for people.
+        self.problems: list[str] = []
         self.is_removed = False
 
     # ---- marks
@@ -182,6 +198,10 @@ class PartitionLog:
             self.high_watermark = offset
             if self.producers is not None:
                 self.producers.settle(offset)
+
+    @property
+    def is_manifest_due(self) -> bool:
+        return self.manifest_version != self.saved_manifest_version
 
     def all_segments(self) -> list[Segment]:
         return [*self.segments, self.active] if self.active else list(self.segments)
@@ -255,13 +275,20 @@ class PartitionLog:
         returns the new log end.
         """
         found = list(batches(memoryview(data)))
-        expected = self.log_end_offset
-        for header, _ in found:
+        expected, latest = self.log_end_offset, self.epochs.latest
+        for header, batch in found:
             if header.base_offset < expected:
                 raise OffsetGapError(
                     f"{self.describe()}: batch at {header.base_offset}, log ends at {expected}"
                 )
-            expected = header.last_offset + 1
+            if header.leader_epoch < latest:
+                raise OffsetGapError(
+                    f"{self.describe()}: batch at {header.base_offset} has leader epoch "
+                    f"{header.leader_epoch}, the one before it {latest}"
+                )
+            if header.is_control:
+                _marker_of(header, batch)
+            expected, latest = header.last_offset + 1, header.leader_epoch
         self.store.admit(len(data))
         for header, batch in found:
             base, epoch = header.base_offset, header.leader_epoch
@@ -278,7 +305,7 @@ class PartitionLog:
         if self.producers is None:
             self.producers = ProducerStates()
         if header.is_control:
-            marker = read_marker(records(batch, header)[0])
+            marker = _marker_of(header, batch)
             self.producers.complete_transaction(
                 header.producer_id,
                 header.producer_epoch,
@@ -311,12 +338,8 @@ class PartitionLog:
         gap: bool = False,
     ) -> None:
         segment = self.active
-        if (
-            segment is None
-            or (segment.size + size > self.config.segment_bytes and segment.size)
-            or base + last_delta - segment.base_offset > SEGMENT_OFFSET_SPAN_MAX
-        ):
-            segment = self.roll(base)
+        if segment is None or (segment.size + size > self.config.segment_bytes and segment.size):
+            segment = self.roll(self.log_end_offset)
         position = segment.size
         index = segment.index
         assert index is not None
@@ -332,17 +355,17 @@ class PartitionLog:
         self.appended_bytes += size
         if timestamp > segment.max_timestamp:
             segment.max_timestamp = timestamp
-        if gap and position:
+        if gap:
             segment.has_gaps = True
         self.log_end_offset = segment.next_offset = base + last_delta + 1
         if epoch != self.epochs.latest:
             self.epochs.assign(epoch, base)
-            self.manifest_changed = True
+            self.manifest_version += 1
         self.tail.add(base, batch)
         self.store.stage(self, segment, position, base, batch, size)
 
     def roll(self, base: int) -> Segment:
-        """Close the active segment, if it holds anything, and start one at `base`."""
+        """Close the active segment, if it holds anything, and start one at `base`, the log's end."""
         old = self.active
         if old is not None:
             if old.size == 0 and old.base_offset == base:
@@ -366,7 +389,7 @@ class PartitionLog:
         segment.is_rolled = True
         self.segments.append(segment)
         self._bases.append(segment.base_offset)
-        self.manifest_changed = True
+        self.manifest_version += 1
 
     def rebuild_bases(self) -> None:
         self._bases = [each.base_offset for each in self.segments]
@@ -385,7 +408,7 @@ class PartitionLog:
             buffers, next_offset = self.tail.read(offset, limit_offset, bytes_max)
             return ReadResult(buffers, sum(map(len, buffers)), next_offset)
         for segment in self._segments_from(offset):
-            result = self._read_segment(segment, offset, bytes_max, limit_offset)
+            result = read_segment(self, segment, offset, bytes_max, limit_offset)
             if result is not None:
                 return result
         return ReadResult([], 0, offset)
@@ -407,55 +430,6 @@ class PartitionLog:
         if self.active is not None and self.active.size:
             yield self.active
 
-    def _read_segment(
-        self, segment: Segment, offset: int, bytes_max: int, limit_offset: int
-    ) -> ReadResult | None:
-        """None when the segment holds no batch at or after the offset."""
-        self._refuse_damaged(segment, offset)
-        end = segment.written
-        file = self.store.files.get(segment.log_path)
-        position = self.index_of(segment).position_at_or_before(offset - segment.base_offset)
-        while position < end:
-            wanted = min(bytes_max + _READ_AHEAD_BYTES, end - position)
-            data = memoryview(file.read(wanted, position))
-            if len(data) < wanted:
-                raise CorruptionError(segment.log_path, position + len(data), "file is too short")
-            start, walked = first_batch_holding(data, offset, segment, position)
-            if start >= 0:
-                data = self._whole_first_batch(file, segment, data[start:], position + start)
-                size, next_offset = verified_batches(
-                    data, segment, position + start, limit_offset, bytes_max
-                )
-                if size == 0:
-                    return ReadResult([], 0, offset)
-                return ReadResult([data[:size]], size, next_offset)
-            if walked == 0:
-                # Fewer bytes left than a header has: the file was cut inside a batch.
-                raise CorruptionError(segment.log_path, position, "batch is cut off")
-            position += walked
-        return None
-
-    def _whole_first_batch(
-        self, file: File, segment: Segment, data: memoryview, position: int
-    ) -> memoryview:
-        """The same bytes, read again when the first batch is larger than what was read."""
-        if len(data) >= BATCH_HEADER_BYTES:
-            _, length, _ = WALK.unpack_from(data, 0)
-            size = length + LENGTH_PREFIX_BYTES
-            if size <= len(data):
-                return data
-            if size > segment.written - position:
-                raise CorruptionError(segment.log_path, position, "batch is cut off")
-            return memoryview(file.read(size, position))
-        return data
-
-    def _refuse_damaged(self, segment: Segment, offset: int) -> None:
-        for first, next_good, position in segment.damage:
-            if first <= offset < next_good:
-                raise CorruptionError(
-                    segment.log_path, position, f"offsets {first} to {next_good - 1} are damaged"
-                )
-
     def index_of(self, segment: Segment) -> SparseIndex:
         """The segment's index, loaded (and rebuilt when missing or bad) if it is not in memory."""
         if segment.index is None:
@@ -467,27 +441,26 @@ class PartitionLog:
         for segment in self.all_segments():
             if segment.max_timestamp < timestamp or segment.next_offset <= self.log_start_offset:
                 continue
-            self.store.flush(self)
-            position = self.index_of(segment).position_for_time(timestamp)
-            if position is None:
-                continue
-            found = self._scan_for_time(segment, position, timestamp, limit_offset)
+            found = self._first_at_or_after(segment, timestamp, limit_offset)
             if found is not None:
                 return found
         return None
 
-    def _scan_for_time(
-        self, segment: Segment, position: int, timestamp: int, limit_offset: int
+    def _first_at_or_after(
+        self, segment: Segment, timestamp: int, limit_offset: int
     ) -> tuple[int, int] | None:
-        file = self.store.files.get(segment.log_path)
-        for _, header, batch in scan(file, segment.log_path, position, segment.written):
-            if header.base_offset >= limit_offset:
-                return None
-            if header.max_timestamp < timestamp or header.is_control:
-                continue
-            for record in records(batch, header):
-                if record.timestamp >= timestamp and self.log_start_offset <= record.offset:
-                    return record.offset, record.timestamp
+        index = index_for_reading(self, segment)
+        number = index.range_for_time(timestamp)
+        while number is not None and number < index.range_count:
+            for place, header, batch in batches_of_range(self, segment, number):
+                if place.next_offset > limit_offset:
+                    return None
+                if header.max_timestamp < timestamp or header.is_control:
+                    continue
+                for record in records(batch, header):
+                    if record.timestamp >= timestamp and self.log_start_offset <= record.offset:
+                        return record.offset, record.timestamp
+            number += 1
         return None
 
     def latest_timestamp(self) -> int:
@@ -526,110 +499,114 @@ class PartitionLog:
     def truncate(self, offset: int) -> None:
         """Remove every batch that ends after `offset`. Durable before this returns.
 
-        Falls on a batch border: a batch that holds `offset` in its middle goes as a whole.
+        Falls on a batch border: a batch that holds `offset` in its middle goes as a whole. What is
+        appended next goes into a new segment, whose generation tells it from all that was cut.
         """
         if offset >= self.log_end_offset:
             return
         assert offset >= self.log_start_offset
         self.store.settle(self)
         segment, position, next_offset = self._cut_point(offset)
-        base, generation = (segment.base_offset, segment.generation) if segment else (offset, 0)
-        self.store.journal_now(
-            EntryKind.TRUNCATE,
-            self,
-            base if segment else -1,
-            generation,
-            position,
-            next_offset.to_bytes(8, "little"),
-        )
+        data = next_offset.to_bytes(8, "little") + self.next_generation.to_bytes(4, "little")
+        base, generation = (segment.base_offset, segment.generation) if segment else (-1, 0)
+        self.store.journal_now(EntryKind.TRUNCATE, self, base, generation, position, data)
         self.apply_truncation(segment, position, next_offset)
+        self.epochs.truncate(next_offset)
         self.store.manifest_due(self)
 
     def _cut_point(self, offset: int) -> tuple[Segment | None, int, int]:
         """(segment that stays last, its bytes, the log's new end)."""
-        last: tuple[Segment | None, int, int] = (None, 0, self.log_start_offset)
-        for segment in reversed(self.all_segments()):
+        next_offset = self.log_start_offset
+        last: Segment | None = None
+        for segment in self.all_segments():
             if segment.base_offset >= offset:
+                # Between two segments nothing is cut; compaction may have left a gap there.
+                next_offset = offset
+                break
+            place = self._first_beyond(segment, offset)
+            if place is None:
+                last, next_offset = segment, segment.next_offset
                 continue
-            index = self.index_of(segment)
-            position = index.position_at_or_before(offset - segment.base_offset)
-            file = self.store.files.get(segment.log_path)
-            end, next_offset = position, -1
-            for at, header, _ in scan(file, segment.log_path, position, segment.written):
-                if header.last_offset >= offset:
-                    break
-                end, next_offset = at + header.size, header.last_offset + 1
-            if next_offset < 0:
-                next_offset = offset if position == 0 else self._end_before(segment, position)
-            if end == 0:
-                continue
-            return segment, end, max(next_offset, self.log_start_offset)
-        return last
+            if place.position == 0:
+                next_offset = segment.base_offset
+                break
+            return segment, place.position, self._end_before(segment, place)
+        return last, last.size if last else 0, max(next_offset, self.log_start_offset)
 
-    def _end_before(self, segment: Segment, position: int) -> int:
-        """Offset after the last batch that ends at `position`, which is not 0."""
+    def _first_beyond(self, segment: Segment, offset: int) -> Place | None:
+        """The first batch of a segment that ends after `offset`."""
+        if segment.next_offset <= offset:
+            return None
+        for place, _, _ in batches_from(self, segment, offset):
+            return place
+        return None
+
+    def _end_before(self, segment: Segment, place: Place) -> int:
+        """Offset after the batch that comes before this one."""
         index = self.index_of(segment)
-        start = index.position_before(position)
-        file = self.store.files.get(segment.log_path)
-        next_offset = segment.base_offset
-        for _, header, _ in scan(file, segment.log_path, start, position):
-            next_offset = header.last_offset + 1
-        return next_offset
+        number = index.range_at_position(place.position - 1)
+        end = segment.base_offset
+        for before, _, _ in batches_of_range(self, segment, number):
+            if before.position < place.position:
+                end = before.next_offset
+        return max(end, self.log_start_offset)
 
     def apply_truncation(self, segment: Segment | None, position: int, next_offset: int) -> None:
-        """Make memory and files what the truncation says. Also used when it is replayed."""
-        removed = [
-            each
-            for each in self.all_segments()
-            if segment is None or each.base_offset > segment.base_offset
-        ]
+        """Make memory and files what the truncation says; epochs are the caller's."""
         base = segment.base_offset if segment is not None else -1
-        self.segments = [each for each in self.segments if each.base_offset < base]
+        removed = [each for each in self.all_segments() if each.base_offset > base]
+        if self.active is segment and segment is not None:
+            self.add_rolled(segment)
+        self.segments = [each for each in self.segments if each.base_offset <= base]
         self.rebuild_bases()
         self.active = None
-        self.unsynced = [each for each in self.unsynced if each not in removed]
-        # Without a journal, readers of the directory must not be promised what goes now. Files go
-        # from the last to the first, so that what is left after a crash is the start of a log.
-        self.store.save_manifest_without_journal(self)
+        # Files go from the last to the first, so that a crash leaves the start of a log.
         for each in reversed(removed):
+            self.forget_segment(each)
             self.store.remove_segment_files(each)
-        self.active = segment
-        if segment is not None:
+        if segment is not None and segment.size > position:
             self._cut_segment(segment, position, next_offset)
         self.log_end_offset = next_offset
         self.stable_end = min(self.stable_end, next_offset)
         self.high_watermark = min(self.high_watermark, next_offset)
-        self.epochs.truncate(next_offset)
+        self.cleaned_offset = min(self.cleaned_offset, next_offset)
+        self.clear_tail()
         if self.producers is not None and not self.producers.truncate(next_offset):
             self.store.reload_producers(self)
-        self.clear_tail()
-        self.dirty.clear()
-        self.dirty_bytes = 0
-        self.manifest_changed = True
+        self.manifest_version += 1
+
+    def forget_segment(self, segment: Segment) -> None:
+        """It is out of the log: nothing of it needs to be written or synced any more."""
+        segment.is_gone = True
+        if segment in self.unsynced:
+            self.unsynced.remove(segment)
+        self.store.drop_dirty(self, segment)
 
     def _cut_segment(self, segment: Segment, position: int, next_offset: int) -> None:
-        """Shorten a segment, which is the active one from now on."""
+        """Shorten a rolled segment. The range that the cut falls into is closed earlier."""
         index = self.index_of(segment)
+        number = index.range_at_position(position - 1)
+        start = index.range_at(number, segment.size).start
         file = self.store.files.get(segment.log_path)
-        if segment.written > position:
-            file.truncate(position)
-        segment.is_rolled = False
+        file.truncate(position)
+        segment.cuts += 1
         segment.size = segment.written = position
         segment.next_offset = next_offset
-        # The range that the cut falls into is built again from its first batch; the index file
-        # is written anew, because its blocks only ever grow.
-        start = index.position_before(position)
-        index.drop_from(start)
-        index.saved_entries = 0
+        index.cut_to_range(number)
+        # Whoever cuts has verified these headers against the range's check, or has just written
+        # them; the check of the shorter range is made from them.
+        for at, header, batch in scan(file, segment.log_path, start, position):
+            relative = header.base_offset - segment.base_offset
+            prefix = batch[:UNCHECKED_PREFIX_BYTES]
+            index.add(relative, at, prefix, header.max_timestamp, position)
+        index.seal()
+        segment.max_timestamp = index.max_timestamp
+        segment.checksum = checksum_of(file, position)
+        segment.damage = tuple(each for each in segment.damage if each[2] < position)
+        # The index file goes too: its blocks only ever grow.
+        index.saved_entries = index.saved_position = 0
         self.store.files.forget(segment.index_path)
         self.store.disk.remove(segment.index_path)
-        interval = self.config.index_interval_bytes
-        for at, header, batch in scan(file, segment.log_path, start, position):
-            prefix = batch[:UNCHECKED_PREFIX_BYTES]
-            relative = header.base_offset - segment.base_offset
-            index.add(relative, at, prefix, header.max_timestamp, interval)
-        segment.max_timestamp = index.max_timestamp
-        segment.checksum = _checksum(file, position)
         if segment not in self.unsynced:
             self.unsynced.append(segment)
 
@@ -642,11 +619,10 @@ class PartitionLog:
         self.store.journal_now(EntryKind.LOG_START, self, 0, 0, 0, data)
         self.apply_log_start(offset)
         self.store.manifest_due(self)
-        self.store.save_manifest_without_journal(self)
 
     def apply_log_start(self, offset: int) -> None:
         self.log_start_offset = max(self.log_start_offset, offset)
-        self.manifest_changed = True
+        self.manifest_version += 1
         while self.segments and self.segments[0].next_offset <= offset:
             self.drop_first_segment()
         if self.producers is not None:
@@ -656,9 +632,10 @@ class PartitionLog:
         """Take the oldest rolled segment out; its files go when the manifest says so too."""
         segment = self.segments.pop(0)
         self._bases.pop(0)
+        self.forget_segment(segment)
         self.obsolete.append(segment)
         self.log_start_offset = max(self.log_start_offset, segment.next_offset)
-        self.manifest_changed = True
+        self.manifest_version += 1
         if not self.segments and self.active is None:
             self.log_end_offset = max(self.log_end_offset, self.log_start_offset)
         return segment
@@ -671,8 +648,9 @@ class PartitionLog:
             del self._bases[at]
         else:
             self.segments[at] = new
+        self.forget_segment(old)
         self.obsolete.append(old)
-        self.manifest_changed = True
+        self.manifest_version += 1
         self.store.manifest_due(self)
 
     # ---- epochs
@@ -684,17 +662,18 @@ class PartitionLog:
         data = epoch.to_bytes(4, "little") + self.log_end_offset.to_bytes(8, "little")
         self.store.journal_now(EntryKind.EPOCH, self, 0, 0, 0, data)
         self.epochs.assign(epoch, self.log_end_offset)
-        self.manifest_changed = True
+        self.manifest_version += 1
         self.store.manifest_due(self)
-        self.store.save_manifest_without_journal(self)
 
     # ---- manifest
 
     def manifest(self, sequence: int, *, clean: bool = False) -> Manifest:
         """The state for readers of the directory. Lists only segments that are whole in files."""
         listed = []
+        live_offset = self.active.base_offset if self.active else self.log_end_offset
         for segment in self.segments:
             if segment.written < segment.size or segment in self.unsynced:
+                live_offset = segment.base_offset
                 break
             listed.append(self._segment_entry(segment))
         clean_end = None
@@ -706,12 +685,14 @@ class PartitionLog:
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
             last_stable_offset=self.last_stable_offset,
-            log_end_offset=self.log_end_offset,
+            log_end_offset=self.stable_end,
             next_generation=self.next_generation,
             epochs=tuple(self.epochs.entries()),
             segments=tuple(listed),
             clean_end=clean_end,
-            producers_offset=-1 if self.producers is None else self.log_end_offset,
+            live_offset=live_offset,
+            has_producers=self.producers is not None,
+            cleaned_offset=self.cleaned_offset,
         )
 
     def _segment_entry(self, segment: Segment) -> SegmentEntry:
@@ -734,6 +715,12 @@ class PartitionLog:
             damage=segment.damage,
         )
 
+    def report(self, problem: str) -> None:
+        """Something durable is not what it was."""
+        log.error("%s: %s", self.describe(), problem)
+        if len(self.problems) < DAMAGE_REPORTS_MAX:
+            self.problems.append(problem)
+
     def describe(self) -> str:
         return f"{self.identity.topic}-{self.identity.partition}"
 
@@ -741,7 +728,14 @@ class PartitionLog:
         return f"<PartitionLog {self.describe()} {self.log_start_offset}..{self.log_end_offset}>"
 
 
-def _checksum(file: File, end: int) -> int:
+def _marker_of(header: BatchHeader, batch: memoryview) -> Marker:
+    found = records(batch, header)
+    if len(found) != 1:
+        raise DecodeError(f"control batch at {header.base_offset} has {len(found)} records")
+    return read_marker(found[0])
+
+
+def checksum_of(file: File, end: int) -> int:
     """CRC-32C of a file's first `end` bytes."""
     checksum = 0
     for position in range(0, end, SCAN_CHUNK_BYTES):

@@ -3,41 +3,86 @@
 What is trusted, in this order: the manifest, for the rolled segments it lists; the journal, for
 everything since its checkpoint; the files themselves, batch by batch, for the rest.
 
-1. Load the manifest. Without a sound one, every segment file is read from end to end.
-2. Take in segment files that it does not list: those behind its last segment are the live end of
-   the log, the others are left-overs of retention, compaction or truncation.
-3. Replay the journal's entries in order. Writing bytes where they are already is harmless.
-4. Read the live segments from the last checkpoint of their index, checking every batch.
+1. Load the manifest, and cut from its list what a newer truncation in the journal cut. Without a
+   sound manifest, every segment file is read from end to end.
+2. Take in segment files that it does not list: those from `live_offset` on are the live end of
+   the log, the others are left over from retention, compaction or truncation.
+3. Replay the journal's appends. Writing bytes where they are already is harmless, and whatever a
+   later truncation cut is not written at all.
+4. Read the live segments from the last checkpoint of their index, checking every batch, and that
+   each begins where the one before ends.
 5. Load the producer snapshot and bring it up to the log's end.
 
-A bad batch is *torn* when nothing says that it was ever acknowledged: behind the journal's last
-entry, or (without a journal) behind the last sync. A torn end is cut off. Anything else is damage:
-the file stays as it is, the offsets concerned are noted in the manifest and refused to readers, the
-segment is closed, and the log goes on behind it. All of it is logged.
+A bad batch in a segment that was written behind a journal is *damage*: the journal would have
+repaired a torn one. Without a journal, a bad batch behind the last sync was torn. A torn end is cut
+off, with everything after it. Damage stays as it is, the offsets concerned are noted in the
+manifest and refused to readers, the segment is closed, and the log goes on behind it. All of it is
+logged.
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
+from typing import NamedTuple
 
 from crc32c import crc32c
 
 from dragoman.errors import CorruptionError
-from dragoman.limits import DAMAGE_RANGES_MAX
-from dragoman.log.batch import UNCHECKED_PREFIX_BYTES, WALK, BatchHeader
+from dragoman.log.batch import UNCHECKED_PREFIX_BYTES
 from dragoman.log.index import Checkpoint, SparseIndex, load_index
 from dragoman.log.journal import EntryKind, EntryRef, JournalDamage, read_entry
 from dragoman.log.manifest import NAME as MANIFEST
 from dragoman.log.manifest import Manifest, SegmentEntry, decode_manifest
-from dragoman.log.partition import PartitionLog
-from dragoman.log.producers import ProducerStates, load_snapshot
-from dragoman.log.segment import Segment, parse_segment_name, scan
-from dragoman.world import Disk, File, read_whole, replace_file
+from dragoman.log.partition import PartitionLog, checksum_of
+from dragoman.log.producer_file import NAME as PRODUCERS
+from dragoman.log.producer_file import ProducerFile, decode_producers
+from dragoman.log.producers import ProducerStates
+from dragoman.log.reading import batches_of_range, index_for_reading
+from dragoman.log.salvage import Bad, Sound, read_batches
+from dragoman.log.segment import Segment, parse_segment_name
+from dragoman.world import Disk, read_whole, replace_file
 
-PRODUCERS_NAME = "producers.snapshot"
 QUARANTINE = "quarantine"
+#: Every producer id lies below: what is known of producers may have been more.
+_ALL_PRODUCERS = 1 << 62
+_NO_LIMIT = 1 << 62
 log = logging.getLogger("dragoman.log")
+
+
+class Truncation(NamedTuple):
+    """A truncation found in the journal."""
+
+    sequence: int
+    #: The segment that stayed last, and its bytes; base -1 when none stayed.
+    base_offset: int
+    generation: int
+    position: int
+    #: The log's end afterwards.
+    next_offset: int
+    #: Files with a lower generation are older than the truncation.
+    next_generation: int
+
+    def removes(self, base_offset: int, generation: int) -> bool:
+        return base_offset > self.base_offset and generation < self.next_generation
+
+    def undoes(self, entry: EntryRef) -> bool:
+        """Whether all that an append wrote was cut."""
+        if entry.sequence > self.sequence:
+            return False
+        if self.removes(entry.base_offset, entry.generation):
+            return True
+        return self.cuts(entry.base_offset, entry.generation) and entry.position >= self.position
+
+    def cuts(self, base_offset: int, generation: int) -> bool:
+        return (base_offset, generation) == (self.base_offset, self.generation)
+
+
+class Believed(NamedTuple):
+    """What recovery knows about the producer file before it is read."""
+
+    #: No producer wrote below this offset; None when that is not known.
+    none_below: int | None = None
+    truncations: tuple[Truncation, ...] = ()
 
 
 def open_partition(partition: PartitionLog, entries: list[EntryRef]) -> None:
@@ -46,58 +91,88 @@ def open_partition(partition: PartitionLog, entries: list[EntryRef]) -> None:
     names = disk.names(partition.directory)
     if not names and not entries:
         return
-    manifest = _load_manifest(partition) if names else None
-    opening = _Opening(partition, manifest)
+    opening = _Opening(partition, entries)
     opening.adopt_files(names)
-    for entry in entries:
-        opening.replay(entry)
+    opening.replay_appends()
     opening.read_live_segments()
-    opening.finish()
-    load_producers(partition, opening.producers_hint())
-
-
-def _load_manifest(partition: PartitionLog) -> Manifest | None:
-    disk = partition.store.disk
-    path = f"{partition.directory}/{MANIFEST}"
-    if not disk.exists(path):
-        return None
-    try:
-        return decode_manifest(read_whole(disk, path), path)
-    except CorruptionError as error:
-        log.error("%s; every segment is read instead", error)
-        disk.rename(path, f"{path}.damaged")
-        return None
+    opening.set_marks()
+    partition.has_producer_file = disk.exists(f"{partition.directory}/{PRODUCERS}")
+    load_producers(partition, opening.believed())
+    opening.drop_deleted()
 
 
 class _Opening:
     """The state of one partition while it is being opened."""
 
-    def __init__(self, partition: PartitionLog, manifest: Manifest | None) -> None:
-        self._partition = partition
+    def __init__(self, partition: PartitionLog, entries: list[EntryRef]) -> None:
+        self.partition = partition
         self._store = partition.store
         self._disk = partition.store.disk
-        self._manifest = manifest
+        self._entries = entries
+        #: The manifest was there and could not be read.
+        self._lost_manifest = False
+        self._manifest = self._load_manifest()
+        self._truncations = [
+            self._truncation(each) for each in entries if each.kind is EntryKind.TRUNCATE
+        ]
         #: Segments whose content is taken from the manifest, in order.
         self._listed: list[Segment] = []
         #: Segments that are read, by (base, generation).
         self._live: dict[tuple[int, int], Segment] = {}
-        #: First and last byte that the journal wrote, by live segment.
-        self._replayed: dict[Segment, tuple[int, int]] = {}
+        #: First byte that the journal wrote, by live segment.
+        self._replayed_from: dict[Segment, int] = {}
         #: Batch borders known from the journal, by live segment: places to go on after damage.
         self._borders: dict[Segment, list[int]] = {}
-        self._log_end_floor = 0
-        self._log_start = 0
-        self._checkpoint_of_last: Checkpoint | None = None
-        if manifest is not None:
-            self._log_start = manifest.log_start_offset
-            self._log_end_floor = max(manifest.log_start_offset, _listed_end(manifest))
-            partition.next_generation = manifest.next_generation
-            partition.epochs.load(list(manifest.epochs))
-            for entry in manifest.segments:
-                self._listed.append(self._listed_segment(entry))
+        #: Batches at or above this offset are cut while reading.
+        self._cut_offsets: dict[Segment, int] = {}
+        #: Offset after the bytes that were synced and are gone, by live segment.
+        self._lost_ends: dict[Segment, int] = {}
+        #: (epoch, first offset) from the manifest, the journal and the batches read.
+        self._epochs: list[tuple[int, int]] = []
+        self._live_offset = 0
+        self._last_checkpoint: Checkpoint | None = None
+        if self._manifest is not None:
+            self._begin_with(self._manifest)
+        self._begin_with_entries()
+
+    def _load_manifest(self) -> Manifest | None:
+        path = f"{self.partition.directory}/{MANIFEST}"
+        if not self._disk.exists(path):
+            return None
+        try:
+            return decode_manifest(read_whole(self._disk, path), path)
+        except CorruptionError as error:
+            self.report(f"{error}; every segment is read instead")
+            self._lost_manifest = True
+            return None
+
+    def _truncation(self, entry: EntryRef) -> Truncation:
+        data = read_entry(self._disk, entry)
+        return Truncation(
+            entry.sequence,
+            entry.base_offset,
+            entry.generation,
+            entry.position,
+            int.from_bytes(data[:8], "little", signed=True),
+            int.from_bytes(data[8:12], "little"),
+        )
+
+    # ---- step 1: the manifest, and what the journal says about more than bytes
+
+    def _begin_with(self, manifest: Manifest) -> None:
+        partition = self.partition
+        partition.log_start_offset = manifest.log_start_offset
+        partition.next_generation = manifest.next_generation
+        partition.cleaned_offset = manifest.cleaned_offset
+        self._live_offset = manifest.live_offset
+        self._epochs = list(manifest.epochs)
+        self._listed = [self._listed_segment(entry) for entry in manifest.segments]
+        for truncation in self._truncations:
+            if truncation.sequence > manifest.sequence:
+                self._cut_list(truncation)
 
     def _listed_segment(self, entry: SegmentEntry) -> Segment:
-        segment = Segment(self._partition.directory, entry.base_offset, entry.generation)
+        segment = Segment(self.partition.directory, entry.base_offset, entry.generation)
         segment.next_offset = entry.next_offset
         segment.size = segment.written = entry.size
         segment.checksum = entry.checksum
@@ -108,251 +183,258 @@ class _Opening:
         segment.is_rolled = True
         return segment
 
+    def _cut_list(self, truncation: Truncation) -> None:
+        """The truncation reached into rolled segments: the last one left is read again."""
+        end = truncation.next_offset
+        self._epochs = [each for each in self._epochs if each[1] < end]
+        self._live_offset = min(self._live_offset, end)
+        self.partition.cleaned_offset = min(self.partition.cleaned_offset, end)
+        for key in [each for each in self._live if truncation.removes(*each)]:
+            self._store.remove_segment_files(self._live.pop(key))
+        while self._listed and self._listed[-1].base_offset > truncation.base_offset:
+            self._store.remove_segment_files(self._listed.pop())
+        if self._listed and self._listed[-1].next_offset > end:
+            segment = self._listed.pop()
+            segment.is_rolled = False
+            segment.damage = ()
+            self._disk.remove(segment.index_path)
+            self._cut_offsets[segment] = end
+            self._live[segment.base_offset, segment.generation] = segment
+            self._live_offset = min(self._live_offset, segment.base_offset)
+            if self._disk.exists(segment.log_path):
+                size = self._store.files.get(segment.log_path).size()
+                segment.size = segment.written = min(size, segment.size)
+            else:
+                segment.size = segment.written = 0
+                self._store.files.get_or_create(segment.log_path)
+
+    def _begin_with_entries(self) -> None:
+        partition = self.partition
+        for entry in self._entries:
+            if entry.kind is EntryKind.APPEND:
+                after = max(partition.next_generation, entry.generation + 1)
+                partition.next_generation = after
+                continue
+            partition.manifest_version += 1
+            data = read_entry(self._disk, entry)
+            if entry.kind is EntryKind.LOG_START:
+                offset = int.from_bytes(data, "little")
+                partition.log_start_offset = max(partition.log_start_offset, offset)
+            elif entry.kind is EntryKind.EPOCH:
+                start = int.from_bytes(data[4:], "little")
+                if not self._is_cut(entry.sequence, start):
+                    self._epochs.append((int.from_bytes(data[:4], "little"), start))
+        for truncation in self._truncations:
+            after = max(partition.next_generation, truncation.next_generation)
+            partition.next_generation = after
+
+    def _is_cut(self, sequence: int, offset: int) -> bool:
+        return any(
+            each.sequence > sequence and offset >= each.next_offset for each in self._truncations
+        )
+
     # ---- step 2: files
 
     def adopt_files(self, names: list[str]) -> None:
-        listed = {(each.base_offset, each.generation): each for each in self._listed}
+        partition = self.partition
+        listed = {(each.base_offset, each.generation) for each in self._listed}
         found = sorted(key for name in names if (key := parse_segment_name(name)) is not None)
-        live: dict[int, int] = {}
+        by_base: dict[int, int] = {}
         for base, generation in found:
-            self._partition.next_generation = max(self._partition.next_generation, generation + 1)
-            if (base, generation) in listed:
+            partition.next_generation = max(partition.next_generation, generation + 1)
+            if (base, generation) in listed or (base, generation) in self._live:
                 continue
-            if self._is_left_over(base, generation):
+            if any(each.removes(base, generation) for each in self._truncations):
                 self._discard(base, generation)
+            elif self._manifest is not None and base < self._live_offset:
+                self._discard_left_over(base, generation)
             else:
-                if base in live:
-                    # Only a truncation makes a second file for one base; the later one holds.
-                    self._discard(base, live[base])
-                live[base] = generation
-        for base, generation in live.items():
+                if base in by_base:
+                    # Ascending: the later generation holds.
+                    self._discard(base, by_base[base])
+                by_base[base] = generation
+        for base, generation in by_base.items():
             self._adopt(base, generation)
+        self._remove_litter(names, {f"{base:020d}.{each}" for base, each in found})
+
+    def _remove_litter(self, names: list[str], logs: set[str]) -> None:
         for name in names:
-            if name.endswith((".new", ".compacting")):
-                self._disk.remove(f"{self._partition.directory}/{name}")
-
-    def _check_listed(self) -> None:
-        """Every listed file is there and whole. Only now: a replayed truncation shortens some."""
-        for segment in self._listed:
-            size = 0
-            if self._disk.exists(segment.log_path):
-                size = self._store.files.get(segment.log_path).size()
-            if size < segment.size:
-                log.error(
-                    "%s has %d of %d bytes: offsets %d to %d are lost in part",
-                    segment.log_path,
-                    size,
-                    segment.size,
-                    segment.base_offset,
-                    segment.next_offset - 1,
-                )
-                self._note_shortened(segment, size)
-
-    def _note_shortened(self, segment: Segment, size: int) -> None:
-        """A listed file that lost its end: keep what is whole, refuse the rest."""
-        end, next_offset = 0, segment.base_offset
-        if size:
-            file = self._store.files.get(segment.log_path)
-            try:
-                for at, header, _ in scan(file, segment.log_path, 0, size):
-                    end, next_offset = at + header.size, header.last_offset + 1
-            except CorruptionError:
-                pass
-        else:
-            self._store.files.get_or_create(segment.log_path)
-        segment.size = segment.written = end
-        segment.damage = (*segment.damage, (next_offset, segment.next_offset, end))
-        self._partition.manifest_changed = True
-
-    def _is_left_over(self, base: int, generation: int) -> bool:
-        manifest = self._manifest
-        if manifest is None:
-            return False
-        if base < manifest.log_start_offset and generation < manifest.next_generation:
-            return not self._spans_log_start(base)
-        return base < _listed_end(manifest)
-
-    def _spans_log_start(self, base: int) -> bool:
-        """Whether this is the live segment that the log start lies in."""
-        manifest = self._manifest
-        assert manifest is not None
-        return base >= _listed_end(manifest)
+            is_lonely = name.endswith(".idx") and name.removesuffix(".idx") not in logs
+            if is_lonely or name.endswith((".new", ".compacting")):
+                self._disk.remove(f"{self.partition.directory}/{name}")
 
     def _discard(self, base: int, generation: int) -> None:
-        segment = Segment(self._partition.directory, base, generation)
-        if self._manifest is not None and generation >= self._manifest.next_generation:
-            # Newer than the manifest, yet inside what it lists: nothing we do leaves this behind.
-            log.error("%s is not accounted for; kept in %s/", segment.log_path, QUARANTINE)
-            self._disk.make_directory(QUARANTINE)
-            kept = segment.log_path.replace("/", "_")
-            self._disk.rename(segment.log_path, f"{QUARANTINE}/{kept}")
-        else:
-            log.info("%s is left over; removed", segment.log_path)
-            self._disk.remove(segment.log_path)
+        segment = Segment(self.partition.directory, base, generation)
+        log.info("%s is left over; removed", segment.log_path)
+        self._store.remove_segment_files(segment)
+
+    def _discard_left_over(self, base: int, generation: int) -> None:
+        manifest = self._manifest
+        assert manifest is not None
+        is_compacted = any(each.base_offset == base for each in manifest.segments)
+        if generation < manifest.next_generation or is_compacted:
+            self._discard(base, generation)
+            return
+        # Newer than the manifest, yet inside what it lists: nothing we do leaves this behind.
+        segment = Segment(self.partition.directory, base, generation)
+        self.report(f"{segment.log_path} is not accounted for; kept in {QUARANTINE}/")
+        self._disk.make_directory(QUARANTINE)
+        kept = segment.log_path.replace("/", "_")
+        self._store.files.forget(segment.log_path)
+        self._disk.rename(segment.log_path, f"{QUARANTINE}/{kept}")
         self._disk.remove(segment.index_path)
 
-    def _adopt(self, base: int, generation: int) -> Segment:
-        segment = Segment(self._partition.directory, base, generation)
+    def _adopt(self, base: int, generation: int) -> None:
+        segment = Segment(self.partition.directory, base, generation)
         segment.size = segment.written = self._store.files.get(segment.log_path).size()
         self._live[base, generation] = segment
-        return segment
+        for truncation in self._truncations:
+            if truncation.cuts(base, generation):
+                # The index may be from before the truncation.
+                self._store.files.forget(segment.index_path)
+                self._disk.remove(segment.index_path)
+                self._cut_offsets[segment] = truncation.next_offset
+                if segment.size > truncation.position:
+                    self._store.files.get(segment.log_path).truncate(truncation.position)
+                    segment.size = segment.written = truncation.position
 
-    # ---- step 3: journal
+    def report(self, text: str) -> None:
+        self.partition.report(text)
 
-    def replay(self, entry: EntryRef) -> None:
-        match entry.kind:
-            case EntryKind.APPEND:
-                self._replay_append(entry)
-            case EntryKind.TRUNCATE:
-                self._replay_truncation(entry)
-            case EntryKind.LOG_START:
-                offset = int.from_bytes(read_entry(self._disk, entry), "little")
-                self._log_start = max(self._log_start, offset)
-            case EntryKind.EPOCH:
-                data = read_entry(self._disk, entry)
-                epoch = int.from_bytes(data[:4], "little")
-                if epoch > self._partition.epochs.latest:
-                    self._partition.epochs.assign(epoch, int.from_bytes(data[4:], "little"))
-        self._partition.manifest_changed = True
+    # ---- step 3: the journal's appends
 
-    def _replay_append(self, entry: EntryRef) -> None:
+    def replay_appends(self) -> None:
+        for entry in self._entries:
+            if entry.kind is EntryKind.APPEND:
+                if not any(each.undoes(entry) for each in self._truncations):
+                    self._replay(entry)
+
+    def _replay(self, entry: EntryRef) -> None:
         key = (entry.base_offset, entry.generation)
         segment = self._live.get(key)
         if segment is None:
-            if self._is_covered(entry):
+            if self._manifest is not None and entry.base_offset < self._live_offset:
                 return
-            segment = self._create(entry)
+            segment = Segment(self.partition.directory, *key)
+            self._store.files.get_or_create(segment.log_path)
+            self._live[key] = segment
         data = read_entry(self._disk, entry)
-        end = entry.position + len(data)
-        if entry.position > segment.size:
-            log.error(
-                "%s: bytes %d to %d were in a damaged journal group",
-                segment.log_path,
-                segment.size,
-                entry.position - 1,
-            )
+        for truncation in self._truncations:
+            if truncation.sequence > entry.sequence and truncation.cuts(*key):
+                data = data[: truncation.position - entry.position]
         self._store.files.get(segment.log_path).write([data], entry.position)
-        segment.size = segment.written = max(segment.size, end)
-        first, last = self._replayed.get(segment, (entry.position, end))
-        self._replayed[segment] = (min(first, entry.position), max(last, end))
+        segment.size = segment.written = max(segment.size, entry.position + len(data))
+        first = self._replayed_from.get(segment, entry.position)
+        self._replayed_from[segment] = min(first, entry.position)
         self._borders.setdefault(segment, []).append(entry.position)
-
-    def _is_covered(self, entry: EntryRef) -> bool:
-        """Whether the manifest already speaks for the segment that this entry wrote to."""
-        manifest = self._manifest
-        if manifest is None:
-            return False
-        if entry.base_offset < self._log_start and entry.base_offset < _listed_end(manifest):
-            return True
-        return entry.base_offset < self._end_of_listed()
-
-    def _end_of_listed(self) -> int:
-        return self._listed[-1].next_offset if self._listed else 0
-
-    def _create(self, entry: EntryRef) -> Segment:
-        for base, generation in [key for key in self._live if key[0] == entry.base_offset]:
-            # Another generation with this base: an earlier truncation removed it.
-            if generation < entry.generation:
-                self._remove_live(base, generation)
-        segment = Segment(self._partition.directory, entry.base_offset, entry.generation)
-        self._store.files.get_or_create(segment.log_path)
-        self._live[entry.base_offset, entry.generation] = segment
-        after = max(self._partition.next_generation, entry.generation + 1)
-        self._partition.next_generation = after
-        return segment
-
-    def _remove_live(self, base: int, generation: int) -> None:
-        segment = self._live.pop((base, generation))
-        self._store.remove_segment_files(segment)
-        self._replayed.pop(segment, None)
-        self._borders.pop(segment, None)
-
-    def _replay_truncation(self, entry: EntryRef) -> None:
-        next_offset = int.from_bytes(read_entry(self._disk, entry), "little")
-        is_news = self._manifest is None or entry.sequence > self._manifest.sequence
-        for base, generation in [key for key in self._live if key[0] > entry.base_offset]:
-            self._remove_live(base, generation)
-        if is_news:
-            self._cut_listed(entry.base_offset)
-            self._log_end_floor = min(self._log_end_floor, next_offset)
-        self._partition.epochs.truncate(next_offset)
-        segment = self._live.get((entry.base_offset, entry.generation))
-        if segment is None or segment.size <= entry.position:
-            return
-        self._store.files.get(segment.log_path).truncate(entry.position)
-        self._store.files.forget(segment.index_path)
-        self._disk.remove(segment.index_path)
-        segment.size = segment.written = entry.position
-        first, last = self._replayed.get(segment, (entry.position, entry.position))
-        self._replayed[segment] = (min(first, entry.position), min(last, entry.position))
-        borders = self._borders.get(segment, [])
-        self._borders[segment] = [each for each in borders if each < entry.position]
-
-    def _cut_listed(self, base_offset: int) -> None:
-        """The truncation reached into rolled segments: the last one left is live again."""
-        while self._listed and self._listed[-1].base_offset >= max(base_offset, 0):
-            segment = self._listed.pop()
-            if segment.base_offset == base_offset:
-                segment.is_rolled = False
-                segment.damage = ()
-                self._live[segment.base_offset, segment.generation] = segment
-                return
-            self._store.remove_segment_files(segment)
 
     # ---- step 4: reading
 
     def read_live_segments(self) -> None:
-        partition = self._partition
+        partition = self.partition
         self._check_listed()
         partition.segments = self._listed
         partition.rebuild_bases()
-        live = sorted(self._live.values(), key=lambda each: each.base_offset)
+        live = self._live_in_order()
+        expected = -1 if self._lost_manifest else self._live_offset
         for number, segment in enumerate(live):
-            is_last = number == len(live) - 1
-            self._read_live(segment, is_last)
-            if segment.size == 0 and not segment.damage:
-                partition.unsynced = [each for each in partition.unsynced if each is not segment]
-                self._remove_live(segment.base_offset, segment.generation)
-            elif is_last and not segment.damage:
-                partition.active = segment
-            else:
-                partition.add_rolled(segment)
-            if segment.size or segment.damage:
-                self._log_end_floor = max(self._log_end_floor, segment.next_offset)
+            has_hole = segment.base_offset > max(expected, partition.log_start_offset)
+            if has_hole and expected >= 0 and not self._step_over_hole(segment, expected):
+                self._discard_all(live[number:])
+                break
+            following = live[number + 1] if number + 1 < len(live) else None
+            is_torn = self._read_live(segment, following)
+            self._place(segment, following)
+            expected = segment.next_offset
+            if is_torn and following is not None:
+                self._discard_all(live[number + 1 :])
+                break
 
-    def _read_live(self, segment: Segment, is_last: bool) -> None:
+    def _live_in_order(self) -> list[Segment]:
+        """By base. A segment with an older generation than one before it was cut off: when the
+        journal cannot tell any more, this is the last trace of a truncation."""
+        result: list[Segment] = []
+        for segment in sorted(self._live.values(), key=lambda each: each.base_offset):
+            newest = max((each.generation for each in result), default=-1)
+            if segment.generation < newest and not self._lost_manifest:
+                self.report(f"{segment.log_path} is older than the segment before it; dropped")
+                self._discard_all([segment])
+            else:
+                result.append(segment)
+        return result
+
+    def _step_over_hole(self, segment: Segment, expected: int) -> bool:
+        """The segment does not begin where the log ends. False: what is left of it is not ours."""
+        if not self._store.trusts_segment_ends:
+            log.warning("%s does not follow what was kept; removed", segment.log_path)
+            return False
+        if not self._lost_manifest:
+            first, last = expected, segment.base_offset - 1
+            self.report(f"{segment.log_path}: offsets {first} to {last} before it are missing")
+            segment.damage = ((expected, segment.base_offset, 0),)
+        return True
+
+    def _discard_all(self, segments: list[Segment]) -> None:
+        for segment in reversed(segments):
+            del self._live[segment.base_offset, segment.generation]
+            self._store.remove_segment_files(segment)
+            self.partition.manifest_version += 1
+
+    def _place(self, segment: Segment, following: Segment | None) -> None:
+        """Put a segment that was read into the partition."""
+        partition = self.partition
+        if segment.size == 0 and not segment.damage:
+            del self._live[segment.base_offset, segment.generation]
+            self._store.remove_segment_files(segment)
+        elif following is None and not segment.damage and segment not in self._cut_offsets:
+            partition.active = segment
+        else:
+            partition.add_rolled(segment)
+
+    def _read_live(self, segment: Segment, following: Segment | None) -> bool:
+        """True when the segment was torn: nothing that comes after it counts."""
         index, checkpoint = self._load_index(segment)
         segment.index = index
         segment.created_ms = self._store.clock.wall_ms()
         segment.next_offset = segment.base_offset
+        segment.checksum, segment.max_timestamp = 0, -1
+        synced_end = checkpoint.position if checkpoint else 0
         clean = self._manifest.clean_end if self._manifest else None
         key = (segment.base_offset, segment.generation)
         if clean is not None and (clean.base_offset, clean.generation) == key:
             segment.created_ms = clean.created_ms
             segment.has_gaps = clean.has_gaps
-            self._partition.clean_size = clean.size
-        start = 0
-        synced_end = checkpoint.position if checkpoint else 0
-        if checkpoint is not None:
-            start = self._resume(segment, index, checkpoint)
-            if is_last:
-                self._checkpoint_of_last = checkpoint
-        trusted = synced_end
-        if segment in self._replayed:
-            trusted = max(trusted, self._replayed[segment][1])
+            self.partition.clean_size = clean.size
+        start = self._resume(segment, index, checkpoint) if checkpoint is not None else 0
+        if following is None:
+            self._last_checkpoint = checkpoint
         size = segment.size
-        borders = self._borders.get(segment, [])
-        _LiveReader(self._partition, segment, borders, trusted, synced_end).read(start)
-        if segment in self._replayed or synced_end != size or segment.size != size:
-            self._partition.unsynced.append(segment)
+        limit = following.base_offset if following is not None else _NO_LIMIT
+        limit = min(limit, self._cut_offsets.get(segment, _NO_LIMIT))
+        trusted = _NO_LIMIT if self._store.trusts_segment_ends else synced_end
+        reader = _LiveReader(self, segment, limit, trusted, synced_end)
+        reader.read(start, sorted(set(self._borders.get(segment, []))))
+        if segment in self._replayed_from or synced_end != size or segment.size != size:
+            self.partition.unsynced.append(segment)
+        if segment.damage:
+            file = self._store.files.get(segment.log_path)
+            segment.checksum = checksum_of(file, segment.size)
+        return reader.is_torn
 
     def _load_index(self, segment: Segment) -> tuple[SparseIndex, Checkpoint | None]:
         if not self._disk.exists(segment.index_path):
             return SparseIndex(), None
         data = read_whole(self._disk, segment.index_path)
         index, checkpoint, good = load_index(data)
-        first_replayed = self._replayed.get(segment, (segment.size, 0))[0]
-        if checkpoint is None or checkpoint.position > max(segment.size, first_replayed):
+        if checkpoint is not None and checkpoint.position > segment.size:
+            self.report(
+                f"{segment.log_path} has {segment.size} bytes, {checkpoint.position} were synced"
+            )
+            self._lost_ends[segment] = checkpoint.next_offset
+            checkpoint = None
+        if checkpoint is None or not len(index):
+            if good < len(data):
+                log.warning("%s is damaged; the segment is read instead", segment.index_path)
             self._store.files.forget(segment.index_path)
             self._disk.remove(segment.index_path)
             return SparseIndex(), None
@@ -363,140 +445,178 @@ class _Opening:
     def _resume(self, segment: Segment, index: SparseIndex, checkpoint: Checkpoint) -> int:
         """Where to begin reading; the segment's running values are set to what holds there.
 
-        The last range in the index has no recorded end, so it is read again. If the journal wrote
-        below the checkpoint, reading begins there.
+        What the journal wrote is read in any case, from the border of a range.
         """
-        position = checkpoint.position
-        if segment in self._replayed:
-            position = min(position, self._replayed[segment][0])
-        start = index.position_before(max(position, 1))
-        index.drop_from(start)
-        index.saved_entries = min(index.saved_entries, len(index))
-        segment.max_timestamp = index.max_timestamp
+        segment.has_gaps = segment.has_gaps or checkpoint.has_gaps
         segment.checksum = checkpoint.checksum
-        if start:
-            segment.next_offset = _offset_at(self._store.files.get(segment.log_path), start)
-        return start
+        segment.max_timestamp = checkpoint.max_timestamp
+        segment.next_offset = checkpoint.next_offset
+        first = self._replayed_from.get(segment, checkpoint.position)
+        if first >= checkpoint.position:
+            return checkpoint.position
+        begin = index.range_at(index.range_at_position(first), checkpoint.position)
+        segment.next_offset = segment.base_offset + begin.first
+        return begin.start
 
-    def finish(self) -> None:
-        partition = self._partition
-        partition.log_start_offset = self._log_start
-        if partition.segments and self._manifest is None:
-            partition.log_start_offset = max(self._log_start, partition.segments[0].base_offset)
-        elif self._manifest is None and partition.active is not None:
-            partition.log_start_offset = max(self._log_start, partition.active.base_offset)
-        end = max(self._log_end_floor, self._log_start)
+    def lost_end(self, segment: Segment) -> int:
+        return self._lost_ends.get(segment, 0)
+
+    def learn_epoch(self, epoch: int, offset: int) -> None:
+        self._epochs.append((epoch, offset))
+
+    # ---- the end of it
+
+    def set_marks(self) -> None:
+        partition = self.partition
+        segments = partition.all_segments()
+        if self._lost_manifest and segments:
+            first = segments[0].base_offset
+            partition.log_start_offset = max(partition.log_start_offset, first)
+        end = max(self._live_offset, partition.log_start_offset)
+        if segments:
+            end = max(end, segments[-1].next_offset)
         partition.log_end_offset = partition.stable_end = partition.high_watermark = end
-        partition.epochs.truncate_above(end)
-        while partition.segments and partition.segments[0].next_offset <= self._log_start:
-            partition.drop_first_segment()
-        if self._manifest is None:
-            partition.manifest_changed = True
-        self._store.after_open(partition)
+        self._settle_epochs(end)
+        if self._manifest is None or self._manifest.log_end_offset > end:
+            partition.manifest_version += 1
 
-    def producers_hint(self) -> int | None:
-        """An offset below which there is surely no producer state; None when that is not known."""
-        if self._checkpoint_of_last is not None and not self._checkpoint_of_last.has_producers:
-            return self._checkpoint_of_last.next_offset
-        if self._manifest is not None and self._manifest.producers_offset < 0:
-            return self._manifest.log_end_offset
-        return None
+    def drop_deleted(self) -> None:
+        """Segments below the log start were still good for what their producers did."""
+        partition = self.partition
+        start = partition.log_start_offset
+        while partition.segments and partition.segments[0].next_offset <= start:
+            partition.drop_first_segment()
+
+    def _settle_epochs(self, end: int) -> None:
+        """One history from all sources: each epoch from the first offset that anything gives it."""
+        epochs = self.partition.epochs
+        first: dict[int, int] = {}
+        for epoch, offset in self._epochs:
+            first[epoch] = min(offset, first.get(epoch, offset))
+        for epoch in sorted(first):
+            if first[epoch] <= end:
+                epochs.assign(epoch, first[epoch])
+        manifest = self._manifest
+        if manifest is None or tuple(epochs.entries()) != manifest.epochs:
+            self.partition.manifest_version += 1
+
+    def believed(self) -> Believed:
+        none_below: int | None = None
+        manifest = self._manifest
+        if self._last_checkpoint is not None and not self._last_checkpoint.has_producers:
+            none_below = self._last_checkpoint.next_offset
+        elif manifest is not None and not manifest.has_producers:
+            newer = [each for each in self._truncations if each.sequence > manifest.sequence]
+            none_below = min([manifest.log_end_offset, *(each.next_offset for each in newer)])
+        return Believed(none_below, tuple(self._truncations))
+
+    def _check_listed(self) -> None:
+        """Every listed file is there and whole."""
+        for segment in self._listed:
+            size = -1
+            if self._disk.exists(segment.log_path):
+                size = self._store.files.get(segment.log_path).size()
+            if size < segment.size:
+                self.report(f"{segment.log_path} has {max(size, 0)} of {segment.size} bytes")
+                self._note_shortened(segment, size)
+
+    def _note_shortened(self, segment: Segment, size: int) -> None:
+        """A listed file that lost its end: keep what is whole, refuse the rest."""
+        file = self._store.files.get_or_create(segment.log_path)
+        end, next_offset = 0, segment.base_offset
+        for found in read_batches(file, 0, max(size, 0), segment.base_offset):
+            if isinstance(found, Bad):
+                break
+            end = found.position + found.header.size
+            next_offset = found.header.last_offset + 1
+        segment.size = segment.written = end
+        segment.checksum = checksum_of(file, end)
+        segment.damage = (*segment.damage, (next_offset, segment.next_offset, end))
+        self._store.files.forget(segment.index_path)
+        self._disk.remove(segment.index_path)
+        self.partition.manifest_version += 1
 
 
 class _LiveReader:
     """Reads a segment's batches into its index, and decides what a bad one means."""
 
     def __init__(
-        self,
-        partition: PartitionLog,
-        segment: Segment,
-        borders: list[int],
-        trusted: int,
-        checksum_end: int,
+        self, opening: _Opening, segment: Segment, limit_offset: int, trusted: int, indexed: int
     ) -> None:
-        self._partition = partition
+        self._opening = opening
+        self._partition = opening.partition
         self._segment = segment
-        self._borders = sorted(set(borders))
+        #: The next segment begins here: batches at or above it were cut off.
+        self._limit_offset = limit_offset
         #: Below this, everything was acknowledged (or synced): bad bytes are damage.
         self._trusted = trusted
-        #: The segment's running checksum already covers everything below this.
-        self._checksum_end = checksum_end
+        #: Index and running checksum cover everything below this already.
+        self._indexed = indexed
+        self.is_torn = False
 
-    def read(self, start: int) -> None:
+    def read(self, start: int, borders: list[int]) -> None:
         segment = self._segment
         file = self._partition.store.files.get(segment.log_path)
-        position = start
-        while position < segment.size:
-            try:
-                for at, header, batch in scan(file, segment.log_path, position, segment.size):
-                    if header.base_offset < segment.next_offset:
-                        reason = f"offset {header.base_offset} after {segment.next_offset - 1}"
-                        raise CorruptionError(segment.log_path, at, reason)
-                    self._take(at, header, batch)
-                    position = at + header.size
-                return
-            except CorruptionError as error:
-                position = max(position, error.position)
-                if position >= self._trusted and self._resume_point(position) is None:
-                    self._cut(position)
-                    return
-                position = self._step_over(position, error)
+        for found in read_batches(file, start, segment.size, segment.next_offset, borders):
+            if segment.next_offset >= self._limit_offset:
+                self._cut(found.position, "belong to what a truncation removed")
+                break
+            if isinstance(found, Sound):
+                if found.header.base_offset >= self._limit_offset:
+                    self._cut(found.position, "belong to what a truncation removed")
+                    break
+                self._take(found)
+            elif found.position >= self._trusted:
+                self._cut(found.position, "were torn")
+                self.is_torn = True
+                break
+            else:
+                self._note_damage(found)
+        lost_end = self._opening.lost_end(segment)
+        if lost_end > segment.next_offset:
+            segment.damage = (*segment.damage, (segment.next_offset, lost_end, segment.size))
+            segment.next_offset = lost_end
 
-    def _take(self, at: int, header: BatchHeader, batch: memoryview) -> None:
+    def _take(self, found: Sound) -> None:
         segment = self._segment
-        index = segment.index
-        assert index is not None
-        if at and header.base_offset > segment.next_offset:
+        at, header, batch = found
+        if header.base_offset > segment.next_offset:
             segment.has_gaps = True
-        relative = header.base_offset - segment.base_offset
-        interval = self._partition.config.index_interval_bytes
-        prefix = batch[:UNCHECKED_PREFIX_BYTES]
-        index.add(relative, at, prefix, header.max_timestamp, interval)
-        if at >= self._checksum_end:
+        if at >= self._indexed:
+            index = segment.index
+            assert index is not None
+            relative = header.base_offset - segment.base_offset
+            interval = self._partition.config.index_interval_bytes
+            prefix = batch[:UNCHECKED_PREFIX_BYTES]
+            index.add(relative, at, prefix, header.max_timestamp, interval)
             segment.checksum = crc32c(batch, segment.checksum)
         segment.max_timestamp = max(segment.max_timestamp, header.max_timestamp)
         segment.next_offset = header.last_offset + 1
-        if header.leader_epoch > self._partition.epochs.latest:
-            self._partition.epochs.assign(header.leader_epoch, header.base_offset)
+        self._opening.learn_epoch(header.leader_epoch, header.base_offset)
 
-    def _cut(self, position: int) -> None:
+    def _cut(self, position: int, why: str) -> None:
         segment = self._segment
-        log.warning(
-            "%s: %d bytes behind the last acknowledged batch were torn; cut at %d",
-            segment.log_path,
-            segment.size - position,
-            position,
-        )
+        count = segment.size - position
+        log.warning("%s: %d bytes %s; cut at %d", segment.log_path, count, why, position)
         self._partition.store.files.get(segment.log_path).truncate(position)
         segment.size = segment.written = position
 
-    def _resume_point(self, position: int) -> int | None:
-        at = bisect_right(self._borders, position)
-        return self._borders[at] if at < len(self._borders) else None
-
-    def _step_over(self, position: int, error: CorruptionError) -> int:
-        """Note the damage and say where to go on: at a border the journal knows, or at the end."""
+    def _note_damage(self, bad: Bad) -> None:
+        """Readers are refused these offsets; reading went on behind them, if anywhere."""
         segment = self._segment
         assert segment.index is not None
         segment.index.seal()
-        resume = self._resume_point(position)
         first = segment.next_offset
-        if resume is None or len(segment.damage) >= DAMAGE_RANGES_MAX:
-            resume = segment.size
-            next_good = max(first + 1, self._known_end())
+        if bad.next_offset < 0:
+            known = self._limit_offset if self._limit_offset < _NO_LIMIT else 0
+            next_good = max(first + 1, known, self._opening.lost_end(segment))
         else:
-            file = self._partition.store.files.get(segment.log_path)
-            next_good = max(first + 1, _offset_at(file, resume))
-        log.error("%s; offsets %d to %d are not served", error, first, next_good - 1)
-        segment.damage = (*segment.damage, (first, next_good, position))
+            next_good = max(first + 1, bad.next_offset)
+        where = f"{segment.log_path} at byte {bad.position}: {bad.reason}"
+        self._opening.report(f"{where}; offsets {first} to {next_good - 1} are not served")
+        segment.damage = (*segment.damage, (first, next_good, bad.position))
         segment.next_offset = next_good
-        self._partition.manifest_changed = True
-        return resume
-
-    def _known_end(self) -> int:
-        """The highest offset that anything says was reached."""
-        manifest_end = self._partition.log_end_offset
-        return max(manifest_end, self._segment.next_offset)
+        self._partition.manifest_version += 1
 
 
 # ---- indexes of rolled segments
@@ -509,94 +629,130 @@ def load_segment_index(disk: Disk, partition: PartitionLog, segment: Segment) ->
         if checkpoint is not None and checkpoint.position == segment.size:
             return index
     log.warning("%s is missing or damaged; built again", segment.index_path)
-    index = SparseIndex()
-    interval = partition.config.index_interval_bytes
-    file = partition.store.files.get(segment.log_path)
-    end, next_offset = 0, segment.base_offset
-    try:
-        for at, header, batch in scan(file, segment.log_path, 0, segment.written):
-            relative = header.base_offset - segment.base_offset
-            prefix = batch[:UNCHECKED_PREFIX_BYTES]
-            index.add(relative, at, prefix, header.max_timestamp, interval)
-            end, next_offset = at + header.size, header.last_offset + 1
-    except CorruptionError as error:
-        log.error("%s", error)
-    if end < segment.size and not segment.damage:
-        segment.damage = ((next_offset, segment.next_offset, end),)
-        partition.manifest_changed = True
-        partition.store.manifest_due(partition)
-    index.seal()
-    if end == segment.size:
-        has_producers = partition.producers is not None
-        checkpoint = Checkpoint(
-            end, next_offset, segment.checksum, segment.max_timestamp, has_producers
-        )
-        replace_file(disk, segment.index_path, index.unsaved_block(checkpoint))
-    index.saved_entries = len(index)
+    index = _rebuilt_index(partition, segment)
+    count = len(index)
+    has_producers = partition.producers is not None
+    checkpoint = Checkpoint(
+        segment.size,
+        segment.next_offset,
+        segment.checksum,
+        segment.max_timestamp,
+        has_producers,
+        segment.has_gaps,
+    )
+    block = index.unsaved_block(checkpoint, count)
+    partition.store.replace_index(segment, block)
+    index.saved_entries, index.saved_position = count, segment.size
     return index
+
+
+def _rebuilt_index(partition: PartitionLog, segment: Segment) -> SparseIndex:
+    index = SparseIndex()
+    file = partition.store.files.get(segment.log_path)
+    checksum = 0
+    expected = segment.base_offset
+    damage = list(segment.damage)
+    borders = _borders_behind_damage(segment)
+    for found in read_batches(file, 0, segment.size, segment.base_offset, borders):
+        if isinstance(found, Bad):
+            index.seal()
+            next_good = found.next_offset if found.next_offset >= 0 else segment.next_offset
+            if not any(each[2] == found.position for each in damage):
+                damage.append((expected, max(expected + 1, next_good), found.position))
+            expected = next_good
+            continue
+        relative = found.header.base_offset - segment.base_offset
+        prefix = found.batch[:UNCHECKED_PREFIX_BYTES]
+        timestamp, interval = found.header.max_timestamp, partition.config.index_interval_bytes
+        index.add(relative, found.position, prefix, timestamp, interval)
+        checksum = crc32c(found.batch, checksum)
+        expected = found.header.last_offset + 1
+    index.seal()
+    if len(damage) == len(segment.damage) and not damage and checksum != segment.checksum:
+        # Every record is sound and yet the file is not what it was: a bit in some header is wrong,
+        # and without the index nobody can say in which.
+        damage.append((segment.base_offset, segment.next_offset, 0))
+    if len(damage) > len(segment.damage):
+        segment.damage = tuple(damage)
+        for first, next_good, position in damage:
+            text = f"{segment.log_path} at byte {position}"
+            partition.report(f"{text}: offsets {first} to {next_good - 1} are damaged")
+        partition.manifest_version += 1
+        partition.store.manifest_due(partition)
+    return index
+
+
+def _borders_behind_damage(segment: Segment) -> list[int]:
+    """Nothing is known any more about where batches begin, once the index is gone."""
+    return [position for _, _, position in segment.damage if position]
 
 
 # ---- producers
 
 
-def load_producers(partition: PartitionLog, none_below: int | None) -> None:
-    """Snapshot plus the batches after it. `none_below`: no producer wrote before that offset."""
-    states, offset = _load_snapshot(partition)
-    if states is None:
-        offset = none_below if none_below is not None else partition.log_start_offset
-    elif none_below is not None and none_below > offset:
-        offset = none_below
-    partition.producers = states
+def load_producers(partition: PartitionLog, believed: Believed) -> None:
+    """Snapshot plus the batches after it."""
+    found = _read_producer_file(partition, believed)
+    partition.producers = found.states if found is not None else None
+    if found is not None:
+        offset = found.offset
+    elif believed.none_below is not None:
+        offset = believed.none_below
+    else:
+        offset = 0
+    if found is None and believed.none_below is None and _may_have_forgotten(partition):
+        partition.producers = ProducerStates()
+        partition.producers.state_lost(_ALL_PRODUCERS)
     for segment in partition.all_segments():
         if segment.next_offset > offset:
-            _note_segment(partition, segment, offset)
+            _note_producers(partition, segment, offset)
     if partition.producers is not None:
         partition.producers.drop_below(partition.log_start_offset)
         partition.producers.settle(partition.high_watermark)
 
 
-def _load_snapshot(partition: PartitionLog) -> tuple[ProducerStates | None, int]:
+def _may_have_forgotten(partition: PartitionLog) -> bool:
+    """Whether producers may have written what is no longer in the log."""
+    segments = partition.all_segments()
+    first = segments[0].base_offset if segments else partition.log_end_offset
+    return first > 0 or any(each.has_gaps for each in segments)
+
+
+def _read_producer_file(partition: PartitionLog, believed: Believed) -> ProducerFile | None:
     disk = partition.store.disk
-    path = f"{partition.directory}/{PRODUCERS_NAME}"
-    if not disk.exists(path):
-        return None, 0
+    path = f"{partition.directory}/{PRODUCERS}"
+    if not partition.has_producer_file:
+        return None
     try:
-        states, offset = load_snapshot(read_whole(disk, path), path)
+        found = decode_producers(read_whole(disk, path), path)
     except CorruptionError as error:
-        log.error("%s; producer state is rebuilt from the log", error)
-        return None, 0
-    if offset > partition.log_end_offset:
-        log.warning("%s is ahead of the log; producer state is rebuilt from the log", path)
-        return None, 0
-    return states, offset
-
-
-def _note_segment(partition: PartitionLog, segment: Segment, offset: int) -> None:
-    file = partition.store.files.get(segment.log_path)
-    position = partition.index_of(segment).position_at_or_before(
-        max(0, offset - segment.base_offset)
+        partition.report(f"{error}; producer state is rebuilt from the log")
+        partition.manifest_version += 1
+        return None
+    is_cut = any(
+        each.sequence > found.sequence and each.next_offset < found.offset
+        for each in believed.truncations
     )
-    try:
-        for _, header, batch in scan(
-            file, segment.log_path, position, segment.written, verify=False
-        ):
-            if header.base_offset >= offset:
-                partition.note_producer(header, batch)
-    except CorruptionError:
-        # Known damage: what producers wrote there cannot be told any more.
-        return
+    if is_cut or found.offset > partition.log_end_offset:
+        log.info("%s is ahead of the log; producer state is rebuilt from the log", path)
+        # The next checkpoint, at the latest the one that ends this start, puts a right one there.
+        partition.manifest_version += 1
+        return None
+    return found
 
 
-# ---- small helpers
-
-
-def _listed_end(manifest: Manifest) -> int:
-    return manifest.segments[-1].next_offset if manifest.segments else 0
-
-
-def _offset_at(file: File, position: int) -> int:
-    base, _, _ = WALK.unpack(file.read(WALK.size, position))
-    return int(base)
+def _note_producers(partition: PartitionLog, segment: Segment, offset: int) -> None:
+    index = index_for_reading(partition, segment)
+    number = index.range_holding(max(0, offset - segment.base_offset))
+    while number < index.range_count:
+        try:
+            for place, header, batch in batches_of_range(partition, segment, number):
+                if place.base_offset >= offset:
+                    partition.note_producer(header, batch)
+        except CorruptionError as error:
+            # What producers wrote there cannot be told any more.
+            partition.report(f"{error}; producer state may lack what was written there")
+        number += 1
 
 
 def keep_damaged_journal(disk: Disk, damage: list[JournalDamage]) -> None:

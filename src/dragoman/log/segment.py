@@ -3,8 +3,13 @@
     00000000000000004096.3.log      batches, back to back, nothing else; the file's size is its end
     00000000000000004096.3.idx      sparse index (`log/index.py`)
 
-A segment is *active* (appended to), then *rolled* (never changed again). Compaction does not touch
-a rolled file: it writes another one with the same base and a higher generation.
+A segment is *active* (appended to), then *rolled* (never appended to again). Compaction does not
+touch a rolled file: it writes another one with the same base and a higher generation. A truncation
+shortens the last file that stays and rolls it; what comes after goes into a new one. So no byte of
+a segment file is ever written twice with different content.
+
+The base is the log's end when the segment was started: each segment begins where the one before
+ended, whatever offset its first batch has.
 
 `size` counts all bytes appended; `written` those already in the file. What lies between is dirty:
 journalled, kept in memory, and written behind (`log/store.py`).
@@ -23,7 +28,6 @@ from dragoman.log.batch import (
     LENGTH_PREFIX_BYTES,
     MAGIC,
     UNCHECKED_PREFIX_BYTES,
-    WALK,
     BatchHeader,
 )
 from dragoman.log.index import SparseIndex
@@ -35,11 +39,13 @@ class Segment:
         "base_offset",
         "checksum",
         "created_ms",
+        "cuts",
         "damage",
         "directory",
         "generation",
         "has_gaps",
         "index",
+        "is_gone",
         "is_rolled",
         "max_timestamp",
         "next_offset",
@@ -57,7 +63,11 @@ class Segment:
         self.checksum = 0
         self.max_timestamp = -1
         self.created_ms = -1
+        #: How often a truncation has shortened it.
+        self.cuts = 0
         self.is_rolled = False
+        #: Out of the log: removed by retention, compaction or truncation.
+        self.is_gone = False
         #: Offsets need not be contiguous: compacted, imported or copied from such a log.
         self.has_gaps = False
         #: In memory while active, loaded on demand once rolled.
@@ -89,63 +99,6 @@ def parse_segment_name(name: str) -> tuple[int, int] | None:
     if not parts[0].isdecimal() or not parts[1].isdecimal():
         return None
     return int(parts[0]), int(parts[1])
-
-
-def first_batch_holding(
-    data: memoryview, offset: int, segment: Segment, position: int
-) -> tuple[int, int]:
-    """(start in `data`, end of the last whole batch before it) of the first batch that ends at or
-    after `offset`; start is -1 when it is not in `data`. `data` begins at a batch border."""
-    start = 0
-    size = len(data)
-    while size - start >= BATCH_HEADER_BYTES:
-        base, length, last_delta = WALK.unpack_from(data, start)
-        if length < BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES or last_delta < 0:
-            raise CorruptionError(segment.log_path, position + start, "batch header is damaged")
-        if base + last_delta >= offset:
-            return start, start
-        start += length + LENGTH_PREFIX_BYTES
-    return -1, start
-
-
-def verified_batches(
-    data: memoryview, segment: Segment, position: int, limit_offset: int, bytes_max: int
-) -> tuple[int, int]:
-    """(bytes, next offset) of the whole, sound batches at the start of `data` below `limit_offset`.
-
-    At least one batch is returned when one fits in `data`, even past `bytes_max`: a reader must be
-    able to get over a large batch. Every batch's CRC and offset are checked, so that no wrong byte
-    leaves the log. Raises `CorruptionError` for the first bad one unless good ones precede it.
-    """
-    end = 0
-    size = len(data)
-    next_offset = -1
-    while size - end >= BATCH_HEADER_BYTES:
-        fields = HEADER.unpack_from(data, end)
-        base, length, _, magic, crc, _, last_delta = fields[:7]
-        stop = end + length + LENGTH_PREFIX_BYTES
-        if length < BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES or magic != MAGIC:
-            return _bad_batch(segment, position, end, next_offset, "batch header is damaged")
-        if stop > size or base + last_delta >= limit_offset:
-            break
-        if end and stop > bytes_max:
-            break
-        expected = base if next_offset < 0 or segment.has_gaps else next_offset
-        if base != expected or base < next_offset or last_delta < 0:
-            return _bad_batch(segment, position, end, next_offset, f"offset {base} is out of order")
-        if crc32c(data[end + UNCHECKED_PREFIX_BYTES : stop]) != crc:
-            return _bad_batch(segment, position, end, next_offset, "batch fails its CRC")
-        next_offset = base + last_delta + 1
-        end = stop
-    return end, next_offset
-
-
-def _bad_batch(
-    segment: Segment, position: int, end: int, next_offset: int, reason: str
-) -> tuple[int, int]:
-    if end:
-        return end, next_offset
-    raise CorruptionError(segment.log_path, position, reason)
 
 
 def scan(

@@ -13,11 +13,14 @@ The life of an append (`durability = "fsync"`):
 5. A *checkpoint*, due whenever a journal file is full and every few seconds, flushes, syncs the
    segments beside the loop and frees the journal files.
 
-With `durability = "os"` there is no journal: the commit writes the segments through the page cache,
-and that is what stable means.
+With `durability = "os"` appends are not journalled: the commit writes the segments through the page
+cache, and that is what stable means. Truncations, log starts and epochs are journalled all the same.
 
 A failed sync stops the store for good (`on_failure`): the kernel may have dropped the pages, so a
 second try could lie. A full disk only refuses appends until there is room again.
+
+A start replays the journal from the last checkpoint, or from the group that `node.json` names if
+that is later; `finish_recovery` makes all of it durable in the segments and moves that mark.
 """
 
 from __future__ import annotations
@@ -25,25 +28,26 @@ from __future__ import annotations
 import errno
 from collections import OrderedDict
 from collections.abc import Callable
-from enum import Enum
 from typing import NamedTuple
 
 import msgspec
 
-from dragoman.errors import DiskFullError, FormatError, LogStoppedError
+from dragoman.errors import DiskFullError, LogStoppedError
 from dragoman.limits import (
     CACHED_INDEXES_MAX,
-    CHECKPOINT_FILES_PER_JOB,
     CHECKPOINT_INTERVAL_S,
     DIRTY_BYTES_MAX,
     DIRTY_PARTITION_BYTES_MAX,
     FAST_SYNC_S,
     GROUP_BYTES_MAX,
     JOURNAL_FILE_BYTES,
+    OPEN_SEGMENTS_MAX,
+    TAIL_BYTES_MAX,
 )
 from dragoman.log import recovery
+from dragoman.log.checkpoint import FULL, PARTITIONS, Checkpoint, PartitionSave
 from dragoman.log.files import FileCache
-from dragoman.log.index import Checkpoint, SparseIndex
+from dragoman.log.index import SparseIndex
 from dragoman.log.journal import (
     ENTRY_BYTES,
     EntryKind,
@@ -53,10 +57,17 @@ from dragoman.log.journal import (
     JournalReader,
     entry_header,
 )
-from dragoman.log.manifest import NAME as MANIFEST
-from dragoman.log.manifest import Identity, encode_manifest
+from dragoman.log.manifest import Identity
+from dragoman.log.node import (
+    FEATURE_LEVEL,
+    NODE_FILE,
+    Durability,
+    NodeState,
+    node_replacement,
+    read_node_state,
+    write_node_state,
+)
 from dragoman.log.partition import LogConfig, PartitionLog, Run
-from dragoman.log.producers import take_snapshot
 from dragoman.log.segment import Segment
 from dragoman.log.tail import TailRing
 from dragoman.types import Buffer
@@ -67,43 +78,16 @@ from dragoman.world import (
     Disk,
     Handle,
     Random,
-    Replacement,
     Scheduler,
     perform,
-    read_whole,
     replace_file,
 )
 
-NODE_FILE = "node.json"
+__all__ = ["Durability", "LogStore", "NodeState", "StoreStats", "read_node_state"]
+
 LOCK_FILE = "lock"
-PARTITIONS = "partitions"
-QUARANTINE = "quarantine"
-FORMAT = 1
-#: Features that data may use. A node refuses a directory whose level it does not know.
-FEATURE_LEVEL = 1
 #: Frame, padding and entry headers of one group, beside its data.
 _GROUP_SLACK_BYTES = 64 << 10
-
-
-class Durability(Enum):
-    FSYNC = "fsync"
-    OS = "os"
-
-
-class NodeState(msgspec.Struct, kw_only=True):
-    """`node.json`: which directory this is and how it was left."""
-
-    format: int = FORMAT
-    feature_level: int = FEATURE_LEVEL
-    #: Random, 32 hex digits; also seeds the journal's checksums.
-    directory_id: str
-    #: Counts starts. A node that comes back is told from the one that went.
-    incarnation: int
-    durability: Durability
-    is_clean: bool
-    #: Last journal group and file generation at a clean stop.
-    sequence: int = 0
-    generation: int = 0
 
 
 class Flight(NamedTuple):
@@ -158,7 +142,7 @@ class LogStore:
         self.disk = disk
         self.clock = clock
         self.durability = durability
-        self.files = FileCache(disk)
+        self.files = FileCache(disk, OPEN_SEGMENTS_MAX)
         self.stats = StoreStats()
         #: Told which partitions' stable ends have moved.
         self.on_stable: Callable[[list[PartitionLog]], None] = _nothing
@@ -171,17 +155,18 @@ class LogStore:
         self._background = background
         self._scheduler = scheduler
         self._partitions: dict[int, PartitionLog] = {}
-        self._tail = TailRing()
+        self._tail = TailRing(TAIL_BYTES_MAX)
         self._indexes: OrderedDict[str, Segment] = OrderedDict()
         self._staged: dict[PartitionLog, None] = {}
         self._staged_bytes = 0
+        self._staged_runs = 0
         self._is_commit_scheduled = False
         self._in_flight: list[Flight] | None = None
         self._dirty: dict[PartitionLog, None] = {}
         self._dirty_bytes = 0
-        self._unsynced: dict[PartitionLog, None] = {}
-        self._manifests_due: dict[PartitionLog, None] = {}
-        self._checkpoint: _Checkpoint | None = None
+        #: Partitions with something to sync or a manifest to write.
+        self._work: dict[PartitionLog, None] = {}
+        self._checkpoint: Checkpoint | None = None
         self._is_spare_coming = False
         self._sync_average_s = 0.0
         self._timer: Handle | None = None
@@ -196,48 +181,38 @@ class LogStore:
     # ---- start
 
     def _open_node(self, random: Random) -> NodeState:
-        if self.disk.exists(NODE_FILE):
-            previous = read_node_state(self.disk)
-            self.was_clean = previous.is_clean
-            self._previous = previous
-            node = msgspec.structs.replace(
-                previous,
-                incarnation=previous.incarnation + 1,
-                is_clean=False,
-                durability=self.durability,
-                feature_level=FEATURE_LEVEL,
-            )
-        else:
-            self.was_clean = True
-            node = NodeState(
+        self.was_clean = True
+        #: In os mode nothing says where a segment ended: what cannot be read there was torn.
+        self.trusts_segment_ends = self.durability is Durability.FSYNC
+        if not self.disk.exists(NODE_FILE):
+            return NodeState(
                 directory_id=random.getrandbits(128).to_bytes(16, "big").hex(),
                 incarnation=1,
                 durability=self.durability,
                 is_clean=False,
             )
-            self._previous = node
-        return node
+        previous = read_node_state(self.disk)
+        self.was_clean = previous.is_clean
+        self.trusts_segment_ends = previous.is_clean or previous.durability is Durability.FSYNC
+        return msgspec.structs.replace(
+            previous,
+            incarnation=previous.incarnation + 1,
+            is_clean=False,
+            feature_level=FEATURE_LEVEL,
+        )
 
     def _open_journal(self) -> None:
         seed = int(self.node.directory_id[:8], 16)
-        self.journal_damage: list[JournalDamage] = []
+        reader = JournalReader(self.disk, seed, self.node.sequence)
+        self.journal_damage: list[JournalDamage] = reader.damage
         self._pending: dict[int, list[EntryRef]] = {}
-        #: In os mode nothing was journalled, so the end of a segment is only known by scanning.
-        self.trusts_segment_ends = self._previous.durability is Durability.FSYNC
-        if self.was_clean:
-            sequence, generation = self._previous.sequence, self._previous.generation
-        else:
-            reader = JournalReader(self.disk, seed)
-            self.journal_damage = reader.damage
-            sequence = max(reader.newest, self._previous.sequence)
-            generation = max(reader.generation, self._previous.generation)
-            for entry in reader.entries():
-                self._pending.setdefault(entry.partition_id, []).append(entry)
-        self._write_node()
-        self._journal = Journal(self.disk, seed, sequence, generation)
-
-    def _write_node(self) -> None:
-        replace_file(self.disk, NODE_FILE, msgspec.json.encode(self.node))
+        for entry in reader.entries():
+            self._pending.setdefault(entry.partition_id, []).append(entry)
+        # What is acted on from here must not be lost by a power cut that follows a mere kill.
+        reader.sync()
+        write_node_state(self.disk, self.node)
+        generation = max(reader.generation, self.node.generation)
+        self._journal = Journal(self.disk, seed, reader.newest, generation)
 
     @property
     def pending_partitions(self) -> list[int]:
@@ -245,11 +220,20 @@ class LogStore:
         return sorted(self._pending)
 
     def finish_recovery(self) -> None:
-        """Everything replayed becomes durable in the segments; what nobody claimed is dropped."""
+        """Everything replayed becomes durable in the segments; what nobody claimed is dropped.
+
+        Raises `OSError` when that is not possible: then the node must not go on.
+        """
         self._pending.clear()
         if self.journal_damage:
             recovery.keep_damaged_journal(self.disk, self.journal_damage)
-        self.checkpoint_now()
+        if not self.checkpoint_now():
+            raise self.failure or OSError(errno.ENOSPC, "the disk is too full to start on")
+        self.node.durability = self.durability
+        self.node.sequence = self._journal.sequence
+        self.node.generation = self._journal.generation
+        write_node_state(self.disk, self.node)
+        self._journal.tidy()
         self._arm_timer()
 
     def partition(self, identity: Identity, directory: str, config: LogConfig) -> PartitionLog:
@@ -261,14 +245,8 @@ class LogStore:
         entries = self._pending.pop(identity.partition_id, [])
         recovery.open_partition(partition, entries)
         self._partitions[identity.partition_id] = partition
+        self.list_work(partition)
         return partition
-
-    def after_open(self, partition: PartitionLog) -> None:
-        """Recovery changed something: have it made durable with the next checkpoint."""
-        if partition.unsynced:
-            self._unsynced[partition] = None
-        if partition.manifest_changed or partition.obsolete:
-            self._manifests_due[partition] = None
 
     def opened(self, partition_id: int) -> PartitionLog | None:
         return self._partitions.get(partition_id)
@@ -280,50 +258,94 @@ class LogStore:
         """Delete a partition and its files. Its id never comes back, so replay cannot revive it."""
         partition.is_removed = True
         partition.clear_tail()
-        for waiting in (self._staged, self._dirty, self._unsynced, self._manifests_due):
-            waiting.pop(partition, None)
+        self._work.pop(partition, None)
+        self._unstage(partition)
+        self._dirty.pop(partition, None)
         self._dirty_bytes -= partition.dirty_bytes
         partition.dirty.clear()
-        partition.staged.clear()
+        partition.dirty_bytes = 0
         self._partitions.pop(partition.identity.partition_id, None)
         for segment in partition.all_segments():
-            self.files.forget(segment.log_path)
-            self.files.forget(segment.index_path)
-        for name in self.disk.names(partition.directory):
-            self.disk.remove(f"{partition.directory}/{name}")
-        self.disk.remove_directory(partition.directory)
+            segment.is_gone = True
+            self.remove_segment_files(segment)
+        self._remove_directory(partition.directory)
+
+    def _unstage(self, partition: PartitionLog) -> None:
+        if partition in self._staged:
+            del self._staged[partition]
+            self._staged_bytes -= sum(run.size for run in partition.staged)
+            self._staged_runs -= len(partition.staged)
+            partition.staged = []
+
+    def _remove_directory(self, directory: str) -> None:
+        for name in self.disk.names(directory):
+            self.disk.remove(f"{directory}/{name}")
+        try:
+            self.disk.remove_directory(directory)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            # A background job is just putting a file there; it is done before the next one.
+            self.run_job(BackgroundJob(), lambda _: self._remove_directory(directory))
 
     # ---- appending
 
     def admit(self, size: int) -> None:
         """Whether `size` more bytes may be appended now; raises when not. Changes nothing else."""
-        if self.failure is not None:
+        if self.has_failed():
             raise LogStoppedError(f"the log stopped: {self.failure}")
         if self.is_disk_full:
             raise DiskFullError("the disk is full")
         if self.durability is Durability.FSYNC:
-            wanted = self._staged_bytes + size + _GROUP_SLACK_BYTES
-            if wanted > self._journal.room:
+            wanted = self._staged_bytes + self._staged_runs * ENTRY_BYTES + size
+            if wanted + _GROUP_SLACK_BYTES > self._journal.room:
                 self._make_room(size + _GROUP_SLACK_BYTES)
 
     def _make_room(self, size: int) -> None:
         """Let the staged bytes go first; then have a journal file that surely takes the next ones."""
         if self._staged and self._in_flight is None:
             self._commit()
-        if self._staged_bytes + size <= self._journal.room:
+        wanted = self._staged_bytes + self._staged_runs * ENTRY_BYTES + size
+        if wanted <= self._journal.room:
             return
         if self._journal.is_crowded:
-            self.settle_in_flight()
-            self.checkpoint_now()
-        if self._staged_bytes + size > self._journal.room:
+            self._free_journal()
+        if self.has_failed():
+            raise LogStoppedError(f"the log stopped: {self.failure}")
+        if wanted > self._journal.room:
             try:
-                self._journal.make_file(self._staged_bytes + size)
+                self._journal.make_file(wanted)
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    self._fail(error)
+                if error.errno not in FULL:
+                    self.fail(error)
                     raise LogStoppedError(f"the log stopped: {error}") from error
                 self.is_disk_full = True
                 raise DiskFullError("the disk is full: no room for the journal") from None
+
+    def _free_journal(self) -> None:
+        """Appends have overtaken the checkpoints: wait for the disk, here and now."""
+        self.settle_all()
+        if self._checkpoint is None:
+            self.checkpoint_now()
+            return
+        # A background job may be replacing manifests, which must not be done by two at once. The
+        # segments can be synced by anybody; only rare entries need a manifest, and have to wait.
+        sequence = self.safe_sequence()
+        for partition in list(self._work):
+            if not self._sync_segments(partition):
+                return
+        if not any(each.has_rare_entries for each in self._work):
+            self._release_now(sequence)
+
+    def _sync_segments(self, partition: PartitionLog) -> bool:
+        save = PartitionSave(self, partition)
+        try:
+            perform(self.disk, save.sync_job())
+        except OSError as error:
+            self.fail(error)
+            return False
+        save.synced()
+        return save.is_whole
 
     def stage(
         self,
@@ -337,8 +359,10 @@ class LogStore:
         staged = partition.staged
         if not staged:
             self._staged[partition] = None
+            self._staged_runs += 1
             staged.append(Run(segment, position, base_offset))
         elif staged[-1].segment is not segment:
+            self._staged_runs += 1
             staged.append(Run(segment, position, base_offset))
         run = staged[-1]
         run.chunks.append(batch)
@@ -353,7 +377,7 @@ class LogStore:
 
     def _scheduled_commit(self) -> None:
         self._is_commit_scheduled = False
-        if self._staged and self._in_flight is None and self.failure is None:
+        if self._staged and self._in_flight is None and not self.has_failed():
             self._commit()
 
     # ---- committing
@@ -363,7 +387,7 @@ class LogStore:
         for partition in self._staged:
             partition.staged = []
         self._staged.clear()
-        size, self._staged_bytes = self._staged_bytes, 0
+        size, self._staged_bytes, self._staged_runs = self._staged_bytes, 0, 0
         self.stats.groups += 1
         self.stats.committed_bytes += size
         if self.durability is Durability.OS:
@@ -375,7 +399,7 @@ class LogStore:
         try:
             self._journal.write(frame, durable=is_inline)
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             return
         if is_inline:
             self._note_sync(started, size)
@@ -384,15 +408,13 @@ class LogStore:
         self._in_flight = group
 
         def synced(error: OSError | None) -> None:
-            if self._in_flight is not group:
-                return
             if error is not None:
-                self._fail(error)
-                return
-            self._note_sync(started, size)
-            self._land()
+                self.fail(error)
+            elif self._in_flight is group and not self.has_failed():
+                self._note_sync(started, size)
+                self._land()
 
-        self._background.submit(BackgroundJob(sync=(self._journal.current_path,)), synced)
+        self.run_job(BackgroundJob(sync=(self._journal.current_path,)), synced)
 
     def _land(self) -> None:
         group = self._in_flight
@@ -431,7 +453,7 @@ class LogStore:
             else:
                 partition.dirty.append(run)
         self._dirty[partition] = None
-        self._unsynced[partition] = None
+        self._work[partition] = None
 
     def _commit_to_segments(self, group: list[Flight]) -> None:
         """`durability = "os"`: in the page cache is stable."""
@@ -439,27 +461,50 @@ class LogStore:
         for partition, runs, mark in group:
             self._become_dirty(partition, runs)
             self.flush(partition)
+            if self.has_failed():
+                return
             if partition.dirty:
-                self._refuse(partition)
+                self._refuse(partition, runs[0])
             else:
                 partition.stable_end = mark
                 stable.append(partition)
         self.on_stable(stable)
         self._after_writing()
 
-    def _refuse(self, partition: PartitionLog) -> None:
-        """The disk is full and nothing of this is durable: take it back and say so."""
-        self._dirty_bytes -= partition.dirty_bytes
-        self._dirty.pop(partition, None)
-        segment, position = partition.dirty[0].segment, partition.dirty[0].position
-        segment.size = position
-        if segment.written == position and position == 0:
-            # The file may not even exist: forget the segment and those after it.
-            last = partition.segments[-1] if partition.segments else None
-            partition.apply_truncation(last, last.size if last else 0, partition.stable_end)
+    def _refuse(self, partition: PartitionLog, first: Run) -> None:
+        """The disk is full and nothing of this is durable: take it back and say so.
+
+        `first` is where the group began in this partition. A part of it may be in the files; it
+        must not turn up again behind what is appended next.
+        """
+        for segment in {run.segment: None for run in partition.dirty}:
+            self.drop_dirty(partition, segment)
+        kept, position = first.segment, first.position
+        if not position:
+            segments = partition.all_segments()
+            at = segments.index(first.segment)
+            previous = segments[at - 1] if at else None
+            partition.apply_truncation(
+                previous, previous.size if previous else 0, partition.stable_end
+            )
         else:
-            partition.apply_truncation(segment, position, partition.stable_end)
+            partition.apply_truncation(kept, position, partition.stable_end)
+        partition.epochs.truncate_above(partition.stable_end)
+        self._work[partition] = None
         self.on_refused(partition)
+
+    def drop_dirty(self, partition: PartitionLog, segment: Segment) -> None:
+        """Forget bytes that wait to be written to a segment which is not wanted any more."""
+        kept: list[Run] = []
+        for run in partition.dirty:
+            if run.segment is segment:
+                partition.dirty_bytes -= run.size
+                self._dirty_bytes -= run.size
+            else:
+                kept.append(run)
+        partition.dirty = kept
+        if not kept:
+            self._dirty.pop(partition, None)
 
     # ---- writing behind
 
@@ -492,9 +537,10 @@ class LogStore:
             try:
                 self.files.get_or_create(segment.log_path).write(run.chunks, run.position)
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    self._fail(error)
-                self.is_disk_full = True
+                if error.errno in FULL:
+                    self.is_disk_full = True
+                else:
+                    self.fail(error)
                 return
             segment.written = run.position + run.size
             self.stats.flushed_bytes += run.size
@@ -515,58 +561,124 @@ class LogStore:
                 # No spare: the next group that needs room makes a file itself, or is refused.
                 self.disk.remove(path)
 
-        self._background.submit(BackgroundJob(zero_fill=((path, JOURNAL_FILE_BYTES),)), filled)
+        job = BackgroundJob(zero_fill=((path, JOURNAL_FILE_BYTES),))
+        self.run_job(job, filled)
 
     # ---- checkpoints
 
     def start_checkpoint(self) -> None:
         """Make everything committed so far durable in the segments, beside the loop."""
-        if self._checkpoint is not None or self.failure is not None:
-            return
-        if not self._unsynced and not self._manifests_due:
-            self._journal.release(self._safe_sequence())
+        if self._checkpoint is not None or self.has_failed():
             return
         self.settle_all()
-        self._checkpoint = _Checkpoint(self)
+        # Committing may have found a checkpoint due, or the disk broken.
+        if self._checkpoint is not None or self.has_failed():
+            return
+        self._checkpoint = Checkpoint(self, list(self._work))
         self._checkpoint.next_job()
 
-    def _safe_sequence(self) -> int:
+    def safe_sequence(self) -> int:
         """The last group that is stable: one in flight is not."""
         return self._journal.sequence - (1 if self._in_flight is not None else 0)
 
-    def _run_job(self, job: BackgroundJob, done: Callable[[OSError | None], None]) -> None:
-        self._background.submit(job, done)
+    def run_job(self, job: BackgroundJob, done: Callable[[OSError | None], None]) -> None:
+        """Hand a job to the background; when it takes no more, do it here."""
+        try:
+            self._background.submit(job, done)
+        except OSError:
+            outcome: OSError | None = None
+            try:
+                perform(self.disk, job)
+            except OSError as error:
+                outcome = error
+            self._scheduler.call_soon(done, outcome)
 
-    def checkpoint_finished(self, sequence: int) -> None:
+    def checkpoint_finished(self, sequence: int | None) -> None:
+        """`sequence`: the journal is not needed up to there; None when something had to wait."""
         self._checkpoint = None
         self.stats.checkpoints += 1
-        if self.durability is Durability.FSYNC:
-            self._journal.release(max(sequence, self._journal.checkpoint))
-        if self._journal.live_files:
-            self.start_checkpoint()
-
-    def checkpoint_now(self) -> None:
-        """The same, but before this returns: at start, at stop, and when the journal is crowded."""
-        if self.failure is not None:
+        if sequence is None:
             return
-        sequence = self._safe_sequence()
-        due = {**self._unsynced, **self._manifests_due}
-        for partition in due:
-            saved = _PartitionSave(self, partition)
-            try:
-                perform(self.disk, saved.sync_job())
-                saved.synced()
-                perform(self.disk, saved.replace_job())
-            except OSError as error:
-                self._fail(error)
-                return
-            saved.finished()
+        sequence = max(sequence, self._journal.checkpoint)
+        if not self._journal.frees(sequence):
+            self._journal.release(sequence)
+            return
+        self.node.sequence = sequence
+
+        def noted(error: OSError | None) -> None:
+            if error is None:
+                self._journal.release(sequence)
+                if self._journal.live_files:
+                    self.start_checkpoint()
+            elif error.errno in FULL:
+                self.is_disk_full = True
+            else:
+                self.fail(error)
+
+        # Before a group is overwritten, something else than a later group has to say that it is
+        # not needed: that one may be torn.
+        self.run_job(BackgroundJob(replace=(node_replacement(self.node),)), noted)
+
+    def _release_now(self, sequence: int) -> bool:
+        sequence = max(sequence, self._journal.checkpoint)
+        if self._journal.frees(sequence):
+            self.node.sequence = sequence
+            job = BackgroundJob(replace=(node_replacement(self.node),))
+            if not self._performed(job, may_be_full=True):
+                return False
+        self._journal.release(sequence)
+        return True
+
+    def checkpoint_now(self) -> bool:
+        """The same, but before this returns. False when something could not be made durable."""
+        self.settle_all()
+        if self.has_failed():
+            return False
+        assert self._checkpoint is None
+        sequence = self.safe_sequence()
+        is_complete = True
+        for partition in list(self._work):
+            is_complete &= self._save_now(partition, clean=False)
+            if self.has_failed():
+                return False
         self.stats.checkpoints += 1
-        if not self._unsynced:
-            self._journal.release(max(sequence, self._journal.checkpoint))
+        return is_complete and self._release_now(sequence)
+
+    def _save_now(self, partition: PartitionLog, *, clean: bool) -> bool:
+        """One partition's part of a checkpoint, here and now. False when it has to be repeated."""
+        save = PartitionSave(self, partition, clean=clean)
+        if not self._performed(save.sync_job(), may_be_full=False):
+            return False
+        save.synced()
+        if not self._performed(save.replace_job(), may_be_full=True):
+            return False
+        save.replaced()
+        if not self._performed(save.index_job(), may_be_full=False):
+            return False
+        save.settle_lists()
+        return save.is_whole
+
+    def _performed(self, job: BackgroundJob, *, may_be_full: bool) -> bool:
+        try:
+            perform(self.disk, job)
+        except OSError as error:
+            if may_be_full and error.errno in FULL:
+                self.is_disk_full = True
+            else:
+                self.fail(error)
+            return False
+        return True
+
+    def list_work(self, partition: PartitionLog) -> None:
+        """Whether a checkpoint has anything to do for this partition."""
+        has_work = partition.unsynced or partition.is_manifest_due or partition.obsolete
+        if has_work and not partition.is_removed:
+            self._work[partition] = None
+        else:
+            self._work.pop(partition, None)
 
     def segment_rolled(self, partition: PartitionLog) -> None:
-        self._manifests_due[partition] = None
+        self._work[partition] = None
 
     manifest_due = segment_rolled
 
@@ -582,42 +694,44 @@ class LogStore:
         data: bytes,
     ) -> None:
         """Make one rare entry durable right now, behind everything that was appended before it."""
-        if self.failure is not None:
+        if self.has_failed():
             raise LogStoppedError(f"the log stopped: {self.failure}")
-        if self.durability is Durability.OS:
-            return
         self.settle_all()
-        if self.failure is not None:
+        if self.has_failed():
             raise LogStoppedError(f"the log stopped: {self.failure}")
         if len(data) + ENTRY_BYTES + _GROUP_SLACK_BYTES > self._journal.room:
-            self._make_room(len(data) + _GROUP_SLACK_BYTES)
+            self._make_room(len(data) + ENTRY_BYTES + _GROUP_SLACK_BYTES)
         identity = partition.identity.partition_id
         head = entry_header(kind, identity, base_offset, generation, position, len(data))
         frame = self._journal.frame([head, data], 1)
         try:
             self._journal.write(frame, durable=True)
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             raise LogStoppedError(f"the log stopped: {error}") from error
-        self._unsynced[partition] = None
+        self._work[partition] = None
+        partition.has_rare_entries = True
 
     def settle_in_flight(self) -> None:
         """Finish the group that a helper is syncing, here and now."""
-        if self._in_flight is None or self.failure is not None:
+        if self._in_flight is None or self.has_failed():
             return
         try:
-            perform(self.disk, BackgroundJob(sync=(self._journal.current_path,)))
+            # Through the journal's own descriptor: it was open before the write, so an error that
+            # the helper was told is told here too.
+            self._journal.sync()
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             return
         self._land()
 
     def settle_all(self) -> None:
         """Everything appended so far is stable when this returns, unless the store has failed."""
-        self.settle_in_flight()
-        if self._staged and self.failure is None:
-            self._commit()
-            self.settle_in_flight()
+        while (self._staged or self._in_flight is not None) and not self.has_failed():
+            if self._in_flight is not None:
+                self.settle_in_flight()
+            else:
+                self._commit()
 
     def settle(self, partition: PartitionLog) -> None:
         """Everything appended to this partition is stable and in its files."""
@@ -626,24 +740,21 @@ class LogStore:
         if partition.dirty:
             raise DiskFullError("the disk is full")
 
-    def save_manifest_without_journal(self, partition: PartitionLog) -> None:
-        """`durability = "os"`: no journal will repeat this, so the manifest has to say it now."""
-        if self.durability is Durability.FSYNC:
-            return
-        self.disk.make_directory(partition.directory)
-        data = encode_manifest(partition.manifest(self._journal.sequence))
-        try:
-            replace_file(self.disk, f"{partition.directory}/{MANIFEST}", data)
-        except OSError as error:
-            self._fail(error)
-            raise LogStoppedError(f"the log stopped: {error}") from error
-
     def remove_segment_files(self, segment: Segment) -> None:
         for path in (segment.log_path, segment.index_path):
             self.files.forget(path)
             self.disk.remove(path)
 
     # ---- indexes
+
+    def replace_index(self, segment: Segment, data: bytes) -> None:
+        """Put a rebuilt index in place, if there is room; it can be built again."""
+        self.files.forget(segment.index_path)
+        try:
+            replace_file(self.disk, segment.index_path, data)
+        except OSError as error:
+            if error.errno not in FULL:
+                self.fail(error)
 
     def load_index(self, partition: PartitionLog, segment: Segment) -> SparseIndex:
         index = recovery.load_segment_index(self.disk, partition, segment)
@@ -657,7 +768,7 @@ class LogStore:
 
     def reload_producers(self, partition: PartitionLog) -> None:
         """Rebuild producer state after a cut that went further back than it remembers."""
-        recovery.load_producers(partition, None)
+        recovery.load_producers(partition, recovery.Believed())
 
     # ---- time
 
@@ -665,7 +776,7 @@ class LogStore:
         self._timer = self._scheduler.call_later(CHECKPOINT_INTERVAL_S, self._tick)
 
     def _tick(self) -> None:
-        if self.failure is not None:
+        if self.has_failed():
             return
         self.retry_full_disk()
         if self._in_flight is None and not self._staged:
@@ -684,8 +795,11 @@ class LogStore:
 
     # ---- stop
 
-    def _fail(self, error: OSError) -> None:
-        if self.failure is None:
+    def has_failed(self) -> bool:
+        return self.failure is not None
+
+    def fail(self, error: OSError) -> None:
+        if not self.has_failed():
             self.failure = error
             self.on_failure(error)
 
@@ -694,9 +808,13 @@ class LogStore:
         if self._timer is not None:
             self._timer.cancel()
         self.settle_all()
-        self._background.close()
         self._checkpoint = None
-        if self.failure is None:
+        try:
+            self._background.close()
+        except OSError as error:
+            if error.errno not in FULL:
+                self.fail(error)
+        if not self.has_failed():
             self._save_clean()
         self._journal.close()
         self.files.close()
@@ -704,33 +822,21 @@ class LogStore:
 
     def _save_clean(self) -> None:
         for partition in self._partitions.values():
-            if partition.unsynced or partition.manifest_changed or self._needs_clean_end(partition):
-                self._manifests_due[partition] = None
-        due = {**self._unsynced, **self._manifests_due}
-        for partition in due:
-            saved = _PartitionSave(self, partition, clean=True)
-            try:
-                perform(self.disk, saved.sync_job())
-                saved.synced()
-                perform(self.disk, saved.replace_job())
-            except OSError as error:
-                self._fail(error)
-                return
-            saved.finished()
-            if partition.dirty:
+            active = partition.active
+            # The manifest on disk has to state the active segment's end.
+            if active is not None and active.size and partition.clean_size != active.size:
+                self._work[partition] = None
+        for partition in list(self._work):
+            if not self._save_now(partition, clean=True):
                 return
         self.node.is_clean = True
         self.node.sequence = self._journal.sequence
         self.node.generation = self._journal.generation
-        self._write_node()
-
-    def _needs_clean_end(self, partition: PartitionLog) -> bool:
-        """Whether the manifest on disk does not state the active segment's end yet."""
-        return (
-            partition.active is not None
-            and partition.active.size > 0
-            and not (partition.clean_size == partition.active.size)
-        )
+        try:
+            write_node_state(self.disk, self.node)
+        except OSError as error:
+            if error.errno not in FULL:
+                self.fail(error)
 
     def abandon(self) -> None:
         """Let go without writing anything, as a crash would: for tests and forced stops."""
@@ -741,153 +847,6 @@ class LogStore:
         self.files.close()
         self._lock.release()
         self.failure = self.failure or OSError(errno.ESHUTDOWN, "abandoned")
-
-
-class _PartitionSave:
-    """One partition's part of a checkpoint: what to sync, then what to put in place."""
-
-    def __init__(self, store: LogStore, partition: PartitionLog, *, clean: bool = False) -> None:
-        self._store = store
-        self.partition = partition
-        self._clean = clean
-        self.is_whole = False
-        store._unsynced.pop(partition, None)
-        store._manifests_due.pop(partition, None)
-        store.flush(partition)
-        self._segments = [each for each in partition.unsynced if each.written == each.size]
-        if clean and partition.active is not None and partition.active.index is not None:
-            partition.active.index.seal()
-        #: On a full disk some bytes are in the journal only: then only what is written is synced.
-        self.is_whole = not partition.dirty
-        self._blocks: list[tuple[Segment, bytes, int]] = []
-        self._snapshot: bytes | None = None
-        self._obsolete: list[Segment] = []
-        if self.is_whole:
-            self._blocks = [self._index_block(each) for each in self._segments if each.index]
-            if partition.producers is not None and (self._segments or clean):
-                self._snapshot = take_snapshot(partition.producers, partition.log_end_offset)
-        partition.unsynced = [each for each in partition.unsynced if each not in self._segments]
-        self._sequence = store._safe_sequence()
-
-    def _index_block(self, segment: Segment) -> tuple[Segment, bytes, int]:
-        index = segment.index
-        assert index is not None
-        has_producers = self.partition.producers is not None
-        checkpoint = Checkpoint(
-            segment.size,
-            segment.next_offset,
-            segment.checksum,
-            segment.max_timestamp,
-            has_producers,
-        )
-        return segment, index.unsaved_block(checkpoint), len(index)
-
-    def sync_job(self) -> BackgroundJob:
-        files = [segment.log_path for segment in self._segments]
-        files += [
-            segment.index_path
-            for segment in self._segments
-            if segment.index is not None and segment.index.saved_entries
-        ]
-        directory = self.partition.directory
-        return BackgroundJob(sync=tuple(files), sync_directories=(directory, PARTITIONS, ""))
-
-    def synced(self) -> None:
-        """The segments are durable: only now may the index say so."""
-        if self.partition.is_removed:
-            return
-        for segment, block, count in self._blocks:
-            file = self._store.files.get_or_create(segment.index_path)
-            file.write([block], file.size())
-            assert segment.index is not None
-            segment.index.saved_entries = max(segment.index.saved_entries, count)
-
-    def replace_job(self) -> BackgroundJob:
-        partition = self.partition
-        if partition.is_removed or not self.is_whole:
-            return BackgroundJob()
-        replace: list[Replacement] = []
-        if self._snapshot is not None:
-            path = f"{partition.directory}/{recovery.PRODUCERS_NAME}"
-            replace.append(Replacement(path, self._snapshot))
-        if partition.manifest_changed or self._clean:
-            manifest = partition.manifest(self._sequence, clean=self._clean)
-            path = f"{partition.directory}/{MANIFEST}"
-            replace.append(Replacement(path, encode_manifest(manifest)))
-            partition.manifest_changed = False
-            partition.clean_size = manifest.clean_end.size if manifest.clean_end else -1
-            self._obsolete, partition.obsolete = partition.obsolete, []
-        if replace:
-            self._store.disk.make_directory(partition.directory)
-        finished = [each for each, _, _ in self._blocks if each.is_rolled or self._clean]
-        return BackgroundJob(
-            sync=tuple(each.index_path for each in finished), replace=tuple(replace)
-        )
-
-    def finished(self) -> None:
-        """Nothing durable names the obsolete files any more."""
-        store, partition = self._store, self.partition
-        for segment in self._obsolete:
-            store.remove_segment_files(segment)
-        if partition.is_removed:
-            return
-        if not self.is_whole:
-            store._unsynced[partition] = None
-        if partition.manifest_changed:
-            store._manifests_due[partition] = None
-
-
-class _Checkpoint:
-    """A checkpoint in progress: a few partitions to a job, so that nothing waits long behind it."""
-
-    def __init__(self, store: LogStore) -> None:
-        self._store = store
-        self._sequence = store._safe_sequence()
-        self._left = list({**store._unsynced, **store._manifests_due})
-        self._incomplete = False
-
-    def next_job(self) -> None:
-        store = self._store
-        # With nothing in flight, what the files are made to say is exactly what is stable.
-        store.settle_all()
-        if store.failure is not None:
-            return
-        if not self._left:
-            if self._incomplete:
-                self._sequence = store._journal.checkpoint
-            store.checkpoint_finished(self._sequence)
-            return
-        some = self._left[:CHECKPOINT_FILES_PER_JOB]
-        del self._left[:CHECKPOINT_FILES_PER_JOB]
-        saves = [_PartitionSave(store, each) for each in some if not each.is_removed]
-        if any(save.partition.dirty for save in saves):
-            self._incomplete = True
-
-        def replaced(error: OSError | None) -> None:
-            if error is not None:
-                store._fail(error)
-                return
-            for save in saves:
-                save.finished()
-            self.next_job()
-
-        def synced(error: OSError | None) -> None:
-            if error is not None:
-                store._fail(error)
-                return
-            for save in saves:
-                save.synced()
-            store._run_job(_merged([save.replace_job() for save in saves]), replaced)
-
-        store._run_job(_merged([save.sync_job() for save in saves]), synced)
-
-
-def _merged(jobs: list[BackgroundJob]) -> BackgroundJob:
-    return BackgroundJob(
-        sync=tuple(path for job in jobs for path in job.sync),
-        sync_directories=tuple(dict.fromkeys(d for job in jobs for d in job.sync_directories)),
-        replace=tuple(each for job in jobs for each in job.replace),
-    )
 
 
 def _group_parts(group: list[Flight]) -> tuple[list[Buffer], int]:
@@ -908,21 +867,3 @@ def _group_parts(group: list[Flight]) -> tuple[list[Buffer], int]:
 
 def oldest_needs_saving(segment: Segment) -> bool:
     return segment.index is not None and segment.index.saved_entries < len(segment.index)
-
-
-def read_node_state(disk: Disk) -> NodeState:
-    """Raises `FormatError` when a newer release wrote the directory, or the file is damaged."""
-    try:
-        state = msgspec.json.decode(read_whole(disk, NODE_FILE), type=NodeState)
-    except msgspec.DecodeError as error:
-        raise FormatError(f"{NODE_FILE} cannot be read: {error}") from None
-    if state.format > FORMAT:
-        raise FormatError(
-            f"the data directory has format {state.format}, this release reads up to {FORMAT}"
-        )
-    if state.feature_level > FEATURE_LEVEL:
-        raise FormatError(
-            f"the data directory uses feature level {state.feature_level}, "
-            f"this release knows {FEATURE_LEVEL}"
-        )
-    return state

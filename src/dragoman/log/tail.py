@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING
 
-from dragoman.limits import TAIL_BYTES_MAX
 from dragoman.types import Buffer
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ class TailRing:
 
     __slots__ = ("_bytes_max", "_order", "size")
 
-    def __init__(self, bytes_max: int = TAIL_BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int) -> None:
         self._order: deque[tuple[PartitionLog, int]] = deque()
         self._bytes_max = bytes_max
         self.size = 0

@@ -1,0 +1,260 @@
+"""Making partitions durable in their own files, so that the journal can be used again.
+
+One partition's part (`PartitionSave`), each step durable before the next:
+
+1. its dirty bytes are written, its segment files and directories synced;
+2. producer state and manifest are replaced, if they changed;
+3. the sparse indexes state how far their segments are synced. Last, because recovery does not read
+   what an index speaks for: everything that reading would tell must be in the other files by then.
+
+A `Checkpoint` does this for every partition that needs it, a few to a background job, and then
+tells the store that the journal is no longer needed up to where it stood at the beginning. Nothing
+is taken off a partition's list of things to do before it is durable, so a checkpoint may be broken
+off, or another run right through it, without losing anything.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, NamedTuple
+
+from dragoman.limits import CHECKPOINT_FILES_PER_JOB
+from dragoman.log import index as sparse
+from dragoman.log.manifest import NAME as MANIFEST
+from dragoman.log.manifest import encode_manifest
+from dragoman.log.producer_file import NAME as PRODUCERS
+from dragoman.log.producer_file import encode_producers
+from dragoman.log.segment import Segment
+from dragoman.world import BackgroundJob, Replacement
+
+if TYPE_CHECKING:
+    from dragoman.log.partition import PartitionLog
+    from dragoman.log.store import LogStore
+
+PARTITIONS = "partitions"
+#: Errors that mean "no room": the work is put off, nothing is lost.
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class _Mark(NamedTuple):
+    """How far a segment went when it was synced."""
+
+    segment: Segment
+    written: int
+    #: Tells whether the segment was cut since.
+    cuts: int
+    ranges: sparse.SparseIndex | None
+    entry_count: int
+    checkpoint: sparse.Checkpoint
+
+
+class PartitionSave:
+    """One partition's part of a checkpoint. Made when nothing is staged or in flight."""
+
+    def __init__(self, store: LogStore, partition: PartitionLog, *, clean: bool = False) -> None:
+        self._store = store
+        self.partition = partition
+        self._clean = clean
+        self._sequence = store.safe_sequence()
+        self._snapshot: bytes | None = None
+        self._manifest: bytes | None = None
+        self._manifest_version = partition.manifest_version
+        self._clean_size = -1
+        self._obsolete: list[Segment] = []
+        store.flush(partition)
+        #: On a full disk some bytes are in the journal only: then the rest has to wait.
+        self.is_whole = not partition.dirty
+        self._marks = [self._mark(each) for each in partition.unsynced]
+        if self.is_whole:
+            self._take_producers()
+        if partition.is_manifest_due or self._snapshot is not None:
+            # Before the sync of the directories, which makes the new one durable.
+            store.disk.make_directory(partition.directory)
+
+    def _mark(self, segment: Segment) -> _Mark:
+        if self.is_whole and segment.index is not None:
+            segment.index.seal()
+        checkpoint = sparse.Checkpoint(
+            segment.written,
+            segment.next_offset,
+            segment.checksum,
+            segment.max_timestamp,
+            self.partition.producers is not None,
+            segment.has_gaps,
+        )
+        count = len(segment.index) if segment.index is not None else 0
+        return _Mark(segment, segment.written, segment.cuts, segment.index, count, checkpoint)
+
+    def _take_producers(self) -> None:
+        partition = self.partition
+        if partition.producers is not None:
+            is_old = not partition.has_producer_file or partition.is_manifest_due
+            if self._marks or self._clean or is_old:
+                end = partition.log_end_offset
+                self._snapshot = encode_producers(partition.producers, end, self._sequence)
+        elif partition.has_producer_file:
+            self._store.disk.remove(f"{partition.directory}/{PRODUCERS}")
+            partition.has_producer_file = False
+
+    def sync_job(self) -> BackgroundJob:
+        files = tuple(mark.segment.log_path for mark in self._marks)
+        directories = (self.partition.directory, PARTITIONS, "")
+        return BackgroundJob(sync=files, sync_directories=directories)
+
+    def synced(self) -> None:
+        """The segments are durable up to their marks."""
+        partition = self.partition
+        for mark in self._marks:
+            segment = mark.segment
+            is_same = segment.cuts == mark.cuts and segment.size == mark.written
+            if is_same and segment in partition.unsynced:
+                partition.unsynced.remove(segment)
+
+    def replace_job(self) -> BackgroundJob:
+        """Taken after `synced`, so that the manifest lists what has just become durable."""
+        partition = self.partition
+        if partition.is_removed or not self.is_whole:
+            return BackgroundJob()
+        replace: list[Replacement] = []
+        if self._snapshot is not None:
+            replace.append(Replacement(f"{partition.directory}/{PRODUCERS}", self._snapshot))
+        if partition.is_manifest_due or self._clean:
+            self._manifest_version = partition.manifest_version
+            self._obsolete = list(partition.obsolete)
+            manifest = partition.manifest(self._store.safe_sequence(), clean=self._clean)
+            self._clean_size = manifest.clean_end.size if manifest.clean_end else -1
+            self._manifest = encode_manifest(manifest)
+            replace.append(Replacement(f"{partition.directory}/{MANIFEST}", self._manifest))
+        return BackgroundJob(replace=tuple(replace))
+
+    def replaced(self) -> None:
+        """Manifest and producer state are durable: nothing names the obsolete files any more."""
+        store, partition = self._store, self.partition
+        if partition.is_removed or not self.is_whole:
+            return
+        if self._snapshot is not None:
+            partition.has_producer_file = True
+        if self._manifest is not None:
+            partition.saved_manifest_version = self._manifest_version
+            if not partition.is_manifest_due:
+                partition.has_rare_entries = False
+            partition.clean_size = self._clean_size
+        for segment in self._obsolete:
+            partition.obsolete.remove(segment)
+            store.remove_segment_files(segment)
+        for mark in self._marks:
+            self._write_index(mark)
+
+    def _write_index(self, mark: _Mark) -> None:
+        """Failing costs time at the next start, nothing else."""
+        segment, index = mark.segment, mark.ranges
+        if segment.is_gone or segment.index is not index or index is None:
+            return
+        if segment.cuts != mark.cuts or index.saved_position >= mark.written:
+            return
+        count = max(mark.entry_count, index.saved_entries)
+        file = None
+        size = 0
+        try:
+            file = self._store.files.get_or_create(segment.index_path)
+            size = file.size()
+            file.write([index.unsaved_block(mark.checkpoint, count)], size)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            if file is not None:
+                file.truncate(size)
+            return
+        index.saved_entries = count
+        index.saved_position = mark.written
+
+    def index_job(self) -> BackgroundJob:
+        """Indexes of segments that are finished; the others are synced when they are."""
+        finished = tuple(
+            mark.segment.index_path
+            for mark in self._marks
+            if (mark.segment.is_rolled or self._clean) and not mark.segment.is_gone
+        )
+        return BackgroundJob(sync=finished)
+
+    def settle_lists(self) -> None:
+        """Put the partition on the store's lists, or take it off, as its own lists say."""
+        self._store.list_work(self.partition)
+
+
+class Checkpoint:
+    """A checkpoint in progress: a few partitions to a job, so that nothing waits long behind it."""
+
+    def __init__(self, store: LogStore, partitions: list[PartitionLog]) -> None:
+        self._store = store
+        self._sequence = store.safe_sequence()
+        self._left = partitions
+        self._is_complete = True
+
+    def next_job(self) -> None:
+        store = self._store
+        # With nothing in flight, what the files are made to say is exactly what is stable.
+        store.settle_all()
+        if store.has_failed():
+            return
+        if not self._left:
+            store.checkpoint_finished(self._sequence if self._is_complete else None)
+            return
+        some = self._left[:CHECKPOINT_FILES_PER_JOB]
+        del self._left[:CHECKPOINT_FILES_PER_JOB]
+        saves = [PartitionSave(store, each) for each in some if not each.is_removed]
+        if store.has_failed():
+            return
+
+        def synced(error: OSError | None) -> None:
+            if self._is_over(error):
+                return
+            for save in saves:
+                save.synced()
+            store.run_job(merged([save.replace_job() for save in saves]), replaced)
+
+        def replaced(error: OSError | None) -> None:
+            if error is not None and self._is_put_off(error, saves):
+                self.next_job()
+                return
+            if self._is_over(error):
+                return
+            for save in saves:
+                save.replaced()
+            store.run_job(merged([save.index_job() for save in saves]), finished)
+
+        def finished(error: OSError | None) -> None:
+            if self._is_over(error):
+                return
+            for save in saves:
+                save.settle_lists()
+                if not save.is_whole:
+                    self._is_complete = False
+            self.next_job()
+
+        store.run_job(merged([save.sync_job() for save in saves]), synced)
+
+    def _is_over(self, error: OSError | None) -> bool:
+        if error is not None:
+            self._store.fail(error)
+        return self._store.has_failed()
+
+    def _is_put_off(self, error: OSError, saves: list[PartitionSave]) -> bool:
+        """No room for new files, or a partition went in the middle: try all of these again later."""
+        is_removed = any(save.partition.is_removed for save in saves)
+        if error.errno in FULL:
+            self._store.is_disk_full = True
+        elif error.errno != errno.ENOENT or not is_removed:
+            return False
+        self._is_complete = False
+        for save in saves:
+            save.settle_lists()
+        return True
+
+
+def merged(jobs: list[BackgroundJob]) -> BackgroundJob:
+    return BackgroundJob(
+        sync=tuple(path for job in jobs for path in job.sync),
+        sync_directories=tuple(dict.fromkeys(d for job in jobs for d in job.sync_directories)),
+        replace=tuple(each for job in jobs for each in job.replace),
+    )

@@ -1,0 +1,84 @@
+"""`node.json`: which data directory this is, how it was left, and how far the journal is needed.
+
+One line of JSON and one line with its CRC-32C, like a manifest, replaced atomically. The directory's
+id seeds the journal's checksums, so a wrong bit here would make the whole journal unreadable: a file
+that fails its checksum is refused, with a clear message, and nothing in the directory is touched.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+from crc32c import crc32c
+
+from dragoman.errors import CorruptionError, FormatError
+from dragoman.world import Disk, Replacement, read_whole, replace_file
+
+NODE_FILE = "node.json"
+FORMAT = 1
+#: Features that data may use. A node refuses a directory whose level it does not know.
+FEATURE_LEVEL = 1
+
+
+class Durability(Enum):
+    FSYNC = "fsync"
+    OS = "os"
+
+
+class NodeState(msgspec.Struct, kw_only=True):
+    format: int = FORMAT
+    feature_level: int = FEATURE_LEVEL
+    #: Random, 32 hex digits; also seeds the journal's checksums.
+    directory_id: str
+    #: Counts starts. A node that comes back is told from the one that went.
+    incarnation: int
+    #: What the segments were written under. Changes only when a start has made them all durable.
+    durability: Durability
+    is_clean: bool
+    #: Every journal group up to this one is in the segments for good and is never replayed again.
+    sequence: int = 0
+    generation: int = 0
+
+
+class _Versions(msgspec.Struct):
+    """What every format has, so that a newer one is recognised before its fields are judged."""
+
+    format: int
+    feature_level: int = 0
+
+
+def node_replacement(state: NodeState) -> Replacement:
+    """The file as a background job puts it in place."""
+    body = msgspec.json.encode(state)
+    return Replacement(NODE_FILE, b"%s\n%08x\n" % (body, crc32c(body)))
+
+
+def write_node_state(disk: Disk, state: NodeState) -> None:
+    """Durable when this returns."""
+    replacement = node_replacement(state)
+    replace_file(disk, replacement.path, replacement.data)
+
+
+def read_node_state(disk: Disk) -> NodeState:
+    """Raises `FormatError` when a newer release wrote the directory, `CorruptionError` for damage."""
+    body, _, rest = read_whole(disk, NODE_FILE).partition(b"\n")
+    if rest != b"%08x\n" % crc32c(body):
+        raise CorruptionError(NODE_FILE, 0, "file fails its checksum")
+    try:
+        _refuse_newer(msgspec.json.decode(body, type=_Versions))
+        return msgspec.json.decode(body, type=NodeState)
+    except msgspec.DecodeError as error:
+        raise FormatError(f"{NODE_FILE} cannot be read: {error}") from None
+
+
+def _refuse_newer(versions: _Versions) -> None:
+    if versions.format > FORMAT:
+        raise FormatError(
+            f"the data directory has format {versions.format}, this release reads up to {FORMAT}"
+        )
+    if versions.feature_level > FEATURE_LEVEL:
+        raise FormatError(
+            f"the data directory uses feature level {versions.feature_level}, "
+            f"this release knows {FEATURE_LEVEL}"
+        )

@@ -1,0 +1,395 @@
+"""A whole log store under power cuts: random work on several partitions, and the check afterwards.
+
+Bounds that are megabytes in production are a few kilobytes here (`small_bounds`), so that a run of
+a hundred operations rolls segments, fills journal files, runs checkpoints and evicts everything
+that can be evicted. One step is one operation of a client or of the node itself; in between the
+simulated loop runs for a while, with background syncs that take their time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from random import Random
+from unittest import mock
+
+import msgspec
+
+from dragoman.errors import DiskFullError, LogStoppedError
+from dragoman.log import checkpoint, journal, salvage, store
+from dragoman.log.batch import (
+    TRANSACTIONAL,
+    Marker,
+    Record,
+    build_batch,
+    build_marker,
+    read_header,
+)
+from dragoman.log.compression import Codec
+from dragoman.log.manifest import Identity
+from dragoman.log.partition import PartitionLog
+from dragoman.log.store import Durability, LogStore
+from dragoman.testing.sim.background import SimBackground, SyncDelays
+from dragoman.testing.sim.clock import SimClock
+from dragoman.testing.sim.disk import SimDisk
+from dragoman.testing.sim.log_model import ModelLog, expect
+from dragoman.testing.sim.scheduler import SimScheduler
+
+_KIB = 1 << 10
+
+
+@contextmanager
+def small_bounds() -> Iterator[None]:
+    """Run with bounds so small that all of them are reached."""
+    bounds = (
+        (journal, "JOURNAL_FIRST_FILE_BYTES", 16 * _KIB),
+        (journal, "JOURNAL_FILE_BYTES", 24 * _KIB),
+        (store, "JOURNAL_FILE_BYTES", 24 * _KIB),
+        (journal, "JOURNAL_FILES_MAX", 4),
+        (store, "_GROUP_SLACK_BYTES", 4 * _KIB),
+        (store, "GROUP_BYTES_MAX", 2 * _KIB),
+        (store, "TAIL_BYTES_MAX", 4 * _KIB),
+        (store, "DIRTY_BYTES_MAX", 3 * _KIB),
+        (store, "DIRTY_PARTITION_BYTES_MAX", 1 * _KIB),
+        (store, "OPEN_SEGMENTS_MAX", 4),
+        (store, "CACHED_INDEXES_MAX", 2),
+        (checkpoint, "CHECKPOINT_FILES_PER_JOB", 2),
+        (salvage, "SCAN_CHUNK_BYTES", 700),
+    )
+    with ExitStack() as stack:
+        for module, name, value in bounds:
+            stack.enter_context(mock.patch.object(module, name, value))
+        yield
+
+
+class SmallConfig(msgspec.Struct, frozen=True):
+    segment_bytes: int = 1500
+    segment_ms: int = 3_600_000
+    index_interval_bytes: int = 300
+
+
+class ProducerModel:
+    """A client with a producer id: what it sends next."""
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = 0
+        self.sequences: dict[str, int] = {}
+        self.open_on: set[str] = set()
+
+
+class StoreOptions(msgspec.Struct, frozen=True):
+    durability: Durability = Durability.FSYNC
+    partition_count: int = 3
+    #: Share of lives in which every journal sync goes through the background.
+    slow_rate: float = 0.4
+    make_store: Callable[..., LogStore] = LogStore
+    #: Called with the log after each restart, before it is checked.
+    after_open: Callable[[LogStore], None] | None = None
+
+
+class LogScenario:
+    def __init__(self, options: StoreOptions | None = None) -> None:
+        self.options = options if options is not None else StoreOptions()
+        self.models: dict[str, ModelLog] = {}
+        self.partitions: dict[str, PartitionLog] = {}
+        self.producers: list[ProducerModel] = []
+        self.is_acknowledging = True
+        self._power_cuts = 0
+        self._next_producer_id = 1
+
+    # ---- the three methods of a scenario
+
+    def start(self, disk: SimDisk, random: Random) -> None:
+        self.random = random
+        for number in range(self.options.partition_count):
+            name = f"t-{number}"
+            self.models[name] = ModelLog(name, is_compacted=number == 2)
+        self._open(disk)
+
+    def step(self) -> None:
+        if self.store.has_failed():
+            return
+        try:
+            self._choose()()
+        except (LogStoppedError, DiskFullError):
+            return
+        self._let_time_pass()
+
+    def verify_after_crash(self, disk: SimDisk) -> None:
+        self._open(disk)
+        is_exact = self.options.durability is Durability.FSYNC
+        is_exact = is_exact or disk.counters.crashes == self._power_cuts
+        expect(not self.store.journal_damage, f"journal damage: {self.store.journal_damage}")
+        for name, model in self.models.items():
+            partition = self.partitions[name]
+            expect(not partition.problems, f"{name}: {partition.problems}")
+            model.adopt(partition, may_lose_acknowledged=not is_exact)
+        self._power_cuts = disk.counters.crashes
+        self._forget_lost_producers()
+
+    # ---- starting
+
+    def _open(self, disk: SimDisk) -> None:
+        self.disk = disk
+        options = self.options
+        self.scheduler = SimScheduler(Random(self.random.getrandbits(32)))
+        self.clock = SimClock(self.scheduler)
+        background = SimBackground(
+            disk, self.scheduler, Random(self.random.getrandbits(32)), SyncDelays(slow_rate=0.2)
+        )
+        self.store = options.make_store(
+            disk,
+            background,
+            self.scheduler,
+            self.clock,
+            Random(self.random.getrandbits(32)),
+            options.durability,
+        )
+        self.partitions = {name: self._partition(name) for name in self.models}
+        self.store.on_stable = self._on_stable
+        self.store.on_refused = self._on_refused
+        self.store.finish_recovery()
+        if options.after_open is not None:
+            options.after_open(self.store)
+        if self.random.random() < options.slow_rate:
+            self.store._sync_average_s = 1.0
+
+    def _partition(self, name: str) -> PartitionLog:
+        number = int(name.rpartition("-")[2])
+        identity = Identity(partition_id=number + 1, topic="t", partition=number, topic_id="0")
+        return self.store.partition(identity, name, SmallConfig())
+
+    def _on_stable(self, partitions: list[PartitionLog]) -> None:
+        for partition in partitions:
+            expect(not self.store.has_failed(), "acknowledged after a failed sync")
+            partition.advance_high_watermark(partition.stable_end)
+            if self.is_acknowledging:
+                self.models[_name(partition)].acknowledge(partition.stable_end)
+
+    def _on_refused(self, partition: PartitionLog) -> None:
+        model = self.models[_name(partition)]
+        model.cut(partition.log_end_offset)
+        model.epochs.truncate_above(partition.log_end_offset)
+        self._forget_lost_producers()
+
+    def _forget_lost_producers(self) -> None:
+        """Clients whose last batches are gone start again under a new id, as real ones do."""
+        self.producers = []
+
+    # ---- steps
+
+    def _choose(self) -> Callable[[], None]:
+        steps: list[tuple[int, Callable[[], None]]] = [
+            (30, self._append),
+            (12, self._append_several),
+            (16, self._append_as_producer),
+            (8, self._end_transaction),
+            (4, self._truncate),
+            (3, self._delete_records),
+            (3, self._begin_epoch),
+            (4, self._append_as_is),
+            (6, self._read_somewhere),
+            (4, self._checkpoint),
+            (2, self._reopen),
+        ]
+        return self.random.choices([s for _, s in steps], [w for w, _ in steps])[0]
+
+    def _let_time_pass(self) -> None:
+        draw = self.random.random()
+        if draw < 0.5:
+            self.scheduler.run_ready()
+        elif draw < 0.7:
+            self.scheduler.advance(self.random.choice((0.001, 0.01, 0.1, 6.0)))
+
+    def _any(self) -> tuple[ModelLog, PartitionLog]:
+        name = self.random.choice(list(self.models))
+        return self.models[name], self.partitions[name]
+
+    def _records(self, model: ModelLog) -> list[Record]:
+        random = self.random
+        count = random.choice((1, 1, 1, 2, 5))
+        now = self.clock.wall_ms()
+        return [
+            Record(
+                key=random.choice((b"a", b"b", b"c", b"dd", random.randbytes(2))),
+                value=None if random.random() < 0.1 else self._value(),
+                headers=(("h", b"1"),) if random.random() < 0.1 else (),
+                timestamp=now + random.randint(-1000, 1000),
+            )
+            for _ in range(count)
+        ]
+
+    def _value(self) -> bytes:
+        random = self.random
+        size = random.choice((0, 10, 60, 200, 200, 900))
+        if random.random() < 0.05:
+            # What looks like a frame of ours must never be taken for one.
+            return b"DGJ1" + random.randbytes(max(size - 4, 0))
+        return random.randbytes(size)
+
+    def _append(self) -> None:
+        model, partition = self._any()
+        self._send(model, partition, self._plain_batch(model))
+
+    def _plain_batch(self, model: ModelLog) -> bytearray:
+        codec = self.random.choice((Codec.NONE, Codec.NONE, Codec.LZ4))
+        return build_batch(self._records(model), codec=codec)
+
+    def _append_several(self) -> None:
+        for _ in range(self.random.randint(2, 8)):
+            self._append()
+
+    def _send(self, model: ModelLog, partition: PartitionLog, batch: bytearray) -> int:
+        epoch = max(partition.epochs.latest, 0)
+        done = partition.append(batch, read_header(batch), epoch)
+        if not done.is_duplicate:
+            model.append(done.base_offset, done.next_offset, bytes(batch), epoch)
+        return done.base_offset
+
+    def _append_as_producer(self) -> None:
+        random = self.random
+        model, partition = self._any()
+        if model.is_compacted:
+            return
+        if not self.producers or random.random() < 0.2:
+            self.producers.append(ProducerModel(self._next_producer_id))
+            self._next_producer_id += 1
+        producer = random.choice(self.producers)
+        is_transactional = producer.producer_id % 2 == 0
+        records = self._records(model)
+        sequence = producer.sequences.get(model.name, 0)
+        batch = build_batch(
+            records,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=sequence,
+            attributes=TRANSACTIONAL if is_transactional else 0,
+        )
+        repeat = bytearray(batch)
+        base = self._send(model, partition, batch)
+        producer.sequences[model.name] = sequence + len(records)
+        if is_transactional:
+            producer.open_on.add(model.name)
+        if random.random() < 0.2:
+            again = partition.append(repeat, read_header(repeat), max(partition.epochs.latest, 0))
+            expect(again.is_duplicate and again.base_offset == base, "a repeat was appended")
+
+    def _end_transaction(self) -> None:
+        opened = [each for each in self.producers if each.open_on]
+        if not opened:
+            return
+        producer = self.random.choice(opened)
+        name = self.random.choice(sorted(producer.open_on))
+        partition = self.partitions[name]
+        marker = Marker(self.random.random() < 0.5, 0)
+        batch = build_marker(
+            marker,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            timestamp=self.clock.wall_ms(),
+        )
+        epoch = max(partition.epochs.latest, 0)
+        done = partition.append_marker(batch, read_header(batch), epoch, marker)
+        self.models[name].append(done.base_offset, done.next_offset, bytes(batch), epoch)
+        producer.open_on.discard(name)
+
+    def _append_as_is(self) -> None:
+        """What a follower does: batches with their offsets, now and then behind a gap."""
+        model, partition = self._any()
+        random = self.random
+        data = bytearray()
+        offset, epoch = partition.log_end_offset, max(partition.epochs.latest, 0)
+        parts: list[tuple[int, int, bytes, int]] = []
+        for _ in range(random.randint(1, 3)):
+            offset += random.choice((0, 0, 0, 0, 3))
+            epoch += random.choice((0, 0, 0, 1))
+            records = self._records(model)
+            batch = build_batch(records, base_offset=offset, leader_epoch=epoch)
+            parts.append((offset, offset + len(records), bytes(batch), epoch))
+            offset += len(records)
+            data += batch
+        partition.append_as_is(data)
+        for part in parts:
+            model.append(*part)
+
+    def _truncate(self) -> None:
+        model, partition = self._any()
+        if self.random.random() < 0.5:
+            return
+        self._settle()
+        span = min(partition.log_end_offset - partition.log_start_offset, 20)
+        offset = partition.log_end_offset - self.random.randint(0, span)
+        if model.is_compacted:
+            # Compaction never looks above the watermark of a cluster; neither may a truncation.
+            offset = max(offset, partition.cleaned_offset)
+        end = model.truncated_end(offset)
+        if offset >= partition.log_end_offset:
+            return
+        model.truncating_to = end
+        partition.truncate(offset)
+        model.truncating_to = None
+        expect(
+            partition.log_end_offset == end,
+            f"{model.name}: truncated to {partition.log_end_offset}, expected {end}",
+        )
+        model.cut(end)
+        model.epochs.truncate(end)
+        self._forget_lost_producers()
+
+    def _settle(self) -> None:
+        self.store.settle_all()
+        if self.store.has_failed():
+            raise LogStoppedError("a sync failed")
+
+    def _delete_records(self) -> None:
+        model, partition = self._any()
+        span = partition.high_watermark - partition.log_start_offset
+        if span <= 0:
+            return
+        offset = partition.log_start_offset + self.random.randint(1, span)
+        if self.random.random() < 0.5:
+            offset = partition.log_start_offset + max(1, span // 3)
+        model.moving_start_to = offset
+        partition.move_log_start(offset)
+        model.log_start, model.moving_start_to = offset, None
+
+    def _begin_epoch(self) -> None:
+        model, partition = self._any()
+        epoch = partition.epochs.latest + self.random.choice((1, 1, 3))
+        self._settle()
+        model.beginning_epoch = epoch
+        partition.begin_epoch(epoch)
+        model.beginning_epoch = None
+        model.epochs.assign(epoch, partition.log_end_offset)
+
+    def _read_somewhere(self) -> None:
+        model, partition = self._any()
+        model_end = partition.high_watermark
+        kept = [
+            each
+            for each in model.batches
+            if each.base_offset >= partition.log_start_offset and each.next_offset <= model_end
+        ]
+        if not kept or model.is_compacted:
+            return
+        wanted = self.random.choice(kept)
+        result = partition.read(wanted.base_offset, 1, model_end)
+        found = bytes(result.buffers[0]) if result.buffers else b""
+        expect(found == wanted.data, f"{model.name}: wrong bytes at {wanted.base_offset}")
+
+    def _checkpoint(self) -> None:
+        self.store.start_checkpoint()
+
+    def _reopen(self) -> None:
+        """A clean stop and a start."""
+        self.store.close()
+        if self.store.has_failed():
+            raise LogStoppedError("a sync failed")
+        for model in self.models.values():
+            model.acknowledge(model.end)
+        self.verify_after_crash(self.disk)
+
+
+def _name(partition: PartitionLog) -> str:
+    return f"t-{partition.identity.partition}"
