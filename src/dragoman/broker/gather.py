@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from dragoman.broker.produce import check_produced, place
+from dragoman.broker.produce import place
 from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.limits import GATHERED_BATCH_BYTES_MAX
-from dragoman.log.batch import Record, build_batch
+from dragoman.log.batch import Record, build_batch, read_header
 from dragoman.world import Clock, Scheduler
 
 #: Told the record's offset once it is as safe as it gets, or why it is not (offset -1).
@@ -59,7 +59,7 @@ class Gatherer:
     def _append(self, replica: Replica, gathering: _Gathering) -> None:
         batch = memoryview(build_batch(gathering.records))
         try:
-            appended = place(replica, batch, check_produced(batch), self._clock.wall_ms())
+            appended = place(replica, batch, read_header(batch), self._clock.wall_ms())
         except DragomanError as error:
             for placed in gathering.placed:
                 placed(-1, error)

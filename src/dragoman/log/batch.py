@@ -167,10 +167,11 @@ def build_batch(
     thinned = last_offset_delta is not None
     timestamps = [record.timestamp for record in records]
     first = base_timestamp if base_timestamp is not None else (timestamps[0] if timestamps else -1)
-    body = bytearray()
-    for index, record in enumerate(records):
-        _write_record(body, record, record.timestamp - first, record.offset if thinned else index)
-    payload = compress(codec, body) if codec else body
+    encoded = [
+        _record_bytes(record, record.timestamp - first, record.offset if thinned else index)
+        for index, record in enumerate(records)
+    ]
+    payload = compress(codec, b"".join(encoded)) if codec else b"".join(encoded)
     batch = bytearray(BATCH_HEADER_BYTES)
     batch += payload
     HEADER.pack_into(
@@ -194,34 +195,44 @@ def build_batch(
     return batch
 
 
-def _write_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
-    body = bytearray(b"\x00")
-    _write_varint(body, timestamp_delta)
-    _write_varint(body, offset_delta)
-    _write_bytes(body, record.key)
-    _write_bytes(body, record.value)
-    _write_varint(body, len(record.headers))
-    for name, value in record.headers:
-        _write_bytes(body, name.encode())
-        _write_bytes(body, value)
-    _write_varint(out, len(body))
-    out += body
+def _record_bytes(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
+    key, value, headers = record.key, record.value, record.headers
+    parts = [
+        b"\x00",
+        _varint(timestamp_delta),
+        _varint(offset_delta),
+        _NULL if key is None else _varint(len(key)) + key,
+        _NULL if value is None else _varint(len(value)) + value,
+        _varint(len(headers)),
+    ]
+    for name, content in headers:
+        encoded = name.encode()
+        parts.append(_varint(len(encoded)) + encoded)
+        parts.append(_NULL if content is None else _varint(len(content)) + content)
+    body = b"".join(parts)
+    return _varint(len(body)) + body
 
 
-def _write_bytes(out: bytearray, data: bytes | None) -> None:
-    if data is None:
-        out.append(1)  # -1 in zigzag
-        return
-    _write_varint(out, len(data))
-    out += data
+def _varint(value: int) -> bytes:
+    """Zigzag, then seven bits to a byte. Small values, which nearly all are, come from a table."""
+    if 0 <= value < _SMALL_VARINTS_COUNT:
+        return _SMALL_VARINTS[value]
+    return _long_varint(value)
 
 
-def _write_varint(out: bytearray, value: int) -> None:
+def _long_varint(value: int) -> bytes:
     rest = value << 1 if value >= 0 else (-value << 1) - 1
+    out = bytearray()
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)
         rest >>= 7
     out.append(rest)
+    return bytes(out)
+
+
+_SMALL_VARINTS_COUNT = 2048
+_SMALL_VARINTS = [_long_varint(value) for value in range(_SMALL_VARINTS_COUNT)]
+_NULL = _long_varint(-1)
 
 
 # ---- transaction markers
