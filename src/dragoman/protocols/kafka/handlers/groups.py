@@ -1,0 +1,203 @@
+"""JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14): members of classic groups.
+
+Join and sync wait until the group is ready for them; a connection that is lost meanwhile takes its
+request along.
+"""
+
+from __future__ import annotations
+
+from dragoman.broker.errors import MemberIdRequired, NotAuthorized
+from dragoman.broker.groups import (
+    Groups,
+    Joined,
+    JoinRequest,
+    LeavingMember,
+    Synced,
+    SyncRequest,
+)
+from dragoman.errors import DragomanError
+from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.messages import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    LeaveGroupResponseMember,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from dragoman.security.authorizer import Operation, Resource
+from dragoman.types import GroupId, MemberId
+
+OWNER = "kafka"
+#: First version whose clients know that they may be told their member id (KIP-394).
+_MEMBER_ID_REQUIRED_SINCE = 4
+_SKIP_ASSIGNMENT_SINCE = 9
+#: First version in which no protocol is null instead of the empty string.
+_NULL_PROTOCOL_SINCE = 7
+
+
+def open_groups(call: Call, group_id: str, operation: Operation = Operation.READ) -> Groups:
+    """The groups, if this client may use this one now. Raises `BrokerError`."""
+    broker = call.service.broker
+    principal = call.session.principal
+    if not broker.authorizer.is_allowed(principal, operation, Resource.GROUP, group_id):
+        raise NotAuthorized(f"{principal.name} may not use group {group_id!r}")
+    broker.coordination.require_groups()
+    return broker.coordination.groups
+
+
+def handle_join(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, JoinGroupRequest)
+
+    def reply(result: Joined | DragomanError) -> None:
+        if not call.is_done:
+            call.reply(_joined(call, request, result))
+
+    try:
+        groups = open_groups(call, request.group_id)
+    except DragomanError as error:
+        reply(error)
+        return
+    parked = groups.join(
+        JoinRequest(
+            group_id=GroupId(request.group_id),
+            member_id=MemberId(request.member_id),
+            instance_id=request.group_instance_id,
+            client_id=call.request.client_id or "",
+            client_host=f"/{call.session.channel.peer_address[0]}",
+            protocol_type=request.protocol_type,
+            protocols=tuple((each.name, each.metadata) for each in request.protocols),
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms if call.version >= 1 else -1,
+            requires_known_member_id=call.version >= _MEMBER_ID_REQUIRED_SINCE,
+            supports_skip_assignment=call.version >= _SKIP_ASSIGNMENT_SINCE,
+            owner=OWNER,
+        ),
+        reply,
+    )
+    if parked is not None and not call.is_done:
+        call.on_drop(parked.abandon)
+
+
+def _joined(
+    call: Call, request: JoinGroupRequest, result: Joined | DragomanError
+) -> JoinGroupResponse:
+    if isinstance(result, DragomanError):
+        told = result.member_id if isinstance(result, MemberIdRequired) else request.member_id
+        return JoinGroupResponse(
+            error_code=wire_code(result),
+            protocol_name=None if call.version >= _NULL_PROTOCOL_SINCE else "",
+            member_id=told,
+        )
+    return JoinGroupResponse(
+        generation_id=result.generation,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol,
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                metadata=each.metadata,
+            )
+            for each in result.members
+        ],
+    )
+
+
+def handle_sync(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, SyncGroupRequest)
+
+    def reply(result: Synced | DragomanError) -> None:
+        if call.is_done:
+            return
+        if isinstance(result, DragomanError):
+            call.reply(SyncGroupResponse(error_code=wire_code(result)))
+        else:
+            call.reply(
+                SyncGroupResponse(
+                    protocol_type=result.protocol_type,
+                    protocol_name=result.protocol,
+                    assignment=result.assignment,
+                )
+            )
+
+    try:
+        groups = open_groups(call, request.group_id)
+    except DragomanError as error:
+        reply(error)
+        return
+    parked = groups.sync(
+        SyncRequest(
+            group_id=GroupId(request.group_id),
+            member_id=MemberId(request.member_id),
+            generation=request.generation_id,
+            instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol=request.protocol_name,
+            assignments=tuple(
+                (MemberId(each.member_id), each.assignment) for each in request.assignments
+            ),
+        ),
+        reply,
+    )
+    if parked is not None and not call.is_done:
+        call.on_drop(parked.abandon)
+
+
+def handle_heartbeat(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, HeartbeatRequest)
+    code = 0
+    try:
+        open_groups(call, request.group_id).heartbeat(
+            GroupId(request.group_id),
+            MemberId(request.member_id),
+            request.generation_id,
+            request.group_instance_id,
+        )
+    except DragomanError as error:
+        code = wire_code(error)
+    call.reply(HeartbeatResponse(error_code=code))
+
+
+def handle_leave(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, LeaveGroupRequest)
+    if call.version < 3:
+        leaving = [LeavingMember(member_id=MemberId(request.member_id))]
+    else:
+        leaving = [
+            LeavingMember(member_id=MemberId(each.member_id), instance_id=each.group_instance_id)
+            for each in request.members
+        ]
+    try:
+        results = open_groups(call, request.group_id).leave(GroupId(request.group_id), leaving)
+    except DragomanError as error:
+        call.reply(LeaveGroupResponse(error_code=wire_code(error)))
+        return
+    codes = [0 if error is None else wire_code(error) for error in results]
+    if call.version < 3:
+        call.reply(LeaveGroupResponse(error_code=codes[0]))
+        return
+    call.reply(
+        LeaveGroupResponse(
+            members=[
+                LeaveGroupResponseMember(
+                    member_id=each.member_id,
+                    group_instance_id=each.instance_id,
+                    error_code=code,
+                )
+                for each, code in zip(leaving, codes, strict=True)
+            ]
+        )
+    )
