@@ -50,6 +50,8 @@ CHECKPOINT_FILES_PER_JOB = 8
 FAST_SYNC_S = 0.0005
 #: Findings of damage kept per partition for people to read; all are logged.
 DAMAGE_REPORTS_MAX = 64
+#: A segment rolls before an offset would lie further than this from its base (index entries are 32 bit).
+SEGMENT_OFFSET_SPAN_MAX = (1 << 31) - 1
 
 # ---- producers and transactions
 

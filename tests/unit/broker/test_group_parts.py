@@ -159,6 +159,20 @@ def test_reply_may_add_an_answer_to_the_same_outbox() -> None:
     assert answers == [1, 2]
 
 
+def test_reply_that_fails_does_not_keep_the_others_waiting() -> None:
+    answers: list[object] = []
+    outbox = Outbox()
+
+    def broken(_result: object) -> None:
+        raise OSError("a handler has a bug")
+
+    for reply in (broken, answers.append, broken, answers.append):
+        outbox.add(Parked(reply), 1)
+    with pytest.raises(OSError, match="bug"):
+        outbox.send()
+    assert answers == [1, 1]
+
+
 # ---- member ids not used yet
 
 

@@ -17,6 +17,7 @@ from dragoman.broker.errors import (
     GroupMaxSizeReached,
     GroupNotFound,
     GroupRequestTooLarge,
+    InconsistentProtocol,
     InvalidGroupId,
     MemberIdRequired,
     NotCoordinator,
@@ -137,7 +138,7 @@ class FlatGroup:
 
 
 def claim_flat(groups: Groups, owner: str = "cursus") -> FlatGroup:
-    return groups.claim("g", owner, lambda generation: FlatGroup("g", owner, generation))
+    return groups.claim("g", owner, FlatGroup, lambda last: FlatGroup("g", owner, last))
 
 
 # ---- one owner at a time
@@ -208,7 +209,20 @@ def test_commit_asks_the_membership_whatever_its_kind() -> None:
 
 def test_group_without_name_cannot_be_claimed() -> None:
     with pytest.raises(InvalidGroupId):
-        World().groups.claim("", "cursus", lambda generation: FlatGroup("", "cursus", generation))
+        World().groups.claim("", "cursus", FlatGroup, lambda last: FlatGroup("", "cursus", last))
+
+
+def test_one_owner_may_have_several_kinds_of_membership_but_not_at_once_in_a_group() -> None:
+    world = World()
+    joined = world.joined()
+    with pytest.raises(InconsistentProtocol):
+        claim_flat(world.groups, "kafka")
+    world.groups.leave("g", [LeavingMember(member_id=joined.member_id)])
+    flat = claim_flat(world.groups, "kafka")
+    assert flat.generation == 2
+    flat.enter("c1")
+    world.join()
+    assert isinstance(world.answers[-1], InconsistentProtocol)
 
 
 # ---- bounds

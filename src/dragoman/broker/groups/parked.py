@@ -70,5 +70,10 @@ class Outbox:
 
     def send(self) -> None:
         """The last step of every entry into a group: a reply may bring the next request."""
-        while self._decided:
-            self._decided.popleft().deliver()
+        try:
+            while self._decided:
+                self._decided.popleft().deliver()
+        finally:
+            # When a reply fails, the others must not wait for it.
+            if self._decided:
+                self.send()

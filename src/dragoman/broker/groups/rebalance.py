@@ -157,10 +157,9 @@ class Rebalance:
         assert member.join is parked, "only a request that waits can be abandoned"
         self.roster.take_join(member)
         if member.is_new and not member.is_static:
-            # It owns nothing, and its client may not even know its member id: nobody should wait.
+            # It owns nothing, and its client may not even know its member id. Those who wait for
+            # others still do: it was not one of these.
             self.drop(member, UnknownMember("connection lost"))
-            self.after_departure()
-            self.outbox.send()
         else:
             member.touch()
 
@@ -214,7 +213,8 @@ class Rebalance:
         elif self.roster.elect_joined_leader():
             self._start_generation()
         else:
-            # Only static members are left and all are away: their sessions decide what is next.
+            # Only static members are left and all are away. Either their sessions end, or somebody
+            # joins and need not wait for that.
             self._phase.begin(self.roster.rebalance_timeout, self._join_phase_over)
 
     def _become_empty(self) -> None:

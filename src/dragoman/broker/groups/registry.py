@@ -24,6 +24,7 @@ from dragoman.broker.errors import (
     ForeignGroup,
     GroupNotFound,
     GroupRequestTooLarge,
+    InconsistentProtocol,
     InvalidGroupId,
     InvalidSessionTimeout,
     NonEmptyGroup,
@@ -160,13 +161,18 @@ class Groups:
         )
 
     def claim(
-        self, group_id: GroupId, owner: str, build: Callable[[int], AnyMembership]
+        self,
+        group_id: GroupId,
+        owner: str,
+        membership_type: type[AnyMembership],
+        build: Callable[[int], AnyMembership],
     ) -> AnyMembership:
         """The members of a group that is `owner`'s, or free to become so.
 
-        `build` makes the membership when there is none of this owner yet; it gets the last
-        generation, which the new one goes on from so that generations never repeat. Raises
-        `ForeignGroup`.
+        `build` makes the membership when there is none of this owner and type yet; it gets the
+        last generation, which the new one goes on from so that generations never repeat. Raises
+        `ForeignGroup`, and `InconsistentProtocol` when the owner's live members are of another
+        type.
         """
         if not group_id:
             raise InvalidGroupId("a group with members needs a name")
@@ -175,14 +181,18 @@ class Groups:
         if group is None:
             group = self._groups[group_id] = Group(group_id)
         group.require_owner(owner)
-        membership = group.membership
-        if membership is None or membership.owner != owner:
-            generation = 0
-            if membership is not None:
-                generation = membership.generation
-                membership.stop(UnknownMember(f"group {group_id!r} changed hands"))
-            group.membership = membership = build(generation)
-        return membership  # type: ignore[return-value]  # an owner always builds the same class
+        current = group.membership
+        if isinstance(current, membership_type) and current.owner == owner:
+            return current
+        generation = 0
+        if current is not None:
+            if current.has_members:
+                raise InconsistentProtocol(f"group {group_id!r} is of kind {current.kind!r}")
+            generation = current.generation
+            current.stop(UnknownMember(f"group {group_id!r} changed hands"))
+        built = build(generation)
+        group.membership = built
+        return built
 
     # ---- Kafka's classic groups
 
@@ -251,6 +261,7 @@ class Groups:
         return self.claim(
             group_id,
             owner,
+            ClassicGroup,
             lambda generation: ClassicGroup(group_id, owner, self._ports, generation),
         )
 
