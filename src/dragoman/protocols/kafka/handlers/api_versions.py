@@ -18,10 +18,25 @@ from dragoman.protocols.kafka.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     ApiVersionsResponseApiKey,
+    ApiVersionsResponseFinalizedFeature,
+    ApiVersionsResponseSupportedFeature,
 )
 
 #: KIP-511: what a client may call itself.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+#: What clients switch on by feature level instead of by version: transactions with an epoch each
+#: (KIP-890). A range that starts at 0 would have to be hidden from version 3.
+_LEVELS = {"transaction.version": 2}
+_SUPPORTED = [
+    ApiVersionsResponseSupportedFeature(name=name, min_version=1, max_version=level)
+    for name, level in _LEVELS.items()
+]
+_FINALIZED = [
+    ApiVersionsResponseFinalizedFeature(name=name, max_version_level=level, min_version_level=level)
+    for name, level in _LEVELS.items()
+]
 
 
 @lru_cache(maxsize=1)
@@ -47,7 +62,15 @@ def handle(call: Call) -> None:
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         code = ErrorCode.INVALID_REQUEST
-    call.reply(ApiVersionsResponse(error_code=code, api_keys=served()))
+    call.reply(
+        ApiVersionsResponse(
+            error_code=code,
+            api_keys=served(),
+            supported_features=_SUPPORTED,
+            finalized_features_epoch=0,
+            finalized_features=_FINALIZED,
+        )
+    )
 
 
 def handle_unsupported(call: Call) -> None:

@@ -26,6 +26,8 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+#: First version that carries the leader epoch.
+_EPOCH_SINCE = 4
 #: First version that knows each special time.
 _SINCE = {
     LATEST: 1,
@@ -92,5 +94,5 @@ def _look_up(
         partition_index=index,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=replica.leader_epoch if found is not None else -1,
+        leader_epoch=replica.leader_epoch if found and call.version >= _EPOCH_SINCE else -1,
     )

@@ -87,7 +87,9 @@ class _Lookup:
         topic = self._call.service.broker.image.topics_by_id.get(topic_id)
         if topic is None:
             error = UnknownTopicId(f"there is no topic with id {topic_id.hex()}")
-            self._set(index, refused(None, topic_id, error))
+            # Versions 10 and 11 can ask without a name but not answer without one.
+            name = None if self._call.version >= 12 else ""
+            self._set(index, refused(name, topic_id, error))
         else:
             self._set(index, describe(self._call, topic))
 

@@ -7,15 +7,18 @@ node the two are the same; see the durability table in the documentation).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from dragoman.broker.errors import InvalidAcks, InvalidRecord, NotAuthorized
 from dragoman.broker.produce import check_produced, place
 from dragoman.broker.replica import Replica
+from dragoman.broker.transactions import ProducerIdentity
 from dragoman.errors import DragomanError
-from dragoman.log.batch import CODEC_MASK
+from dragoman.log.batch import CODEC_MASK, BatchHeader
 from dragoman.log.compression import Codec
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.transactions import code_for_version, open_transactions
 from dragoman.protocols.kafka.messages import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -26,12 +29,30 @@ from dragoman.protocols.kafka.messages import (
     ProduceResponseTopic,
 )
 from dragoman.security.authorizer import Operation, Resource
+from dragoman.types import Partition, TopicName
+
+#: From this version on, the first write to a partition makes it part of the transaction (KIP-890).
+_IMPLICIT_ENROLMENT_SINCE = 12
 
 
 def handle(call: Call) -> None:
     request = call.request.decode()
     assert isinstance(request, ProduceRequest)
     _Produce(call, request).start()
+
+
+class _Write(NamedTuple):
+    """One partition's batch on its way, and where its reply goes."""
+
+    replica: Replica
+    batch: memoryview
+    header: BatchHeader
+    replies: list[ProduceResponsePartition]
+    at: int
+
+
+def _pair(producer: ProducerIdentity) -> tuple[int, int]:
+    return producer.producer_id, producer.epoch
 
 
 class _Produce:
@@ -72,33 +93,89 @@ class _Produce:
             if header.attributes & CODEC_MASK == Codec.ZSTD and self._call.version < 7:
                 replies.append(_failed(partition.index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE))
                 return
-            if header.is_transactional:
-                raise InvalidRecord("transactional records need a transactional producer")
             assert records is not None
-            appended = place(replica, memoryview(records), header, self._now_ms)
+            write = _Write(replica, memoryview(records), header, replies, len(replies))
+            replies.append(_failed(partition.index, ErrorCode.UNKNOWN_SERVER_ERROR))
+            if header.is_transactional:
+                self._enrol(write)
+            else:
+                self._place(write)
         except DragomanError as error:
-            replies.append(refused(partition.index, error))
+            replies.append(self._refused(partition.index, error))
+
+    def _enrol(self, write: _Write) -> None:
+        """A transactional write goes to partitions that belong to the transaction, and no others."""
+        transactional_id = self._request.transactional_id
+        if transactional_id is None:
+            self._refuse(write, InvalidRecord("transactional records need a transactional id"))
+            return
+        producer = ProducerIdentity(write.header.producer_id, write.header.producer_epoch)
+        states = write.replica.log.producers
+        if states is not None and states.has_open_transaction(*_pair(producer)):
+            self._place(write)
+            return
+        metadata = write.replica.metadata
+        where = (TopicName(metadata.topic.name), Partition(metadata.index))
+        try:
+            coordinator = open_transactions(self._call, transactional_id)
+            if self._call.version < _IMPLICIT_ENROLMENT_SINCE:
+                coordinator.verify_partition(transactional_id, producer, where)
+                self._place(write)
+                return
+        except DragomanError as error:
+            self._refuse(write, error)
+            return
+
+        def enrolled(error: DragomanError | None) -> None:
+            if error is None:
+                self._place(write)
+            else:
+                self._refuse(write, error)
+            self._one_less()
+
+        self._waiting += 1
+        coordinator.enrol_implicitly(transactional_id, producer, (where,), (), enrolled)
+
+    def _place(self, write: _Write) -> None:
+        replica, replies, at = write.replica, write.replies, write.at
+        try:
+            appended = place(replica, write.batch, write.header, self._now_ms)
+        except DragomanError as error:
+            self._refuse(write, error)
             return
         is_append_time = replica.config.message_timestamp_type == "LogAppendTime"
-        at = len(replies)
-        replies.append(
-            ProduceResponsePartition(
-                index=partition.index,
-                base_offset=appended.base_offset,
-                log_append_time_ms=self._now_ms if is_append_time else -1,
-                log_start_offset=replica.log.log_start_offset,
-            )
+        index = replies[at].index
+        replies[at] = ProduceResponsePartition(
+            index=index,
+            base_offset=appended.base_offset,
+            log_append_time_ms=self._now_ms if is_append_time else -1,
+            log_start_offset=replica.log.log_start_offset,
         )
         if self._request.acks == 0:
             return
 
         def acknowledged(error: DragomanError | None) -> None:
             if error is not None:
-                replies[at] = refused(partition.index, error)
+                self._refuse(write, error)
             self._one_less()
 
         self._waiting += 1
         replica.when_committed(appended.next_offset, acknowledged)
+
+    def _refuse(self, write: _Write, error: DragomanError) -> None:
+        write.replies[write.at] = self._refused(write.replies[write.at].index, error)
+
+    def _refused(self, index: int, error: DragomanError) -> ProduceResponsePartition:
+        # The produce path never knew PRODUCER_FENCED.
+        abortable = self._call.version >= 11
+        code = code_for_version(error, knows_fenced=False, knows_abortable=abortable)
+        details: list[ProduceResponseRecordError] = []
+        if isinstance(error, InvalidRecord):
+            details = [
+                ProduceResponseRecordError(batch_index=each, batch_index_error_message=str(error))
+                for each in error.indexes
+            ]
+        return _failed(index, code, str(error), details)
 
     def _find(self, topic: ProduceRequestTopic, index: int) -> Replica:
         broker = self._call.service.broker
@@ -135,16 +212,6 @@ class _Produce:
                 ]
             )
         )
-
-
-def refused(index: int, error: DragomanError) -> ProduceResponsePartition:
-    details: list[ProduceResponseRecordError] = []
-    if isinstance(error, InvalidRecord):
-        details = [
-            ProduceResponseRecordError(batch_index=each, batch_index_error_message=str(error))
-            for each in error.indexes
-        ]
-    return _failed(index, wire_code(error), str(error), details)
 
 
 def _failed(

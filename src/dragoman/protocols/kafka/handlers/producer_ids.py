@@ -1,36 +1,41 @@
-"""InitProducerId (22), versions 0 to 5: an identity for an idempotent producer.
-
-Transactional ids are refused until transactions are served.
-"""
+"""InitProducerId (22), versions 0 to 5: an identity for an idempotent or transactional producer."""
 
 from __future__ import annotations
 
-from dragoman.broker.errors import TransactionError
 from dragoman.broker.transactions import ProducerIdentity
-from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.errors import DragomanError
 from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.transactions import code_for_version, open_transactions
 from dragoman.protocols.kafka.messages import InitProducerIdRequest, InitProducerIdResponse
+
+_FENCED_SINCE = 4
 
 
 def handle(call: Call) -> None:
     request = call.request.decode()
     assert isinstance(request, InitProducerIdRequest)
-    if request.transactional_id is not None:
-        is_empty = not request.transactional_id
-        code = ErrorCode.INVALID_REQUEST if is_empty else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        call.reply(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
-        return
 
-    def ready(result: ProducerIdentity | TransactionError) -> None:
+    def reply(result: ProducerIdentity | DragomanError) -> None:
         if call.is_done:
             return
-        if isinstance(result, TransactionError):
-            code = wire_code(result)
+        if isinstance(result, DragomanError):
+            fenced = call.version >= _FENCED_SINCE
+            code = code_for_version(result, knows_fenced=fenced, knows_abortable=call.version >= 5)
             call.reply(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
-        else:
-            call.reply(
-                InitProducerIdResponse(producer_id=result.producer_id, producer_epoch=result.epoch)
-            )
+            return
+        identity = InitProducerIdResponse(
+            producer_id=result.producer_id, producer_epoch=result.epoch
+        )
+        call.reply(identity)
 
-    call.service.broker.coordination.transactions.init_producer_id(None, 0, None, ready)
+    current = None
+    if request.producer_id >= 0 and request.producer_epoch >= 0:
+        current = ProducerIdentity(request.producer_id, request.producer_epoch)
+    try:
+        coordinator = open_transactions(call, request.transactional_id or "")
+    except DragomanError as error:
+        reply(error)
+        return
+    coordinator.init_producer_id(
+        request.transactional_id, request.transaction_timeout_ms, current, reply
+    )

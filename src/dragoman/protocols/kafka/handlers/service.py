@@ -22,6 +22,7 @@ from dragoman.protocols.kafka.handlers import (
     produce,
     producer_ids,
     topics,
+    transactions,
 )
 from dragoman.protocols.kafka.handlers.session import Handler, KafkaSession
 
@@ -41,6 +42,10 @@ HANDLERS: dict[int, Handler] = {
     ApiKey.CREATE_TOPICS: topics.handle_create,
     ApiKey.DELETE_TOPICS: topics.handle_delete,
     ApiKey.INIT_PRODUCER_ID: producer_ids.handle,
+    ApiKey.ADD_PARTITIONS_TO_TXN: transactions.handle_add_partitions,
+    ApiKey.ADD_OFFSETS_TO_TXN: transactions.handle_add_offsets,
+    ApiKey.END_TXN: transactions.handle_end,
+    ApiKey.TXN_OFFSET_COMMIT: transactions.handle_commit_offsets,
 }
 
 

@@ -159,15 +159,22 @@ class KafkaSession:
         self._line.append(call)
         try:
             handler(call)
-        except (RemoteProtocolError, EncodeError) as error:
-            log.info(
-                "closing %s:%d: api key %d version %d: %s",
-                *self.channel.peer_address,
-                request.api_key,
-                request.version,
-                error,
-            )
-            self.channel.close()
+        except RemoteProtocolError as error:
+            self._close(logging.INFO, request, error)
+        except EncodeError as error:
+            # Our own fault: a reply that the version cannot express.
+            self._close(logging.ERROR, request, error)
+
+    def _close(self, level: int, request: Request, error: Exception) -> None:
+        log.log(
+            level,
+            "closing %s:%d: api key %d version %d: %s",
+            *self.channel.peer_address,
+            request.api_key,
+            request.version,
+            error,
+        )
+        self.channel.close()
 
     def flush(self) -> None:
         """Send every reply that has reached the head of the line."""

@@ -1,0 +1,274 @@
+"""AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), TxnOffsetCommit (28).
+
+Two generations of the protocol. Before KIP-890 a producer announces each partition and group before
+it writes; from EndTxn 5, TxnOffsetCommit 5 and Produce 12 on, the first write announces it and
+every transaction has an epoch of its own. Clients choose by the feature `transaction.version`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dragoman.broker.errors import (
+    NotAuthorized,
+    ProducerFencedError,
+    TransactionAbortableError,
+    TransactionError,
+    UnknownTopic,
+)
+from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
+from dragoman.broker.transactions import ProducerIdentity, TransactionCoordinator
+from dragoman.errors import DragomanError
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
+from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.messages import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResponsePartition,
+    AddPartitionsToTxnResponseTopic,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from dragoman.security.authorizer import Operation, Resource
+from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, ProducerId, TopicName
+
+#: First versions that know PRODUCER_FENCED; older clients are told of an old epoch.
+_FENCED_SINCE = 2
+#: First versions of the second generation (KIP-890).
+END_WITH_EPOCH_SINCE = 5
+OFFSETS_WITHOUT_ENROLMENT_SINCE = 5
+
+
+def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinator:
+    """The coordinator, if this client may use the id. Raises `BrokerError`."""
+    broker = call.service.broker
+    principal = call.session.principal
+    if not broker.authorizer.is_allowed(
+        principal, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
+    ):
+        raise NotAuthorized(f"{principal.name} may not use transactional id {transactional_id!r}")
+    return broker.coordination.transactions
+
+
+def code_for_version(error: DragomanError, *, knows_fenced: bool, knows_abortable: bool) -> int:
+    """Codes that older clients do not know become those they do."""
+    if isinstance(error, ProducerFencedError) and not knows_fenced:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if isinstance(error, TransactionAbortableError) and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    return wire_code(error)
+
+
+def handle_add_partitions(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, AddPartitionsToTxnRequest)
+    asked = [
+        (topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions
+    ]
+    image = call.service.broker.image
+    missing = {
+        (name, index)
+        for name, index in asked
+        if name not in image.topics or index >= len(image.topics[name].partitions)
+    }
+
+    def reply(error: DragomanError | None) -> None:
+        if call.is_done:
+            return
+        code = 0
+        if error is not None:
+            fenced = call.version >= _FENCED_SINCE
+            code = code_for_version(error, knows_fenced=fenced, knows_abortable=False)
+        call.reply(_added(request, missing, code))
+
+    if missing:
+        # All or nothing: the others are told that theirs was not tried.
+        call.reply(_added(request, missing, ErrorCode.OPERATION_NOT_ATTEMPTED))
+        return
+    producer = ProducerIdentity(
+        request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+    )
+    try:
+        coordinator = open_transactions(call, request.v3_and_below_transactional_id)
+    except DragomanError as error:
+        reply(error)
+        return
+    partitions = [(TopicName(name), Partition(index)) for name, index in asked]
+    coordinator.add_partitions(request.v3_and_below_transactional_id, producer, partitions, reply)
+
+
+def _added(
+    request: AddPartitionsToTxnRequest, missing: set[tuple[str, int]], code: int
+) -> AddPartitionsToTxnResponse:
+    def one(name: str, index: int) -> int:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if (name, index) in missing else code
+
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            AddPartitionsToTxnResponseTopic(
+                name=topic.name,
+                results_by_partition=[
+                    AddPartitionsToTxnResponsePartition(
+                        partition_index=index, partition_error_code=one(topic.name, index)
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.v3_and_below_topics
+        ]
+    )
+
+
+def handle_add_offsets(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, AddOffsetsToTxnRequest)
+
+    def reply(error: DragomanError | None) -> None:
+        if call.is_done:
+            return
+        code = 0
+        if error is not None:
+            fenced = call.version >= _FENCED_SINCE
+            code = code_for_version(error, knows_fenced=fenced, knows_abortable=call.version >= 4)
+        call.reply(AddOffsetsToTxnResponse(error_code=code))
+
+    try:
+        open_groups(call, request.group_id)
+        coordinator = open_transactions(call, request.transactional_id)
+    except DragomanError as error:
+        reply(error)
+        return
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+    coordinator.add_offsets(request.transactional_id, producer, request.group_id, reply)
+
+
+def handle_end(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, EndTxnRequest)
+    with_epoch = call.version >= END_WITH_EPOCH_SINCE
+
+    def reply(result: ProducerIdentity | DragomanError) -> None:
+        if call.is_done:
+            return
+        if isinstance(result, DragomanError):
+            fenced = call.version >= _FENCED_SINCE
+            code = code_for_version(result, knows_fenced=fenced, knows_abortable=call.version >= 4)
+            call.reply(EndTxnResponse(error_code=code))
+            return
+        call.reply(EndTxnResponse(producer_id=result.producer_id, producer_epoch=result.epoch))
+
+    try:
+        coordinator = open_transactions(call, request.transactional_id)
+    except DragomanError as error:
+        reply(error)
+        return
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+    coordinator.end(request.transactional_id, producer, request.committed, with_epoch, reply)
+
+
+def handle_commit_offsets(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, TxnOffsetCommitRequest)
+    _CommitOffsets(call, request).start()
+
+
+class _CommitOffsets:
+    """Offsets that become visible with the transaction they are part of."""
+
+    def __init__(self, call: Call, request: TxnOffsetCommitRequest) -> None:
+        self._call = call
+        self._request = request
+        self._producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+        self._missing: dict[tuple[str, int], DragomanError] = {}
+
+    def start(self) -> None:
+        request = self._request
+        try:
+            open_groups(self._call, request.group_id)
+            coordinator = open_transactions(self._call, request.transactional_id)
+            if self._call.version < OFFSETS_WITHOUT_ENROLMENT_SINCE:
+                coordinator.verify_group(request.transactional_id, self._producer, request.group_id)
+                self._commit(None)
+                return
+        except DragomanError as error:
+            self._reply(None, error)
+            return
+        coordinator.enrol_implicitly(
+            request.transactional_id, self._producer, (), (request.group_id,), self._commit
+        )
+
+    def _commit(self, error: TransactionError | None) -> None:
+        if error is not None:
+            self._reply(None, error)
+            return
+        request = self._request
+        self._call.service.broker.coordination.commit(
+            CommitRequest(
+                group_id=GroupId(request.group_id),
+                offsets=tuple(self._commits()),
+                member_id=MemberId(request.member_id),
+                generation=request.generation_id,
+                instance_id=request.group_instance_id,
+                producer_id=ProducerId(request.producer_id),
+                owner=OWNER,
+            ),
+            self._reply,
+        )
+
+    def _commits(self) -> Iterable[OffsetCommit]:
+        topics = self._call.service.broker.image.topics
+        for topic in self._request.topics:
+            for each in topic.partitions:
+                index = each.partition_index
+                if topic.name not in topics or index >= len(topics[topic.name].partitions):
+                    unknown = UnknownTopic(f"there is no {topic.name}-{index}")
+                    self._missing[topic.name, index] = unknown
+                    continue
+                yield OffsetCommit(
+                    topic=TopicName(topic.name),
+                    partition=Partition(index),
+                    offset=Offset(each.committed_offset),
+                    leader_epoch=Epoch(each.committed_leader_epoch),
+                    metadata=each.committed_metadata or "",
+                )
+
+    def _reply(self, prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
+        if self._call.is_done:
+            return
+        refused = dict(self._missing)
+        if prepared is not None:
+            refused |= {(str(name), index): each for (name, index), each in prepared.errors.items()}
+        self._call.reply(
+            TxnOffsetCommitResponse(
+                topics=[
+                    TxnOffsetCommitResponseTopic(
+                        name=topic.name,
+                        partitions=[
+                            TxnOffsetCommitResponsePartition(
+                                partition_index=each.partition_index,
+                                error_code=self._code(
+                                    refused.get((topic.name, each.partition_index), error)
+                                ),
+                            )
+                            for each in topic.partitions
+                        ],
+                    )
+                    for topic in self._request.topics
+                ]
+            )
+        )
+
+    def _code(self, error: DragomanError | None) -> int:
+        if error is None:
+            return 0
+        # This request never knew PRODUCER_FENCED.
+        abortable = self._call.version >= 4
+        return code_for_version(error, knows_fenced=False, knows_abortable=abortable)
