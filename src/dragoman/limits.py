@@ -230,3 +230,9 @@ TRANSACTION_RETRY_INTERVAL_S = 1.0
 TRANSACTION_EXPIRY_INTERVAL_S = 3600.0
 #: Keys and values gathered into one batch; past it the batch is appended and the next one begins.
 GATHERED_BATCH_BYTES_MAX = 900_000
+#: Keys that one compaction keeps in memory (about 100 bytes each); the rest waits for the next.
+COMPACTION_KEYS_MAX = 200_000
+#: Bytes that compaction reads before it lets the loop turn: about two milliseconds' work.
+COMPACTION_SLICE_BYTES = 32 << 10
+#: Partitions that one slice of a maintenance round looks at.
+MAINTENANCE_PARTITIONS_PER_SLICE = 20

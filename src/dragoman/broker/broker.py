@@ -13,6 +13,7 @@ from dragoman.broker.coordination import Coordination
 from dragoman.broker.errors import NotLeader, ShuttingDown, UnknownTopic, UnknownTopicId
 from dragoman.broker.fetch import Fetch, Fetched, FetchLimits, Finish, Wanted
 from dragoman.broker.gather import Gatherer
+from dragoman.broker.maintenance import Maintenance
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.events import (
@@ -79,6 +80,7 @@ class Broker:
         self.topics = Topics(self.image, self.quorum, settings, clock, random)
         self.coordination = Coordination(self)
         self.gatherer = Gatherer(scheduler, clock)
+        self.maintenance = Maintenance(self)
 
     # ---- start and stop
 
@@ -108,6 +110,7 @@ class Broker:
             if error is None:
                 self.is_ready = True
                 self.coordination.start()
+                self.maintenance.start()
             done(error)
 
         self.quorum.propose(events, registered)
@@ -130,6 +133,7 @@ class Broker:
     def stop(self) -> None:
         """Give everybody who waits an answer; appends already taken become durable first."""
         self.is_stopping = True
+        self.maintenance.stop()
         self.coordination.close()
         self.store.settle_all()
         for fetch in list(self._fetches):

@@ -156,6 +156,7 @@ def build_batch(
     base_sequence: int = NO_SEQUENCE,
     base_timestamp: int | None = None,
     last_offset_delta: int | None = None,
+    max_timestamp: int | None = None,
 ) -> bytearray:
     """A batch with these records, in a fresh mutable buffer.
 
@@ -185,7 +186,7 @@ def build_batch(
         attributes | codec,
         last_offset_delta if last_offset_delta is not None else len(records) - 1,
         first,
-        max(timestamps, default=first),
+        max_timestamp if max_timestamp is not None else max(timestamps, default=first),
         producer_id,
         producer_epoch,
         base_sequence,
