@@ -55,21 +55,22 @@ class PartitionSave:
         self._store = store
         self.partition = partition
         self._clean = clean
-        self._sequence = store.safe_sequence()
-        self._snapshot: bytes | None = None
+        self._producers_end = -1
+        self._truncations = 0
         self._manifest: bytes | None = None
-        self._manifest_version = partition.manifest_version
+        self._manifest_version = 0
         self._clean_size = -1
         self._obsolete: list[Segment] = []
         store.flush(partition)
         #: On a full disk some bytes are in the journal only: then the rest has to wait.
         self.is_whole = not partition.dirty
         self._marks = [self._mark(each) for each in partition.unsynced]
-        if self.is_whole:
-            self._take_producers()
-        if partition.is_manifest_due or self._snapshot is not None:
+        if partition.is_manifest_due or partition.producers is not None or clean:
             # Before the sync of the directories, which makes the new one durable.
             store.disk.make_directory(partition.directory)
+        if partition.producers is None and partition.has_producer_file:
+            store.disk.remove(f"{partition.directory}/{PRODUCERS}")
+            partition.has_producer_file = False
 
     def _mark(self, segment: Segment) -> _Mark:
         if self.is_whole and segment.index is not None:
@@ -84,17 +85,6 @@ class PartitionSave:
         )
         count = len(segment.index) if segment.index is not None else 0
         return _Mark(segment, segment.written, segment.cuts, segment.index, count, checkpoint)
-
-    def _take_producers(self) -> None:
-        partition = self.partition
-        if partition.producers is not None:
-            is_old = not partition.has_producer_file or partition.is_manifest_due
-            if self._marks or self._clean or is_old:
-                end = partition.log_end_offset
-                self._snapshot = encode_producers(partition.producers, end, self._sequence)
-        elif partition.has_producer_file:
-            self._store.disk.remove(f"{partition.directory}/{PRODUCERS}")
-            partition.has_producer_file = False
 
     def sync_job(self) -> BackgroundJob:
         files = tuple(mark.segment.log_path for mark in self._marks)
@@ -111,29 +101,43 @@ class PartitionSave:
                 partition.unsynced.remove(segment)
 
     def replace_job(self) -> BackgroundJob:
-        """Taken after `synced`, so that the manifest lists what has just become durable."""
-        partition = self.partition
+        """Taken after `synced`, so that the manifest lists what has just become durable.
+
+        Producer state and manifest are of one moment, in which nothing is staged: a manifest that
+        was ahead would let go of segments whose producers are in no snapshot yet.
+        """
+        partition, sequence = self.partition, self._store.safe_sequence()
         if partition.is_removed or not self.is_whole:
             return BackgroundJob()
         replace: list[Replacement] = []
-        if self._snapshot is not None:
-            replace.append(Replacement(f"{partition.directory}/{PRODUCERS}", self._snapshot))
+        if partition.producers is not None and self._needs_producers():
+            self._producers_end = partition.log_end_offset
+            self._truncations = partition.truncations
+            data = encode_producers(partition.producers, self._producers_end, sequence)
+            replace.append(Replacement(f"{partition.directory}/{PRODUCERS}", data))
         if partition.is_manifest_due or self._clean:
             self._manifest_version = partition.manifest_version
             self._obsolete = list(partition.obsolete)
-            manifest = partition.manifest(self._store.safe_sequence(), clean=self._clean)
+            manifest = partition.manifest(sequence, clean=self._clean)
             self._clean_size = manifest.clean_end.size if manifest.clean_end else -1
             self._manifest = encode_manifest(manifest)
             replace.append(Replacement(f"{partition.directory}/{MANIFEST}", self._manifest))
         return BackgroundJob(replace=tuple(replace))
+
+    def _needs_producers(self) -> bool:
+        partition = self.partition
+        is_old = bool(self._marks) or partition.is_manifest_due
+        return is_old or self._clean or not partition.has_producer_file
 
     def replaced(self) -> None:
         """Manifest and producer state are durable: nothing names the obsolete files any more."""
         store, partition = self._store, self.partition
         if partition.is_removed or not self.is_whole:
             return
-        if self._snapshot is not None:
+        if self._producers_end >= 0:
             partition.has_producer_file = True
+            is_true = partition.truncations == self._truncations
+            partition.producer_file_end = self._producers_end if is_true else -1
         if self._manifest is not None:
             partition.saved_manifest_version = self._manifest_version
             if not partition.is_manifest_due:
@@ -211,6 +215,9 @@ class Checkpoint:
                 return
             for save in saves:
                 save.synced()
+            store.settle_all()
+            if store.has_failed():
+                return
             store.run_job(merged([save.replace_job() for save in saves]), replaced)
 
         def replaced(error: OSError | None) -> None:

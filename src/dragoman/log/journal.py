@@ -319,9 +319,9 @@ class JournalReader:
             sync_path(self._disk, path)
 
     def _damage(self, found: dict[int, GroupRef], wanted: range) -> list[JournalDamage]:
-        """Runs of missing sequences, each placed after the last good group before it."""
+        """Runs of missing sequences, each placed behind the good group before it, if any."""
         damage: list[JournalDamage] = []
-        path, end = DIRECTORY, 0
+        path, end = "", 0
         missing: list[int] = []
         for sequence in wanted:
             group = found.get(sequence)
@@ -329,7 +329,8 @@ class JournalReader:
                 missing.append(sequence)
                 continue
             if missing:
-                damage.append(JournalDamage(path, end, missing[0], missing[-1]))
+                where = (path, end) if path else (group.path, 0)
+                damage.append(JournalDamage(*where, missing[0], missing[-1]))
                 missing = []
             path, end = group.path, group.position + _padded(group.size)
         return damage

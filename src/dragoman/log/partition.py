@@ -118,6 +118,7 @@ class PartitionLog:
         "obsolete",
         "owner",
         "problems",
+        "producer_file_end",
         "producers",
         "saved_manifest_version",
         "segments",
@@ -125,6 +126,7 @@ class PartitionLog:
         "staged",
         "store",
         "tail",
+        "truncations",
         "unsynced",
     )
 
@@ -164,6 +166,10 @@ class PartitionLog:
         self.has_rare_entries = False
         #: Whether there is a file with producer state on disk, right or wrong.
         self.has_producer_file = False
+        #: The log's end for which that file is true; -1 when it must not be believed any more.
+        self.producer_file_end = -1
+        #: Counts truncations.
+        self.truncations = 0
         #: Compaction has seen everything below this.
         self.cleaned_offset = 0
         #: Bytes of the active segment that the manifest states as its clean end, -1 for none.
@@ -571,6 +577,9 @@ class PartitionLog:
         self.high_watermark = min(self.high_watermark, next_offset)
         self.cleaned_offset = min(self.cleaned_offset, next_offset)
         self.clear_tail()
+        self.truncations += 1
+        if next_offset < self.producer_file_end:
+            self.producer_file_end = -1
         if self.producers is not None and not self.producers.truncate(next_offset):
             self.store.reload_producers(self)
         self.manifest_version += 1

@@ -55,8 +55,9 @@ def read_segment(
     At least one batch is returned when it lies below the limit, even past `bytes_max`: a reader
     must get over a large batch. Raises `CorruptionError` when the first one wanted is not sound.
     """
-    refuse_damaged(segment, offset)
+    # First the index: building it anew may be what finds damage.
     index = index_for_reading(partition, segment)
+    refuse_damaged(segment, offset)
     number = index.range_holding(offset - segment.base_offset)
     while number < index.range_count:
         ranges = _ranges_to_read(index, segment, number, bytes_max)

@@ -83,6 +83,8 @@ class Believed(NamedTuple):
     #: No producer wrote below this offset; None when that is not known.
     none_below: int | None = None
     truncations: tuple[Truncation, ...] = ()
+    #: Records that are deleted by now were lost before their producers could be noted.
+    has_holes: bool = False
 
 
 def open_partition(partition: PartitionLog, entries: list[EntryRef]) -> None:
@@ -97,6 +99,7 @@ def open_partition(partition: PartitionLog, entries: list[EntryRef]) -> None:
     opening.read_live_segments()
     opening.set_marks()
     partition.has_producer_file = disk.exists(f"{partition.directory}/{PRODUCERS}")
+    partition.producer_file_end = 0
     load_producers(partition, opening.believed())
     opening.drop_deleted()
 
@@ -123,14 +126,15 @@ class _Opening:
         self._replayed_from: dict[Segment, int] = {}
         #: Batch borders known from the journal, by live segment: places to go on after damage.
         self._borders: dict[Segment, list[int]] = {}
-        #: Batches at or above this offset are cut while reading.
-        self._cut_offsets: dict[Segment, int] = {}
+        #: The truncation that made a segment end where it does.
+        self._cuts: dict[Segment, Truncation] = {}
         #: Offset after the bytes that were synced and are gone, by live segment.
         self._lost_ends: dict[Segment, int] = {}
         #: (epoch, first offset) from the manifest, the journal and the batches read.
         self._epochs: list[tuple[int, int]] = []
         self._live_offset = 0
         self._last_checkpoint: Checkpoint | None = None
+        self._has_holes = False
         if self._manifest is not None:
             self._begin_with(self._manifest)
         self._begin_with_entries()
@@ -198,7 +202,7 @@ class _Opening:
             segment.is_rolled = False
             segment.damage = ()
             self._disk.remove(segment.index_path)
-            self._cut_offsets[segment] = end
+            self._cuts[segment] = truncation
             self._live[segment.base_offset, segment.generation] = segment
             self._live_offset = min(self._live_offset, segment.base_offset)
             if self._disk.exists(segment.log_path):
@@ -293,7 +297,7 @@ class _Opening:
                 # The index may be from before the truncation.
                 self._store.files.forget(segment.index_path)
                 self._disk.remove(segment.index_path)
-                self._cut_offsets[segment] = truncation.next_offset
+                self._cuts[segment] = truncation
                 if segment.size > truncation.position:
                     self._store.files.get(segment.log_path).truncate(truncation.position)
                     segment.size = segment.written = truncation.position
@@ -338,8 +342,11 @@ class _Opening:
         live = self._live_in_order()
         expected = -1 if self._lost_manifest else self._live_offset
         for number, segment in enumerate(live):
-            has_hole = segment.base_offset > max(expected, partition.log_start_offset)
-            if has_hole and expected >= 0 and not self._step_over_hole(segment, expected):
+            has_hole = segment.base_offset > expected >= 0
+            if has_hole and segment.base_offset <= partition.log_start_offset:
+                # Everything that is missing was deleted.
+                self._has_holes = True
+            elif has_hole and not self._step_over_hole(segment, expected):
                 self._discard_all(live[number:])
                 break
             following = live[number + 1] if number + 1 < len(live) else None
@@ -386,7 +393,7 @@ class _Opening:
         if segment.size == 0 and not segment.damage:
             del self._live[segment.base_offset, segment.generation]
             self._store.remove_segment_files(segment)
-        elif following is None and not segment.damage and segment not in self._cut_offsets:
+        elif following is None and not segment.damage and segment not in self._cuts:
             partition.active = segment
         else:
             partition.add_rolled(segment)
@@ -410,10 +417,15 @@ class _Opening:
             self._last_checkpoint = checkpoint
         size = segment.size
         limit = following.base_offset if following is not None else _NO_LIMIT
-        limit = min(limit, self._cut_offsets.get(segment, _NO_LIMIT))
+        cut = self._cuts.get(segment)
+        if cut is not None:
+            limit = min(limit, cut.next_offset)
         trusted = _NO_LIMIT if self._store.trusts_segment_ends else synced_end
         reader = _LiveReader(self, segment, limit, trusted, synced_end)
         reader.read(start, sorted(set(self._borders.get(segment, []))))
+        if cut is not None and segment.size == cut.position:
+            # The log start may have been behind the last batch that stayed.
+            segment.next_offset = max(segment.next_offset, cut.next_offset)
         if segment in self._replayed_from or synced_end != size or segment.size != size:
             self.partition.unsynced.append(segment)
         if segment.damage:
@@ -472,9 +484,14 @@ class _Opening:
         if self._lost_manifest and segments:
             first = segments[0].base_offset
             partition.log_start_offset = max(partition.log_start_offset, first)
-        end = max(self._live_offset, partition.log_start_offset)
-        if segments:
-            end = max(end, segments[-1].next_offset)
+        end = max(self._live_offset, segments[-1].next_offset if segments else 0)
+        if end < partition.log_start_offset:
+            # Without a journal, records may be lost that had been deleted just before.
+            end = partition.log_start_offset
+            self._has_holes = True
+            if partition.active is not None:
+                partition.add_rolled(partition.active)
+                partition.active = None
         partition.log_end_offset = partition.stable_end = partition.high_watermark = end
         self._settle_epochs(end)
         if self._manifest is None or self._manifest.log_end_offset > end:
@@ -508,7 +525,7 @@ class _Opening:
         elif manifest is not None and not manifest.has_producers:
             newer = [each for each in self._truncations if each.sequence > manifest.sequence]
             none_below = min([manifest.log_end_offset, *(each.next_offset for each in newer)])
-        return Believed(none_below, tuple(self._truncations))
+        return Believed(none_below, tuple(self._truncations), self._has_holes)
 
     def _check_listed(self) -> None:
         """Every listed file is there and whole."""
@@ -562,7 +579,7 @@ class _LiveReader:
                 self._cut(found.position, "belong to what a truncation removed")
                 break
             if isinstance(found, Sound):
-                if found.header.base_offset >= self._limit_offset:
+                if found.header.last_offset >= self._limit_offset:
                     self._cut(found.position, "belong to what a truncation removed")
                     break
                 self._take(found)
@@ -700,8 +717,10 @@ def load_producers(partition: PartitionLog, believed: Believed) -> None:
         offset = believed.none_below
     else:
         offset = 0
-    if found is None and believed.none_below is None and _may_have_forgotten(partition):
-        partition.producers = ProducerStates()
+    is_unknown = found is None and believed.none_below is None
+    if believed.has_holes or (is_unknown and _may_have_forgotten(partition)):
+        if partition.producers is None:
+            partition.producers = ProducerStates()
         partition.producers.state_lost(_ALL_PRODUCERS)
     for segment in partition.all_segments():
         if segment.next_offset > offset:
@@ -721,8 +740,9 @@ def _may_have_forgotten(partition: PartitionLog) -> bool:
 def _read_producer_file(partition: PartitionLog, believed: Believed) -> ProducerFile | None:
     disk = partition.store.disk
     path = f"{partition.directory}/{PRODUCERS}"
-    if not partition.has_producer_file:
+    if not partition.has_producer_file or partition.producer_file_end < 0:
         return None
+    partition.producer_file_end = -1
     try:
         found = decode_producers(read_whole(disk, path), path)
     except CorruptionError as error:
@@ -738,6 +758,7 @@ def _read_producer_file(partition: PartitionLog, believed: Believed) -> Producer
         # The next checkpoint, at the latest the one that ends this start, puts a right one there.
         partition.manifest_version += 1
         return None
+    partition.producer_file_end = found.offset
     return found
 
 

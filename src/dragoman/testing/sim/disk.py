@@ -210,6 +210,11 @@ class SimDisk:
 
     # ---- for tests and for background work
 
+    def release_locks(self) -> None:
+        """The process that held them is gone; the disk stays as it is."""
+        self._locked.clear()
+        self._open_files = 0
+
     def begin_sync(self, path: str) -> SlowSync:
         """Start a sync that takes time: what is written later is not covered by it."""
         self._machine.check_power()

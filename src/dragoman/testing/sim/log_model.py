@@ -43,6 +43,7 @@ class ModelLog:
         self.truncating_to: int | None = None
         self.moving_start_to: int | None = None
         self.beginning_epoch: int | None = None
+        self._latest_epoch = -1
 
     @property
     def end(self) -> int:
@@ -61,14 +62,17 @@ class ModelLog:
     def acknowledge(self, end: int) -> None:
         self.acknowledged_end = max(self.acknowledged_end, end)
 
-    def truncated_end(self, offset: int) -> int:
-        """Where the log ends after a truncation to `offset`."""
+    def truncated_ends(self, offset: int) -> tuple[int, int]:
+        """Lowest and highest offset at which the log may end after a truncation to `offset`.
+
+        They differ where offsets are missing before the first batch that goes.
+        """
         kept = [each for each in self.batches if each.next_offset <= offset]
         cut = [each for each in self.batches if each.next_offset > offset]
         if not cut:
-            return self.end
-        end = kept[-1].next_offset if kept else cut[0].base_offset
-        return max(end, self.log_start)
+            return self.end, self.end
+        lowest = max(kept[-1].next_offset if kept else 0, self.log_start)
+        return lowest, max(lowest, min(offset, cut[0].base_offset))
 
     def cut(self, end: int) -> None:
         """Everything from `end` on is gone."""
@@ -110,11 +114,12 @@ class ModelLog:
         )
 
     def _settle_truncation(self, partition: PartitionLog) -> None:
+        self._latest_epoch = self.epochs.latest
         if self.truncating_to is None:
             return
         if partition.log_end_offset <= self.truncating_to:
-            self.cut(self.truncating_to)
-            self.epochs.truncate(self.truncating_to)
+            self.cut(partition.log_end_offset)
+            self.epochs.truncate(partition.log_end_offset)
         self.truncating_to = None
 
     def _check_start(self, partition: PartitionLog) -> None:
@@ -132,22 +137,30 @@ class ModelLog:
         if self.beginning_epoch is not None:
             known.append((self.beginning_epoch, self.end))
         self.beginning_epoch = None
-        below = [each for each in known if each[1] < end]
         if may_lose:
             history = EpochHistory()
             history.load(known)
             is_right = all(history.epoch_at(s) == e for e, s in found if s < end)
         else:
-            is_right = [each for each in found if each[1] < end] == below
+            is_right = self._visible(found, end) == self._visible(known, end)
         expect(is_right, f"{self.name}: epochs {found}, expected {known} up to {end}")
         # One that begins just at the end may come from a batch that was not kept, or may have been
         # replaced by another such.
-        latest = known[-1][0] if known else -1
+        latest = max([self._latest_epoch, *(epoch for epoch, _ in known)])
         expect(
             all(epoch <= latest and start <= end for epoch, start in found),
             f"{self.name}: epochs {found}, expected {known} up to {end}",
         )
         self.epochs.load(found)
+
+    def _visible(self, epochs: list[tuple[int, int]], end: int) -> list[tuple[int, int]]:
+        """The part of a history that matters for records between log start and `end`."""
+        ends = {epochs[i - 1]: epochs[i][1] for i in range(1, len(epochs))}
+        return [
+            (each[0], max(each[1], self.log_start))
+            for each in epochs
+            if each[1] < end and ends.get(each, end + 1) > self.log_start
+        ]
 
     def check_content(self, partition: PartitionLog) -> None:
         if self.is_compacted:

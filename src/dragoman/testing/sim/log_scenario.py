@@ -8,6 +8,7 @@ simulated loop runs for a while, with background syncs that take their time.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from random import Random
@@ -32,7 +33,7 @@ from dragoman.log.store import Durability, LogStore
 from dragoman.testing.sim.background import SimBackground, SyncDelays
 from dragoman.testing.sim.clock import SimClock
 from dragoman.testing.sim.disk import SimDisk
-from dragoman.testing.sim.log_model import ModelLog, expect
+from dragoman.testing.sim.log_model import MismatchError, ModelLog, expect
 from dragoman.testing.sim.scheduler import SimScheduler
 
 _KIB = 1 << 10
@@ -117,7 +118,7 @@ class LogScenario:
         self._let_time_pass()
 
     def verify_after_crash(self, disk: SimDisk) -> None:
-        self._open(disk)
+        self._open_until_it_works(disk)
         is_exact = self.options.durability is Durability.FSYNC
         is_exact = is_exact or disk.counters.crashes == self._power_cuts
         expect(not self.store.journal_damage, f"journal damage: {self.store.journal_damage}")
@@ -129,6 +130,20 @@ class LogScenario:
         self._forget_lost_producers()
 
     # ---- starting
+
+    def _open_until_it_works(self, disk: SimDisk) -> None:
+        """Start again after a start that a faulty or full disk has stopped."""
+        for _ in range(20):
+            try:
+                self._open(disk)
+                return
+            except OSError as error:
+                if error.errno == errno.ENOSPC:
+                    disk.capacity_bytes += 64 * _KIB
+                elif error.errno != errno.EIO:
+                    raise
+                disk.release_locks()
+        raise MismatchError("the log does not start")
 
     def _open(self, disk: SimDisk) -> None:
         self.disk = disk
@@ -323,15 +338,16 @@ class LogScenario:
         if model.is_compacted:
             # Compaction never looks above the watermark of a cluster; neither may a truncation.
             offset = max(offset, partition.cleaned_offset)
-        end = model.truncated_end(offset)
+        lowest, highest = model.truncated_ends(offset)
         if offset >= partition.log_end_offset:
             return
-        model.truncating_to = end
+        model.truncating_to = highest
         partition.truncate(offset)
         model.truncating_to = None
+        end = partition.log_end_offset
         expect(
-            partition.log_end_offset == end,
-            f"{model.name}: truncated to {partition.log_end_offset}, expected {end}",
+            lowest <= end <= highest,
+            f"{model.name}: truncated to {end}, expected {lowest} to {highest}",
         )
         model.cut(end)
         model.epochs.truncate(end)

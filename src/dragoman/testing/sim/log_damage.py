@@ -1,0 +1,85 @@
+"""Flipped bits: after any one of them the log serves what was written, or says that it cannot.
+
+One run fills a log, stops it (cleanly, by a kill or by a power cut), turns bits over on the disk,
+starts it again and reads everything. A batch may be refused only near the flipped bit; it may be
+missing without a word only when the bit was in the journal's last group, which nobody can tell from
+one that was being written when the power went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from dragoman.errors import CorruptionError, FormatError
+from dragoman.log.node import NODE_FILE
+from dragoman.log.store import LogStore
+from dragoman.testing.sim.disk import SimDisk
+from dragoman.testing.sim.faults import Flip
+from dragoman.testing.sim.log_model import expect, readable
+from dragoman.testing.sim.log_scenario import LogScenario, StoreOptions
+
+_STEPS = 60
+#: A bad header costs its index range, and the batches that a border of it falls into.
+_REFUSED_BYTES_MAX = 4000
+#: A damaged group of the journal costs what it held, if that was not in the segments yet.
+_GROUP_BYTES_MAX = 24_000
+
+
+class DamageOutcome(msgspec.Struct, frozen=True):
+    seed: int
+    flip: Flip | None
+    #: What became of it: `refused to start`, `served all`, `refused some`, `lost the last group`.
+    result: str
+
+
+def run_damage(seed: int, make_store: Callable[..., LogStore] = LogStore) -> DamageOutcome:
+    """One run with one flipped bit. Raises `AssertionError` when a promise is broken."""
+    random = Random(seed)
+    scenario = LogScenario(StoreOptions(make_store=make_store))
+    disk = SimDisk(Random(seed + 1))
+    scenario.start(disk, Random(seed + 2))
+    for _ in range(_STEPS):
+        scenario.step()
+    scenario.store.settle_all()
+    stop = random.choice(("clean", "kill", "cut"))
+    if stop == "clean":
+        scenario.store.close()
+    disk = disk.crash() if stop == "cut" else disk.kill()
+    flip = disk.flip_random()
+    try:
+        scenario._open(disk)
+    except (CorruptionError, FormatError) as error:
+        expect(flip is not None and flip.path == NODE_FILE, f"does not start: {error}")
+        return DamageOutcome(seed, flip, "refused to start")
+    return DamageOutcome(seed, flip, _judge(scenario, flip))
+
+
+def _judge(scenario: LogScenario, flip: Flip | None) -> str:
+    result = "served all"
+    for name, model in scenario.models.items():
+        partition = scenario.partitions[name]
+        expect(partition.log_start_offset >= model.log_start or _is_manifest(flip), "log start")
+        served, refused = readable(partition, model)
+        refused_bytes = sum(len(each.data) for each in refused)
+        is_group = flip is not None and flip.path.endswith(".jnl")
+        bound = _GROUP_BYTES_MAX if is_group else _REFUSED_BYTES_MAX
+        expect(refused_bytes <= bound, f"{name}: {refused_bytes} bytes are refused")
+        whole = [each for each in model.batches if each.next_offset > partition.log_start_offset]
+        missing = len(whole) - len(served) - len(refused)
+        is_told = bool(partition.problems or scenario.store.journal_damage or refused)
+        if missing and not is_told:
+            expect(
+                flip is not None and flip.path.endswith(".jnl"),
+                f"{name}: {missing} batches are missing and nobody said so ({flip})",
+            )
+            result = "lost the last group"
+        elif refused or missing:
+            result = "refused some"
+    return result
+
+
+def _is_manifest(flip: Flip | None) -> bool:
+    return flip is not None and flip.path.endswith("manifest.json")

@@ -1,0 +1,197 @@
+"""The log made wrong on purpose, one way at a time: a harness that lets these pass proves nothing.
+
+Each mutant replaces one small thing from outside; the log itself has no switches for tests.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from typing import Literal
+from unittest import mock
+
+from crc32c import crc32c
+
+from dragoman.limits import BATCH_HEADER_BYTES
+from dragoman.log import checkpoint, reading, recovery, store
+from dragoman.log.batch import LENGTH_PREFIX_BYTES, UNCHECKED_PREFIX_BYTES, WALK
+from dragoman.log.index import Range
+from dragoman.log.journal import EntryKind, JournalReader
+from dragoman.log.partition import PartitionLog
+from dragoman.log.reading import Place, walk_range
+from dragoman.log.salvage import Bad
+from dragoman.log.segment import Segment
+from dragoman.log.store import LogStore
+from dragoman.testing.sim.disk import SimDisk, SimFile
+from dragoman.testing.sim.faults import DiskFaults
+from dragoman.types import Buffer
+from dragoman.world import BackgroundJob, Disk, File
+
+_walk_range = walk_range
+
+
+class Mutant(Enum):
+    NO_SYNC = "no sync"
+    ACK_BEFORE_SYNC = "acknowledged before the sync"
+    NO_DIRECTORY_SYNC = "directory not synced"
+    RETRY_AFTER_FAILED_SYNC = "retry after a failed sync"
+    RELEASED_TOO_EARLY = "journal released before the segments are synced"
+    TRUNCATION_FORGOTTEN = "stale bytes after a truncation revived"
+    TORN_IS_DAMAGE = "torn treated as damage"
+    DAMAGE_IS_TORN = "damage treated as torn"
+    HEADERS_UNCHECKED = "header checks of the index ignored"
+
+
+#: Those that only a flipped bit can show; the others die of power cuts.
+SHOWN_BY_DAMAGE = frozenset({Mutant.DAMAGE_IS_TORN, Mutant.HEADERS_UNCHECKED})
+#: Those that show in a log whose appends are not journalled.
+SHOWN_WITHOUT_JOURNAL = frozenset({Mutant.TORN_IS_DAMAGE})
+
+
+def faults_of(mutant: Mutant | None) -> DiskFaults:
+    match mutant:
+        case Mutant.NO_SYNC:
+            return DiskFaults(ignores_sync=True, ignores_write_durable=True)
+        case Mutant.NO_DIRECTORY_SYNC:
+            return DiskFaults(ignores_sync_directory=True)
+        case Mutant.RETRY_AFTER_FAILED_SYNC:
+            return DiskFaults(sync_error_rate=0.02)
+        case _:
+            return DiskFaults()
+
+
+@contextmanager
+def mutated(mutant: Mutant | None) -> Iterator[Callable[..., LogStore]]:
+    """Yields what makes the store; while inside, the mutation is in force."""
+    match mutant:
+        case Mutant.ACK_BEFORE_SYNC:
+            yield _EagerStore
+        case Mutant.RETRY_AFTER_FAILED_SYNC:
+            yield _retrying_store
+        case Mutant.TRUNCATION_FORGOTTEN:
+            yield _ForgetfulStore
+        case Mutant.TORN_IS_DAMAGE:
+            yield _SternStore
+        case Mutant.RELEASED_TOO_EARLY:
+            with mock.patch.object(checkpoint.PartitionSave, "sync_job", _no_sync_job):
+                yield LogStore
+        case Mutant.DAMAGE_IS_TORN:
+            with (
+                mock.patch.object(store, "JournalReader", _CarelessReader),
+                mock.patch.object(recovery._LiveReader, "_note_damage", _cut_instead),
+            ):
+                yield LogStore
+        case Mutant.HEADERS_UNCHECKED:
+            with mock.patch.object(reading, "walk_range", _unchecked):
+                yield LogStore
+        case _:
+            yield LogStore
+
+
+class _EagerStore(LogStore):
+    """Answers as soon as the group is written, not when it is synced."""
+
+    def run_job(self, job: BackgroundJob, done: Callable[[OSError | None], None]) -> None:
+        if job.sync and all(path.endswith(".jnl") for path in job.sync):
+            self._scheduler.call_soon(done, None)
+            super().run_job(job, lambda _: None)
+        else:
+            super().run_job(job, done)
+
+
+class _ForgetfulStore(LogStore):
+    """Does not journal truncations."""
+
+    def journal_now(
+        self,
+        kind: EntryKind,
+        partition: PartitionLog,
+        base_offset: int,
+        generation: int,
+        position: int,
+        data: bytes,
+    ) -> None:
+        if kind is not EntryKind.TRUNCATE:
+            super().journal_now(kind, partition, base_offset, generation, position, data)
+
+
+class _SternStore(LogStore):
+    """Believes that every byte in a segment was journalled first, in os mode too."""
+
+    def _open_journal(self) -> None:
+        self.trusts_segment_ends = True
+        super()._open_journal()
+
+
+def _no_sync_job(self: checkpoint.PartitionSave) -> BackgroundJob:
+    return BackgroundJob(sync_directories=(self.partition.directory, checkpoint.PARTITIONS, ""))
+
+
+class _CarelessReader(JournalReader):
+    """Stops at the first group it cannot read, as if nothing came after it."""
+
+    def __init__(self, disk: Disk, seed: int, floor: int = 0) -> None:
+        super().__init__(disk, seed, floor)
+        if self.damage:
+            first = self.damage[0].first_sequence
+            self.groups = [each for each in self.groups if each.sequence < first]
+            self.damage = []
+
+
+def _cut_instead(self: recovery._LiveReader, bad: Bad) -> None:
+    if self._segment.size > bad.position:
+        self._cut(bad.position, "were torn")
+
+
+def _unchecked(data: memoryview, start: int, segment: Segment, each: Range) -> list[Place]:
+    """Walks a range with the check that its headers have now."""
+    check, position = 0, each.start - start
+    stop = min(each.stop - start, len(data))
+    while stop - position >= BATCH_HEADER_BYTES:
+        _, length, _ = WALK.unpack_from(data, position)
+        check = crc32c(data[position : position + UNCHECKED_PREFIX_BYTES], check)
+        position += max(length, 0) + LENGTH_PREFIX_BYTES
+    return _walk_range(data, start, segment, each._replace(check=check))
+
+
+# ---- a disk that tries again
+
+
+class _RetryingFile:
+    def __init__(self, file: SimFile) -> None:
+        self._file = file
+        self.read, self.write = file.read, file.write
+        self.truncate, self.size, self.close = file.truncate, file.size, file.close
+
+    def write_durable(self, buffers: Sequence[Buffer], position: int) -> None:
+        try:
+            self._file.write_durable(buffers, position)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            self._file.sync()
+
+    def sync(self) -> None:
+        try:
+            self._file.sync()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            self._file.sync()
+
+
+class _RetryingDisk:
+    def __init__(self, disk: SimDisk) -> None:
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._disk, name)
+
+    def open(self, path: str, mode: Literal["read", "write", "create"]) -> File:
+        return _RetryingFile(self._disk.open(path, mode))
+
+
+def _retrying_store(disk: SimDisk, *others: object) -> LogStore:
+    return LogStore(_RetryingDisk(disk), *others)  # type: ignore[arg-type]
