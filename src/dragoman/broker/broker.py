@@ -32,7 +32,7 @@ from dragoman.cluster.metadata import (
 from dragoman.cluster.quorum import SingleVoter
 from dragoman.config.settings import Settings
 from dragoman.config.topics import TopicConfig
-from dragoman.errors import DiskFullError, DragomanError, LogStoppedError
+from dragoman.errors import ConfigError, DiskFullError, DragomanError, LogStoppedError
 from dragoman.log.checkpoint import PARTITIONS
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
@@ -92,8 +92,13 @@ class Broker:
         return self.store.partition(identity, directory_name(identity), config)
 
     def start(self, done: Acknowledge) -> None:
-        """Bring the state back and register this node; then `done`, and clients may come."""
+        """Bring the state back and register this node; then `done`, and clients may come.
+
+        Raises `ConfigError` for the data of another node, `FormatError` and `CorruptionError` for
+        metadata that cannot be read; the log is not recovered then and must not be closed as clean.
+        """
         self.quorum.replay()
+        self._refuse_data_of_another_node()
         for partition_id in self.store.pending_partitions:
             metadata = self.image.partitions.get(partition_id)
             if metadata is not None:
@@ -114,6 +119,15 @@ class Broker:
             done(error)
 
         self.quorum.propose(events, registered)
+
+    def _refuse_data_of_another_node(self) -> None:
+        """Its partitions would all be led by a node that is not there."""
+        nodes = self.image.nodes
+        if nodes and self.node_id not in nodes:
+            owner = ", ".join(map(str, sorted(nodes)))
+            raise ConfigError(
+                f"the data directory belongs to node {owner}, but node.id is {self.node_id}"
+            )
 
     def _remove_left_overs(self) -> None:
         """Directories of topics whose deletion was agreed on but not finished."""
@@ -184,10 +198,7 @@ class Broker:
 
     def ensure_topic(self, new: NewTopic, done: Acknowledge) -> None:
         """Create the topic unless it exists; for topics created on first use."""
-        if new.name in self.image.topics:
-            done(None)
-            return
-        self.topics.create(new, done)
+        self.topics.ensure(new, done)
 
     # ---- fetch
 
@@ -221,8 +232,11 @@ class Broker:
 
     def _refused(self, partition: PartitionLog) -> None:
         replica = partition.owner
+        error = DiskFullError("the disk is full")
         if isinstance(replica, Replica):
-            replica.fail_waiters(DiskFullError("the disk is full"))
+            replica.fail_waiters(error)
+        elif partition is self._metadata_log:
+            self.quorum.refused(error)
 
     def _failed(self, error: OSError) -> None:
         log.critical("the log failed and takes no more writes: %s", error)

@@ -3,7 +3,9 @@
 A fetch is tried at once. If it finds fewer bytes than asked for, it parks on its partitions and is
 woken by appends, moved watermarks and deletions; nothing polls. To avoid reading again at every
 small append, a parked fetch adds up how much its partitions have grown and reads again only when
-that can be enough, or when its time is over.
+that can be enough, or when its time is over. A partition whose end readers cannot see yet (appends
+on their way to the disk, an open transaction) may uncover any amount without growing: there every
+wake-up reads again.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ class FetchLimits(NamedTuple):
 
 Finish: TypeAlias = Callable[[list[Fetched]], None]
 _NOTHING: list[Buffer] = []
+#: In place of a partition's size when it is not known how much of it readers could see.
+_UNKNOWN = -1
 
 
 def read_all(wanted: Sequence[Wanted], limits: FetchLimits) -> tuple[list[Fetched], int, bool]:
@@ -135,17 +139,23 @@ class Fetch:
             if each.replica is not None:
                 if not each.replica.park(self):
                     return False
-                self._marks[each.replica] = each.replica.log.appended_bytes
+                self._marks[each.replica] = self._mark(each.replica)
         return True
+
+    def _mark(self, replica: Replica) -> int:
+        """What the partition's later growth is counted from."""
+        log = replica.log
+        limit = log.last_stable_offset if self._limits.committed_only else log.high_watermark
+        return log.appended_bytes if limit == log.log_end_offset else _UNKNOWN
 
     def data_arrived(self, replica: Replica) -> None:
         """Part of a wake-up: the replica has forgotten us and must be asked again if need be."""
         if self._finish is None:
             return
-        appended = replica.log.appended_bytes
-        self._grown += appended - self._marks.get(replica, appended)
-        self._marks[replica] = appended
-        if self._grown >= self._limits.bytes_min or replica.log.is_removed:
+        mark = self._marks[replica]
+        self._grown += replica.log.appended_bytes - mark
+        self._marks[replica] = self._mark(replica)
+        if mark == _UNKNOWN or self._grown >= self._limits.bytes_min or replica.log.is_removed:
             results, total, has_error = read_all(self._wanted, self._limits)
             if total >= self._limits.bytes_min or has_error:
                 self._answer(results)

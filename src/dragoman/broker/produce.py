@@ -24,6 +24,7 @@ from dragoman.log.batch import (
     HEADER,
     LENGTH_PREFIX_BYTES,
     MAGIC,
+    NO_PRODUCER,
     NO_TIMESTAMP,
     UNCHECKED_PREFIX_BYTES,
     BatchHeader,
@@ -62,8 +63,13 @@ def check_produced(batch: memoryview | None) -> BatchHeader:
         )
     if header.attributes & CONTROL:
         raise InvalidRecord("a producer may not write control batches")
-    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        raise InvalidRecord("a producer id comes with an epoch and a sequence")
+    if header.producer_id != NO_PRODUCER and (
+        header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0
+    ):
+        raise InvalidRecord(
+            f"producer id {header.producer_id} with epoch {header.producer_epoch} and sequence "
+            f"{header.base_sequence}; none may be negative"
+        )
     return header
 
 

@@ -68,6 +68,8 @@ class Topics:
         self._clock = clock
         self._random = random
         self._changing: set[str] = set()
+        #: Who else waits for a topic that is being created on first use.
+        self._ensuring: dict[str, list[Done]] = {}
         #: Ids given to topics whose creation is not applied yet.
         self._next_partition_id = 0
 
@@ -87,8 +89,7 @@ class Topics:
         count = new.partition_count
         if count == DEFAULT:
             count = self._settings.num_partitions
-        if not 1 <= count <= PARTITIONS_PER_TOPIC_MAX:
-            raise InvalidPartitions(f"{count} partitions; 1 to {PARTITIONS_PER_TOPIC_MAX}")
+        _check_count(count)
         return self._place(count, new.replication_factor)
 
     def _place(self, count: int, factor: int) -> tuple[tuple[int, ...], ...]:
@@ -111,6 +112,7 @@ class Topics:
     def _check_assignment(self, new: NewTopic) -> tuple[tuple[int, ...], ...]:
         if new.partition_count != DEFAULT or new.replication_factor != DEFAULT:
             raise InvalidReplicaAssignment("an assignment excludes partition count and factor")
+        _check_count(len(new.assignment))
         for replicas in new.assignment:
             known = all(node in self._image.nodes for node in replicas)
             if not replicas or len(set(replicas)) != len(replicas) or not known:
@@ -134,6 +136,23 @@ class Topics:
             created_ms=self._clock.wall_ms(),
         )
         self._propose(new.name, event, done)
+
+    def ensure(self, new: NewTopic, done: Done) -> None:
+        """Create the topic unless it exists; all who ask while it is being created share that."""
+        if new.name in self._image.topics:
+            done(None)
+            return
+        waiting = self._ensuring.get(new.name)
+        if waiting is not None:
+            waiting.append(done)
+            return
+        self._ensuring[new.name] = [done]
+
+        def created(error: DragomanError | None) -> None:
+            for each in self._ensuring.pop(new.name):
+                each(error)
+
+        self.create(new, created)
 
     def _placements(self, assignment: Sequence[tuple[int, ...]]) -> tuple[PartitionPlacement, ...]:
         first = max(self._next_partition_id, self._image.next_partition_id)
@@ -226,6 +245,11 @@ class Topics:
             done(error)
 
         self._quorum.propose([event], agreed)
+
+
+def _check_count(count: int) -> None:
+    if not 1 <= count <= PARTITIONS_PER_TOPIC_MAX:
+        raise InvalidPartitions(f"{count} partitions; 1 to {PARTITIONS_PER_TOPIC_MAX}")
 
 
 def check_name(name: str) -> None:

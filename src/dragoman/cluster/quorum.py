@@ -89,6 +89,14 @@ class SingleVoter:
             _, _, done = self._waiting.popleft()
             done(LogStoppedError("the log stopped; the outcome is unknown"))
 
+    def refused(self, error: DragomanError) -> None:
+        """The log took appends back: their events never happened, and their offsets come again."""
+        kept = [each for each in self._waiting if each[0] <= self._log.log_end_offset]
+        lost = [each for each in self._waiting if each[0] > self._log.log_end_offset]
+        self._waiting = deque(kept)
+        for _, _, done in lost:
+            done(error)
+
     def _apply(self, event: Event) -> None:
         removed = self._image.apply(event)
         self.version += 1

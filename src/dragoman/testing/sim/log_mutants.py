@@ -24,8 +24,9 @@ from dragoman.log.reading import Place, walk_range
 from dragoman.log.salvage import Bad
 from dragoman.log.segment import Segment
 from dragoman.log.store import LogStore
-from dragoman.testing.sim.disk import SimDisk, SimFile
+from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import DiskFaults
+from dragoman.testing.sim.file import SimFile
 from dragoman.types import Buffer
 from dragoman.world import BackgroundJob, Disk, File
 

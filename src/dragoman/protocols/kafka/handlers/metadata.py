@@ -116,7 +116,7 @@ class _Lookup:
                 reason = error if error is not None else UnknownTopic(f"topic {name!r} is gone")
                 self._set(index, refused(name, NO_ID, reason))
 
-        broker.topics.create(NewTopic(name=name), created)
+        broker.ensure_topic(NewTopic(name=name), created)
 
     def _authorize_creation(self, name: str) -> None:
         broker = self._call.service.broker

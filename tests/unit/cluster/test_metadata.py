@@ -1,0 +1,93 @@
+"""Goal: the image is what its events add up to, and ids only ever rise."""
+
+from __future__ import annotations
+
+import pytest
+
+from dragoman.cluster.events import (
+    ClusterCreated,
+    LeaderChanged,
+    NodeRegistered,
+    PartitionPlacement,
+    PartitionsAdded,
+    ProducerIdsReserved,
+    TopicConfigChanged,
+    TopicCreated,
+    TopicDeleted,
+)
+from dragoman.cluster.metadata import METADATA_PARTITION_ID, MetadataImage
+
+TOPIC = bytes(range(16))
+
+
+@pytest.fixture
+def image() -> MetadataImage:
+    made = MetadataImage()
+    placements = (PartitionPlacement(1, (1, 2)), PartitionPlacement(2, (2, 1)))
+    made.apply(TopicCreated(name="t", topic_id=TOPIC, partitions=placements, config={"a": "b"}))
+    return made
+
+
+def test_topic_is_found_by_name_id_and_partition(image: MetadataImage) -> None:
+    topic = image.topics["t"]
+    assert image.topics_by_id[TOPIC] is topic
+    assert [each.index for each in topic.partitions] == [0, 1]
+    assert image.partitions[2] is topic.partitions[1]
+    assert topic.config == {"a": "b"}
+
+
+def test_first_replica_leads_and_all_are_in_sync(image: MetadataImage) -> None:
+    second = image.partitions[2]
+    assert (second.leader, second.in_sync, second.leader_epoch) == (2, (2, 1), 0)
+
+
+def test_deleted_topic_leaves_nothing_but_its_ids_behind(image: MetadataImage) -> None:
+    image.apply(TopicDeleted(topic_id=TOPIC))
+    assert not image.topics
+    assert not image.topics_by_id
+    assert not image.partitions
+    assert image.next_partition_id == 3
+
+
+def test_added_partitions_follow_the_old_ones(image: MetadataImage) -> None:
+    image.apply(PartitionsAdded(topic_id=TOPIC, partitions=(PartitionPlacement(9, (1,)),)))
+    assert [each.partition_id for each in image.topics["t"].partitions] == [1, 2, 9]
+    assert image.partitions[9].index == 2
+    assert image.next_partition_id == 10
+
+
+def test_configuration_is_replaced_as_a_whole(image: MetadataImage) -> None:
+    image.apply(TopicConfigChanged(topic_id=TOPIC, config={"c": "d"}))
+    assert image.topics["t"].config == {"c": "d"}
+
+
+def test_leader_change_is_taken_and_one_for_a_deleted_partition_ignored(
+    image: MetadataImage,
+) -> None:
+    change = LeaderChanged(
+        partition_id=1, leader=2, leader_epoch=1, in_sync=(2,), partition_epoch=1
+    )
+    image.apply(change)
+    partition = image.partitions[1]
+    assert (partition.leader, partition.leader_epoch, partition.in_sync) == (2, 1, (2,))
+    with pytest.raises(AssertionError):
+        image.apply(change)
+    image.apply(TopicDeleted(topic_id=TOPIC))
+    image.apply(change)
+
+
+def test_producer_ids_never_go_back(image: MetadataImage) -> None:
+    for next_id in (5000, 3000):
+        image.apply(ProducerIdsReserved(next_id=next_id))
+    assert image.next_producer_id == 5000
+
+
+def test_cluster_and_nodes(image: MetadataImage) -> None:
+    image.apply(ClusterCreated(cluster_id="c"))
+    image.apply(NodeRegistered(node_id=3, incarnation=1))
+    image.apply(NodeRegistered(node_id=3, incarnation=2))
+    assert (image.cluster_id, image.nodes) == ("c", {3: 2})
+
+
+def test_ordinary_partitions_are_numbered_after_the_metadata_log() -> None:
+    assert MetadataImage().next_partition_id == METADATA_PARTITION_ID + 1
