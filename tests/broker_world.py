@@ -83,7 +83,7 @@ class World:
             self.store, self.settings, self.scheduler, self.clock, generator, authorizer
         )
         self.budget = MemoryBudget(self.settings.memory_budget_bytes)
-        self.channels = Channels(self.budget)
+        self.channels = Channels(self.budget, self.scheduler)
         self.service = KafkaService(self.broker, self.budget, lambda _: ("broker.example", 9092))
         if start:
             self.start()

@@ -236,3 +236,8 @@ COMPACTION_KEYS_MAX = 200_000
 COMPACTION_SLICE_BYTES = 32 << 10
 #: Partitions that one slice of a maintenance round looks at.
 MAINTENANCE_PARTITIONS_PER_SLICE = 20
+
+# ---- stopping
+
+#: Seconds that peers get at a clean stop to take their last replies. Then the connection is cut.
+CONNECTION_CLOSE_GRACE_S = 2.0

@@ -17,6 +17,7 @@ from dragoman.config.listeners import Listener
 from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.limits import (
+    CONNECTION_CLOSE_GRACE_S,
     HTTP_CLOSE_GRACE_S,
     IDLE_SWEEP_INTERVAL_S,
     LISTEN_BACKLOG,
@@ -147,16 +148,30 @@ class Node:
         for listener in self.listeners:
             listener.close()
         self.broker.stop()
+        for channels in self.channels.values():
+            channels.close_all()
         if self._http is not None:
             from dragoman.api.listener import HttpListener
 
             assert isinstance(self._http, HttpListener)
             await self._http.close(HTTP_CLOSE_GRACE_S)
-        for channels in self.channels.values():
-            channels.close_all()
-        # One turn, so that transports get their last replies out.
-        await asyncio.sleep(0)
+        await self._connections_gone()
         self.store.close()
+
+    async def _connections_gone(self) -> None:
+        """Peers get a moment to take their last replies; those that do not are cut off."""
+        for channels in self.channels.values():
+            emptied = asyncio.Event()
+            channels.on_empty = emptied.set
+            if not channels.open:
+                continue
+            try:
+                async with asyncio.timeout(CONNECTION_CLOSE_GRACE_S):
+                    await emptied.wait()
+            except TimeoutError:
+                log.warning("%d connections did not take their last replies", len(channels.open))
+                channels.abort_all()
+                await emptied.wait()
 
     def describe_listeners(self) -> list[str]:
         lines = []

@@ -111,6 +111,12 @@ class InvalidRecord(BrokerError):
         self.indexes = indexes
 
 
+class UnsupportedCompression(BrokerError):
+    """A codec that the client's version of its protocol may not use, or could not read."""
+
+    code = "unsupported_compression"
+
+
 class InvalidTimestamp(BrokerError):
     code = "invalid_timestamp"
 

@@ -46,6 +46,8 @@ class FetchLimits(NamedTuple):
     bytes_max: int
     wait_s: float
     committed_only: bool
+    #: Bytes that may be read at the moment, asked whenever something is read.
+    room: Callable[[], int] | None = None
 
 
 Finish: TypeAlias = Callable[[list[Fetched]], None]
@@ -62,8 +64,11 @@ def read_all(wanted: Sequence[Wanted], limits: FetchLimits) -> tuple[list[Fetche
     results: list[Fetched] = []
     total = 0
     has_error = False
+    bytes_max = limits.bytes_max
+    if limits.room is not None:
+        bytes_max = min(bytes_max, limits.room())
     for each in wanted:
-        room = min(each.bytes_max, limits.bytes_max - total)
+        room = min(each.bytes_max, bytes_max - total)
         found = _read_one(each, room, limits.committed_only, is_first=total == 0)
         total += found.size
         has_error = has_error or found.error is not None

@@ -1,7 +1,8 @@
-"""The node-wide budget for bytes in flight: requests being worked on and replies not yet sent.
+"""The node-wide budget for bytes in flight: requests arriving or being worked on, and replies that
+wait for an earlier one or for a peer that does not take them.
 
 Past the budget no connection reads on; what is being received already may finish. Reading resumes
-once a fifth of the budget is free again.
+once a fifth of the budget is free again. Whoever builds large replies asks for `room` first.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ class MemoryBudget:
     def is_exhausted(self) -> bool:
         return self.used >= self._bytes_max
 
+    @property
+    def room(self) -> int:
+        return max(0, self._bytes_max - self.used)
+
     def take(self, size: int) -> None:
         self.used += size
 
@@ -36,6 +41,13 @@ class MemoryBudget:
             paused, self._paused = self._paused, {}
             for each in paused:
                 each.resume()
+
+    def change(self, size: int) -> None:
+        """Take, or give back when `size` is negative."""
+        if size > 0:
+            self.take(size)
+        else:
+            self.give_back(-size)
 
     def wait(self, paused: Paused) -> None:
         """Have `resume` called when there is room again."""

@@ -72,6 +72,8 @@ class Channels:
         self.accepted = 0
         self.bytes_in = 0
         self.bytes_out = 0
+        #: Called when the last open connection is gone.
+        self.on_empty: Callable[[], None] = _nothing
 
     def count_read(self, channel: Channel, size: int) -> None:
         """Keep one busy connection from filling a loop turn: past its share it reads on later."""
@@ -106,8 +108,18 @@ class Channels:
         return len(idle)
 
     def close_all(self) -> None:
+        """Each connection goes once its peer has taken what was sent."""
         for channel in list(self.open):
             channel.close()
+
+    def abort_all(self) -> None:
+        """Each connection goes now, with what was not taken."""
+        for channel in list(self.open):
+            channel.abort()
+
+
+def _nothing() -> None:
+    return None
 
 
 class Channel(asyncio.BufferedProtocol):
@@ -116,9 +128,12 @@ class Channel(asyncio.BufferedProtocol):
         "_loop",
         "_make_session",
         "_out",
+        "_out_size",
         "_reasons",
+        "_receiving",
         "_session",
         "_transport",
+        "_unsent",
         "is_closing",
         "is_writable",
         "last_active",
@@ -140,6 +155,11 @@ class Channel(asyncio.BufferedProtocol):
         self._reasons = Reason.NONE
         #: Replies of this loop turn.
         self._out: list[Buffer] = []
+        self._out_size = 0
+        #: Bytes of the node's budget taken for a message that is arriving, and for replies that
+        #: the peer does not take.
+        self._receiving = 0
+        self._unsent = 0
         self.is_writable = True
         self.is_closing = False
         self.last_active = 0.0
@@ -179,29 +199,44 @@ class Channel(asyncio.BufferedProtocol):
             log.info("closing %s:%d: %s", *self.peer_address, error)
             self.close()
             return
-        if self._channels.budget.is_exhausted and not session.pending_bytes:
+        budget = self._channels.budget
+        pending = session.pending_bytes
+        if pending != self._receiving:
+            budget.change(pending - self._receiving)
+            self._receiving = pending
+        if budget.is_exhausted and not pending:
             # Frames that are arriving may finish: stopping them would never free their memory.
             self.pause(Reason.NO_MEMORY)
-            self._channels.budget.wait(self)
+            budget.wait(self)
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.is_closing = True
-        self._channels.open.pop(self, None)
-        self._channels.budget.forget(self)
+        channels = self._channels
+        channels.open.pop(self, None)
+        channels.budget.forget(self)
+        channels.budget.give_back(self._receiving + self._unsent)
+        self._receiving = self._unsent = 0
         session, self._session = self._session, None
         self._transport = None
         if session is not None:
             session.closed()
+        if not channels.open:
+            channels.on_empty()
 
     def pause_writing(self) -> None:
+        assert self._transport is not None
         self.is_writable = False
+        self._unsent = self._transport.get_write_buffer_size()
+        self._channels.budget.take(self._unsent)
         self.pause(Reason.PEER_IS_SLOW)
 
     def resume_writing(self) -> None:
         self.is_writable = True
+        unsent, self._unsent = self._unsent, 0
+        self._channels.budget.give_back(unsent)
         self.unpause(Reason.PEER_IS_SLOW)
         if self._session is not None:
             self._session.writable()
@@ -215,14 +250,21 @@ class Channel(asyncio.BufferedProtocol):
         if not self._out:
             self._channels.send_soon(self)
         self._out += buffers
+        self._out_size += sum(map(len, buffers))
+        if self._out_size >= SEND_BUFFER_BYTES_MAX:
+            # Enough for one piece; and only the transport can tell whether the peer takes it.
+            self.hand_over()
 
     def hand_over(self) -> None:
         transport = self._transport
         out, self._out = self._out, []
+        size, self._out_size = self._out_size, 0
         if transport is None or not out:
             return
-        size = sum(map(len, out))
         self._channels.bytes_out += size
+        if not self.is_writable:
+            self._unsent += size
+            self._channels.budget.take(size)
         if len(out) == 1:
             transport.write(out[0])
         elif size <= _JOIN_BYTES_MAX * len(out):
@@ -252,3 +294,9 @@ class Channel(asyncio.BufferedProtocol):
             self.hand_over()
             self.is_closing = True
             self._transport.close()
+
+    def abort(self) -> None:
+        """Close without waiting for the peer."""
+        self.is_closing = True
+        if self._transport is not None:
+            self._transport.abort()

@@ -29,12 +29,12 @@ from dragoman.testing.sim.faults import DiskFaults
 def producer_ids(world: World, count: int) -> list[int]:
     got: list[int] = []
 
-    def take(producer_id: int, error: DragomanError | None) -> None:
-        assert error is None
+    def take(producer_id: int | DragomanError) -> None:
+        assert isinstance(producer_id, int)
         got.append(producer_id)
 
     for _ in range(count):
-        world.broker.new_producer_id(take)
+        world.broker.coordination.producer_ids.next(take)
     world.settle()
     return got
 
@@ -259,11 +259,12 @@ def test_ids_asked_for_while_a_block_is_reserved_differ(world: World) -> None:
 
 
 def test_producer_id_is_refused_when_the_log_has_stopped(world: World) -> None:
-    world.store._fail(OSError(errno.EIO, "gone"))
-    refused: list[DragomanError | None] = []
-    world.broker.new_producer_id(lambda _, error: refused.append(error))
+    world.store.fail(OSError(errno.EIO, "gone"))
+    refused: list[int | DragomanError] = []
+    world.broker.coordination.producer_ids.next(refused.append)
     world.settle()
-    assert isinstance(refused[0], LogStoppedError)
+    assert isinstance(refused[0], DragomanError)
+    assert isinstance(refused[0].__cause__, LogStoppedError)
 
 
 # ---- a disk that fails
@@ -313,7 +314,8 @@ def test_full_disk_refuses_records_and_keeps_serving_reads() -> None:
     world.disk.remove("ballast")
     world.advance(10)
     world.write(replica, b"again")
-    assert world.fetch([Wanted(replica, 0, 1000)]).values == [[b"kept", b"again"]]
+    found = [world.fetch([Wanted(replica, offset, 1000)]).values[0][0] for offset in (0, 1)]
+    assert found == [b"kept", b"again"]
 
 
 def test_full_disk_refuses_topics_and_forgets_what_it_refused() -> None:

@@ -133,7 +133,7 @@ def test_serve_loads_neither_the_rich_parser_nor_http() -> None:
     script = """
 import sys, types
 server = types.ModuleType("dragoman.server")
-server.run = lambda settings: 0
+server.run = lambda settings, announce: 0
 sys.modules["dragoman.server"] = server
 from dragoman.cli.main import main
 assert main(["serve", "--set", "num.partitions=3", "--listen", "kafka=127.0.0.1:0"]) == 0

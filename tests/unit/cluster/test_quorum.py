@@ -35,7 +35,7 @@ def test_proposal_is_applied_when_durable_and_not_before() -> None:
 def test_events_are_applied_in_order_before_the_proposer_is_told() -> None:
     world = World()
     seen: list[object] = []
-    world.broker.quorum.on_applied = seen.append
+    world.broker.quorum.on_applied = lambda event, _: seen.append(event)
     events: list[Event] = [NodeRegistered(node_id=n, incarnation=1) for n in (5, 6)]
     third: Event = NodeRegistered(node_id=7, incarnation=1)
     world.broker.quorum.propose(events, lambda _: seen.append("first"))

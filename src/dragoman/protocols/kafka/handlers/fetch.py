@@ -1,15 +1,18 @@
 """Fetch (1), versions 4 to 17: read record batches, waiting for them when there are none.
 
 Every request is taken as a full one and answered with session id 0, which the protocol allows.
-Batches go out as they are in the log: the first may begin before the offset asked for.
+Batches go out as they are in the log: the first may begin before the offset asked for. Nothing is
+recompressed, so clients of versions before 10, which may not know zstd, are refused such batches.
 """
 
 from __future__ import annotations
 
-from dragoman.broker.errors import NotAuthorized
+from dragoman.broker.errors import NotAuthorized, UnsupportedCompression
 from dragoman.broker.fetch import Fetched, FetchLimits, Wanted
 from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
+from dragoman.log.batch import CODEC_MASK, read_header
+from dragoman.log.compression import Codec
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
@@ -25,6 +28,7 @@ from dragoman.protocols.kafka.messages import (
 from dragoman.security.authorizer import Operation, Resource
 
 _READ_COMMITTED = 1
+_ZSTD_SINCE_VERSION = 10
 
 
 def handle(call: Call) -> None:
@@ -40,14 +44,19 @@ def handle(call: Call) -> None:
         for topic in request.topics
         for partition in topic.partitions
     ]
+    budget = call.service.budget
     limits = FetchLimits(
         bytes_min=request.min_bytes,
         bytes_max=min(request.max_bytes, broker.settings.fetch_max_bytes),
         wait_s=request.max_wait_ms / 1000,
         committed_only=request.isolation_level == _READ_COMMITTED,
+        # Half of what is left, so that however many readers are stuck there is room for one more.
+        room=lambda: budget.room // 2,
     )
 
     def finish(found: list[Fetched]) -> None:
+        if call.version < _ZSTD_SINCE_VERSION:
+            found = [_without_zstd(each) for each in found]
         call.reply(_response(request, found))
 
     parked = broker.fetch(wanted, limits, finish)
@@ -91,6 +100,19 @@ def _response(request: FetchRequest, found: list[Fetched]) -> FetchResponse:
             for topic in request.topics
         ]
     )
+
+
+def _without_zstd(found: Fetched) -> Fetched:
+    """An error in place of batches that the client may not be able to read."""
+    for buffer in found.buffers:
+        position = 0
+        while position < len(buffer):
+            header = read_header(buffer, position)
+            position += header.size
+            if header.attributes & CODEC_MASK == Codec.ZSTD:
+                error = UnsupportedCompression("batches are compressed with zstd")
+                return found._replace(error=error, buffers=[], size=0)
+    return found
 
 
 def _partition(index: int, found: Fetched) -> FetchResponsePartition:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dragoman.broker.errors import InvalidAcks, InvalidRecord, NotAuthorized
+from dragoman.broker.errors import InvalidAcks, InvalidRecord, NotAuthorized, UnsupportedCompression
 from dragoman.broker.produce import check_produced, place
 from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import ProducerIdentity
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, BatchHeader
 from dragoman.log.compression import Codec
-from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.transactions import code_for_version, open_transactions
 from dragoman.protocols.kafka.messages import (
@@ -91,11 +90,10 @@ class _Produce:
             records = partition.records
             header = check_produced(memoryview(records) if records is not None else None)
             if header.attributes & CODEC_MASK == Codec.ZSTD and self._call.version < 7:
-                replies.append(_failed(partition.index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE))
-                return
+                raise UnsupportedCompression("zstd needs version 7 of Produce")
             assert records is not None
             write = _Write(replica, memoryview(records), header, replies, len(replies))
-            replies.append(_failed(partition.index, ErrorCode.UNKNOWN_SERVER_ERROR))
+            replies.append(ProduceResponsePartition(index=partition.index, base_offset=-1))
             if header.is_transactional:
                 self._enrol(write)
             else:
@@ -143,12 +141,13 @@ class _Produce:
         except DragomanError as error:
             self._refuse(write, error)
             return
-        is_append_time = replica.config.message_timestamp_type == "LogAppendTime"
-        index = replies[at].index
+        append_time_ms = -1
+        if replica.config.message_timestamp_type == "LogAppendTime":
+            append_time_ms = appended.timestamp if appended.is_duplicate else self._now_ms
         replies[at] = ProduceResponsePartition(
-            index=index,
+            index=replies[at].index,
             base_offset=appended.base_offset,
-            log_append_time_ms=self._now_ms if is_append_time else -1,
+            log_append_time_ms=append_time_ms,
             log_start_offset=replica.log.log_start_offset,
         )
         if self._request.acks == 0:
@@ -175,7 +174,13 @@ class _Produce:
                 ProduceResponseRecordError(batch_index=each, batch_index_error_message=str(error))
                 for each in error.indexes
             ]
-        return _failed(index, code, str(error), details)
+        return ProduceResponsePartition(
+            index=index,
+            error_code=code,
+            base_offset=-1,
+            record_errors=details,
+            error_message=str(error),
+        )
 
     def _find(self, topic: ProduceRequestTopic, index: int) -> Replica:
         broker = self._call.service.broker
@@ -212,18 +217,3 @@ class _Produce:
                 ]
             )
         )
-
-
-def _failed(
-    index: int,
-    code: int,
-    message: str | None = None,
-    details: list[ProduceResponseRecordError] | None = None,
-) -> ProduceResponsePartition:
-    return ProduceResponsePartition(
-        index=index,
-        error_code=code,
-        base_offset=-1,
-        record_errors=details or [],
-        error_message=message,
-    )

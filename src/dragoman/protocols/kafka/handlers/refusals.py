@@ -30,6 +30,7 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.UnsupportedFormat: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     broker.MessageTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     broker.InvalidRecord: ErrorCode.INVALID_RECORD,
+    broker.UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     broker.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     broker.InvalidAcks: ErrorCode.INVALID_REQUIRED_ACKS,
     broker.RequestTimedOut: ErrorCode.REQUEST_TIMED_OUT,

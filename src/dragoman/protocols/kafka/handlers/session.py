@@ -38,6 +38,7 @@ class Call:
     def __init__(self, session: KafkaSession, request: Request) -> None:
         self.session = session
         self.request = request
+        #: What this takes of the node's memory budget.
         self.size = len(request.frame)
         self.is_done = False
         self._reply: list[Buffer] | None = None
@@ -61,6 +62,11 @@ class Call:
         self._reply = buffers
         self._on_drop = None
         self.session.flush()
+        if self._reply is not None:
+            # It waits behind an earlier request, and its memory with it.
+            held = sum(map(len, buffers))
+            self.size += held
+            self.service.budget.take(held)
 
     def finish_silently(self) -> None:
         """This request has no reply (Produce with acks=0)."""
@@ -90,7 +96,6 @@ class KafkaSession:
         "_backlog",
         "_connection",
         "_handlers",
-        "_is_flushing",
         "_line",
         "channel",
         "get_buffer",
@@ -114,7 +119,6 @@ class KafkaSession:
         self.get_buffer = self._connection.get_buffer
         self._line: deque[Call] = deque()
         self._backlog: deque[Request] = deque()
-        self._is_flushing = False
 
     # ---- from the channel
 
@@ -124,6 +128,9 @@ class KafkaSession:
 
     def buffer_updated(self, count: int) -> None:
         for request in self._connection.buffer_updated(count):
+            if self.channel.is_closing:
+                # An earlier request of the same read was the last one.
+                return
             if self._backlog or not self.channel.is_writable:
                 self._backlog.append(request)
             else:

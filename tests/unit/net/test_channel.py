@@ -1,0 +1,247 @@
+"""Goal: a channel reads only while it may, and its bytes are in the budget until they are gone.
+
+Method: a session that records and a transport whose peer takes bytes when the test says so.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from broker_world import FakeTransport
+from dragoman.errors import RemoteProtocolError
+from dragoman.limits import SEND_BUFFER_BYTES_MAX
+from dragoman.net.admission import MemoryBudget
+from dragoman.net.channel import Channel, Channels, Reason
+from dragoman.testing.sim.scheduler import SimScheduler
+
+
+class Recorder:
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.pending_bytes = 0
+        self.received: list[int] = []
+        self.writable_calls = 0
+        self.closed_calls = 0
+        self.error: Exception | None = None
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        return memoryview(bytearray(100))
+
+    def buffer_updated(self, count: int) -> None:
+        self.received.append(count)
+        if self.error is not None:
+            raise self.error
+
+    def writable(self) -> None:
+        self.writable_calls += 1
+
+    def closed(self) -> None:
+        self.closed_calls += 1
+
+
+class Rig:
+    def __init__(self, budget: MemoryBudget | None = None) -> None:
+        self.scheduler = SimScheduler()
+        self.budget = budget if budget is not None else MemoryBudget(1000)
+        self.channels = Channels(self.budget, self.scheduler)
+        self.channel, self.session, self.transport = self.connect()
+
+    def connect(self) -> tuple[Channel, Recorder, FakeTransport]:
+        sessions: list[Recorder] = []
+
+        def make(channel: Channel) -> Recorder:
+            sessions.append(Recorder(channel))
+            return sessions[0]
+
+        channel = Channel(self.channels, make, self.scheduler)  # type: ignore[arg-type]
+        transport = FakeTransport(lambda: channel.connection_lost(None), ("127.0.0.1", 9092))
+        transport.channel = channel
+        channel.connection_made(transport)  # type: ignore[arg-type]
+        return channel, sessions[0], transport
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_addresses_and_counters(rig: Rig) -> None:
+    assert rig.channel.local_address == ("127.0.0.1", 9092)
+    assert rig.channel.peer_address == ("10.0.0.9", 5)
+    rig.connect()
+    assert (rig.channels.accepted, len(rig.channels.open)) == (2, 2)
+    rig.channel.buffer_updated(7)
+    rig.channel.send([b"abc", b"de"])
+    rig.channel.send([b"f"])
+    assert not rig.transport.sent
+    rig.scheduler.advance(0.0)
+    assert (rig.channels.bytes_in, rig.channels.bytes_out) == (7, 6)
+    assert rig.transport.sent == b"abcdef"
+
+
+def test_large_replies_are_not_joined_but_all_arrive_in_order(rig: Rig) -> None:
+    pieces = [bytes([index]) * 9000 for index in range(5)]
+    rig.channel.send(list(pieces))
+    rig.scheduler.advance(0.0)
+    assert rig.transport.sent == b"".join(pieces)
+
+
+def test_forbidden_bytes_close_the_connection_and_say_why(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.session.error = RemoteProtocolError("not my protocol")
+    with caplog.at_level(logging.INFO, "dragoman.net"):
+        rig.channel.buffer_updated(5)
+    assert rig.transport.is_closed
+    assert "closing 10.0.0.9:5: not my protocol" in caplog.text
+    rig.channel.buffer_updated(5)
+    assert rig.session.received == [5]
+
+
+def test_closing_hands_the_session_its_end_once(rig: Rig) -> None:
+    rig.channel.close()
+    rig.channel.close()
+    rig.channel.send([b"too late"])
+    assert rig.session.closed_calls == 1
+    assert not rig.channels.open
+    assert not rig.transport.sent
+
+
+def test_close_waits_for_the_peer_and_abort_does_not(rig: Rig) -> None:
+    rig.transport.is_stuck = True
+    rig.channel.send([b"reply"])
+    rig.channel.close()
+    assert rig.session.closed_calls == 0
+    rig.transport.unsent.clear()
+    rig.channel.abort()
+    assert rig.session.closed_calls == 1
+
+
+def test_end_of_stream_lets_the_transport_close(rig: Rig) -> None:
+    assert rig.channel.eof_received() is False
+
+
+# ---- reasons not to read
+
+
+def test_reading_goes_on_only_when_no_reason_is_left(rig: Rig) -> None:
+    rig.channel.pause(Reason.READ_AHEAD)
+    rig.channel.pause(Reason.NO_MEMORY)
+    assert not rig.transport.is_reading
+    rig.channel.unpause(Reason.READ_AHEAD)
+    assert not rig.transport.is_reading
+    rig.channel.unpause(Reason.READ_AHEAD)
+    rig.channel.unpause(Reason.NO_MEMORY)
+    assert rig.transport.is_reading
+    rig.channel.unpause(Reason.NO_MEMORY)
+
+
+def test_closed_channel_does_not_read_on(rig: Rig) -> None:
+    rig.transport.is_stuck = True
+    rig.channel.send([b"x"])
+    rig.channel.pause(Reason.READ_AHEAD)
+    rig.channel.close()
+    rig.channel.unpause(Reason.READ_AHEAD)
+    assert not rig.transport.is_reading
+
+
+def test_slow_peer_stops_reading_until_it_takes_its_replies(rig: Rig) -> None:
+    rig.transport.is_stuck = True
+    rig.channel.send([bytes(SEND_BUFFER_BYTES_MAX)])
+    assert rig.channel.is_writable
+    assert rig.transport.is_reading
+    rig.channel.send([b"x"])
+    rig.scheduler.advance(0.0)
+    assert not rig.channel.is_writable
+    assert not rig.transport.is_reading
+    rig.transport.take()
+    assert rig.transport.is_reading
+    assert rig.session.writable_calls == 1
+
+
+def test_replies_that_are_not_taken_are_in_the_budget(rig: Rig) -> None:
+    rig.transport.is_stuck = True
+    rig.channel.send([bytes(SEND_BUFFER_BYTES_MAX + 1)])
+    rig.channel.send([bytes(500)])
+    rig.scheduler.advance(0.0)
+    assert rig.budget.used == SEND_BUFFER_BYTES_MAX + 501
+    rig.transport.take()
+    assert rig.budget.used == 0
+    rig.channel.send([bytes(SEND_BUFFER_BYTES_MAX + 1)])
+    rig.channel.connection_lost(None)
+    assert rig.budget.used == 0
+
+
+def test_message_that_is_arriving_is_in_the_budget(rig: Rig) -> None:
+    rig.session.pending_bytes = 300
+    rig.channel.buffer_updated(10)
+    assert rig.budget.used == 300
+    rig.session.pending_bytes = 700
+    rig.channel.buffer_updated(10)
+    assert rig.budget.used == 700
+    rig.session.pending_bytes = 0
+    rig.channel.buffer_updated(10)
+    assert rig.budget.used == 0
+    rig.session.pending_bytes = 300
+    rig.channel.buffer_updated(10)
+    rig.channel.connection_lost(None)
+    assert rig.budget.used == 0
+
+
+def test_past_the_budget_a_channel_stops_reading_until_there_is_room(rig: Rig) -> None:
+    rig.budget.take(1000)
+    rig.channel.buffer_updated(10)
+    assert not rig.transport.is_reading
+    rig.budget.give_back(1000)
+    assert rig.transport.is_reading
+
+
+def test_past_the_budget_a_message_that_is_arriving_may_finish(rig: Rig) -> None:
+    rig.session.pending_bytes = 1500
+    rig.channel.buffer_updated(10)
+    assert rig.budget.is_exhausted
+    assert rig.transport.is_reading
+    # Another connection with nothing under way has to wait.
+    other, _, transport = rig.connect()
+    other.buffer_updated(10)
+    assert not transport.is_reading
+    rig.session.pending_bytes = 0
+    rig.channel.buffer_updated(10)
+    assert transport.is_reading
+
+
+def test_lost_channel_does_not_wait_for_room(rig: Rig) -> None:
+    rig.budget.take(1000)
+    rig.channel.buffer_updated(10)
+    rig.channel.connection_lost(None)
+    rig.budget.give_back(1000)
+    assert not rig.transport.is_reading
+
+
+# ---- all channels
+
+
+def test_idle_connections_are_closed_and_busy_ones_kept(rig: Rig) -> None:
+    rig.scheduler.advance(10)
+    _, busy, transport = rig.connect()
+    rig.scheduler.advance(5)
+    busy.channel.buffer_updated(1)
+    rig.scheduler.advance(5)
+    assert rig.channels.close_idle(before=rig.scheduler.time() - 10) == 1
+    assert rig.transport.is_closed
+    assert not transport.is_closed
+
+
+def test_whoever_waits_for_the_last_connection_is_told(rig: Rig) -> None:
+    emptied: list[bool] = []
+    rig.channels.on_empty = lambda: emptied.append(True)
+    _, _, stuck = rig.connect()
+    stuck.is_stuck = True
+    stuck.channel.send([b"reply"])  # type: ignore[union-attr]
+    rig.channels.close_all()
+    assert not emptied
+    stuck.unsent.clear()
+    rig.channels.abort_all()
+    assert emptied == [True]
