@@ -34,8 +34,10 @@ _CRC = struct.Struct(">I")
 _ATTRIBUTES_AND_BELOW = 21
 #: Base offset and length: the part of a batch that its own length does not count.
 LENGTH_PREFIX_BYTES = 12
-#: The bytes that the CRC does not cover, and the CRC itself: what the index entry checks.
+#: The bytes that the CRC does not cover, and the CRC itself.
 UNCHECKED_PREFIX_BYTES = 21
+#: Those and what a reader needs to walk over a batch without its CRC: what the index entry checks.
+WALKED_PREFIX_BYTES = 27
 MAGIC = 2
 
 CODEC_MASK = 0x07

@@ -4,8 +4,9 @@ One partition's part (`PartitionSave`), each step durable before the next:
 
 1. its dirty bytes are written, its segment files and directories synced;
 2. producer state and manifest are replaced, if they changed;
-3. the sparse indexes state how far their segments are synced. Last, because recovery does not read
-   what an index speaks for: everything that reading would tell must be in the other files by then.
+3. the sparse indexes state how far their segments are synced, and are synced themselves. Last,
+   because recovery does not read what an index speaks for: everything that reading would tell must
+   be in the other files by then.
 
 A `Checkpoint` does this for every partition that needs it, a few to a background job, and then
 tells the store that the journal is no longer needed up to where it stood at the beginning. Nothing
@@ -60,6 +61,7 @@ class PartitionSave:
         self._manifest: bytes | None = None
         self._manifest_version = 0
         self._clean_size = -1
+        self._has_new_index = False
         self._obsolete: list[Segment] = []
         store.flush(partition)
         #: On a full disk some bytes are in the journal only: then the rest has to wait.
@@ -150,7 +152,7 @@ class PartitionSave:
             self._write_index(mark)
 
     def _write_index(self, mark: _Mark) -> None:
-        """Failing costs time at the next start, nothing else."""
+        """Failing costs time, and the check of these headers, nothing else."""
         segment, index = mark.segment, mark.ranges
         if segment.is_gone or segment.index is not index or index is None:
             return
@@ -162,6 +164,7 @@ class PartitionSave:
         try:
             file = self._store.files.get_or_create(segment.index_path)
             size = file.size()
+            self._has_new_index |= not size
             file.write([index.unsaved_block(mark.checkpoint, count)], size)
         except OSError as error:
             if error.errno not in FULL:
@@ -173,13 +176,10 @@ class PartitionSave:
         index.saved_position = mark.written
 
     def index_job(self) -> BackgroundJob:
-        """Indexes of segments that are finished; the others are synced when they are."""
-        finished = tuple(
-            mark.segment.index_path
-            for mark in self._marks
-            if (mark.segment.is_rolled or self._clean) and not mark.segment.is_gone
-        )
-        return BackgroundJob(sync=finished)
+        """Before the journal forgets what it wrote: only the index can tell a wrong header."""
+        paths = tuple(mark.segment.index_path for mark in self._marks if not mark.segment.is_gone)
+        directories = (self.partition.directory,) if self._has_new_index else ()
+        return BackgroundJob(sync=paths, sync_directories=directories)
 
     def settle_lists(self) -> None:
         """Put the partition on the store's lists, or take it off, as its own lists say."""

@@ -6,8 +6,9 @@ checkpoint, which closes the range it finds open). It keeps
 - the first batch's offset, relative to the segment's base, and its byte position;
 - the highest timestamp seen in the segment up to the end of the range, so that entries ascend in
   time as well as in offset and both can be searched by bisection;
-- a check: CRC-32C over the first 21 bytes of each batch in the range. Kafka's own CRC leaves base
-  offset, length and leader epoch uncovered; a flipped bit there is found by this check.
+- a check: CRC-32C over the first 27 bytes of each batch in the range. Kafka's own CRC leaves base
+  offset, length and leader epoch uncovered; a flipped bit there is found by this check. The rest up
+  to the last offset delta is what a reader believes when it walks over a batch.
 
 A range ends where the next one begins; the last one ends with the segment. The range that is still
 being appended to is *open* and in memory only.
@@ -95,7 +96,7 @@ class SparseIndex:
     def add(
         self, relative_offset: int, position: int, prefix: Buffer, timestamp: int, interval: int
     ) -> None:
-        """Take in the next batch; `prefix` is its first 21 bytes as they are in the file."""
+        """Take in the next batch; `prefix` is its first 27 bytes as they are in the file."""
         if self.open_offset < 0:
             self.open_offset = relative_offset
             self.open_position = position

@@ -24,7 +24,7 @@ from dragoman.errors import DecodeError, OffsetGapError, OffsetOutOfRangeError
 from dragoman.limits import DAMAGE_REPORTS_MAX, SCAN_CHUNK_BYTES
 from dragoman.log.batch import (
     NO_PRODUCER,
-    UNCHECKED_PREFIX_BYTES,
+    WALKED_PREFIX_BYTES,
     BatchHeader,
     Marker,
     Record,
@@ -352,7 +352,7 @@ class PartitionLog:
         index.add(
             base - segment.base_offset,
             position,
-            batch[:UNCHECKED_PREFIX_BYTES],
+            batch[:WALKED_PREFIX_BYTES],
             timestamp,
             self.config.index_interval_bytes,
         )
@@ -489,13 +489,17 @@ class PartitionLog:
 
     # ---- tail and write-behind (called by the ring and the store)
 
-    def evict_oldest(self) -> None:
+    def evict_oldest(self) -> bool:
+        """Forget the oldest chunk in memory; False when it is nowhere else."""
         if self._cleared_chunks:
             self._cleared_chunks -= 1
-            return
+            return True
         if self.dirty and self.tail.first_offset >= self.dirty[0].base_offset:
             self.store.flush(self)
+            if self.dirty:
+                return False
         self.tail.drop_oldest()
+        return True
 
     def clear_tail(self) -> None:
         self._cleared_chunks += self.tail.clear()
@@ -606,7 +610,7 @@ class PartitionLog:
         # them; the check of the shorter range is made from them.
         for at, header, batch in scan(file, segment.log_path, start, position):
             relative = header.base_offset - segment.base_offset
-            prefix = batch[:UNCHECKED_PREFIX_BYTES]
+            prefix = batch[:WALKED_PREFIX_BYTES]
             index.add(relative, at, prefix, header.max_timestamp, position)
         index.seal()
         segment.max_timestamp = index.max_timestamp

@@ -1,6 +1,6 @@
 """The file that keeps a partition's producer state, and when it may be believed.
 
-    sequence u64, CRC-32C of it u32, then a snapshot (`producers/snapshot.py`, with its own checksum)
+    CRC-32C u32 over everything after itself, sequence u64, then a snapshot (`producers/snapshot.py`)
 
 The snapshot is true for the log's end when it was taken. A later truncation below that end makes it
 false; the truncation is in the journal with a higher sequence, which is how recovery can tell.
@@ -17,7 +17,7 @@ from dragoman.errors import CorruptionError
 from dragoman.log.producers import ProducerStates, load_snapshot, take_snapshot
 
 NAME = "producers.snapshot"
-_HEAD = struct.Struct("<QI")
+_HEAD = struct.Struct("<IQ")
 
 
 class ProducerFile(NamedTuple):
@@ -29,16 +29,17 @@ class ProducerFile(NamedTuple):
 
 
 def encode_producers(states: ProducerStates, offset: int, sequence: int) -> bytes:
-    head = struct.pack("<Q", sequence)
-    return head + crc32c(head).to_bytes(4, "little") + take_snapshot(states, offset)
+    body = struct.pack("<Q", sequence) + take_snapshot(states, offset)
+    return crc32c(body).to_bytes(4, "little") + body
 
 
 def decode_producers(data: bytes, path: str) -> ProducerFile:
     """Raises `CorruptionError`, or `FormatError` for a version from the future."""
     if len(data) < _HEAD.size:
         raise CorruptionError(path, len(data), "file ends inside its header")
-    sequence, crc = _HEAD.unpack_from(data)
-    if crc32c(data[:8]) != crc:
-        raise CorruptionError(path, 0, "header fails its checksum")
-    states, offset = load_snapshot(memoryview(data)[_HEAD.size :], path)
+    crc, sequence = _HEAD.unpack_from(data)
+    view = memoryview(data)
+    if crc32c(view[4:]) != crc:
+        raise CorruptionError(path, 0, "file fails its checksum")
+    states, offset = load_snapshot(view[_HEAD.size :], path)
     return ProducerFile(states, offset, sequence)

@@ -20,6 +20,7 @@ from dragoman.log.batch import (
     LENGTH_PREFIX_BYTES,
     UNCHECKED_PREFIX_BYTES,
     WALK,
+    WALKED_PREFIX_BYTES,
     BatchHeader,
 )
 from dragoman.log.index import Range, SparseIndex
@@ -162,6 +163,8 @@ def _result(data: memoryview, first: int, end: int, next_offset: int) -> ReadRes
 def _read_bytes(partition: PartitionLog, segment: Segment, start: int, stop: int) -> memoryview:
     """The bytes of whole ranges. On a full disk the last of them may be in memory only."""
     wanted = min(stop, segment.written) - start
+    if wanted <= 0:
+        return memoryview(b"")
     data = memoryview(partition.store.files.get(segment.log_path).read(wanted, start))
     if len(data) < wanted:
         raise CorruptionError(segment.log_path, start + len(data), "file is too short")
@@ -190,7 +193,7 @@ def walk_range(data: memoryview, data_start: int, segment: Segment, each: Range)
                 data_start + position,
                 f"batch has offset {base}, expected {expected}",
             )
-        check = crc32c(data[position : position + UNCHECKED_PREFIX_BYTES], check)
+        check = crc32c(data[position : position + WALKED_PREFIX_BYTES], check)
         expected = base + last_delta + 1
         places.append(Place(data_start + position, size, base, expected))
         position += size

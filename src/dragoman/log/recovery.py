@@ -28,7 +28,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from dragoman.errors import CorruptionError
-from dragoman.log.batch import UNCHECKED_PREFIX_BYTES
+from dragoman.log.batch import WALKED_PREFIX_BYTES
 from dragoman.log.index import Checkpoint, SparseIndex, load_index
 from dragoman.log.journal import EntryKind, EntryRef, JournalDamage, read_entry
 from dragoman.log.manifest import NAME as MANIFEST
@@ -604,7 +604,7 @@ class _LiveReader:
             assert index is not None
             relative = header.base_offset - segment.base_offset
             interval = self._partition.config.index_interval_bytes
-            prefix = batch[:UNCHECKED_PREFIX_BYTES]
+            prefix = batch[:WALKED_PREFIX_BYTES]
             index.add(relative, at, prefix, header.max_timestamp, interval)
             segment.checksum = crc32c(batch, segment.checksum)
         segment.max_timestamp = max(segment.max_timestamp, header.max_timestamp)
@@ -679,7 +679,7 @@ def _rebuilt_index(partition: PartitionLog, segment: Segment) -> SparseIndex:
             expected = next_good
             continue
         relative = found.header.base_offset - segment.base_offset
-        prefix = found.batch[:UNCHECKED_PREFIX_BYTES]
+        prefix = found.batch[:WALKED_PREFIX_BYTES]
         timestamp, interval = found.header.max_timestamp, partition.config.index_interval_bytes
         index.add(relative, found.position, prefix, timestamp, interval)
         checksum = crc32c(found.batch, checksum)

@@ -37,11 +37,16 @@ class TailRing:
         self.size += cost
 
     def shrink(self) -> None:
-        """Evict until within the bound. Not called while a partition is between two states."""
+        """Evict until within the bound, or until only memory has the oldest (on a full disk).
+
+        Not called while a partition is between two states.
+        """
         while self.size > self._bytes_max:
-            partition, cost = self._order.popleft()
+            partition, cost = self._order[0]
+            if not partition.evict_oldest():
+                return
+            del self._order[0]
             self.size -= cost
-            partition.evict_oldest()
 
 
 class Tail:

@@ -14,6 +14,8 @@ from random import Random
 import msgspec
 
 from dragoman.errors import CorruptionError, FormatError
+from dragoman.limits import BATCH_HEADER_BYTES
+from dragoman.log.batch import LENGTH_PREFIX_BYTES, UNCHECKED_PREFIX_BYTES, WALK
 from dragoman.log.node import NODE_FILE
 from dragoman.log.store import LogStore
 from dragoman.testing.sim.disk import SimDisk
@@ -48,13 +50,36 @@ def run_damage(seed: int, make_store: Callable[..., LogStore] = LogStore) -> Dam
     if stop == "clean":
         scenario.store.close()
     disk = disk.crash() if stop == "cut" else disk.kill()
-    flip = disk.flip_random()
+    flip = _flip(disk, random)
     try:
         scenario._open(disk)
     except (CorruptionError, FormatError) as error:
         expect(flip is not None and flip.path == NODE_FILE, f"does not start: {error}")
         return DamageOutcome(seed, flip, "refused to start")
     return DamageOutcome(seed, flip, _judge(scenario, flip))
+
+
+#: Where the bit is flipped: a kind of file, chosen evenly so that the small ones get their share.
+_KINDS = (".log", ".log", "header", "header", ".idx", ".json", ".snapshot", ".jnl")
+
+
+def _flip(disk: SimDisk, random: Random) -> Flip | None:
+    kind = random.choice(_KINDS)
+    suffix = ".log" if kind == "header" else kind
+    files = [(path, data) for path, data in disk.image().items() if path.endswith(suffix) and data]
+    if not files:
+        return disk.flip_random()
+    path, data = random.choice(files)
+    position = random.randrange(len(data))
+    if kind == "header":
+        starts = [0]
+        while starts[-1] + BATCH_HEADER_BYTES < len(data):
+            _, length, _ = WALK.unpack_from(data, starts[-1])
+            starts.append(starts[-1] + max(length, 0) + LENGTH_PREFIX_BYTES)
+        start = random.choice([each for each in starts if each < len(data)])
+        position = min(start + random.randrange(UNCHECKED_PREFIX_BYTES), len(data) - 1)
+    disk.flip(path, position, random.randrange(8))
+    return disk.flips[-1]
 
 
 def _judge(scenario: LogScenario, flip: Flip | None) -> str:

@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log import checkpoint, reading, recovery, store
-from dragoman.log.batch import LENGTH_PREFIX_BYTES, UNCHECKED_PREFIX_BYTES, WALK
+from dragoman.log.batch import LENGTH_PREFIX_BYTES, WALK, WALKED_PREFIX_BYTES
 from dragoman.log.index import Range
 from dragoman.log.journal import EntryKind, JournalReader
 from dragoman.log.partition import PartitionLog
@@ -152,7 +152,7 @@ def _unchecked(data: memoryview, start: int, segment: Segment, each: Range) -> l
     stop = min(each.stop - start, len(data))
     while stop - position >= BATCH_HEADER_BYTES:
         _, length, _ = WALK.unpack_from(data, position)
-        check = crc32c(data[position : position + UNCHECKED_PREFIX_BYTES], check)
+        check = crc32c(data[position : position + WALKED_PREFIX_BYTES], check)
         position += max(length, 0) + LENGTH_PREFIX_BYTES
     return _walk_range(data, start, segment, each._replace(check=check))
 

@@ -106,7 +106,7 @@ class LogScenario:
         for number in range(self.options.partition_count):
             name = f"t-{number}"
             self.models[name] = ModelLog(name, is_compacted=number == 2)
-        self._open(disk)
+        self._open_until_it_works(disk)
 
     def step(self) -> None:
         if self.store.has_failed():
