@@ -14,14 +14,14 @@
         LogStoppedError         a sync failed earlier: this log takes no more writes
         OffsetOutOfRangeError   no such offset in this partition
         OffsetGapError          a batch to be placed as it is does not follow the log's end
-      BrokerError               a request the broker refuses; one subclass per reason, in broker/errors.py
+      BrokerError               a request the broker refuses; reasons are in broker/errors.py
       ClusterError
       AuthError
       ConfigError
       CdcError
 
-Every class has a stable `code`: a short lower-case word that logs, metrics and the HTTP API show and
-that programs may match on. Protocol folders map these classes to their own wire numbers.
+Every class has a stable `code`: a short lower-case word that logs, metrics and the HTTP API show
+and that programs may match on. Protocol folders map these classes to their own wire numbers.
 """
 
 from __future__ import annotations

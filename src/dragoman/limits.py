@@ -22,11 +22,12 @@ JOURNAL_FIRST_FILE_BYTES = 1 << 20
 JOURNAL_FILE_BYTES = 32 << 20
 #: Journal files at most. When all wait for a checkpoint, appends wait for it as well.
 JOURNAL_FILES_MAX = 8
-#: Bytes gathered into one group before it is committed without waiting for the end of the loop turn.
+#: Bytes gathered into one group before it is committed without waiting for the loop turn to end.
 GROUP_BYTES_MAX = 8 << 20
 #: Appended bytes kept in memory for tail readers, over all partitions. Oldest go first.
 TAIL_BYTES_MAX = 16 << 20
-#: Journalled bytes not yet written to their segments, over all partitions. At the bound they are written.
+#: Journalled bytes not yet written to their segments, over all partitions. At the bound they are
+#: written.
 DIRTY_BYTES_MAX = 4 << 20
 #: The same for one partition: a large write costs less per byte than many small ones.
 DIRTY_PARTITION_BYTES_MAX = 64 << 10
@@ -34,6 +35,9 @@ DIRTY_PARTITION_BYTES_MAX = 64 << 10
 OPEN_SEGMENTS_MAX = 512
 #: Sparse indexes of rolled segments kept in memory. Least recently used are dropped.
 CACHED_INDEXES_MAX = 64
+#: A segment rolls before an offset would lie further than this from its base: index entries have
+#: 32 bits for it.
+SEGMENT_OFFSET_SPAN_MAX = (1 << 31) - 1
 #: Bytes read at once when a segment is scanned.
 SCAN_CHUNK_BYTES = 1 << 20
 #: Batches remembered per producer to recognise a repeat; Kafka clients keep at most five in flight.
@@ -50,8 +54,6 @@ CHECKPOINT_FILES_PER_JOB = 8
 FAST_SYNC_S = 0.0005
 #: Findings of damage kept per partition for people to read; all are logged.
 DAMAGE_REPORTS_MAX = 64
-#: A segment rolls before an offset would lie further than this from its base (index entries are 32 bit).
-SEGMENT_OFFSET_SPAN_MAX = (1 << 31) - 1
 
 # ---- producers and transactions
 
@@ -92,9 +94,6 @@ BACKGROUND_QUEUED_BYTES_MAX = 128 << 20
 #: A reply of the flusher process: an error number and a path. Longer: the process is taken for
 #: broken.
 FLUSHER_REPLY_BYTES_MAX = 64 << 10
-
-#: The same over all jobs that wait. More is refused.
-BACKGROUND_QUEUED_BYTES_MAX = 128 << 20
 #: Names in one job of the flusher: 100,000 paths of 160 bytes. More is refused.
 FLUSHER_NAMES_BYTES_MAX = 16 << 20
 
@@ -166,15 +165,20 @@ CLI_TIMEOUT_SECONDS = 30
 #: Longest line of a log about the node itself; the rest is cut.
 LOG_LINE_CHARS_MAX = 16 << 10
 
+# ---- the demo
+
+#: Records that one run of the demo produces and keeps a mark of. More: refused.
+DEMO_RECORDS_MAX = 10_000_000
+
 # ---- the Kafka wire
 
 #: One receive buffer shared by all connections; a frame that does not fit gets a buffer of its own.
 KAFKA_SCRATCH_BYTES = 64 << 10
-#: Memory taken for a large frame before its bytes have arrived. It grows by this much as they do, so
-#: that an announced size alone cannot make the broker take 100 MiB.
+#: Memory taken for a large frame before its bytes have arrived. It grows by this much as they do,
+#: so that an announced size alone cannot make the broker take 100 MiB.
 KAFKA_FRAME_GROWTH_BYTES = 1 << 20
-#: Array elements in one message, over all its arrays: an element of two bytes becomes an object of a
-#: hundred. More: the message is malformed. A metadata reply of 250,000 partitions fits.
+#: Array elements in one message, over all its arrays: an element of two bytes becomes an object
+#: of a hundred. More: the message is malformed. A metadata reply of 250,000 partitions fits.
 KAFKA_ITEMS_MAX = 1 << 21
 #: Records up to this size are copied into the frame's first buffer, larger ones stay as they are.
 KAFKA_RECORDS_INLINE_BYTES_MAX = 4 << 10
@@ -185,8 +189,8 @@ KAFKA_IN_FLIGHT_MAX = 1000
 
 #: Bytes handed to a connection that its peer has not taken. Past it, its requests wait.
 SEND_BUFFER_BYTES_MAX = 1 << 20
-#: Bytes that one connection may bring in one loop turn. Past it, the others come first. It bounds how
-#: much one group commit has to write, and with it how long a small durable write waits.
+#: Bytes that one connection may bring in one loop turn. Past it, the others come first. It bounds
+#: how much one group commit has to write, and with it how long a small durable write waits.
 READ_PER_TURN_BYTES_MAX = 1 << 20
 #: Requests of one connection that are worked on at the same time. Past it, it is not read.
 READ_AHEAD_REQUESTS_MAX = 512
@@ -222,6 +226,9 @@ GROUP_LEAVE_MEMBERS_MAX = 100_000
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 #: Offsets, committed and staged, kept for one group. A commit that would add more is refused.
 GROUP_OFFSETS_MAX = 1_000_000
+
+# ---- internal topics and coordination
+
 #: Records of an internal topic taken in per loop turn while it is read back.
 INTERNAL_RECORDS_PER_SLICE = 500
 #: Seconds between tries to finish transactions whose markers could not be written.
@@ -230,6 +237,9 @@ TRANSACTION_RETRY_INTERVAL_S = 1.0
 TRANSACTION_EXPIRY_INTERVAL_S = 3600.0
 #: Keys and values gathered into one batch; past it the batch is appended and the next one begins.
 GATHERED_BATCH_BYTES_MAX = 900_000
+
+# ---- compaction and maintenance
+
 #: Keys that one compaction keeps in memory (about 100 bytes each); the rest waits for the next.
 COMPACTION_KEYS_MAX = 200_000
 #: Bytes that compaction reads before it lets the loop turn: about two milliseconds' work.

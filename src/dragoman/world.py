@@ -1,9 +1,10 @@
 """The ports through which everything below the composition root touches the outside.
 
-Clock, disk, background disk work, scheduling and randomness arrive as arguments; the network's port is
-`asyncio.Protocol` and `asyncio.Transport`, which the simulated loop implements too. The real versions are in
-this module, the simulated ones in `dragoman.testing.sim`. Nothing else in the package may call `time`,
-`random`, `os.open` and their like: that is what makes a run repeatable from a seed.
+Clock, disk, background disk work, scheduling and randomness arrive as arguments; the network's port
+is `asyncio.Protocol` and `asyncio.Transport`, which the simulated loop implements too. The real
+versions are in this module, the simulated ones in `dragoman.testing.sim`. Nothing else in the
+package may call `time`, `random`, `os.open` and their like: that is what makes a run repeatable
+from a seed.
 
 All disk calls block. Paths are relative to the disk's root, with `/` between parts.
 """
@@ -64,7 +65,7 @@ class File(Protocol):
         ...
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all buffers one after the other. Survives a crash of the process, not of the machine."""
+        """Write all buffers in turn. Survives a crash of the process, not of the machine."""
         ...
 
     def write_durable(self, buffers: Sequence[Buffer], position: int) -> None:
@@ -88,7 +89,7 @@ class Lock(Protocol):
 
 class Disk(Protocol):
     def open(self, path: str, mode: Literal["read", "write", "create"]) -> File:
-        """`create` makes a new file and refuses an existing one; `write` opens an existing one for both."""
+        """`create` makes a file and refuses an existing one; `write` opens one for both."""
         ...
 
     def names(self, directory: str) -> list[str]:
@@ -98,7 +99,7 @@ class Disk(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def make_directory(self, path: str) -> None:
-        """With parents; no error when it exists. Durable only after `sync_directory` of each parent."""
+        """With parents; no error when it exists. Durable after `sync_directory` of each parent."""
         ...
 
     def remove_directory(self, path: str) -> None:
@@ -122,19 +123,19 @@ class Disk(Protocol):
     def free_bytes(self) -> int: ...
 
     def lock(self, path: str) -> Lock:
-        """Exclusive lock held by this process until released or dead. Raises `DirectoryInUseError`."""
+        """Held by this process alone until released or dead. Raises `DirectoryInUseError`."""
         ...
 
 
 class Replacement(msgspec.Struct, frozen=True):
-    """A whole file to be put in place: written aside, synced, renamed over `path`, directory synced."""
+    """A file to put in place whole: written aside, synced, renamed over `path`, made durable."""
 
     path: str
     data: bytes
 
 
 class BackgroundJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Disk work that may take long. Done in the order of the fields; the first failure ends the job."""
+    """Disk work that may take long. Done in the order of the fields; a failure ends the job."""
 
     #: Files to make durable.
     sync: tuple[str, ...] = ()
@@ -292,8 +293,8 @@ class RealFile:
             wanted = sum(map(len, buffers))
             if os.pwritev(self._fd, buffers, position, flags) == wanted:
                 return
-        # A short write, or too many buffers for one call: copy once and finish piecemeal. The durable
-        # flag goes on every piece, so the promise holds when the last one returns.
+        # A short write, or too many buffers for one call: copy once and finish piecemeal. The
+        # durable flag goes on every piece, so the promise holds when the last one returns.
         rest = memoryview(b"".join(buffers))
         while rest:
             written = os.pwritev(self._fd, [rest], position, flags)

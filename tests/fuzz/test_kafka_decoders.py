@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -19,9 +17,6 @@ from dragoman.protocols.kafka import codec, notation
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import ServerConnection
 from dragoman.protocols.kafka.framing import Scratch
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from kafka_instances import all_versions, random_message
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))

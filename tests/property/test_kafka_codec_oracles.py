@@ -16,11 +16,9 @@ import importlib
 import io
 import pkgutil
 import random
-import sys
 import uuid
 import warnings
 from functools import cache
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -30,9 +28,6 @@ from kio.serial import entity_reader, entity_writer
 from dragoman.protocols.kafka import codec, messages, notation
 from dragoman.protocols.kafka.messages import Message
 from dragoman.protocols.kafka.notation import FieldSpec, StructSpec
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from kafka_instances import api_messages, random_message
 
 SEED = 20

@@ -8,7 +8,6 @@ book of members and their vote (roster), the book of offsets (ledger), the place
 from __future__ import annotations
 
 import pytest
-from group_script import VirtualTime
 
 from dragoman.broker.errors import UnknownMember
 from dragoman.broker.groups import coordinator_partition
@@ -19,6 +18,7 @@ from dragoman.broker.groups.promises import Promises
 from dragoman.broker.groups.records import CommittedOffset, StoredMember
 from dragoman.broker.groups.roster import Member, Roster
 from dragoman.broker.groups.timer import DeadlineTimer, PhaseTimer
+from group_script import VirtualTime
 
 # ---- deadlines
 

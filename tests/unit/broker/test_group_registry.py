@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 
 import pytest
-from group_script import FakeLog, VirtualTime
 
 from dragoman import limits
 from dragoman.broker.errors import (
@@ -40,6 +39,7 @@ from dragoman.broker.groups import (
 from dragoman.broker.groups.records import GroupKey, GroupValue, OffsetKey, record
 from dragoman.broker.offsets import CommitRequest, OffsetCommit, Offsets
 from dragoman.errors import BrokerError, DragomanError, FormatError
+from group_script import FakeLog, VirtualTime
 
 
 class World:

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from group_script import GroupScript
 
 FOLDER = Path(__file__).parents[2] / "script" / "groups"

@@ -11,6 +11,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -19,6 +20,8 @@ from dragoman.config import Address, Settings
 from dragoman.errors import ConfigError, DirectoryInUseError, FormatError
 
 SOURCE = Path(__file__).parents[3] / "src"
+Announce: TypeAlias = Callable[[str], None]
+Run: TypeAlias = Callable[[Settings, Announce], int]
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +42,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Settings
     def serve(*arguments: str, status: int = 0) -> tuple[int, Settings]:
         seen: list[Settings] = []
 
-        def run(settings: Settings) -> int:
+        def run(settings: Settings, _announce: Announce) -> int:
             seen.append(settings)
             return status
 
@@ -49,7 +52,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Settings
     return serve
 
 
-def _install_server(monkeypatch: pytest.MonkeyPatch, run: Callable[[Settings], int]) -> None:
+def _install_server(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     module = types.ModuleType("dragoman.server")
     module.run = lambda settings, announce: run(settings)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "dragoman.server", module)
@@ -136,7 +139,7 @@ def test_directory_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_start_that_the_server_refuses_is_one_line_and_status_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
-    def refuse(_settings: Settings) -> int:
+    def refuse(_settings: Settings, _announce: Announce) -> int:
         raise error
 
     _install_server(monkeypatch, refuse)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,9 +20,6 @@ from dragoman.protocols.kafka.decoding import compile_decoder, decoder_source
 from dragoman.protocols.kafka.encoding import encoder_source
 from dragoman.protocols.kafka.errors import UnsupportedVersionError
 from dragoman.protocols.kafka.hot import specialise
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
 from kafka_instances import all_versions, random_message
 
 LARGE = bytes(range(256)) * 64

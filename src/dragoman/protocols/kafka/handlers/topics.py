@@ -144,7 +144,7 @@ class _Delete:
             name = topic.name
             try:
                 name = self._name_of(topic)
-                self._delete(index, name, topic.topic_id)
+                self._delete(index, name)
             except DragomanError as error:
                 self._set(index, name, topic.topic_id, error)
         self._one_less()
@@ -161,7 +161,7 @@ class _Delete:
             raise UnknownTopicId(f"there is no topic with id {topic.topic_id.hex()}")
         return found.name
 
-    def _delete(self, index: int, name: str, topic_id: bytes) -> None:
+    def _delete(self, index: int, name: str) -> None:
         broker = self._call.service.broker
         principal = self._call.session.principal
         if not broker.authorizer.is_allowed(principal, Operation.DELETE, Resource.TOPIC, name):

@@ -1,0 +1,143 @@
+# Set-up is a virtual environment in .venv and pip with constraints.txt. It is done once for what a
+# target needs (`demo` less, the others all) and again when pyproject.toml or constraints.txt change.
+#
+#   make PYTHON=python3.13 test      another interpreter
+#   make demo ARGS=--exit            arguments for what the target runs
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BENCH_VENV := .venv-bench
+BIN := $(VENV)/bin
+ARGS ?=
+# The first interpreter that is new enough; empty when there is none.
+PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python; do \
+	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	then echo $$candidate; break; fi; done)
+PIP_FLAGS := --quiet --disable-pip-version-check -c constraints.txt
+SOURCES := $(shell find src -name '*.py')
+
+# The broker refuses to run without its assertions.
+export PYTHONOPTIMIZE =
+
+.PHONY: help
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# ---- set-up
+
+define make_venv
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "make: Python 3.11 or newer is needed and none was found" \
+			"(PYTHON=/path/to/python names one)" >&2; exit 1; fi
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit( \
+		"make: Python 3.11 or newer is needed; $(PYTHON) is %d.%d" % v[:2])'
+	@if [ ! -x $(1)/bin/pip ]; then \
+		rm -rf $(1); \
+		echo "setting up $(1) with $$($(PYTHON) --version)"; \
+		$(PYTHON) -m venv $(1) || { rm -rf $(1); \
+			echo "make: $(PYTHON) cannot make virtual environments" \
+				"(Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }; fi
+endef
+
+$(VENV)/demo.stamp: pyproject.toml constraints.txt
+	$(call make_venv,$(VENV))
+	@echo "installing what the broker and the demo need"
+	@$(BIN)/pip install $(PIP_FLAGS) --editable '.[demo]'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml constraints.txt
+	$(call make_venv,$(VENV))
+	@echo "installing what development needs"
+	@$(BIN)/pip install $(PIP_FLAGS) --editable '.[dev]'
+	@touch $(VENV)/demo.stamp $@
+
+# ---- the two commands
+
+.PHONY: demo
+demo: $(VENV)/demo.stamp ## run the main job; ARGS=--exit ends by itself
+	@$(BIN)/python -m dragoman.demo $(ARGS)
+
+.PHONY: test
+test: lint layers types unit ## lint, layer rules, types and tests: what CI runs
+
+# ---- its parts
+
+.PHONY: lint
+lint: $(VENV)/dev.stamp ## ruff: rules and format
+	$(BIN)/ruff check src tests docs examples
+	$(BIN)/ruff format --check src tests docs examples
+
+.PHONY: layers
+layers: $(VENV)/dev.stamp ## import-linter: which layer may know which
+	$(BIN)/lint-imports --no-cache
+
+.PHONY: types
+types: $(VENV)/dev.stamp ## mypy, strict
+	$(BIN)/mypy
+
+.PHONY: unit
+unit: $(VENV)/dev.stamp ## pytest; ARGS="-k name" picks tests
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest $(ARGS)
+
+.PHONY: coverage
+coverage: $(VENV)/dev.stamp ## branch coverage of the tests
+	HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered $(ARGS)
+
+.PHONY: format
+format: $(VENV)/dev.stamp ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix src tests docs examples
+	$(BIN)/ruff format src tests docs examples
+
+.PHONY: docs
+docs: $(VENV)/dev.stamp ## write anew the tables that repeat the code
+	$(BIN)/python docs/tables.py
+	$(BIN)/python -m dragoman.config.reference docs/reference/configuration.md
+
+# ---- run by hand
+
+.PHONY: interop
+interop: $(VENV)/dev.stamp ## clients that others wrote, operation by operation
+	$(BIN)/python tests/interop/run.py $(ARGS)
+
+.PHONY: bench
+bench: $(BENCH_VENV)/bench.stamp ## benchmarks on the installed wheel; ARGS=--quick
+	$(BENCH_VENV)/bin/python tests/benchmarks/run.py $(ARGS)
+
+$(BENCH_VENV)/bench.stamp: pyproject.toml constraints.txt README.md $(SOURCES)
+	$(call make_venv,$(BENCH_VENV))
+	@rm -rf build/bench
+	@$(BENCH_VENV)/bin/pip wheel --quiet --disable-pip-version-check --no-deps -w build/bench .
+	@$(BENCH_VENV)/bin/pip install $(PIP_FLAGS) --force-reinstall --no-deps build/bench/*.whl
+	@$(BENCH_VENV)/bin/pip install $(PIP_FLAGS) "$$(echo build/bench/*.whl)[bench]"
+	@touch $@
+
+.PHONY: sim
+sim: $(VENV)/dev.stamp ## power cuts on the simulated disk, and the mutants they must catch
+	$(BIN)/python -m dragoman.testing.sim.powercuts $(ARGS)
+
+.PHONY: soak
+soak: $(VENV)/dev.stamp ## long runs: kill -9 under load, then power cuts
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m soak --timeout=7200 -s
+	$(BIN)/python -m dragoman.testing.sim.powercuts $(ARGS)
+
+.PHONY: chaos
+chaos: ## three real nodes under kill -9
+	@echo "make: chaos runs several nodes; it comes with clustering" >&2; exit 1
+
+# ---- upkeep
+
+.PHONY: constraints
+constraints: ## the newest versions that fit, as constraints.txt
+	@rm -rf build/constraints && mkdir -p build
+	$(call make_venv,build/constraints)
+	@build/constraints/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@{ sed -n '/^#/p' constraints.txt; build/constraints/bin/pip freeze --exclude-editable \
+		| tr 'A-Z_' 'a-z-' | sort; } > build/constraints.txt
+	@mv build/constraints.txt constraints.txt && rm -rf build/constraints
+
+.PHONY: clean
+clean: ## remove everything that make made
+	rm -rf $(VENV) $(BENCH_VENV) build dist .mypy_cache .ruff_cache .hypothesis .coverage
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,94 @@
+"""Entry point: `python -m dragoman.demo [--exit] [--records N]`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+from types import FrameType
+
+from dragoman import limits
+from dragoman.cli.status import CommandError
+from dragoman.demo.broker_process import BrokerProcess
+from dragoman.demo.screen import Screen
+from dragoman.demo.story import DemoError, Stage, Step, play
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 when everything shown was as it should be, 1 when something was not."""
+    options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    screen = Screen()
+    try:
+        steps = _steps()
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("confluent_kafka"):
+            raise
+        screen.complain("the demo needs the Kafka client: pip install 'dragoman[demo]'")
+        return 1
+    with tempfile.TemporaryDirectory(prefix="dragoman-demo-") as directory:
+        broker = BrokerProcess(directory)
+        try:
+            screen.open_with_title()
+            play(steps, Stage(screen=screen, broker=broker, record_count=options.records))
+            if not options.exit:
+                screen.show_how_to_connect(broker)
+                broker.wait()
+            status = broker.stop()
+        except KeyboardInterrupt:
+            screen.say("\nstopping")
+            status = broker.stop()
+        except (DemoError, CommandError) as failure:
+            screen.complain(str(failure), broker.last_log_lines())
+            return 1
+        finally:
+            broker.kill()
+    if status != 0:
+        screen.complain(f"the broker ended with status {status}")
+        return 1
+    screen.say("\nThe broker stopped cleanly; the data directory is gone.")
+    return 0
+
+
+def _steps() -> tuple[Step, ...]:
+    """Imported here, so that a client that is not installed can be told in one line."""
+    from dragoman.demo import kafka, node
+
+    return (
+        node.START,
+        kafka.CREATE_TOPIC,
+        kafka.PRODUCE,
+        kafka.CONSUME,
+        node.KILL_AND_RESTART,
+        kafka.CONSUME_AGAIN,
+        node.SHOW_WHAT_LANDED,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="dragoman.demo", description="Dragoman at work.")
+    parser.add_argument("--exit", action="store_true", help="end after the last step")
+    parser.add_argument(
+        "--records",
+        type=_record_count,
+        default=10_000,
+        metavar="N",
+        help="how many to produce (default: %(default)s)",
+    )
+    return parser
+
+
+def _record_count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= limits.DEMO_RECORDS_MAX:
+        bound = limits.DEMO_RECORDS_MAX
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to {bound}, got {text!r}")
+    return int(text)
+
+
+def _as_interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

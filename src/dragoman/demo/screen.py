@@ -1,0 +1,96 @@
+"""What the demo looks like: one line per step, a bar while something counts, tables of results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from dragoman import __version__
+from dragoman.cli.remote import DEFAULT_SERVER
+from dragoman.demo.broker_process import BrokerProcess
+
+_TITLE_WIDTH = 34
+_SENTENCE = "One durable log; every client speaks its own protocol to it."
+
+#: Says how far a count has come.
+Advance: TypeAlias = Callable[[int], None]
+Finish: TypeAlias = Callable[[str], None]
+
+
+class Screen:
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console if console is not None else Console(highlight=False)
+        self._progress = self._new_progress()
+
+    def _new_progress(self) -> Progress:
+        """One line that shows what is under way and is gone afterwards."""
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+        )
+        is_still = not self._console.is_terminal
+        return Progress(*columns, console=self._console, transient=True, disable=is_still)
+
+    def open_with_title(self) -> None:
+        self._console.print()
+        self._console.print(Text.assemble(("Dragoman ", "bold"), __version__, "  ", _SENTENCE))
+        self._console.print()
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[Finish]:
+        """Shows that a step is under way; its result takes the same place."""
+        result: list[str] = []
+        with self._new_progress() as self._progress:
+            self._progress.add_task(title.ljust(_TITLE_WIDTH), total=None)
+            yield result.append
+        line = Text.assemble((" ✓ ", "green"), title.ljust(_TITLE_WIDTH), (result[0], "cyan"))
+        self._console.print(line, overflow="fold", no_wrap=True)
+
+    def count(self, total: int) -> Advance:
+        """Makes the bar of the step under way show a count. Call the answer with how far it is."""
+        (task,) = self._progress.task_ids
+        self._progress.update(task, total=total)
+        return lambda completed: self._progress.update(task, completed=completed)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Columns whose cells all begin with a digit stand to the right."""
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for index, column in enumerate(columns):
+            numeric = all(row[index][:1].isdigit() for row in rows)
+            table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))
+        self._console.print(Padding(Text(title, style="bold"), (1, 0, 0, 3), expand=False))
+        self._console.print(Padding(table, (0, 0, 0, 3), expand=False))
+
+    def show_how_to_connect(self, broker: BrokerProcess) -> None:
+        kafka, http = broker.bootstrap_servers, broker.http_url
+        lines = Table.grid(padding=(0, 2))
+        lines.add_row("any Kafka client", f"bootstrap.servers={kafka}")
+        lines.add_row("kcat", f"kcat -C -e -b {kafka} -t readings | tail -3")
+        server = "" if http == DEFAULT_SERVER else f" --server {http}"
+        lines.add_row("command line", f".venv/bin/dragoman topic describe readings{server}")
+        lines.add_row("metrics, API", f"{http}/metrics  {http}/openapi.json")
+        lines.add_row("data directory", broker.data)
+        title = "The broker keeps serving. Ctrl-C stops it."
+        self._console.print()
+        self._console.print(Panel(lines, title=title, title_align="left", expand=False))
+
+    def say(self, message: str) -> None:
+        self._console.print(Text(message))
+
+    def complain(self, message: str, details: Sequence[str] = ()) -> None:
+        self._console.print(Text.assemble(("\n ✗ ", "red"), message))
+        for line in details:
+            self._console.print(Text(f"   {line}", style="dim"))

@@ -1,0 +1,68 @@
+"""Goal: examples and tutorials run as written.
+
+Method: the example's program against a fresh broker, its output compared with what the tutorial
+shows; the tests of the testing tutorial run by pytest.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from dragoman.testing import EphemeralBroker
+
+ROOT = Path(__file__).parents[2]
+
+
+def _blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / page).read_text()
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [block for kind, block in found if kind == language]
+
+
+def _run(*command: str) -> str:
+    result = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=100,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_kafka_basics_prints_what_the_tutorial_shows_every_time() -> None:
+    (shown,) = _blocks("docs/tutorials/first-steps.md", "")
+    with EphemeralBroker() as broker:
+        for _ in range(2):
+            assert _run("examples/kafka_basics/main.py", broker.bootstrap_servers) == shown
+
+
+def test_commands_of_the_first_steps_work() -> None:
+    with EphemeralBroker() as broker:
+        for block in _blocks("docs/tutorials/first-steps.md", "sh"):
+            for line in block.splitlines():
+                program, *words = line.split()
+                if program == "dragoman" and words[0] != "serve":
+                    if words[0] == "group":
+                        _run("examples/kafka_basics/main.py", broker.bootstrap_servers)
+                    _run("-m", "dragoman.cli.main", *words, "--server", broker.http_url)
+
+
+def test_tests_of_the_testing_tutorial_pass(tmp_path: Path) -> None:
+    blocks = _blocks("docs/tutorials/testing.md", "python")
+    for number, block in enumerate(blocks):
+        (tmp_path / f"test_tutorial_{number}.py").write_text(block)
+    plugin = () if _is_installed() else ("-p", "dragoman.testing.plugin")
+    printed = _run("-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, str(tmp_path))
+    assert f"{len(blocks)} passed" in printed
+
+
+def _is_installed() -> bool:
+    from importlib.metadata import entry_points
+
+    return "dragoman" in entry_points(group="pytest11").names

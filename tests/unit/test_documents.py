@@ -1,0 +1,170 @@
+"""Goal: documents that repeat the code agree with it, and links lead somewhere.
+
+Method: tables are made again and compared, links are followed to files and headings of this tree.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from dragoman.config.listeners import LISTENER_NAMES
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    path
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md"))
+    if not path.name.startswith(".")
+]
+DECISIONS = sorted(ROOT.glob("docs/decisions/0*.md"))
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def _tables() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+# ---- tables
+
+
+def test_tables_of_the_architecture_page_are_those_of_the_code() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    assert page == _tables().with_tables(page), "run `make docs`"
+
+
+def test_file_map_has_every_module() -> None:
+    tables = _tables()
+    listed = tables.file_map()
+    for path in tables.SOURCE.rglob("*.py"):
+        if path.name != "__init__.py":
+            assert re.search(rf"^  {path.stem} ", listed, re.MULTILINE), path
+
+
+def test_every_module_with_code_says_what_it_is() -> None:
+    tables = _tables()
+    for path in tables.SOURCE.rglob("*.py"):
+        if path.read_text().strip():
+            assert tables.first_sentence(path), f"{path} has no docstring"
+
+
+def test_limits_table_has_every_limit() -> None:
+    from dragoman import limits
+
+    table = _tables().limits_table()
+    names = [name for name in vars(limits) if name.isupper()]
+    assert len(names) > 50
+    for name in names:
+        assert table.count(f"| `{name}` |") == 1, name
+
+
+def test_table_without_a_place_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no place for the table"):
+        _tables().with_tables("# Nothing here\n")
+
+
+# ---- the limits themselves
+
+
+def test_no_limit_is_defined_twice() -> None:
+    """A merge can leave two definitions, of which the later wins without a word."""
+    source = (ROOT / "src/dragoman/limits.py").read_text()
+    names = re.findall(r"^([A-Z][A-Z0-9_]*) =", source, re.MULTILINE)
+    assert sorted(names) == sorted(set(names))
+
+
+# ---- links
+
+
+def _slug(heading: str) -> str:
+    """A heading as GitHub's anchors spell it."""
+    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+    return kept.replace(" ", "-")
+
+
+def _headings(page: Path) -> set[str]:
+    return {
+        _slug(line.lstrip("#")) for line in page.read_text().splitlines() if line.startswith("#")
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in _LINK.findall(page.read_text()):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        assert path.exists(), f"{page.name} links to {target}"
+        if anchor:
+            assert anchor in _headings(path), f"{page.name} links to {target}"
+
+
+def test_pages_were_found() -> None:
+    assert len(PAGES) > 20
+
+
+# ---- decisions
+
+
+@pytest.mark.parametrize("index", ["ARCHITECTURE.md", "docs/decisions/README.md"])
+def test_every_decision_is_in_the_index_with_its_title(index: str) -> None:
+    text = (ROOT / index).read_text()
+    for path in DECISIONS:
+        number, _, title = path.read_text().partition("\n")[0].removeprefix("# ").partition(". ")
+        assert path.name.startswith(f"{int(number):04d}-")
+        assert f"{path.name}) | {title} |" in text
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+def test_decision_is_one_page_with_the_usual_parts(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 60
+    for part in ("Status: ", "## Context", "## Decision", "## Consequences"):
+        assert part in text
+
+
+def test_every_dependency_has_a_decision() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    texts = "\n".join(path.read_text().lower() for path in DECISIONS)
+    for requirement in project["dependencies"]:
+        name = re.split(r"[<>=!~\[]", requirement)[0]
+        assert name.lower() in texts, f"no decision mentions {name}"
+
+
+# ---- README
+
+
+def test_protocol_table_has_the_ports_of_the_listeners() -> None:
+    text = (ROOT / "README.md").read_text()
+    ports = {row.name: row.port for row in LISTENER_NAMES}
+    for protocol, listeners in {
+        "Kafka": ("kafka",),
+        "RocketMQ": ("rocketmq", "rocketmq-broker"),
+        "Cursus": ("cursus",),
+        "minibroker": ("minibroker",),
+        "mlog": ("mlog",),
+    }.items():
+        expected = ", ".join(str(ports[name]) for name in listeners)
+        assert f"| {protocol} | {expected} |" in text
+
+
+def test_protocol_table_names_the_versions_that_are_tested() -> None:
+    text = (ROOT / "README.md").read_text()
+    constraints = dict(
+        line.split("==")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    )
+    for client in ("confluent-kafka", "kafka-python", "aiokafka"):
+        short = ".".join(constraints[client].split(".")[:2])
+        assert f"{client} {short}" in text
