@@ -203,11 +203,10 @@ class Coordination:
         _AllOf(len(steps), done).run(steps)
 
     def _write_markers(self, markers: Markers, done: Acknowledge) -> None:
-        steps: list[Callable[[Acknowledge], None]] = []
-        for topic, index in markers.partitions:
-            steps.append(_bound(self._write_marker, markers, topic, index))
-        for group in markers.groups:
-            steps.append(_bound(self._end_offsets, markers, group))
+        steps = [
+            _bound(self._write_marker, markers, topic, index) for topic, index in markers.partitions
+        ]
+        steps += [_bound(self._end_offsets, markers, group) for group in markers.groups]
         _AllOf(len(steps), done).run(steps)
 
     def _write_marker(

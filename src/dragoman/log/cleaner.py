@@ -398,7 +398,7 @@ class _Rewrite:
         if needs_horizon:
             attributes |= DELETE_HORIZON
             base_timestamp = self._now_ms + self._rules.delete_retention_ms
-        batch = build_batch(
+        return build_batch(
             [_relative(record, header.base_offset) for record in kept],
             base_offset=header.base_offset,
             leader_epoch=header.leader_epoch,
@@ -411,7 +411,6 @@ class _Rewrite:
             last_offset_delta=header.last_offset_delta,
             max_timestamp=header.max_timestamp if attributes & LOG_APPEND_TIME else None,
         )
-        return batch
 
 
 def _relative(record: Record, base_offset: int) -> Record:

@@ -7,7 +7,6 @@ that is a plain dictionary of the newest record of each key.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -120,8 +119,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    yield World()
+def world() -> World:
+    return World()
 
 
 def fill(world: World, count: int) -> None:

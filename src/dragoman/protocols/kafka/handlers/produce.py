@@ -102,7 +102,7 @@ class _Produce:
             replies.append(self._refused(partition.index, error))
 
     def _enrol(self, write: _Write) -> None:
-        """A transactional write goes to partitions that belong to the transaction, and no others."""
+        """A transactional write goes only to partitions that belong to the transaction."""
         transactional_id = self._request.transactional_id
         if transactional_id is None:
             self._refuse(write, InvalidRecord("transactional records need a transactional id"))
