@@ -114,13 +114,13 @@ $(BENCH_VENV)/bench.stamp: pyproject.toml constraints.txt README.md $(SOURCES)
 	@touch $@
 
 .PHONY: sim
-sim: $(VENV)/dev.stamp ## power cuts on the simulated disk, and the mutants they must catch
-	$(BIN)/python -m dragoman.testing.sim.powercuts $(ARGS)
+sim: $(VENV)/dev.stamp ## power cuts on the simulated disk and mutants; ARGS="--cuts 10000"
+	$(BIN)/python -m dragoman.testing.sim.powercuts --mutants $(ARGS)
 
 .PHONY: soak
 soak: $(VENV)/dev.stamp ## long runs: kill -9 under load, then power cuts
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m soak --timeout=7200 -s
-	$(BIN)/python -m dragoman.testing.sim.powercuts $(ARGS)
+	$(BIN)/python -m dragoman.testing.sim.powercuts --mutants --cuts 10000 $(ARGS)
 
 .PHONY: chaos
 chaos: ## three real nodes under kill -9
