@@ -20,14 +20,13 @@ from dragoman.protocols.kafka.messages import (
 )
 from dragoman.security.authorizer import Operation, Resource
 
+_EPOCH_SINCE_VERSION = 4
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
-#: First version that carries the leader epoch.
-_EPOCH_SINCE = 4
 #: First version that knows each special time.
 _SINCE = {
     LATEST: 1,
@@ -90,9 +89,11 @@ def _look_up(
     except DragomanError as error:
         return ListOffsetsResponsePartition(partition_index=index, error_code=wire_code(error))
     offset, timestamp = found if found is not None else (-1, -1)
+    # Versions before 4 have no field for the epoch.
+    has_epoch = found is not None and call.version >= _EPOCH_SINCE_VERSION
     return ListOffsetsResponsePartition(
         partition_index=index,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=replica.leader_epoch if found and call.version >= _EPOCH_SINCE else -1,
+        leader_epoch=replica.leader_epoch if has_epoch else -1,
     )

@@ -59,6 +59,7 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.InvalidCommitOffset: ErrorCode.INVALID_REQUEST,
     broker.TooManyOffsets: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     broker.GroupSubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    broker.TransactionError: ErrorCode.INVALID_TXN_STATE,
     broker.InvalidTransactionalIdError: ErrorCode.INVALID_REQUEST,
     broker.TransactionTimeoutInvalidError: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
     broker.ProducerFencedError: ErrorCode.PRODUCER_FENCED,

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dragoman.broker.errors import NotAuthorized, UnknownTopic, UnknownTopicId
+from dragoman.broker.errors import (
+    InvalidConfig,
+    InvalidReplicaAssignment,
+    NotAuthorized,
+    UnknownTopic,
+    UnknownTopicId,
+)
 from dragoman.broker.topics import NewTopic
 from dragoman.config.topics import Source, describe_topic_config
 from dragoman.errors import DecodeError, DragomanError
@@ -83,6 +89,7 @@ class _Create:
         return CreateTopicsResponseTopic(
             name=new.name,
             topic_id=topic.topic_id if topic is not None else NO_ID,
+            error_message=None,
             num_partitions=len(partitions),
             replication_factor=len(partitions[0]),
             configs=[
@@ -109,7 +116,10 @@ class _Create:
 def _new_topic(topic: CreateTopicsRequestTopic) -> NewTopic:
     placed = sorted(topic.assignments, key=lambda each: each.partition_index)
     if [each.partition_index for each in placed] != list(range(len(placed))):
-        raise DecodeError("the assignment must name partitions 0, 1, 2 and so on")
+        raise InvalidReplicaAssignment("the assignment must name partitions 0, 1, 2 and so on")
+    missing = [each.name for each in topic.configs if each.value is None]
+    if missing:
+        raise InvalidConfig(f"{', '.join(missing)}: a value is missing")
     return NewTopic(
         name=topic.name,
         partition_count=topic.num_partitions,
