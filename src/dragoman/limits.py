@@ -251,3 +251,10 @@ MAINTENANCE_PARTITIONS_PER_SLICE = 20
 
 #: Seconds that peers get at a clean stop to take their last replies. Then the connection is cut.
 CONNECTION_CLOSE_GRACE_S = 2.0
+
+# ---- fetch sessions
+
+#: Partitions in one fetch session. More: the client goes on without a session.
+FETCH_SESSION_PARTITIONS_MAX = 10_000
+#: Seconds of disuse after which a fetch session may be dropped for another. Kafka's value.
+FETCH_SESSION_IDLE_S = 120.0

@@ -130,9 +130,10 @@ class Node:
         return http.protocol
 
     def _sweep(self) -> None:
-        idle_s = self.settings.connections_max_idle_ms / 1000
-        for channels in self.channels.values():
-            channels.close_idle(self._loop.time() - idle_s)
+        idle_ms = self.settings.connections_max_idle_ms
+        if idle_ms >= 0:
+            for channels in self.channels.values():
+                channels.close_idle(self._loop.time() - idle_ms / 1000)
         self._sweeper = self._loop.call_later(IDLE_SWEEP_INTERVAL_S, self._sweep)
 
     # ---- stop

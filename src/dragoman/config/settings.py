@@ -61,6 +61,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     fetch_max_bytes: int = 57_671_680
     socket_request_max_bytes: int = 104_857_600
     connections_max_idle_ms: int = 600_000
+    max_incremental_fetch_session_cache_slots: int = 1_000
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -172,6 +173,11 @@ NODE_KEYS = _table(
         "Largest request; a connection that announces more is closed.",
     ),
     _long("connections.max.idle.ms", -1, "Close a connection idle for longer; -1: never."),
+    _int(
+        "max.incremental.fetch.session.cache.slots",
+        0,
+        "Fetch sessions kept for Kafka consumers; 0: none, every request is a full one.",
+    ),
     _int(
         "group.min.session.timeout.ms", 0, "Shortest session time-out a group member may ask for."
     ),

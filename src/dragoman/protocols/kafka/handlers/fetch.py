@@ -1,6 +1,5 @@
 """Fetch (1), versions 4 to 17: read record batches, waiting for them when there are none.
 
-Every request is taken as a full one and answered with session id 0, which the protocol allows.
 Batches go out as they are in the log: the first may begin before the offset asked for. Nothing is
 recompressed, so clients of versions before 10, which may not know zstd, are refused such batches.
 """
@@ -13,13 +12,17 @@ from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, read_header
 from dragoman.log.compression import Codec
-from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.handlers.fetch_sessions import (
+    NO_SESSION,
+    Key,
+    SessionError,
+    asked,
+)
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.messages import (
     FetchRequest,
     FetchRequestPartition,
-    FetchRequestTopic,
     FetchResponse,
     FetchResponseAbortedTransaction,
     FetchResponsePartition,
@@ -28,22 +31,21 @@ from dragoman.protocols.kafka.messages import (
 from dragoman.security.authorizer import Operation, Resource
 
 _READ_COMMITTED = 1
+_IDS_SINCE_VERSION = 13
 _ZSTD_SINCE_VERSION = 10
 
 
 def handle(call: Call) -> None:
     request = call.request.decode()
     assert isinstance(request, FetchRequest)
-    if request.session_id and request.session_epoch > 0:
-        # Sessions are not kept: the client starts over with a full request.
-        call.reply(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+    try:
+        session = call.service.fetch_sessions.open(request, call.version >= _IDS_SINCE_VERSION)
+    except SessionError as error:
+        call.reply(FetchResponse(error_code=error.code))
         return
+    asked_for = list(session.partitions.items()) if session is not None else list(asked(request))
     broker = call.service.broker
-    wanted = [
-        _wanted(call, topic, partition)
-        for topic in request.topics
-        for partition in topic.partitions
-    ]
+    wanted = [_wanted(call, key, partition) for key, partition in asked_for]
     budget = call.service.budget
     limits = FetchLimits(
         bytes_min=request.min_bytes,
@@ -57,48 +59,53 @@ def handle(call: Call) -> None:
     def finish(found: list[Fetched]) -> None:
         if call.version < _ZSTD_SINCE_VERSION:
             found = [_without_zstd(each) for each in found]
-        call.reply(_response(request, found))
+        results = [(key, each) for (key, _), each in zip(asked_for, found, strict=True)]
+        if session is not None and request.session_epoch > 0:
+            results = [(key, each) for key, each in results if session.has_news(key, each)]
+        elif session is not None:
+            for key, each in results:
+                session.has_news(key, each)
+        session_id = session.session_id if session is not None else NO_SESSION
+        call.reply(_response(session_id, results))
 
     parked = broker.fetch(wanted, limits, finish)
     if parked is not None:
         call.on_drop(lambda: broker.cancel(parked))
 
 
-def _wanted(call: Call, topic: FetchRequestTopic, partition: FetchRequestPartition) -> Wanted:
+def _wanted(call: Call, key: Key, partition: FetchRequestPartition) -> Wanted:
     try:
-        replica = _find(call, topic, partition.partition)
+        replica = _find(call, key)
         replica.check_epoch(partition.current_leader_epoch)
     except DragomanError as error:
         return Wanted(None, 0, 0, error)
     return Wanted(replica, partition.fetch_offset, partition.partition_max_bytes)
 
 
-def _find(call: Call, topic: FetchRequestTopic, index: int) -> Replica:
+def _find(call: Call, key: Key) -> Replica:
     broker = call.service.broker
-    if call.version >= 13:
-        replica = broker.find_by_id(topic.topic_id, index)
+    name, topic_id, index = key
+    if call.version >= _IDS_SINCE_VERSION:
+        replica = broker.find_by_id(topic_id, index)
     else:
-        replica = broker.find(topic.topic, index)
+        replica = broker.find(name, index)
     principal = call.session.principal
-    name = replica.metadata.topic.name
-    if not broker.authorizer.is_allowed(principal, Operation.READ, Resource.TOPIC, name):
-        raise NotAuthorized(f"{principal.name} may not read topic {name!r}")
+    found = replica.metadata.topic.name
+    if not broker.authorizer.is_allowed(principal, Operation.READ, Resource.TOPIC, found):
+        raise NotAuthorized(f"{principal.name} may not read topic {found!r}")
     return replica
 
 
-def _response(request: FetchRequest, found: list[Fetched]) -> FetchResponse:
-    results = iter(found)
+def _response(session_id: int, results: list[tuple[Key, Fetched]]) -> FetchResponse:
+    topics: dict[tuple[str, bytes], list[FetchResponsePartition]] = {}
+    for (name, topic_id, index), found in results:
+        topics.setdefault((name, topic_id), []).append(_partition(index, found))
     return FetchResponse(
+        session_id=session_id,
         responses=[
-            FetchResponseTopic(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[
-                    _partition(partition.partition, next(results)) for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+            FetchResponseTopic(topic=name, topic_id=topic_id, partitions=partitions)
+            for (name, topic_id), partitions in topics.items()
+        ],
     )
 
 

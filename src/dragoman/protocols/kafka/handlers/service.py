@@ -24,6 +24,7 @@ from dragoman.protocols.kafka.handlers import (
     topics,
     transactions,
 )
+from dragoman.protocols.kafka.handlers.fetch_sessions import FetchSessions
 from dragoman.protocols.kafka.handlers.session import Handler, KafkaSession
 
 HANDLERS: dict[int, Handler] = {
@@ -61,6 +62,8 @@ class KafkaService:
         #: Host and port that a client on this channel is told to connect to.
         self.advertised = advertised
         self.requests = 0
+        slots = broker.settings.max_incremental_fetch_session_cache_slots
+        self.fetch_sessions = FetchSessions(slots, broker.clock, broker.random)
         self._scratch = Scratch()
 
     def session(self, channel: Channel) -> KafkaSession:

@@ -1,0 +1,142 @@
+"""Incremental fetch sessions (KIP-227): what a consumer fetches is said once, then only changes.
+
+    session id, epoch     meaning
+    0, -1                 a full request without a session
+    0, 0                  a full request; please keep it as a session
+    id, n                 the session's partitions with these changes; n counts up, 2^31-1 is
+                          followed by 1
+    id, -1                close the session; the request is a full one
+
+A reply within a session names only partitions with data, an error, or marks that moved since they
+were last sent. The cache is bounded; when it is full, the session that was used longest ago makes
+room if it has been idle for a while, and otherwise the newcomer gets none.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from dragoman.broker.fetch import Fetched
+from dragoman.limits import FETCH_SESSION_IDLE_S, FETCH_SESSION_PARTITIONS_MAX
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.messages import FetchRequest, FetchRequestPartition
+from dragoman.world import Clock, Random
+
+NO_SESSION = 0
+FULL_WITHOUT_SESSION = -1
+FULL_WITH_SESSION = 0
+_EPOCH_MAX = (1 << 31) - 1
+
+#: Topic name and id (one of them empty), and partition.
+Key: TypeAlias = tuple[str, bytes, int]
+#: High watermark, last stable offset, log start: what a reader was told last.
+Marks: TypeAlias = tuple[int, int, int]
+
+
+class SessionError(Exception):
+    """The session cannot be used; the client starts over with a full request."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+class FetchSession:
+    __slots__ = ("_marks", "epoch", "last_used", "partitions", "session_id", "uses_ids")
+
+    def __init__(self, session_id: int, uses_ids: bool, now: float) -> None:
+        self.session_id = session_id
+        self.uses_ids = uses_ids
+        self.epoch = 1
+        self.last_used = now
+        #: In the order in which they are read; those that had data go to the end.
+        self.partitions: OrderedDict[Key, FetchRequestPartition] = OrderedDict()
+        self._marks: dict[Key, Marks] = {}
+
+    def update(self, request: FetchRequest) -> None:
+        for key, partition in asked(request):
+            self.partitions[key] = partition
+        for topic in request.forgotten_topics_data:
+            for index in topic.partitions:
+                key = (topic.topic, topic.topic_id, index)
+                self.partitions.pop(key, None)
+                self._marks.pop(key, None)
+
+    def has_news(self, key: Key, found: Fetched) -> bool:
+        """Whether the reply must name the partition; remembers what it will say."""
+        marks = (found.high_watermark, found.last_stable_offset, found.log_start_offset)
+        is_news = bool(found.size) or found.error is not None or self._marks.get(key) != marks
+        # An error is repeated until it is gone, whatever the marks say.
+        self._marks[key] = marks if found.error is None else (-1, -1, -1)
+        if found.size and key in self.partitions:
+            self.partitions.move_to_end(key)
+        return is_news
+
+
+def asked(request: FetchRequest) -> Iterator[tuple[Key, FetchRequestPartition]]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            yield (topic.topic, topic.topic_id, partition.partition), partition
+
+
+class FetchSessions:
+    def __init__(self, slots: int, clock: Clock, random: Random) -> None:
+        self._slots = slots
+        self._clock = clock
+        self._random = random
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: FetchRequest, uses_ids: bool) -> FetchSession | None:
+        """The session of a request, new or updated; None for a full request without one.
+
+        Raises `SessionError`.
+        """
+        session_id, epoch = request.session_id, request.session_epoch
+        if epoch == FULL_WITHOUT_SESSION:
+            self._sessions.pop(session_id, None)
+            return None
+        if epoch == FULL_WITH_SESSION:
+            self._sessions.pop(session_id, None)
+            return self._create(request, uses_ids)
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise SessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise SessionError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_ids != uses_ids:
+            raise SessionError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
+        session.last_used = self._clock.monotonic()
+        self._sessions.move_to_end(session_id)
+        session.update(request)
+        return session
+
+    def _create(self, request: FetchRequest, uses_ids: bool) -> FetchSession | None:
+        now = self._clock.monotonic()
+        count = sum(len(topic.partitions) for topic in request.topics)
+        if not 0 < count <= FETCH_SESSION_PARTITIONS_MAX or not self._make_room(now):
+            return None
+        session = FetchSession(self._new_id(), uses_ids, now)
+        session.update(request)
+        self._sessions[session.session_id] = session
+        return session
+
+    def _make_room(self, now: float) -> bool:
+        if len(self._sessions) < self._slots:
+            return True
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now - oldest.last_used < FETCH_SESSION_IDLE_S:
+            return False
+        del self._sessions[oldest.session_id]
+        return True
+
+    def _new_id(self) -> int:
+        while True:
+            session_id = self._random.randrange(1, _EPOCH_MAX)
+            if session_id not in self._sessions:
+                return session_id
