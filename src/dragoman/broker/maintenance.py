@@ -64,13 +64,18 @@ class Maintenance:
         self._retain_some(self._partitions_with_data())
 
     def _partitions_with_data(self) -> Iterator[PartitionMetadata]:
-        """Partitions that have a directory; opening one that nobody used is part of the round."""
+        """Partitions in use, and those that have a directory though nobody has used them yet."""
+        in_use = {replica.metadata.partition_id for replica in self._broker.open_replicas()}
+        for replica in self._broker.open_replicas():
+            yield replica.metadata
         for name in self._broker.store.disk.names(PARTITIONS):
             number = name.partition("-")[0]
             metadata = (
                 self._broker.image.partitions.get(int(number)) if number.isdecimal() else None
             )
-            if metadata is not None and metadata.leader == self._broker.node_id:
+            if metadata is None or metadata.partition_id in in_use:
+                continue
+            if metadata.leader == self._broker.node_id:
                 yield metadata
 
     def _retain_some(self, partitions: Iterator[PartitionMetadata]) -> None:

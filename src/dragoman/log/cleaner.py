@@ -36,7 +36,7 @@ from dragoman.log.batch import (
     CODEC_MASK,
     DELETE_HORIZON,
     LOG_APPEND_TIME,
-    UNCHECKED_PREFIX_BYTES,
+    WALKED_PREFIX_BYTES,
     BatchHeader,
     Record,
     build_batch,
@@ -322,7 +322,7 @@ class _Rewrite:
         self._index.add(
             header.base_offset - new.base_offset,
             new.size,
-            batch[:UNCHECKED_PREFIX_BYTES],
+            batch[:WALKED_PREFIX_BYTES],
             header.max_timestamp,
             self._partition.config.index_interval_bytes,
         )

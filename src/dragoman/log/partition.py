@@ -661,6 +661,8 @@ class PartitionLog:
             del self._bases[at]
         else:
             self.segments[at] = new
+        # Readers must not go on finding in memory what compaction has removed.
+        self._cleared_chunks += self.tail.drop_below(old.next_offset)
         self.forget_segment(old)
         self.obsolete.append(old)
         self.manifest_version += 1

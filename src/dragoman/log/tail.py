@@ -6,7 +6,7 @@ searched by bisection. A chunk is the buffer that came from the network: nothing
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -81,6 +81,13 @@ class Tail:
             del self._chunks[:head]
             self._head = head = 0
         return self._offsets[head] if head < len(self._offsets) else -1
+
+    def drop_below(self, offset: int) -> int:
+        """Forget chunks that begin below `offset`, a chunk border; returns how many."""
+        count = bisect_left(self._offsets, offset, self._head) - self._head
+        for _ in range(count):
+            self.drop_oldest()
+        return count
 
     def clear(self) -> int:
         """Forget everything; returns how many chunks there were."""

@@ -1,0 +1,162 @@
+"""Goal: retention, rolling, compaction and producer expiry happen by themselves, by the settings.
+
+Method: a broker in virtual time; the clock is moved over the intervals.
+"""
+
+from __future__ import annotations
+
+from broker_world import World, batch_of
+from dragoman.broker.gather import Gatherer
+from dragoman.broker.replica import Replica
+from dragoman.config.settings import Settings
+from dragoman.errors import DragomanError
+from dragoman.log.batch import Record
+
+HOUR_S = 3600
+SMALL = {"segment.bytes": "500"}
+
+
+def fill(world: World, replica: Replica, count: int, key: bytes = b"k") -> None:
+    for number in range(count):
+        batch = batch_of(b"%d" % number * 20, key=key, timestamp=world.clock.wall_ms())
+        world.append(replica, batch)
+
+
+def values(replica: Replica) -> list[bytes | None]:
+    log = replica.log
+    return [each.value for each in log.iterate(log.log_start_offset, log.high_watermark)]
+
+
+def test_old_records_go_after_the_interval_and_not_before() -> None:
+    world = World(Settings(log_retention_check_interval_ms=60_000))
+    (replica,) = world.create("t", config={**SMALL, "retention.ms": "3600000"})
+    fill(world, replica, 30)
+    world.advance(HOUR_S - 120)
+    assert replica.log.log_start_offset == 0
+    world.advance(300)
+    assert replica.log.log_start_offset == 30
+    assert values(replica) == []
+
+
+def test_size_and_segment_limits_hold_after_the_interval() -> None:
+    world = World(Settings(log_retention_check_interval_ms=1000))
+    (by_size,) = world.create("size", config={**SMALL, "retention.bytes": "2000"})
+    (by_count,) = world.create("count", config={**SMALL, "retention.segments": "2"})
+    for replica in (by_size, by_count):
+        fill(world, replica, 60)
+    world.advance(3)
+    assert 2000 <= by_size.log.size < 2600
+    assert len(by_count.log.all_segments()) == 2
+
+
+def test_changed_retention_takes_effect_without_a_restart() -> None:
+    world = World(Settings(log_retention_check_interval_ms=1000))
+    (replica,) = world.create("t", config=SMALL)
+    fill(world, replica, 30)
+    world.advance(3)
+    assert replica.log.log_start_offset == 0
+    world.broker.topics.change_config("t", {**SMALL, "retention.segments": "1"}, lambda _: None)
+    world.advance(3)
+    assert len(replica.log.all_segments()) == 1
+
+
+def test_partitions_that_nobody_opened_are_retained_too() -> None:
+    world = World(Settings(log_retention_check_interval_ms=1000))
+    (replica,) = world.create("t", config={**SMALL, "retention.ms": "5000"})
+    fill(world, replica, 30)
+    again = world.reopened()
+    again.clock.jump(60_000)
+    again.advance(5)
+    assert again.broker.find("t", 0).log.log_start_offset == 30
+
+
+def test_active_segment_is_rolled_when_it_is_old_enough() -> None:
+    world = World(Settings(log_retention_check_interval_ms=1000))
+    (replica,) = world.create("t", config={"segment.ms": "10000"})
+    fill(world, replica, 3)
+    world.advance(5)
+    assert not replica.log.segments
+    world.advance(10)
+    assert len(replica.log.segments) == 1
+
+
+def test_compacted_topic_is_compacted_once_it_is_dirty_enough() -> None:
+    world = World(Settings(log_cleaner_backoff_ms=1000))
+    config = {**SMALL, "cleanup.policy": "compact"}
+    (replica,) = world.create("t", config=config)
+    fill(world, replica, 60)
+    world.advance(30)
+    kept = values(replica)
+    assert kept[-1] == b"59" * 20
+    assert len(kept) < 10
+
+
+def test_topic_that_is_only_compacted_keeps_old_records() -> None:
+    world = World(Settings(log_retention_check_interval_ms=1000, log_cleaner_backoff_ms=1000))
+    (replica,) = world.create("t", config={"cleanup.policy": "compact", "retention.ms": "1000"})
+    fill(world, replica, 3)
+    world.advance(60)
+    assert values(replica)
+
+
+def test_tombstones_are_removed_after_their_time_without_new_writes() -> None:
+    world = World(Settings(log_cleaner_backoff_ms=1000, log_retention_check_interval_ms=1000))
+    config = {
+        "cleanup.policy": "compact",
+        "delete.retention.ms": "60000",
+        "segment.ms": "2000",
+    }
+    (replica,) = world.create("t", config=config)
+    world.append(replica, batch_of(b"v", key=b"a", timestamp=world.clock.wall_ms()))
+    world.append(replica, batch_of(None, key=b"a", timestamp=world.clock.wall_ms()))
+    world.advance(20)
+    assert values(replica) == [None]
+    world.advance(120)
+    assert values(replica) == []
+    assert replica.log.log_end_offset == 2
+
+
+def test_idle_producers_are_forgotten() -> None:
+    world = World(Settings(producer_id_expiration_ms=5000, log_retention_check_interval_ms=1000))
+    (replica,) = world.create("t")
+    world.append(
+        replica,
+        batch_of(
+            b"v",
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=0,
+            timestamp=world.clock.wall_ms(),
+        ),
+    )
+    assert replica.log.producers is not None
+    assert len(replica.log.producers) == 1
+    world.advance(20)
+    assert len(replica.log.producers) == 0
+
+
+def test_records_gathered_in_one_turn_are_one_batch_in_order() -> None:
+    world = World()
+    (replica,) = world.create("t")
+    gatherer = Gatherer(world.scheduler, world.clock)
+    placed: list[tuple[int, DragomanError | None]] = []
+    now_ms = world.clock.wall_ms()
+    for number in range(5):
+        record = Record(value=b"%d" % number, timestamp=now_ms)
+        gatherer.add(replica, record, lambda *result: placed.append(result))
+    assert placed == []
+    world.settle()
+    assert placed == [(offset, None) for offset in range(5)]
+    assert len(replica.log.read(0, 1000, 5).buffers) == 1
+
+
+def test_gathered_records_that_are_refused_are_all_told() -> None:
+    world = World()
+    (replica,) = world.create("t", config={"max.message.bytes": "100"})
+    gatherer = Gatherer(world.scheduler, world.clock)
+    placed: list[tuple[int, DragomanError | None]] = []
+    for _ in range(3):
+        gatherer.add(replica, Record(value=bytes(200)), lambda *result: placed.append(result))
+    world.settle()
+    assert [offset for offset, _ in placed] == [-1, -1, -1]
+    assert all(isinstance(error, DragomanError) for _, error in placed)
