@@ -32,7 +32,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dragoman.broker.errors import NotTransactionCoordinatorError, TransactionError
+from dragoman.broker.errors import NotTransactionCoordinator, TransactionError
 from dragoman.broker.transactions import (
     Markers,
     ProducerIdentity,
@@ -259,7 +259,7 @@ class CoordinatorUnderFire(RuleBasedStateMachine):
             self.answered[number] += 1
             assert self.answered[number] == 1
             where, asked = self.open.pop(number)
-            if isinstance(answer, NotTransactionCoordinatorError) and asked:
+            if isinstance(answer, NotTransactionCoordinator) and asked:
                 self.unclear[where] |= asked
             if isinstance(answer, TransactionError):
                 return
@@ -513,7 +513,7 @@ class CoordinatorUnderFire(RuleBasedStateMachine):
 
 
 def _expect_closed(answer: object) -> None:
-    assert isinstance(answer, NotTransactionCoordinatorError)
+    assert isinstance(answer, NotTransactionCoordinator)
 
 
 #: Actions of the walk with their weights; a walk is mostly ordinary life.

@@ -152,81 +152,81 @@ class TransactionError(BrokerError):
     code = "transaction"
 
 
-class InvalidTransactionalIdError(TransactionError):
+class InvalidTransactionalId(TransactionError):
     """Empty, or too long."""
 
     code = "invalid_transactional_id"
 
 
-class TransactionTimeoutInvalidError(TransactionError):
+class TransactionTimeoutInvalid(TransactionError):
     code = "transaction_timeout_invalid"
 
 
-class ProducerFencedError(TransactionError):
+class ProducerFenced(TransactionError):
     """A newer instance of the producer has taken over, or its transaction ran out of time."""
 
     code = "producer_fenced"
 
 
-class InvalidProducerEpochError(TransactionError):
+class InvalidProducerEpoch(TransactionError):
     """An epoch that was never handed out."""
 
     code = "invalid_producer_epoch"
 
 
-class InvalidProducerIdMappingError(TransactionError):
+class InvalidProducerIdMapping(TransactionError):
     """The transactional id is unknown or belongs to another producer id."""
 
     code = "invalid_producer_id_mapping"
 
 
-class ConcurrentTransactionsError(TransactionError):
+class ConcurrentTransactions(TransactionError):
     """Another operation of this transactional id is under way: repeat the request."""
 
     code = "concurrent_transactions"
 
 
-class InvalidTransactionStateError(TransactionError):
+class InvalidTransactionState(TransactionError):
     """The state of the transaction does not allow the request, and repeating it will not help."""
 
     code = "invalid_transaction_state"
 
 
-class TransactionAbortableError(TransactionError):
+class TransactionAbortable(TransactionError):
     """The transaction cannot go on; the producer may abort it and begin another."""
 
     code = "transaction_abortable"
 
 
-class TransactionalIdNotFoundError(TransactionError):
+class TransactionalIdNotFound(TransactionError):
     code = "transactional_id_not_found"
 
 
-class TooManyTransactionalIdsError(TransactionError):
+class TooManyTransactionalIds(TransactionError):
     """The table of transactional ids is full; idle ones expire."""
 
     code = "too_many_transactional_ids"
 
 
-class TransactionNotPersistedError(TransactionError):
+class TransactionNotPersisted(TransactionError):
     """The log refused the record of the change. `__cause__` says why; repeat the request."""
 
     code = "transaction_not_persisted"
 
 
-class ProducerIdsUnavailableError(TransactionError):
+class ProducerIdsUnavailable(TransactionError):
     """No producer id could be reserved. `__cause__` says why; repeat the request."""
 
     code = "producer_ids_unavailable"
 
 
-class TransactionCoordinatorLoadingError(TransactionError):
+class TransactionCoordinatorLoading(TransactionError):
     """The coordinator still reads its log: repeat the request."""
 
     code = "transaction_coordinator_loading"
 
 
-class NotTransactionCoordinatorError(TransactionError):
+class NotTransactionCoordinator(TransactionError):
     """This coordinator was closed: find the present one. The outcome of the request is open."""
 
     code = "not_transaction_coordinator"

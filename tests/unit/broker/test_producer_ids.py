@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dragoman.broker.errors import ProducerIdsUnavailableError
+from dragoman.broker.errors import ProducerIdsUnavailable
 from dragoman.broker.transactions import ProducerIds
 from dragoman.broker.transactions import producer_ids as module
 from dragoman.errors import ClusterError, DragomanError
@@ -53,7 +53,7 @@ def test_failure_answers_all_who_wait_and_the_next_request_tries_again() -> None
     ids.next(given.append)
     cause = ClusterError("no quorum")
     blocks.asked.pop(0)(cause)
-    assert [type(each) for each in given] == [ProducerIdsUnavailableError] * 2
+    assert [type(each) for each in given] == [ProducerIdsUnavailable] * 2
     assert given[0].__cause__ is cause
     ids.next(given.append)
     blocks.grant()
@@ -81,7 +81,7 @@ def test_waiters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = ProducerIds(blocks)
     for _ in range(3):
         ids.next(given.append)
-    assert [type(each) for each in given] == [ProducerIdsUnavailableError]
+    assert [type(each) for each in given] == [ProducerIdsUnavailable]
 
 
 def test_block_reserved_twice_is_a_broken_invariant() -> None:

@@ -13,21 +13,21 @@ from functools import partial
 import pytest
 
 from dragoman.broker.errors import (
-    ConcurrentTransactionsError,
-    InvalidProducerEpochError,
-    InvalidProducerIdMappingError,
-    InvalidTransactionalIdError,
-    InvalidTransactionStateError,
-    NotTransactionCoordinatorError,
-    ProducerFencedError,
-    ProducerIdsUnavailableError,
-    TooManyTransactionalIdsError,
-    TransactionAbortableError,
-    TransactionalIdNotFoundError,
-    TransactionCoordinatorLoadingError,
+    ConcurrentTransactions,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTransactionalId,
+    InvalidTransactionState,
+    NotTransactionCoordinator,
+    ProducerFenced,
+    ProducerIdsUnavailable,
+    TooManyTransactionalIds,
+    TransactionAbortable,
+    TransactionalIdNotFound,
+    TransactionCoordinatorLoading,
     TransactionError,
-    TransactionNotPersistedError,
-    TransactionTimeoutInvalidError,
+    TransactionNotPersisted,
+    TransactionTimeoutInvalid,
 )
 from dragoman.broker.transactions import (
     Markers,
@@ -207,7 +207,7 @@ def test_initialisation_takes_effect_when_its_record_is_durable() -> None:
     answers: list[object] = []
     world.coordinator.init_producer_id("t", 60_000, None, answers.append)
     assert answers == []
-    assert refused(world.add(first, tp("a")), ConcurrentTransactionsError)
+    assert refused(world.add(first, tp("a")), ConcurrentTransactions)
     assert world.coordinator.describe("t").identity == first
     world.release_persist()
     assert answers == [ProducerIdentity(1000, 1)]
@@ -220,7 +220,7 @@ def test_refused_record_leaves_everything_as_it_was() -> None:
     answers: list[object] = []
     world.coordinator.init_producer_id("t", 60_000, None, answers.append)
     world.refuse_persist()
-    assert refused(answers[0], TransactionNotPersistedError)
+    assert refused(answers[0], TransactionNotPersisted)
     assert isinstance(answers[0].__cause__, DiskFullError)
     world.hold_persist = False
     assert world.add(first, tp("a")) is None
@@ -235,9 +235,9 @@ def test_refused_first_record_leaves_the_id_unknown() -> None:
     claimed = ProducerIdentity(1000, 0)
     world.coordinator.enrol_implicitly("t", claimed, [tp("a")], [], waiting.append)
     world.refuse_persist()
-    assert refused(answers[0], TransactionNotPersistedError)
-    assert refused(waiting[0], InvalidProducerIdMappingError)
-    with pytest.raises(TransactionalIdNotFoundError):
+    assert refused(answers[0], TransactionNotPersisted)
+    assert refused(waiting[0], InvalidProducerIdMapping)
+    with pytest.raises(TransactionalIdNotFound):
         world.coordinator.describe("t")
     world.hold_persist = False
     assert world.init() == ProducerIdentity(1001, 0)
@@ -248,8 +248,8 @@ def test_second_initialisation_during_the_first_is_told_to_repeat() -> None:
     world.hold_persist = True
     answers: list[object] = []
     world.coordinator.init_producer_id("t", 60_000, None, answers.append)
-    assert refused(world.init(), ConcurrentTransactionsError)
-    with pytest.raises(ConcurrentTransactionsError):
+    assert refused(world.init(), ConcurrentTransactions)
+    with pytest.raises(ConcurrentTransactions):
         world.coordinator.verify_partition("t", ProducerIdentity(1000, 0), tp("a"))
     world.release_persist()
     assert answers == [ProducerIdentity(1000, 0)]
@@ -258,29 +258,29 @@ def test_second_initialisation_during_the_first_is_told_to_repeat() -> None:
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_timeout_outside_its_bounds_is_refused(timeout_ms: int) -> None:
     world = World()
-    assert refused(world.init(timeout_ms=timeout_ms), TransactionTimeoutInvalidError)
+    assert refused(world.init(timeout_ms=timeout_ms), TransactionTimeoutInvalid)
     assert world.log == []
 
 
 @pytest.mark.parametrize("name", ["", "x" * 1025, "ü" * 513])
 def test_transactional_id_without_a_proper_length_is_refused(name: str) -> None:
-    assert refused(World().init(name=name), InvalidTransactionalIdError)
+    assert refused(World().init(name=name), InvalidTransactionalId)
 
 
 def test_too_many_transactional_ids_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_module, "TRANSACTIONAL_IDS_MAX", 1)
     world = World()
     world.init()
-    assert refused(world.init(name="other"), TooManyTransactionalIdsError)
+    assert refused(world.init(name="other"), TooManyTransactionalIds)
     assert world.init() == ProducerIdentity(1000, 1)
 
 
 def test_no_producer_ids_means_no_initialisation() -> None:
     world = World()
     world.block_error = DiskFullError("no space")
-    assert refused(world.init(), ProducerIdsUnavailableError)
+    assert refused(world.init(), ProducerIdsUnavailable)
     answer = ask(partial(world.coordinator.init_producer_id, None, 0, None))
-    assert refused(answer, ProducerIdsUnavailableError)
+    assert refused(answer, ProducerIdsUnavailable)
     world.block_error = None
     assert world.init() == ProducerIdentity(1000, 0)
 
@@ -308,13 +308,13 @@ def test_identity_that_another_instance_replaced_is_fenced() -> None:
     world = World()
     first = known(world.init())
     world.init()
-    assert refused(world.init(current=first), ProducerFencedError)
+    assert refused(world.init(current=first), ProducerFenced)
 
 
 def test_identity_of_another_producer_is_fenced() -> None:
     world = World()
     world.init()
-    assert refused(world.init(current=ProducerIdentity(5, 0)), ProducerFencedError)
+    assert refused(world.init(current=ProducerIdentity(5, 0)), ProducerFenced)
 
 
 def test_repeat_is_stale_once_the_new_identity_was_used() -> None:
@@ -322,16 +322,16 @@ def test_repeat_is_stale_once_the_new_identity_was_used() -> None:
     first = known(world.init())
     second = world.init(current=first)
     world.add(second, tp("a"))
-    assert refused(world.init(current=first), ProducerFencedError)
+    assert refused(world.init(current=first), ProducerFenced)
     assert world.state() is State.ONGOING
     world.end(second, True)
-    assert refused(world.init(current=first), ProducerFencedError)
+    assert refused(world.init(current=first), ProducerFenced)
 
 
 def test_producer_that_initialises_with_its_transaction_open_comes_back() -> None:
     world = World()
     producer = world.begun()
-    assert refused(world.init(current=producer), ConcurrentTransactionsError)
+    assert refused(world.init(current=producer), ConcurrentTransactions)
     assert world.state() is State.COMPLETE_ABORT
     assert world.init(current=producer) == ProducerIdentity(1000, 1)
 
@@ -348,15 +348,15 @@ def test_takeover_aborts_the_open_transaction_first() -> None:
     assert world.coordinator.describe("t").pending is State.PREPARE_EPOCH_FENCE
     assert answers == []
     world.release_persist()
-    assert refused(answers[0], ConcurrentTransactionsError)
+    assert refused(answers[0], ConcurrentTransactions)
     assert world.markers == [Markers("t", 1000, 1, False, (tp("a"),), ())]
-    assert refused(world.init(), ConcurrentTransactionsError)
+    assert refused(world.init(), ConcurrentTransactions)
     world.hold_persist = False
     world.marker_calls.pop()(None)
     assert world.init() == ProducerIdentity(1000, 2)
-    assert refused(world.end(old, True), ProducerFencedError)
-    assert refused(world.end(old, False, per_transaction=True), ProducerFencedError)
-    assert refused(world.add(old, tp("a")), ProducerFencedError)
+    assert refused(world.end(old, True), ProducerFenced)
+    assert refused(world.end(old, False, per_transaction=True), ProducerFenced)
+    assert refused(world.add(old, tp("a")), ProducerFenced)
 
 
 def test_replaced_producer_is_fenced_before_its_successor_has_its_identity() -> None:
@@ -364,8 +364,8 @@ def test_replaced_producer_is_fenced_before_its_successor_has_its_identity() -> 
     old = world.begun()
     world.init()
     assert world.state() is State.COMPLETE_ABORT
-    assert refused(world.end(old, False, per_transaction=True), ProducerFencedError)
-    assert refused(world.init(current=old), ProducerFencedError)
+    assert refused(world.end(old, False, per_transaction=True), ProducerFenced)
+    assert refused(world.init(current=old), ProducerFenced)
 
 
 def test_refused_takeover_leaves_the_transaction_open() -> None:
@@ -375,7 +375,7 @@ def test_refused_takeover_leaves_the_transaction_open() -> None:
     answers: list[object] = []
     world.coordinator.init_producer_id("t", 60_000, None, answers.append)
     world.refuse_persist()
-    assert refused(answers[0], TransactionNotPersistedError)
+    assert refused(answers[0], TransactionNotPersisted)
     world.hold_persist = False
     assert world.end(old, True) == old
 
@@ -427,9 +427,9 @@ def test_what_is_enrolled_already_costs_no_record() -> None:
 @pytest.mark.parametrize(
     ("producer", "kind"),
     [
-        (ProducerIdentity(999, 1), InvalidProducerIdMappingError),
-        (ProducerIdentity(1000, 0), ProducerFencedError),
-        (ProducerIdentity(1000, 2), InvalidProducerEpochError),
+        (ProducerIdentity(999, 1), InvalidProducerIdMapping),
+        (ProducerIdentity(1000, 0), ProducerFenced),
+        (ProducerIdentity(1000, 2), InvalidProducerEpoch),
     ],
 )
 def test_other_identities_are_refused_everywhere(
@@ -452,7 +452,7 @@ def test_other_identities_are_refused_everywhere(
 def test_unknown_transactional_id_is_refused_everywhere() -> None:
     world = World()
     producer = ProducerIdentity(1000, 0)
-    kind = InvalidProducerIdMappingError
+    kind = InvalidProducerIdMapping
     assert refused(world.add(producer, tp("a")), kind)
     assert refused(world.enrol(producer, tp("a")), kind)
     assert refused(world.end(producer, True), kind)
@@ -467,7 +467,7 @@ def test_too_many_partitions_are_refused_and_the_transaction_stays(
     world = World()
     producer = world.begun()
     assert world.add_group(producer, "g") is None
-    assert refused(world.add(producer, tp("b"), tp("c")), TransactionAbortableError)
+    assert refused(world.add(producer, tp("b"), tp("c")), TransactionAbortable)
     assert world.add(producer, tp("b")) is None
     assert world.end(producer, True) == producer
 
@@ -476,7 +476,7 @@ def test_names_too_long_for_one_record_are_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(operations_module, "TRANSACTION_RECORD_BYTES_MAX", 200)
     world = World()
     producer = world.begun()
-    assert refused(world.add(producer, tp("x" * 200)), TransactionAbortableError)
+    assert refused(world.add(producer, tp("x" * 200)), TransactionAbortable)
     assert world.end(producer, False) == producer
 
 
@@ -489,9 +489,9 @@ def test_enrolled_partitions_and_groups_are_verified() -> None:
     world.add_group(producer, "g")
     world.coordinator.verify_partition("t", producer, tp("a"))
     world.coordinator.verify_group("t", producer, "g")
-    with pytest.raises(TransactionAbortableError, match="a-1"):
+    with pytest.raises(TransactionAbortable, match="a-1"):
         world.coordinator.verify_partition("t", producer, tp("a", 1))
-    with pytest.raises(TransactionAbortableError, match="group h"):
+    with pytest.raises(TransactionAbortable, match="group h"):
         world.coordinator.verify_group("t", producer, "h")
 
 
@@ -499,7 +499,7 @@ def test_nothing_is_verified_outside_a_transaction() -> None:
     world = World()
     producer = world.begun()
     world.end(producer, True)
-    with pytest.raises(TransactionAbortableError):
+    with pytest.raises(TransactionAbortable):
         world.coordinator.verify_partition("t", producer, tp("a"))
 
 
@@ -508,7 +508,7 @@ def test_nothing_is_verified_once_the_end_is_asked_for() -> None:
     producer = world.begun()
     world.hold_persist = True
     world.coordinator.end("t", producer, True, False, lambda _: None)
-    with pytest.raises(ConcurrentTransactionsError):
+    with pytest.raises(ConcurrentTransactions):
         world.coordinator.verify_partition("t", producer, tp("a"))
 
 
@@ -518,7 +518,7 @@ def test_enrolment_under_way_does_not_hinder_what_is_enrolled() -> None:
     world.hold_persist = True
     world.coordinator.add_partitions("t", producer, [tp("b")], lambda _: None)
     world.coordinator.verify_partition("t", producer, tp("a"))
-    with pytest.raises(TransactionAbortableError):
+    with pytest.raises(TransactionAbortable):
         world.coordinator.verify_partition("t", producer, tp("b"))
 
 
@@ -539,7 +539,7 @@ def test_implicit_enrolments_wait_and_share_one_record() -> None:
     assert len(world.persists) == 1
     world.release_persist()
     assert answers[0] is None
-    assert refused(answers[1], InvalidProducerEpochError)
+    assert refused(answers[1], InvalidProducerEpoch)
     assert len(world.persists) == 1
     world.release_persist()
     assert answers[2:] == [None, None, None]
@@ -567,7 +567,7 @@ def test_failed_markers_send_the_waiting_away() -> None:
     answers: list[object] = []
     world.coordinator.enrol_implicitly("t", following, [tp("b")], [], answers.append)
     world.marker_calls.pop()(DiskFullError("no space"))
-    assert refused(answers[0], ConcurrentTransactionsError)
+    assert refused(answers[0], ConcurrentTransactions)
 
 
 def test_waiting_enrolments_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -578,7 +578,7 @@ def test_waiting_enrolments_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     answers: list[object] = []
     for number in range(3):
         world.coordinator.enrol_implicitly("t", producer, [tp("a", number)], [], answers.append)
-    assert [type(each) for each in answers] == [ConcurrentTransactionsError]
+    assert [type(each) for each in answers] == [ConcurrentTransactions]
 
 
 def test_explicit_enrolment_does_not_wait() -> None:
@@ -586,8 +586,8 @@ def test_explicit_enrolment_does_not_wait() -> None:
     producer = known(world.init())
     world.hold_persist = True
     world.coordinator.add_partitions("t", producer, [tp("a")], lambda _: None)
-    assert refused(world.add(producer, tp("b")), ConcurrentTransactionsError)
-    assert refused(world.add_group(producer, "g"), ConcurrentTransactionsError)
+    assert refused(world.add(producer, tp("b")), ConcurrentTransactions)
+    assert refused(world.add_group(producer, "g"), ConcurrentTransactions)
 
 
 # ---- ending, one epoch for all transactions
@@ -637,7 +637,7 @@ def test_everything_is_told_to_repeat_until_the_transaction_is_complete() -> Non
         world.end(producer, True),
         world.end(producer, False),
     ):
-        assert refused(answer, ConcurrentTransactionsError)
+        assert refused(answer, ConcurrentTransactions)
     world.marker_calls.pop()(None)
     assert world.add(producer, tp("a")) is None
 
@@ -648,20 +648,20 @@ def test_repeated_end_succeeds_and_the_opposite_does_not(commit: bool) -> None:
     producer = world.begun()
     world.end(producer, commit)
     assert world.end(producer, commit) == producer
-    assert refused(world.end(producer, not commit), InvalidTransactionStateError)
+    assert refused(world.end(producer, not commit), InvalidTransactionState)
     assert len(world.markers) == 1
 
 
 def test_identity_given_out_by_an_end_has_ended_nothing_itself() -> None:
     world = World()
     following = world.end(world.begun(), True, per_transaction=True)
-    assert refused(world.end(following, True), InvalidTransactionStateError)
+    assert refused(world.end(following, True), InvalidTransactionState)
 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_nothing_to_end(commit: bool) -> None:
     world = World()
-    assert refused(world.end(world.init(), commit), InvalidTransactionStateError)
+    assert refused(world.end(world.init(), commit), InvalidTransactionState)
 
 
 def test_refused_decision_can_be_taken_the_other_way() -> None:
@@ -671,7 +671,7 @@ def test_refused_decision_can_be_taken_the_other_way() -> None:
     answers: list[object] = []
     world.coordinator.end("t", producer, True, False, answers.append)
     world.refuse_persist()
-    assert refused(answers[0], TransactionNotPersistedError)
+    assert refused(answers[0], TransactionNotPersisted)
     assert world.markers == []
     world.hold_persist = False
     assert world.end(producer, False) == producer
@@ -699,8 +699,8 @@ def test_repeated_end_with_the_epoch_before_answers_the_present_one(commit: bool
     following = world.end(producer, commit, per_transaction=True)
     assert world.end(producer, commit, per_transaction=True) == following
     answer = world.end(producer, not commit, per_transaction=True)
-    assert refused(answer, InvalidTransactionStateError)
-    assert refused(world.end(producer, commit), ProducerFencedError)
+    assert refused(answer, InvalidTransactionState)
+    assert refused(world.end(producer, commit), ProducerFenced)
     assert len(world.markers) == 1
 
 
@@ -709,7 +709,7 @@ def test_repeated_end_is_stale_once_the_next_transaction_is_open() -> None:
     producer = world.begun()
     following = world.end(producer, True, per_transaction=True)
     world.enrol(following, tp("a"))
-    assert refused(world.end(producer, True, per_transaction=True), ProducerFencedError)
+    assert refused(world.end(producer, True, per_transaction=True), ProducerFenced)
     assert world.state() is State.ONGOING
 
 
@@ -717,7 +717,7 @@ def test_repeated_end_is_stale_after_an_initialisation() -> None:
     world = World()
     producer = known(world.init())
     world.init(current=producer)
-    assert refused(world.end(producer, False, per_transaction=True), ProducerFencedError)
+    assert refused(world.end(producer, False, per_transaction=True), ProducerFenced)
 
 
 def test_aborting_nothing_only_raises_the_epoch() -> None:
@@ -728,14 +728,14 @@ def test_aborting_nothing_only_raises_the_epoch() -> None:
         assert producer == ProducerIdentity(1000, epoch)
     assert world.markers == []
     assert world.state() is State.COMPLETE_ABORT
-    assert refused(world.end(producer, True, per_transaction=True), InvalidTransactionStateError)
+    assert refused(world.end(producer, True, per_transaction=True), InvalidTransactionState)
 
 
 def test_committing_nothing_is_refused() -> None:
     world = World()
     following = world.end(world.begun(), True, per_transaction=True)
     answer = world.end(following, True, per_transaction=True)
-    assert refused(answer, InvalidTransactionStateError)
+    assert refused(answer, InvalidTransactionState)
 
 
 # ---- epochs run out
@@ -759,7 +759,7 @@ def test_initialisation_at_the_last_epoch_gives_a_new_producer_id() -> None:
     assert at_epoch(LAST_EPOCH - 1).init() == ProducerIdentity(7, LAST_EPOCH)
     world = at_epoch(LAST_EPOCH)
     assert world.init() == ProducerIdentity(1000, 0)
-    assert refused(world.init(current=ProducerIdentity(7, LAST_EPOCH)), ProducerFencedError)
+    assert refused(world.init(current=ProducerIdentity(7, LAST_EPOCH)), ProducerFenced)
 
 
 def test_producer_that_runs_out_itself_may_repeat_its_request() -> None:
@@ -778,7 +778,7 @@ def test_end_at_the_last_epoch_marks_with_one_more_and_changes_the_producer_id()
     world.marker_calls.pop()(None)
     assert world.coordinator.describe("t").identity == ProducerIdentity(1000, 0)
     assert world.end(last, True, per_transaction=True) == ProducerIdentity(1000, 0)
-    assert refused(world.end(last, True), InvalidProducerIdMappingError)
+    assert refused(world.end(last, True), InvalidProducerIdMapping)
     assert world.enrol(ProducerIdentity(1000, 0), tp("a")) is None
 
 
@@ -791,12 +791,12 @@ def test_aborting_nothing_at_the_last_epoch_changes_the_producer_id() -> None:
 
 def test_takeover_at_the_last_epoch_changes_the_producer_id() -> None:
     world = at_epoch(LAST_EPOCH, State.ONGOING)
-    assert refused(world.init(), ConcurrentTransactionsError)
+    assert refused(world.init(), ConcurrentTransactions)
     assert (world.markers[0].producer_id, world.markers[0].epoch) == (7, LAST_EPOCH + 1)
     assert world.init() == ProducerIdentity(1000, 1)
     last = ProducerIdentity(7, LAST_EPOCH)
     answer = world.end(last, False, per_transaction=True)
-    assert refused(answer, InvalidProducerIdMappingError)
+    assert refused(answer, InvalidProducerIdMapping)
 
 
 def test_one_epoch_for_all_goes_on_at_the_last_epoch() -> None:
@@ -810,7 +810,7 @@ def test_no_producer_id_for_the_change_leaves_the_transaction_open() -> None:
     world = at_epoch(LAST_EPOCH, State.ONGOING)
     world.block_error = DiskFullError("no space")
     last = ProducerIdentity(7, LAST_EPOCH)
-    assert refused(world.end(last, True, per_transaction=True), ProducerIdsUnavailableError)
+    assert refused(world.end(last, True, per_transaction=True), ProducerIdsUnavailable)
     assert world.state() is State.ONGOING
     world.block_error = None
     assert world.end(last, True, per_transaction=True) == ProducerIdentity(1000, 0)
@@ -829,8 +829,8 @@ def test_transaction_past_its_time_limit_is_fenced_and_aborted() -> None:
     assert world.coordinator.abort_timed_out() == 1
     assert world.markers == [Markers("t", 1000, 1, False, (tp("a"),), ())]
     assert world.state() is State.COMPLETE_ABORT
-    assert refused(world.end(producer, True), ProducerFencedError)
-    assert refused(world.add(producer, tp("a")), ProducerFencedError)
+    assert refused(world.end(producer, True), ProducerFenced)
+    assert refused(world.add(producer, tp("a")), ProducerFenced)
     assert world.coordinator.abort_timed_out() == 0
 
 
@@ -850,7 +850,7 @@ def test_producer_aborted_by_time_may_come_back() -> None:
     world.clock.seconds += 60
     world.coordinator.abort_timed_out()
     answer = world.end(producer, True, per_transaction=True)
-    assert refused(answer, InvalidTransactionStateError)
+    assert refused(answer, InvalidTransactionState)
     assert world.end(producer, False, per_transaction=True) == ProducerIdentity(1000, 1)
     assert world.init(current=producer) == ProducerIdentity(1000, 1)
 
@@ -885,7 +885,7 @@ def test_idle_transactional_id_expires() -> None:
     world.clock.seconds += 1
     assert world.coordinator.expire_idle() == 1
     assert world.log[-1].value is None
-    with pytest.raises(TransactionalIdNotFoundError):
+    with pytest.raises(TransactionalIdNotFound):
         world.coordinator.describe("t")
     assert world.coordinator.stats().transactional_ids == 0
     assert world.init() == ProducerIdentity(1001, 0)
@@ -921,7 +921,7 @@ def test_refused_expiry_keeps_the_id() -> None:
     world.hold_persist = True
     world.coordinator.expire_idle()
     assert world.coordinator.describe("t").pending is State.DEAD
-    assert refused(world.add(producer, tp("a")), ConcurrentTransactionsError)
+    assert refused(world.add(producer, tp("a")), ConcurrentTransactions)
     world.refuse_persist()
     world.hold_persist = False
     assert world.add(producer, tp("a")) is None
@@ -936,7 +936,7 @@ def test_enrolment_that_waited_for_an_expiry_finds_the_id_gone() -> None:
     answers: list[object] = []
     world.coordinator.enrol_implicitly("t", producer, [tp("a")], [], answers.append)
     world.release_persist()
-    assert refused(answers[0], InvalidProducerIdMappingError)
+    assert refused(answers[0], InvalidProducerIdMapping)
 
 
 # ---- failures after the decision
@@ -949,7 +949,7 @@ def test_failed_markers_are_written_again() -> None:
     world.end(producer, True)
     world.marker_calls.pop()(DiskFullError("no space"))
     assert world.coordinator.stats().stalled == 1
-    assert refused(world.end(producer, False), ConcurrentTransactionsError)
+    assert refused(world.end(producer, False), ConcurrentTransactions)
     world.hold_markers = False
     assert world.coordinator.retry_failed() == 1
     assert world.state() is State.COMPLETE_COMMIT
@@ -996,7 +996,7 @@ def test_restart_keeps_an_open_transaction_and_its_time_limit() -> None:
     assert again.coordinator.abort_timed_out() == 0
     again.clock.seconds += 1
     assert again.coordinator.abort_timed_out() == 1
-    assert refused(again.end(producer, True), ProducerFencedError)
+    assert refused(again.end(producer, True), ProducerFenced)
 
 
 def test_restart_reads_the_last_record_of_each_id() -> None:
@@ -1043,7 +1043,7 @@ def test_nothing_is_served_while_loading() -> None:
         world.clock, world._persist, world._write_markers, ProducerIds(world._allocate)
     )
     producer = ProducerIdentity(1, 1)
-    kind = TransactionCoordinatorLoadingError
+    kind = TransactionCoordinatorLoading
     assert refused(ask(partial(loading.init_producer_id, "t", 1000, None)), kind)
     assert refused(ask(partial(loading.add_partitions, "t", producer, [])), kind)
     assert refused(ask(partial(loading.enrol_implicitly, "t", producer, [], [])), kind)
@@ -1066,12 +1066,12 @@ def test_close_answers_everything_once_and_ignores_the_ports() -> None:
     world.coordinator.enrol_implicitly("t", producer, [tp("b")], [], answers.append)
     world.coordinator.init_producer_id("u", 1000, None, answers.append)
     world.coordinator.close()
-    assert [type(each) for each in answers] == [NotTransactionCoordinatorError] * 3
+    assert [type(each) for each in answers] == [NotTransactionCoordinator] * 3
     world.release_persist()
     world.release_persist()
     assert len(answers) == 3
-    assert refused(world.init(), NotTransactionCoordinatorError)
-    assert refused(world.end(producer, True), NotTransactionCoordinatorError)
+    assert refused(world.init(), NotTransactionCoordinator)
+    assert refused(world.end(producer, True), NotTransactionCoordinator)
     assert world.coordinator.retry_failed() == 0
     assert world.coordinator.abort_timed_out() == 0
     assert world.coordinator.expire_idle() == 0
@@ -1102,7 +1102,7 @@ def test_close_in_an_answer_answers_the_waiting_once() -> None:
     )
     world.coordinator.enrol_implicitly("t", producer, [tp("a")], [], answers.append)
     world.release_persist()
-    assert [type(each) for each in answers] == [NotTransactionCoordinatorError]
+    assert [type(each) for each in answers] == [NotTransactionCoordinator]
 
 
 # ---- views

@@ -8,7 +8,7 @@ Theory of operation
 Every transactional id has an entry: its last *durable* state and at most one operation under way,
 named by the state it leads to. An operation builds the next state, has it persisted, and only then
 puts it in place and replies; if the record is refused, nothing has changed. While an operation is
-under way, other requests for the id are told to repeat (`ConcurrentTransactionsError`).
+under way, other requests for the id are told to repeat (`ConcurrentTransactions`).
 
     Ongoing --end--> [persist PrepareX] --reply--> [write markers] --> [persist CompleteX] --> rest
                        ^ the decision: from here on only this outcome is possible
@@ -37,14 +37,14 @@ from functools import partial
 from typing import TypeAlias, assert_never
 
 from dragoman.broker.errors import (
-    InvalidTransactionalIdError,
-    NotTransactionCoordinatorError,
-    ProducerIdsUnavailableError,
-    TooManyTransactionalIdsError,
-    TransactionalIdNotFoundError,
-    TransactionCoordinatorLoadingError,
+    InvalidTransactionalId,
+    NotTransactionCoordinator,
+    ProducerIdsUnavailable,
+    TooManyTransactionalIds,
+    TransactionalIdNotFound,
+    TransactionCoordinatorLoading,
     TransactionError,
-    TransactionTimeoutInvalidError,
+    TransactionTimeoutInvalid,
 )
 from dragoman.broker.transactions import records
 from dragoman.broker.transactions.entries import Enrolment, Entry, EntryTable, Outcome
@@ -307,7 +307,7 @@ class TransactionCoordinator:
         unanswered = self._operations.stop()
         self._table = EntryTable()
         for outcome in unanswered:
-            outcome(NotTransactionCoordinatorError("the coordinator was closed"))
+            outcome(NotTransactionCoordinator("the coordinator was closed"))
 
     # ---- views
 
@@ -315,7 +315,7 @@ class TransactionCoordinator:
         self._check_active()
         entry = self._table.get(transactional_id)
         if entry is None or entry.transaction is None:
-            raise TransactionalIdNotFoundError(f"transactional id {transactional_id} is unknown")
+            raise TransactionalIdNotFound(f"transactional id {transactional_id} is unknown")
         return described(entry.transaction, entry.pending)
 
     def list_transactions(
@@ -350,9 +350,9 @@ class TransactionCoordinator:
 
     def _check_active(self) -> None:
         if self._phase is _Phase.LOADING:
-            raise TransactionCoordinatorLoadingError("the transaction log is being read")
+            raise TransactionCoordinatorLoading("the transaction log is being read")
         if self._phase is _Phase.CLOSED:
-            raise NotTransactionCoordinatorError("the coordinator was closed")
+            raise NotTransactionCoordinator("the coordinator was closed")
 
     def _find(self, transactional_id: str) -> Entry:
         self._check_active()
@@ -370,11 +370,11 @@ class TransactionCoordinator:
         self._check_active()
         size = len(transactional_id.encode())
         if not 0 < size <= TRANSACTIONAL_ID_BYTES_MAX:
-            raise InvalidTransactionalIdError(
+            raise InvalidTransactionalId(
                 f"a transactional id has 1 to {TRANSACTIONAL_ID_BYTES_MAX} bytes, not {size}"
             )
         if not 0 < timeout_ms <= self.timeout_max_ms:
-            raise TransactionTimeoutInvalidError(
+            raise TransactionTimeoutInvalid(
                 f"timeout must be 1 to {self.timeout_max_ms} ms, not {timeout_ms}"
             )
         entry = self._table.get(transactional_id)
@@ -382,7 +382,7 @@ class TransactionCoordinator:
             entry.check_free()
             return entry
         if len(self._table) >= TRANSACTIONAL_IDS_MAX:
-            raise TooManyTransactionalIdsError(f"{len(self._table)} transactional ids are known")
+            raise TooManyTransactionalIds(f"{len(self._table)} transactional ids are known")
         return Entry(transactional_id)
 
     def _repeat_init(self, entry: Entry, timeout_ms: int, reply: ReplyIdentity) -> None:
@@ -401,7 +401,7 @@ class TransactionCoordinator:
         self._operations.enrol(entry, (enrolment,))
 
 
-def _reply_fresh(reply: ReplyIdentity, result: int | ProducerIdsUnavailableError) -> None:
+def _reply_fresh(reply: ReplyIdentity, result: int | ProducerIdsUnavailable) -> None:
     reply(ProducerIdentity(result, 0) if isinstance(result, int) else result)
 
 

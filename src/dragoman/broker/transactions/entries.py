@@ -8,8 +8,8 @@ from typing import TypeAlias
 import msgspec
 
 from dragoman.broker.errors import (
-    ConcurrentTransactionsError,
-    InvalidProducerIdMappingError,
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
     TransactionError,
 )
 from dragoman.broker.transactions.state import (
@@ -69,9 +69,9 @@ class Entry:
         if self.pending is not None:
             raise self.concurrent()
 
-    def concurrent(self) -> ConcurrentTransactionsError:
+    def concurrent(self) -> ConcurrentTransactions:
         assert self.pending is not None
-        return ConcurrentTransactionsError(
+        return ConcurrentTransactions(
             f"{self.transactional_id} is on its way to {self.pending.value}: repeat the request"
         )
 
@@ -146,5 +146,5 @@ class EntryTable:
         return len(self._ongoing)
 
 
-def unknown_id(transactional_id: str) -> InvalidProducerIdMappingError:
-    return InvalidProducerIdMappingError(f"transactional id {transactional_id} is unknown")
+def unknown_id(transactional_id: str) -> InvalidProducerIdMapping:
+    return InvalidProducerIdMapping(f"transactional id {transactional_id} is unknown")

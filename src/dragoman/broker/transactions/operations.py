@@ -20,10 +20,10 @@ from functools import partial
 from typing import TypeAlias
 
 from dragoman.broker.errors import (
-    ProducerIdsUnavailableError,
-    TransactionAbortableError,
+    ProducerIdsUnavailable,
+    TransactionAbortable,
     TransactionError,
-    TransactionNotPersistedError,
+    TransactionNotPersisted,
 )
 from dragoman.broker.transactions import records, state
 from dragoman.broker.transactions.entries import Enrolment, Entry, EntryTable, Outcome, unknown_id
@@ -242,10 +242,10 @@ class Operations:
             self._write(entry, build(NO_PRODUCER_ID), then, self._refuse)
 
     def _write_with_producer_id(self, entry: Entry, build: Build, then: _Step) -> None:
-        def receive(result: int | ProducerIdsUnavailableError) -> None:
+        def receive(result: int | ProducerIdsUnavailable) -> None:
             if self._is_stopped:
                 return
-            if isinstance(result, ProducerIdsUnavailableError):
+            if isinstance(result, ProducerIdsUnavailable):
                 self._refuse(entry, result)
             else:
                 self._write(entry, build(result), then, self._refuse)
@@ -338,15 +338,15 @@ def _is_enrolled(transaction: Transaction, enrolment: Enrolment) -> bool:
     )
 
 
-def _too_large(transaction: Transaction) -> TransactionAbortableError:
-    return TransactionAbortableError(
+def _too_large(transaction: Transaction) -> TransactionAbortable:
+    return TransactionAbortable(
         f"{transaction.transactional_id}: a transaction takes at most {TRANSACTION_MEMBERS_MAX} "
         f"partitions and groups, whose names fit {TRANSACTION_RECORD_BYTES_MAX} bytes"
     )
 
 
-def _not_persisted(entry: Entry, cause: DragomanError) -> TransactionNotPersistedError:
-    error = TransactionNotPersistedError(
+def _not_persisted(entry: Entry, cause: DragomanError) -> TransactionNotPersisted:
+    error = TransactionNotPersisted(
         f"{entry.transactional_id}: the log refused the record: {cause}"
     )
     error.__cause__ = cause

@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from dragoman.broker.errors import ProducerIdsUnavailableError
+from dragoman.broker.errors import ProducerIdsUnavailable
 from dragoman.broker.transactions.ports import AllocateBlock
 from dragoman.errors import DragomanError
 from dragoman.limits import PRODUCER_ID_WAITERS_MAX
 
-Receive: TypeAlias = Callable[[int | ProducerIdsUnavailableError], None]
+Receive: TypeAlias = Callable[[int | ProducerIdsUnavailable], None]
 
 
 class ProducerIds:
@@ -32,7 +32,7 @@ class ProducerIds:
             self._next += 1
             receive(self._next - 1)
         elif len(self._waiting) >= PRODUCER_ID_WAITERS_MAX:
-            receive(ProducerIdsUnavailableError(f"{len(self._waiting)} requests wait already"))
+            receive(ProducerIdsUnavailable(f"{len(self._waiting)} requests wait already"))
         else:
             self._waiting.append(receive)
             self._allocate()
@@ -64,6 +64,6 @@ class ProducerIds:
         # Only those waiting now: an answer may bring a new request, which deserves a new attempt.
         waiting, self._waiting = self._waiting, deque()
         for receive in waiting:
-            error = ProducerIdsUnavailableError(f"no block of producer ids: {cause}")
+            error = ProducerIdsUnavailable(f"no block of producer ids: {cause}")
             error.__cause__ = cause
             receive(error)

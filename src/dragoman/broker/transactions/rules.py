@@ -13,11 +13,11 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from dragoman.broker.errors import (
-    InvalidProducerEpochError,
-    InvalidProducerIdMappingError,
-    InvalidTransactionStateError,
-    ProducerFencedError,
-    TransactionAbortableError,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTransactionState,
+    ProducerFenced,
+    TransactionAbortable,
 )
 from dragoman.broker.transactions.state import (
     AT_REST,
@@ -56,7 +56,7 @@ def judge_init(transaction: Transaction, current: ProducerIdentity | None) -> In
         return InitVerdict.FENCE if is_open else InitVerdict.BUMP
     if current == transaction.previous and not is_open:
         return InitVerdict.REPEAT
-    raise ProducerFencedError(
+    raise ProducerFenced(
         f"{transaction.transactional_id}: {_shown(current)} was replaced by "
         f"{_shown(transaction.identity)}"
     )
@@ -92,16 +92,16 @@ def check_producer(transaction: Transaction, producer: ProducerIdentity) -> None
     if producer == identity:
         return
     if producer.producer_id != identity.producer_id:
-        raise InvalidProducerIdMappingError(
+        raise InvalidProducerIdMapping(
             f"{transaction.transactional_id} belongs to producer {identity.producer_id}, "
             f"not {producer.producer_id}"
         )
     if producer.epoch > identity.epoch:
-        raise InvalidProducerEpochError(
+        raise InvalidProducerEpoch(
             f"{transaction.transactional_id}: epoch {producer.epoch} was never handed out, "
             f"the present one is {identity.epoch}"
         )
-    raise ProducerFencedError(
+    raise ProducerFenced(
         f"{transaction.transactional_id}: epoch {producer.epoch} was replaced by {identity.epoch}"
     )
 
@@ -109,7 +109,7 @@ def check_producer(transaction: Transaction, producer: ProducerIdentity) -> None
 def check_partition_enrolled(transaction: Transaction, partition: TopicPartition) -> None:
     if transaction.state is TransactionState.ONGOING and partition in transaction.partitions:
         return
-    raise TransactionAbortableError(
+    raise TransactionAbortable(
         f"{transaction.transactional_id}: partition {partition[0]}-{partition[1]} "
         "is not part of the transaction"
     )
@@ -118,7 +118,7 @@ def check_partition_enrolled(transaction: Transaction, partition: TopicPartition
 def check_group_enrolled(transaction: Transaction, group: str) -> None:
     if transaction.state is TransactionState.ONGOING and group in transaction.groups:
         return
-    raise TransactionAbortableError(
+    raise TransactionAbortable(
         f"{transaction.transactional_id}: group {group} is not part of the transaction"
     )
 
@@ -127,7 +127,7 @@ def _judge_repeated_end(transaction: Transaction, commit: bool) -> EndVerdict:
     """The identity before the present one ends its transaction again: its answer was lost."""
     if transaction.state not in COMPLETE:
         # Initialised since then: the producer knows its present identity, so this request is stale.
-        raise ProducerFencedError(
+        raise ProducerFenced(
             f"{transaction.transactional_id}: replaced by {_shown(transaction.identity)}"
         )
     if _ended_as(transaction, commit):
@@ -140,9 +140,9 @@ def _ended_as(transaction: Transaction, commit: bool) -> bool:
     return transaction.state is wanted
 
 
-def _wrong_state(transaction: Transaction, commit: bool) -> InvalidTransactionStateError:
+def _wrong_state(transaction: Transaction, commit: bool) -> InvalidTransactionState:
     assert transaction.state in AT_REST
-    return InvalidTransactionStateError(
+    return InvalidTransactionState(
         f"{transaction.transactional_id}: cannot {'commit' if commit else 'abort'} "
         f"in state {transaction.state.value}"
     )

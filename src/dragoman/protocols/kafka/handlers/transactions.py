@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from dragoman.broker.errors import (
     NotAuthorized,
-    ProducerFencedError,
-    TransactionAbortableError,
+    ProducerFenced,
+    TransactionAbortable,
     TransactionError,
     UnknownTopic,
 )
@@ -60,9 +60,9 @@ def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinat
 
 def code_for_version(error: DragomanError, *, knows_fenced: bool, knows_abortable: bool) -> int:
     """Codes that older clients do not know become those they do."""
-    if isinstance(error, ProducerFencedError) and not knows_fenced:
+    if isinstance(error, ProducerFenced) and not knows_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if isinstance(error, TransactionAbortableError) and not knows_abortable:
+    if isinstance(error, TransactionAbortable) and not knows_abortable:
         return ErrorCode.INVALID_TXN_STATE
     return wire_code(error)
 
