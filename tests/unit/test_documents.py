@@ -168,3 +168,24 @@ def test_protocol_table_names_the_versions_that_are_tested() -> None:
     for client in ("confluent-kafka", "kafka-python", "aiokafka"):
         short = ".".join(constraints[client].split(".")[:2])
         assert f"{client} {short}" in text
+
+
+# ---- the format on disk
+
+
+def test_format_on_disk_has_the_sizes_that_the_page_draws() -> None:
+    from dragoman.log import batch, index, journal
+
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    widths = {"u8": 1, "i8": 1, "i16": 2, "u32": 4, "i32": 4, "u64": 8, "i64": 8}
+
+    def drawn(name: str, end: str) -> int:
+        """Bytes of the fields between a name at the start of a line and `end`."""
+        fields = text.partition(f"\n{name} ")[2].partition(end)[0]
+        return sum(widths[each] for each in re.findall(r"\b[ui]\d+\b", fields))
+
+    assert drawn("batch  ", "61  records") == batch.HEADER.size
+    assert drawn("group  ", "then the entries") == journal._GROUP.size
+    assert drawn("entry  ", "then the data") == journal.ENTRY_BYTES
+    assert drawn("block  ", "then four columns") == index._BLOCK.size
+    assert f"first {batch.WALKED_PREFIX_BYTES} bytes of every batch" in text

@@ -54,7 +54,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Settings
 
 def _install_server(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     module = types.ModuleType("dragoman.server")
-    module.run = lambda settings, announce: run(settings)  # type: ignore[attr-defined]
+    module.run = run  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "dragoman.server", module)
 
 
