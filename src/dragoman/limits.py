@@ -240,10 +240,8 @@ GATHERED_BATCH_BYTES_MAX = 900_000
 
 # ---- compaction and maintenance
 
-#: Keys that one compaction keeps in memory (about 100 bytes each); the rest waits for the next.
-COMPACTION_KEYS_MAX = 200_000
-#: Bytes that compaction reads before it lets the loop turn: about two milliseconds' work.
-COMPACTION_SLICE_BYTES = 32 << 10
+#: Seconds that everybody else has between two slices of a compaction.
+COMPACTION_PAUSE_S = 0.002
 #: Partitions that one slice of a maintenance round looks at.
 MAINTENANCE_PARTITIONS_PER_SLICE = 20
 
@@ -258,3 +256,15 @@ CONNECTION_CLOSE_GRACE_S = 2.0
 FETCH_SESSION_PARTITIONS_MAX = 10_000
 #: Seconds of disuse after which a fetch session may be dropped for another. Kafka's value.
 FETCH_SESSION_IDLE_S = 120.0
+
+# ---- retention and compaction
+
+#: Memory for the newest offset of each key in one round of compaction. What does not fit is left to
+#: the next round.
+COMPACTION_KEYS_BYTES_MAX = 64 << 20
+#: What a key costs besides its bytes: a bytes object, an integer, their slots in a dict.
+COMPACTION_KEY_OVERHEAD_BYTES = 150
+#: Time after which compaction lets the loop turn; a slice may exceed it by one record.
+COMPACTION_SLICE_S = 0.0015
+#: Output gathered before it is written to the file.
+COMPACTION_WRITE_BYTES = 256 << 10

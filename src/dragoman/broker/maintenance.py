@@ -8,25 +8,26 @@ the dirtiest first, a slice to a turn; what needs the disk waits beside the loop
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.topics import TopicConfig
 from dragoman.errors import DragomanError
-from dragoman.limits import MAINTENANCE_PARTITIONS_PER_SLICE
+from dragoman.limits import COMPACTION_PAUSE_S, MAINTENANCE_PARTITIONS_PER_SLICE
 from dragoman.log.checkpoint import PARTITIONS
 from dragoman.log.cleaner import (
-    CompactionRules,
-    RetentionRules,
-    Work,
+    CompactionPolicy,
+    CompactionResult,
+    RetentionPolicy,
     compact,
     dirty_ratio,
-    drop_expired,
-    roll_when_due,
+    retain,
+    roll_due,
 )
-from dragoman.world import BackgroundJob, Handle
+from dragoman.log.partition import PartitionLog
+from dragoman.world import Handle
 
 if TYPE_CHECKING:
     from dragoman.broker.broker import Broker
@@ -39,8 +40,8 @@ class Maintenance:
         self._broker = broker
         self._timers: dict[str, Handle] = {}
         self._is_stopped = False
-        #: When something may be removed from a compacted partition even if nothing is written.
-        self._horizons: dict[int, int] = {}
+        #: When a compacted partition is worth another look even if nothing is written to it.
+        self._again_at: dict[int, int] = {}
 
     def start(self) -> None:
         self._arm_retention()
@@ -99,10 +100,15 @@ class Maintenance:
         """One partition's turn."""
         config, partition = replica.config, replica.log
         now_ms = self._broker.clock.wall_ms()
-        rules = retention_rules(config)
-        roll_when_due(partition, now_ms, rules)
-        if rules is not None:
-            dropped = drop_expired(partition, rules, now_ms)
+        roll_due(partition, now_ms)
+        if config.is_retained_by_age_or_size:
+            _roll_expired(partition, config, now_ms)
+            policy = RetentionPolicy(
+                retention_ms=config.retention_ms,
+                retention_bytes=config.retention_bytes,
+                retention_segments=config.retention_segments,
+            )
+            dropped = retain(partition, policy, now_ms)
             if dropped:
                 log.info(
                     "%s: dropped %d segments, log starts at %d",
@@ -128,12 +134,12 @@ class Maintenance:
             self._arm_compaction()
             return
         config = replica.config
-        now_ms = self._broker.clock.wall_ms()
-        rules = CompactionRules(config.delete_retention_ms, config.min_compaction_lag_ms)
-        partition_id = replica.metadata.partition_id
-        passed = self._horizons.pop(partition_id, now_ms) < now_ms
-        work = compact(replica.log, rules, now_ms, horizon_passed=passed)
-        self._step(replica, work)
+        policy = CompactionPolicy(
+            min_compaction_lag_ms=config.min_compaction_lag_ms,
+            delete_retention_ms=config.delete_retention_ms,
+        )
+        self._again_at.pop(replica.metadata.partition_id, None)
+        self._step(replica, compact(replica.log, policy, self._broker.clock.wall_ms()))
 
     def _dirtiest(self) -> Replica | None:
         """Among compacted partitions that are dirty enough, or old enough, to be worth it."""
@@ -143,48 +149,46 @@ class Maintenance:
             if not replica.config.is_compacted:
                 continue
             ratio = dirty_ratio(replica.log)
-            horizon = self._horizons.get(replica.metadata.partition_id)
+            again_at = self._again_at.get(replica.metadata.partition_id)
             is_due = (
-                ratio >= replica.config.min_cleanable_dirty_ratio
-                or (horizon is not None and horizon < now_ms)
+                (ratio > 0 and ratio >= replica.config.min_cleanable_dirty_ratio)
+                or (again_at is not None and again_at < now_ms)
                 or _has_waited_too_long(replica, now_ms)
             )
-            if is_due and (ratio or horizon is not None) and (best is None or ratio > best[0]):
+            if is_due and (best is None or ratio > best[0]):
                 best = (ratio, replica)
         return best[1] if best is not None else None
 
-    def _step(self, replica: Replica, work: Work) -> None:
-        """One slice; the next comes with the next turn, or when the disk has done its part."""
+    def _step(self, replica: Replica, work: Generator[None, None, CompactionResult]) -> None:
+        """One slice; the next comes soon, with others served in between."""
         if self._is_stopped:
             work.close()
             return
         try:
-            job = next(work)
+            next(work)
         except StopIteration as finished:
-            if finished.value is not None:
-                self._horizons[replica.metadata.partition_id] = finished.value
+            self._finished(replica, finished.value)
             self._arm_compaction()
             return
-        if isinstance(job, BackgroundJob):
-            self._broker.store.run_job(job, lambda error: self._done(replica, work, error))
-        else:
-            self._timers["slice of compaction"] = self._broker.scheduler.call_later(
-                0, self._step, replica, work
-            )
+        self._timers["slice of compaction"] = self._broker.scheduler.call_later(
+            COMPACTION_PAUSE_S, self._step, replica, work
+        )
 
-    def _done(self, replica: Replica, work: Work, error: OSError | None) -> None:
-        if error is not None:
-            work.close()
-            self._broker.store.fail(error)
-            return
-        self._step(replica, work)
+    def _finished(self, replica: Replica, result: CompactionResult) -> None:
+        """What was kept for a while (tombstones, markers) can go then, even without new writes."""
+        if result.bytes_after != result.bytes_before:
+            due_ms = self._broker.clock.wall_ms() + replica.config.delete_retention_ms
+            self._again_at[replica.metadata.partition_id] = due_ms
 
 
-def retention_rules(config: TopicConfig) -> RetentionRules | None:
-    """None for a topic that is only compacted."""
-    if not config.is_retained_by_age_or_size:
-        return None
-    return RetentionRules(config.retention_ms, config.retention_bytes, config.retention_segments)
+def _roll_expired(partition: PartitionLog, config: TopicConfig, now_ms: int) -> None:
+    """Retention only takes closed segments: close the active one when all of it is too old."""
+    active = partition.active
+    if active is None or not active.size or config.retention_ms < 0:
+        return
+    newest = active.max_timestamp if active.max_timestamp >= 0 else active.created_ms
+    if now_ms - newest > config.retention_ms:
+        partition.roll(partition.log_end_offset)
 
 
 def _has_waited_too_long(replica: Replica, now_ms: int) -> bool:

@@ -6,9 +6,10 @@
     43  producer id i64        51  producer epoch i16                53  base sequence i32
     57  record count i32       61  records, compressed as one block when a codec is set
 
-The broker looks at the header only. Base offset and leader epoch lie outside the CRC, so assigning them needs no
-new checksum; for the same reason they get a check of their own in the sparse index (`log/index.py`).
-Records are decoded here too, for the few who must: compaction, look-up by time, internal topics, tools.
+The broker looks at the header only. Base offset and leader epoch lie outside the CRC, so assigning
+them needs no new checksum; for the same reason they get a check of their own in the sparse index
+(`log/index.py`). Records are decoded here too, for the few who must: compaction, look-up by time,
+internal topics, tools.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ NO_TIMESTAMP = -1
 
 
 class BatchHeader(NamedTuple):
-    """All fields of a header in wire order. A named tuple, because one is made per produced batch."""
+    """All fields of a header in wire order. A named tuple: one is made per produced batch."""
 
     base_offset: int
     length: int
@@ -158,12 +159,12 @@ def build_batch(
     base_sequence: int = NO_SEQUENCE,
     base_timestamp: int | None = None,
     last_offset_delta: int | None = None,
-    max_timestamp: int | None = None,
 ) -> bytearray:
     """A batch with these records, in a fresh mutable buffer.
 
-    The records' offsets are taken as deltas from `base_offset` when `last_offset_delta` is given (a batch that
-    compaction has thinned out); otherwise they count up from 0 and the records' own offsets are ignored.
+    The records' offsets are taken as deltas from `base_offset` when `last_offset_delta` is given (a
+    batch that compaction has thinned out); otherwise they count up from 0 and the records' own
+    offsets are ignored.
     """
     if not records and last_offset_delta is None:
         raise ValueError("a batch needs a record")
@@ -171,34 +172,44 @@ def build_batch(
     timestamps = [record.timestamp for record in records]
     first = base_timestamp if base_timestamp is not None else (timestamps[0] if timestamps else -1)
     encoded = [
-        _record_bytes(record, record.timestamp - first, record.offset if thinned else index)
+        record_bytes(record, record.timestamp - first, record.offset if thinned else index)
         for index, record in enumerate(records)
     ]
-    payload = compress(codec, b"".join(encoded)) if codec else b"".join(encoded)
-    batch = bytearray(BATCH_HEADER_BYTES)
-    batch += payload
-    HEADER.pack_into(
-        batch,
-        0,
-        base_offset,
-        len(batch) - LENGTH_PREFIX_BYTES,
-        leader_epoch,
-        MAGIC,
-        0,
-        attributes | codec,
-        last_offset_delta if last_offset_delta is not None else len(records) - 1,
-        first,
-        max_timestamp if max_timestamp is not None else max(timestamps, default=first),
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(records),
+    return assemble_batch(
+        b"".join(encoded),
+        BatchHeader(
+            base_offset,
+            0,
+            leader_epoch,
+            MAGIC,
+            0,
+            attributes | codec,
+            last_offset_delta if last_offset_delta is not None else len(records) - 1,
+            first,
+            max(timestamps, default=first),
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            len(records),
+        ),
     )
+
+
+def assemble_batch(body: Buffer, header: BatchHeader) -> bytearray:
+    """A batch of encoded records; length and CRC of the header are computed, the rest is taken.
+
+    The records are compressed with the codec that the header's attributes name.
+    """
+    codec = Codec(header.attributes & CODEC_MASK)
+    batch = bytearray(BATCH_HEADER_BYTES)
+    batch += compress(codec, body) if codec else body
+    HEADER.pack_into(batch, 0, header[0], len(batch) - LENGTH_PREFIX_BYTES, *header[2:])
     _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[_ATTRIBUTES_AND_BELOW:]))
     return batch
 
 
-def _record_bytes(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
+def record_bytes(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
+    """One record in wire form."""
     key, value, headers = record.key, record.value, record.headers
     parts = [
         b"\x00",
@@ -287,11 +298,15 @@ def batches(view: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 def records(batch: memoryview, header: BatchHeader) -> list[Record]:
     """All records of one batch, with absolute offsets. Raises `DecodeError`."""
+    return list(iterate_records(batch, header))
+
+
+def iterate_records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
+    """The same one by one, for those who must not decode a large batch at a stretch."""
     payload: Buffer = batch[BATCH_HEADER_BYTES:]
     codec = header.attributes & CODEC_MASK
     data = decompress(codec, payload) if codec else bytes(payload)
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
-    result: list[Record] = []
     position = 0
     try:
         for _ in range(header.record_count):
@@ -299,13 +314,12 @@ def records(batch: memoryview, header: BatchHeader) -> list[Record]:
             end = position + size
             if size < 0 or end > len(data):
                 raise DecodeError(f"record of {size} bytes in {len(data) - position}")
-            result.append(_read_record(data[position:end], header, append_time))
+            yield _read_record(data[position:end], header, append_time)
             position = end
     except (IndexError, UnicodeDecodeError) as error:
         raise DecodeError(f"record is cut off or malformed: {error}") from None
     if position != len(data):
         raise DecodeError(f"{len(data) - position} bytes after the last record")
-    return result
 
 
 def _read_record(data: bytes, header: BatchHeader, append_time: int | None) -> Record:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dragoman.limits import CHECKPOINT_FILES_PER_JOB
 from dragoman.log import index as sparse
 from dragoman.log.manifest import NAME as MANIFEST
-from dragoman.log.manifest import encode_manifest
+from dragoman.log.manifest import Manifest, encode_manifest
 from dragoman.log.producer_file import NAME as PRODUCERS
 from dragoman.log.producer_file import encode_producers
 from dragoman.log.segment import Segment
@@ -58,7 +58,7 @@ class PartitionSave:
         self._clean = clean
         self._producers_end = -1
         self._truncations = 0
-        self._manifest: bytes | None = None
+        self._manifest: Manifest | None = None
         self._manifest_version = 0
         self._clean_size = -1
         self._has_new_index = False
@@ -70,8 +70,11 @@ class PartitionSave:
         if partition.is_manifest_due or partition.producers is not None or clean:
             # Before the sync of the directories, which makes the new one durable.
             store.disk.make_directory(partition.directory)
-        if partition.producers is None and partition.has_producer_file:
-            store.disk.remove(f"{partition.directory}/{PRODUCERS}")
+        if partition.producers is None:
+            # Even one that is not known: a job of which nobody heard may have put it there.
+            path = f"{partition.directory}/{PRODUCERS}"
+            if store.disk.exists(path):
+                store.disk.remove(path)
             partition.has_producer_file = False
 
     def _mark(self, segment: Segment) -> _Mark:
@@ -109,12 +112,12 @@ class PartitionSave:
         was ahead would let go of segments whose producers are in no snapshot yet.
         """
         partition, sequence = self.partition, self._store.safe_sequence()
+        self._truncations = partition.truncations
         if partition.is_removed or not self.is_whole:
             return BackgroundJob()
         replace: list[Replacement] = []
         if partition.producers is not None and self._needs_producers():
             self._producers_end = partition.log_end_offset
-            self._truncations = partition.truncations
             data = encode_producers(partition.producers, self._producers_end, sequence)
             replace.append(Replacement(f"{partition.directory}/{PRODUCERS}", data))
         if partition.is_manifest_due or self._clean:
@@ -122,8 +125,9 @@ class PartitionSave:
             self._obsolete = list(partition.obsolete)
             manifest = partition.manifest(sequence, clean=self._clean)
             self._clean_size = manifest.clean_end.size if manifest.clean_end else -1
-            self._manifest = encode_manifest(manifest)
-            replace.append(Replacement(f"{partition.directory}/{MANIFEST}", self._manifest))
+            self._manifest = manifest
+            data = encode_manifest(manifest)
+            replace.append(Replacement(f"{partition.directory}/{MANIFEST}", data))
         return BackgroundJob(replace=tuple(replace))
 
     def _needs_producers(self) -> bool:
@@ -145,9 +149,13 @@ class PartitionSave:
             if not partition.is_manifest_due:
                 partition.has_rare_entries = False
             partition.clean_size = self._clean_size
+            is_later = partition.truncations == self._truncations
+            partition.saved_live_offset = self._manifest.live_offset if is_later else 0
         for segment in self._obsolete:
             partition.obsolete.remove(segment)
             store.remove_segment_files(segment)
+
+    def write_indexes(self) -> None:
         for mark in self._marks:
             self._write_index(mark)
 
@@ -228,6 +236,7 @@ class Checkpoint:
                 return
             for save in saves:
                 save.replaced()
+                save.write_indexes()
             store.run_job(merged([save.index_job() for save in saves]), finished)
 
         def finished(error: OSError | None) -> None:
@@ -247,7 +256,7 @@ class Checkpoint:
         return self._store.has_failed()
 
     def _is_put_off(self, error: OSError, saves: list[PartitionSave]) -> bool:
-        """No room for new files, or a partition went in the middle: try all of these again later."""
+        """No room for new files, or a partition went in the middle: all of these wait."""
         is_removed = any(save.partition.is_removed for save in saves)
         if error.errno in FULL:
             self._store.is_disk_full = True

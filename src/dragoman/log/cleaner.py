@@ -1,440 +1,510 @@
-"""Making room: retention drops old segments, compaction keeps the newest record of each key.
+"""Making logs shorter: retention from the front, compaction by key.
 
-Neither changes a file that a reader may have open. Retention takes segments off the list; their
-files go once a manifest without them is durable. Compaction writes a new file with the same base
-and a higher generation, beside the old one, and then swaps them in the list.
+Retention moves the log start to the end of whole rolled segments, never past the high watermark.
 
-Compaction is a generator, so that it can be spread over loop turns: it yields None when it has
-worked for a while, and a `BackgroundJob` when it needs one done before it goes on.
+Compaction keeps, of all records with one key, the newest. Offsets stay as they are. One round:
 
-1. Take the rolled segments from the log's start up to the first that may not be cleaned: not yet
-   synced, damaged, beyond the last stable offset, or younger than `min.compaction.lag.ms`.
-2. Read the part that was not cleaned before (the *dirty* part) into a map: key to its last offset.
-   The map is bounded; what does not fit waits for the next time.
-3. Copy each segment. A record stays if no later one in the map has its key. Offsets never change.
+1. Which segments: rolled, known to the manifest on disk, below the last stable offset, old enough;
+   a run of them from the log's start.
+2. Read the dirty ones (behind `cleaned_offset`) and note each key's newest offset, until the memory
+   for it is used up. Where that happens is the end of this round.
+3. Write every segment below that end anew without what is superseded, under the next generation:
+   `<base>.<generation>.compacting`, synced, then its index, then the rename, then the directory.
+   Put the new one in the place of the old, whose files go once a manifest without them is durable.
 
-What is removed and when:
+What goes (as in Kafka's cleaner, KIP-534):
 
-- records of aborted transactions at once;
-- a tombstone, and a transaction's marker, when its *delete horizon* has passed. The horizon is set
-  the first time that compaction meets it, to `delete.retention.ms` from then, so that a reader who
-  is at most that far behind sees every deletion. As in Kafka it is kept in the batch: attribute bit
-  6 says that the base timestamp is the horizon (the records' timestamps count from it).
+- a record with a newer one of the same key, or without a key;
+- records of aborted transactions;
+- a tombstone once its *delete horizon* has passed. The first round that keeps one gives its batch
+  the horizon `now + delete.retention.ms`: attribute bit 6, and the base timestamp holds it (the
+  records' deltas are relative to it);
+- a transaction marker, by the same horizon, given once no record of its transaction is left.
+
+Sequence numbers of producers need no batches to survive: they are in the producer snapshot.
+
+`compact` is a generator: it yields whenever its slice of time is over, and while it waits for a
+sync. Between two slices anything may happen to the partition; what makes the work void (a
+truncation, retention, removal, a stopped store) ends the round and leaves the log as it was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from hashlib import blake2b
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+import msgspec
 from crc32c import crc32c
 
 from dragoman.errors import CorruptionError, DecodeError
-from dragoman.limits import COMPACTION_KEYS_MAX, COMPACTION_SLICE_BYTES
+from dragoman.limits import (
+    COMPACTION_KEY_OVERHEAD_BYTES,
+    COMPACTION_KEYS_BYTES_MAX,
+    COMPACTION_SLICE_S,
+    COMPACTION_WRITE_BYTES,
+)
 from dragoman.log.batch import (
-    CODEC_MASK,
     DELETE_HORIZON,
-    LOG_APPEND_TIME,
     WALKED_PREFIX_BYTES,
     BatchHeader,
     Record,
-    build_batch,
+    assemble_batch,
+    iterate_records,
     read_header,
-    records,
+    record_bytes,
 )
-from dragoman.log.compression import Codec
+from dragoman.log.checkpoint import FULL
 from dragoman.log.index import Checkpoint, SparseIndex
 from dragoman.log.partition import PartitionLog
-from dragoman.log.segment import Segment, scan
+from dragoman.log.reading import batches_of_range, index_for_reading
+from dragoman.log.segment import Segment
 from dragoman.types import Buffer
-from dragoman.world import BackgroundJob, File, parent
+from dragoman.world import BackgroundJob, File
 
-#: Keys up to this size are their own entry in the map; longer ones are hashed to it.
-_KEY_BYTES = 16
-#: A file that compaction is writing; recovery removes what a crash leaves of it.
-_UNFINISHED = ".compacting"
-
-Work: TypeAlias = Generator[BackgroundJob | None, None, int | None]
-_Step: TypeAlias = Generator[BackgroundJob | None, None, None]
+#: A generator that yields between slices and returns something at its end.
+Slices: TypeAlias = Generator[None, None, None]
 
 
-class RetentionRules(NamedTuple):
-    """Limits of a partition; a negative one means none."""
+class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Each limit is off at -1."""
 
-    age_ms: int
-    size_bytes: int
-    segment_count: int
-
-
-class CompactionRules(NamedTuple):
-    delete_retention_ms: int
-    lag_min_ms: int
+    retention_ms: int = -1
+    retention_bytes: int = -1
+    #: Segments that stay, the active one included.
+    retention_segments: int = -1
 
 
-# ---- retention
+class CompactionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    #: A segment is left alone until its newest record is this old.
+    min_compaction_lag_ms: int = 0
+    delete_retention_ms: int = 86_400_000
+    key_map_bytes_max: int = COMPACTION_KEYS_BYTES_MAX
 
 
-def roll_when_due(partition: PartitionLog, now_ms: int, retention: RetentionRules | None) -> bool:
-    """Close the active segment when it is old enough, so that it can be dropped or compacted."""
+class CompactionResult(msgspec.Struct, frozen=True, kw_only=True):
+    #: Whether the round went to its end. If not, the log is as it was, or cleaned in part.
+    is_complete: bool
+    cleaned_offset: int
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records_dropped: int = 0
+
+
+# ---- rolling and retention
+
+
+def roll_due(partition: PartitionLog, now_ms: int) -> bool:
+    """Close the active segment when it is older than `segment.ms`. Returns whether it was."""
     active = partition.active
     if active is None or not active.size:
         return False
-    is_old = now_ms - active.created_ms >= partition.config.segment_ms
-    is_expired = retention is not None and _is_expired(active, retention, now_ms)
-    if not is_old and not is_expired:
+    if now_ms - active.created_ms < partition.config.segment_ms:
         return False
     partition.roll(partition.log_end_offset)
     return True
 
 
-def drop_expired(partition: PartitionLog, rules: RetentionRules, now_ms: int) -> int:
-    """Drop the oldest segments while the limits say so; returns how many.
+def retain(partition: PartitionLog, policy: RetentionPolicy, now_ms: int) -> int:
+    """Delete the oldest segments that no limit covers any more. Returns how many went.
 
-    Never the active one, and nothing at or above the high watermark.
+    Durable when it returns: raises what `PartitionLog.move_log_start` raises.
     """
-    dropped = 0
+    count = 0
+    offset = partition.log_start_offset
     size = partition.size
-    while partition.segments:
-        first = partition.segments[0]
-        if first.next_offset > partition.high_watermark:
-            break
-        too_many = 0 <= rules.segment_count < len(partition.all_segments())
-        too_large = 0 <= rules.size_bytes <= size - first.size
-        if not (too_many or too_large or _is_expired(first, rules, now_ms)):
-            break
-        partition.drop_first_segment()
-        size -= first.size
-        dropped += 1
-    if dropped:
-        if partition.producers is not None:
-            partition.producers.drop_below(partition.log_start_offset)
-        partition.store.manifest_due(partition)
-    return dropped
-
-
-def _is_expired(segment: Segment, rules: RetentionRules, now_ms: int) -> bool:
-    """Records without a timestamp count from when the segment was begun."""
-    newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
-    return 0 <= rules.age_ms < now_ms - newest
-
-
-# ---- compaction
-
-
-def dirty_ratio(partition: PartitionLog) -> float:
-    """Share of the rolled bytes that compaction has not seen yet."""
-    total = sum(segment.size for segment in partition.segments)
-    dirty = sum(
-        segment.size
-        for segment in partition.segments
-        if segment.next_offset > partition.cleaned_offset
-    )
-    return dirty / total if total else 0.0
-
-
-def compact(
-    partition: PartitionLog, rules: CompactionRules, now_ms: int, *, horizon_passed: bool = False
-) -> Work:
-    """Compact what may be compacted; appends and reads go on meanwhile.
-
-    Returns the earliest delete horizon that is left: when it has passed, another run with
-    `horizon_passed` removes what waited for it, even if nothing new was written.
-    """
-    candidates = _candidates(partition, rules, now_ms)
-    newest = _NewestOffsets()
-    yield from newest.read(partition, candidates)
-    if newest.end_offset <= partition.cleaned_offset and not horizon_passed:
-        return None
-    earliest: int | None = None
-    for segment in candidates:
-        if segment.base_offset >= newest.end_offset:
-            break
-        rewrite = _Rewrite(partition, segment, newest, rules, now_ms)
-        yield from rewrite.run()
-        if rewrite.horizon is not None:
-            earliest = min(earliest or rewrite.horizon, rewrite.horizon)
-    if newest.end_offset > partition.cleaned_offset:
-        partition.cleaned_offset = newest.end_offset
-        partition.manifest_version += 1
-        partition.store.manifest_due(partition)
-    return earliest
-
-
-def _candidates(partition: PartitionLog, rules: CompactionRules, now_ms: int) -> list[Segment]:
-    found = []
+    segments = partition.all_segments()
     for segment in partition.segments:
-        newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
-        if (
-            segment.next_offset > partition.last_stable_offset
-            or segment in partition.unsynced
-            or segment.written < segment.size
-            or segment.damage
-            or now_ms - newest < rules.lag_min_ms
-        ):
+        if segment.next_offset > partition.high_watermark:
+            break
+        left = len(segments) - count
+        if not _is_expired(segment, policy, now_ms, size, left):
+            break
+        count += 1
+        size -= segment.size
+        offset = segment.next_offset
+    if count:
+        partition.move_log_start(offset)
+    return count
+
+
+def _is_expired(
+    segment: Segment, policy: RetentionPolicy, now_ms: int, size: int, segments_left: int
+) -> bool:
+    newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
+    if 0 <= policy.retention_ms < now_ms - newest:
+        return True
+    if policy.retention_bytes >= 0 and size - segment.size >= policy.retention_bytes:
+        return True
+    return 0 <= policy.retention_segments < segments_left
+
+
+# ---- what there is to clean
+
+
+def cleanable_segments(
+    partition: PartitionLog, policy: CompactionPolicy, now_ms: int
+) -> list[Segment]:
+    """The run of segments from the log's start that compaction may rewrite now."""
+    limit = min(partition.last_stable_offset, partition.saved_live_offset)
+    found: list[Segment] = []
+    for segment in partition.segments:
+        newest = max(segment.max_timestamp, 0)
+        is_old = now_ms - newest >= policy.min_compaction_lag_ms
+        if segment.next_offset > limit or segment.damage or not is_old:
             break
         found.append(segment)
     return found
 
 
-class _Aborted:
-    """The aborted transactions with records in one segment."""
-
-    def __init__(self, partition: PartitionLog, segment: Segment) -> None:
-        self._ranges: dict[int, list[tuple[int, int]]] = {}
-        if partition.producers is not None:
-            start, end = segment.base_offset, segment.next_offset
-            for each in partition.producers.aborted_between(start, end):
-                found = self._ranges.setdefault(each.producer_id, [])
-                found.append((each.first_offset, each.last_offset))
-
-    def covers(self, header: BatchHeader) -> bool:
-        return header.is_transactional and any(
-            first <= header.base_offset <= last
-            for first, last in self._ranges.get(header.producer_id, ())
-        )
+def dirty_ratio(partition: PartitionLog, cleaned_offset: int | None = None) -> float:
+    """Share of the rolled bytes below the last stable offset that no compaction has seen."""
+    cleaned = partition.cleaned_offset if cleaned_offset is None else cleaned_offset
+    stable = [
+        each for each in partition.segments if each.next_offset <= partition.last_stable_offset
+    ]
+    total = sum(each.size for each in stable)
+    dirty = sum(each.size for each in stable if each.next_offset > cleaned)
+    return dirty / total if total else 0.0
 
 
-class _NewestOffsets:
-    """The last offset of each key in the dirty part."""
-
-    def __init__(self) -> None:
-        self._offsets: dict[bytes, int] = {}
-        #: The map speaks for everything below.
-        self.end_offset = 0
-
-    def read(self, partition: PartitionLog, candidates: list[Segment]) -> _Step:
-        self.end_offset = min(partition.cleaned_offset, _end(candidates))
-        for segment in candidates:
-            if segment.next_offset <= partition.cleaned_offset:
-                continue
-            is_whole = yield from self._read_segment(partition, segment)
-            if not is_whole:
-                return
-            self.end_offset = segment.next_offset
-
-    def _read_segment(
-        self, partition: PartitionLog, segment: Segment
-    ) -> Generator[None, None, bool]:
-        """False when the map is full; `end_offset` then lies inside the segment."""
-        work = 0
-        aborted = _Aborted(partition, segment)
-        for header, batch in _batches(partition, segment):
-            is_new = header.last_offset >= partition.cleaned_offset
-            if is_new and not header.is_control and not aborted.covers(header):
-                for record in records(batch, header):
-                    if record.key is not None:
-                        self._offsets[_map_key(record.key)] = record.offset
-            self.end_offset = header.last_offset + 1
-            if len(self._offsets) >= COMPACTION_KEYS_MAX:
-                return False
-            work += len(batch)
-            if work >= COMPACTION_SLICE_BYTES:
-                work = 0
-                yield None
-        return True
-
-    def is_newest(self, key: bytes, offset: int) -> bool:
-        return self._offsets.get(_map_key(key), -1) <= offset
+# ---- one round of compaction
 
 
-def _map_key(key: bytes) -> bytes:
-    # A short key cannot be taken for the hash of a long one: hashes have 17 bytes.
-    return key if len(key) <= _KEY_BYTES else blake2b(key, digest_size=_KEY_BYTES + 1).digest()
+def compact(
+    partition: PartitionLog, policy: CompactionPolicy, now_ms: int
+) -> Generator[None, None, CompactionResult]:
+    """One round; more are needed when the keys did not fit. Never raises for what it finds.
+
+    Damaged segments end the run of those that are cleaned: damage is neither spread nor hidden.
+    """
+    work = _Round(partition, policy, now_ms)
+    try:
+        yield from work.run()
+    except (CorruptionError, DecodeError) as error:
+        partition.report(f"compaction stopped: {error}")
+    finally:
+        work.discard_output()
+    return work.result()
 
 
-class _Rewrite:
-    """One segment on its way to a smaller one."""
-
-    def __init__(
-        self,
-        partition: PartitionLog,
-        segment: Segment,
-        newest: _NewestOffsets,
-        rules: CompactionRules,
-        now_ms: int,
-    ) -> None:
+class _Round:
+    def __init__(self, partition: PartitionLog, policy: CompactionPolicy, now_ms: int) -> None:
         self._partition = partition
-        self._old = segment
-        self._newest = newest
-        self._rules = rules
+        self._store = partition.store
+        self._policy = policy
         self._now_ms = now_ms
-        self._new = Segment(partition.directory, segment.base_offset, partition.next_generation)
+        self._truncations = partition.truncations
+        self._clock = partition.store.clock
+        self._slice_began = self._clock.monotonic()
+        self._segments = cleanable_segments(partition, policy, now_ms)
+        self._newest: dict[bytes, int] = {}
+        self._map_end = partition.cleaned_offset
+        self._output: _Output | None = None
+        #: Producers with a record kept since their last marker.
+        self._has_records: set[int] = set()
+        self._is_complete = False
+        self._is_stopped = False
+        self._bytes_before = 0
+        self._bytes_after = 0
+        self._dropped = 0
+
+    def run(self) -> Slices:
+        yield from self._map_keys()
+        for segment in self._segments:
+            if segment.base_offset >= self._map_end or self._is_void(segment):
+                break
+            yield from self._rewrite(segment)
+        if self._is_void(None):
+            return
+        self._is_complete = True
+        if self._map_end > self._partition.cleaned_offset:
+            self._partition.cleaned_offset = self._map_end
+            self._partition.manifest_version += 1
+            self._store.manifest_due(self._partition)
+
+    def result(self) -> CompactionResult:
+        return CompactionResult(
+            is_complete=self._is_complete,
+            cleaned_offset=self._partition.cleaned_offset,
+            bytes_before=self._bytes_before,
+            bytes_after=self._bytes_after,
+            records_dropped=self._dropped,
+        )
+
+    def discard_output(self) -> None:
+        if self._output is not None:
+            self._output.discard()
+            self._output = None
+
+    # ---- slices
+
+    def _is_void(self, segment: Segment | None) -> bool:
+        partition = self._partition
+        if self._is_stopped or partition.is_removed or self._store.has_failed():
+            return True
+        if partition.truncations != self._truncations:
+            return True
+        return segment is not None and segment.is_gone
+
+    def _pause(self) -> Slices:
+        """Let the loop turn when the slice is used up."""
+        if self._clock.monotonic() - self._slice_began >= COMPACTION_SLICE_S:
+            yield
+            self._slice_began = self._clock.monotonic()
+
+    def _performed(self, job: BackgroundJob) -> Generator[None, None, bool]:
+        outcome: list[OSError | None] = []
+        self._store.run_job(job, outcome.append)
+        while not outcome:
+            if self._store.has_failed():
+                return False
+            yield
+        self._slice_began = self._clock.monotonic()
+        if outcome[0] is not None:
+            self._store.fail(outcome[0])
+        return outcome[0] is None
+
+    def _batches(self, segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
+        index = index_for_reading(self._partition, segment)
+        for number in range(index.range_count):
+            for _, header, batch in batches_of_range(self._partition, segment, number):
+                yield header, batch
+
+    # ---- step 2: the newest offset of each key
+
+    def _map_keys(self) -> Slices:
+        room = self._policy.key_map_bytes_max
+        for segment in self._segments:
+            if segment.next_offset <= self._partition.cleaned_offset:
+                continue
+            for header, batch in self._batches(segment):
+                if header.last_offset >= self._partition.cleaned_offset:
+                    if room <= 0:
+                        return
+                    room -= yield from self._map_batch(header, batch)
+                    self._map_end = header.last_offset + 1
+                yield from self._pause()
+                if self._is_void(segment):
+                    return
+            self._map_end = segment.next_offset
+
+    def _map_batch(self, header: BatchHeader, batch: memoryview) -> Generator[None, None, int]:
+        """Returns what the new keys cost."""
+        if header.is_control or self._is_aborted(header):
+            return 0
+        cost = 0
+        for record in iterate_records(batch, header):
+            if record.key is not None:
+                if record.key not in self._newest:
+                    cost += len(record.key) + COMPACTION_KEY_OVERHEAD_BYTES
+                self._newest[record.key] = record.offset
+            yield from self._pause()
+        return cost
+
+    def _is_aborted(self, header: BatchHeader) -> bool:
+        producers = self._partition.producers
+        if not header.is_transactional or producers is None:
+            return False
+        return any(
+            each.producer_id == header.producer_id
+            and each.first_offset <= header.base_offset <= each.last_offset
+            for each in producers.aborted_between(header.base_offset, header.last_offset + 1)
+        )
+
+    # ---- step 3: writing anew
+
+    def _rewrite(self, old: Segment) -> Slices:
+        partition = self._partition
+        new = Segment(partition.directory, old.base_offset, partition.next_generation)
         partition.next_generation += 1
-        self._path = self._new.log_path.removesuffix(".log") + _UNFINISHED
-        self._index = SparseIndex()
-        self._changed = False
-        #: Earliest delete horizon of what stays.
-        self.horizon: int | None = None
-        self._aborted = _Aborted(partition, segment)
-
-    def run(self) -> _Step:
-        disk = self._partition.store.disk
-        file = disk.open(self._path, "create")
+        self._output = _Output(partition, new)
         try:
-            yield from self._copy(file)
-        except (CorruptionError, OSError) as error:
-            # The old segment stays as it is; nothing depends on the new one yet.
-            self._partition.report(f"compaction of {self._old.log_path} stopped: {error}")
-            self._changed = False
-        finally:
-            file.close()
-        if not self._changed or not self._is_still_listed():
-            disk.remove(self._path)
+            for header, batch in self._batches(old):
+                kept = yield from self._keep(header, batch)
+                if kept is not None:
+                    self._output.add(kept)
+                yield from self._pause()
+                if self._is_void(old):
+                    return
+            self._output.flush()
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            self._store.is_disk_full = True
+            self._is_stopped = True
             return
-        yield BackgroundJob(sync=(self._path,))
-        if not self._is_still_listed():
-            disk.remove(self._path)
+        new.next_offset = old.next_offset
+        new.created_ms = old.created_ms
+        new.has_gaps = new.is_rolled = True
+        yield from self._put_in_place(old, new)
+        self.discard_output()
+
+    def _put_in_place(self, old: Segment, new: Segment) -> Slices:
+        assert self._output is not None
+        self._bytes_before += old.size
+        self._bytes_after += new.size
+        if new.size == old.size and new.checksum == old.checksum:
             return
-        yield from self._swap()
+        if new.size:
+            is_synced = yield from self._performed(self._output.sync_job())
+            if not is_synced or self._is_void(old):
+                return
+            self._output.rename()
+            directory = BackgroundJob(sync_directories=(self._partition.directory,))
+            is_synced = yield from self._performed(directory)
+            if not is_synced or self._is_void(old):
+                return
+        self._output.is_used = True
+        self._partition.replace_segment(old, new if new.size else None)
 
-    def _is_still_listed(self) -> bool:
-        """Retention, truncation or deletion may have come first."""
-        return not self._partition.is_removed and self._old in self._partition.segments
-
-    def _copy(self, file: File) -> _Step:
-        new, work = self._new, 0
-        for header, batch in _batches(self._partition, self._old):
-            kept = self._kept(header, batch)
-            work += len(batch)
-            if kept is not None:
-                self._append(file, kept)
-                self._note_horizon(kept)
-            if work >= COMPACTION_SLICE_BYTES:
-                work = 0
-                yield None
-        self._index.seal()
-        new.written = new.size
-        new.next_offset = self._old.next_offset
-        new.created_ms = self._old.created_ms
-        new.has_gaps = True
-        new.is_rolled = True
-        new.index = self._index
-
-    def _note_horizon(self, batch: Buffer) -> None:
-        header = read_header(batch)
-        if header.attributes & DELETE_HORIZON:
-            self.horizon = min(self.horizon or header.base_timestamp, header.base_timestamp)
-
-    def _append(self, file: File, batch: Buffer) -> None:
-        new = self._new
-        header = read_header(batch)
-        self._index.add(
-            header.base_offset - new.base_offset,
-            new.size,
-            batch[:WALKED_PREFIX_BYTES],
-            header.max_timestamp,
-            self._partition.config.index_interval_bytes,
-        )
-        file.write([batch], new.size)
-        new.checksum = crc32c(batch, new.checksum)
-        new.size += len(batch)
-        new.max_timestamp = max(new.max_timestamp, header.max_timestamp)
-
-    def _swap(self) -> _Step:
-        """The new file takes the old one's place; both are durable, so any crash finds one."""
-        partition, store = self._partition, self._partition.store
-        if self._new.size == 0:
-            store.disk.remove(self._path)
-            partition.replace_segment(self._old, None)
-            return
-        checkpoint = Checkpoint(
-            self._new.size,
-            self._new.next_offset,
-            self._new.checksum,
-            self._new.max_timestamp,
-            partition.producers is not None,
-            True,
-        )
-        store.disk.rename(self._path, self._new.log_path)
-        block = self._index.unsaved_block(checkpoint, len(self._index))
-        store.replace_index(self._new, block)
-        self._index.saved_entries = len(self._index)
-        self._index.saved_position = self._new.size
-        yield BackgroundJob(sync_directories=(parent(self._new.log_path),))
-        if self._is_still_listed():
-            partition.replace_segment(self._old, self._new)
-        else:
-            store.remove_segment_files(self._new)
-
-    # ---- what stays of a batch
-
-    def _kept(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
+    def _keep(self, header: BatchHeader, batch: memoryview) -> Generator[None, None, Buffer | None]:
         """The batch as it is, thinned out, or None when nothing of it is left."""
-        if header.is_control:
-            return self._kept_marker(header, batch)
-        if self._aborted.covers(header):
-            self._changed = True
-            return None
-        found = records(batch, header)
-        horizon = header.base_timestamp if header.attributes & DELETE_HORIZON else None
-        kept = [record for record in found if self._stays(record, horizon)]
-        needs_horizon = horizon is None and any(record.value is None for record in kept)
-        if len(kept) == len(found) and not needs_horizon:
+        if header.base_offset >= self._map_end:
             return batch
-        self._changed = True
+        if header.is_control:
+            return self._keep_marker(header, batch)
+        if self._is_aborted(header):
+            self._dropped += header.record_count
+            return None
+        kept: list[Record] = []
+        has_tombstone = False
+        for record in iterate_records(batch, header):
+            if self._is_wanted(record, header):
+                kept.append(record)
+                has_tombstone = has_tombstone or record.value is None
+            yield from self._pause()
+        self._dropped += header.record_count - len(kept)
         if not kept:
             return None
-        return self._rebuilt(header, kept, needs_horizon)
-
-    def _kept_marker(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
-        if not header.attributes & DELETE_HORIZON:
-            self._changed = True
-            return self._rebuilt(header, records(batch, header), True)
-        if self._now_ms <= header.base_timestamp:
+        if header.is_transactional:
+            self._has_records.add(header.producer_id)
+        has_horizon = bool(header.attributes & DELETE_HORIZON)
+        if len(kept) == header.record_count and (has_horizon or not has_tombstone):
             return batch
-        self._changed = True
-        return None
+        return (yield from self._thinned(header, kept, has_tombstone))
 
-    def _stays(self, record: Record, horizon: int | None) -> bool:
-        if record.key is None or not self._newest.is_newest(record.key, record.offset):
+    def _is_wanted(self, record: Record, header: BatchHeader) -> bool:
+        if record.offset < self._partition.log_start_offset:
             return False
-        is_gone_for_good = record.value is None and horizon is not None and self._now_ms > horizon
-        return not is_gone_for_good
+        if record.offset >= self._map_end:
+            return True
+        if record.key is None or self._newest.get(record.key, -1) > record.offset:
+            return False
+        is_over = header.attributes & DELETE_HORIZON and header.base_timestamp <= self._now_ms
+        return record.value is not None or not is_over
 
-    def _rebuilt(self, header: BatchHeader, kept: list[Record], needs_horizon: bool) -> bytearray:
-        attributes = header.attributes & ~CODEC_MASK
-        base_timestamp = header.base_timestamp
-        if needs_horizon:
+    def _thinned(
+        self, header: BatchHeader, kept: list[Record], has_tombstone: bool
+    ) -> Generator[None, None, bytearray]:
+        attributes, base_timestamp = header.attributes, header.base_timestamp
+        if has_tombstone and not attributes & DELETE_HORIZON:
             attributes |= DELETE_HORIZON
-            base_timestamp = self._now_ms + self._rules.delete_retention_ms
-        return build_batch(
-            [_relative(record, header.base_offset) for record in kept],
-            base_offset=header.base_offset,
-            leader_epoch=header.leader_epoch,
-            codec=Codec(header.attributes & CODEC_MASK),
+            base_timestamp = self._now_ms + self._policy.delete_retention_ms
+        body = bytearray()
+        for record in kept:
+            delta = record.timestamp - base_timestamp
+            body += record_bytes(record, delta, record.offset - header.base_offset)
+            yield from self._pause()
+        changed = header._replace(
             attributes=attributes,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
             base_timestamp=base_timestamp,
-            last_offset_delta=header.last_offset_delta,
-            max_timestamp=header.max_timestamp if attributes & LOG_APPEND_TIME else None,
+            max_timestamp=max(record.timestamp for record in kept),
+            record_count=len(kept),
         )
+        return assemble_batch(body, changed)
+
+    def _keep_marker(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
+        if header.producer_id in self._has_records:
+            self._has_records.discard(header.producer_id)
+            return batch
+        if not header.attributes & DELETE_HORIZON:
+            horizon = self._now_ms + self._policy.delete_retention_ms
+            body = bytearray()
+            for record in iterate_records(batch, header):
+                body += record_bytes(record, record.timestamp - horizon, 0)
+            attributes = header.attributes | DELETE_HORIZON
+            return assemble_batch(
+                body, header._replace(attributes=attributes, base_timestamp=horizon)
+            )
+        if header.base_timestamp <= self._now_ms:
+            self._dropped += 1
+            return None
+        return batch
 
 
-def _relative(record: Record, base_offset: int) -> Record:
-    return Record(
-        key=record.key,
-        value=record.value,
-        headers=record.headers,
-        timestamp=record.timestamp,
-        offset=record.offset - base_offset,
-    )
+class _Output:
+    """The new file of a segment, and its index."""
 
+    def __init__(self, partition: PartitionLog, segment: Segment) -> None:
+        self._partition = partition
+        self._disk = partition.store.disk
+        self.segment = segment
+        #: Whether the files are the log's now.
+        self.is_used = False
+        self._path = segment.log_path.removesuffix(".log") + ".compacting"
+        self._file: File | None = None
+        self._waiting: list[Buffer] = []
+        self._waiting_bytes = 0
+        self._index = SparseIndex()
 
-def _batches(partition: PartitionLog, segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Sound batches, through a file of our own: the shared ones may be closed between slices."""
-    path = segment.log_path
-    file = partition.store.disk.open(path, "read")
-    try:
-        for _, header, batch in scan(file, path, 0, segment.written):
-            yield header, batch
-    except DecodeError as error:
-        raise CorruptionError(path, 0, str(error)) from None
-    finally:
-        file.close()
+    def add(self, batch: Buffer) -> None:
+        segment = self.segment
+        header = read_header(batch)
+        relative = header.base_offset - segment.base_offset
+        interval = self._partition.config.index_interval_bytes
+        prefix = memoryview(batch)[:WALKED_PREFIX_BYTES]
+        self._index.add(relative, segment.size, prefix, header.max_timestamp, interval)
+        segment.checksum = crc32c(batch, segment.checksum)
+        segment.max_timestamp = max(segment.max_timestamp, header.max_timestamp)
+        segment.size += len(batch)
+        self._waiting.append(batch)
+        self._waiting_bytes += len(batch)
+        if self._waiting_bytes >= COMPACTION_WRITE_BYTES:
+            self.flush()
 
+    def flush(self) -> None:
+        """Raises `OSError`."""
+        if not self._waiting:
+            return
+        if self._file is None:
+            self._disk.remove(self._path)
+            self._file = self._disk.open(self._path, "create")
+        self._file.write(self._waiting, self.segment.written)
+        self.segment.written += self._waiting_bytes
+        self._waiting, self._waiting_bytes = [], 0
 
-def _end(candidates: list[Segment]) -> int:
-    return candidates[-1].next_offset if candidates else 0
+    def sync_job(self) -> BackgroundJob:
+        """Write the index too; both files are durable when the job is done."""
+        segment = self.segment
+        self._index.seal()
+        checkpoint = Checkpoint(
+            segment.size,
+            segment.next_offset,
+            segment.checksum,
+            segment.max_timestamp,
+            self._partition.producers is not None,
+            True,
+        )
+        count = len(self._index)
+        self._disk.remove(segment.index_path)
+        file = self._disk.open(segment.index_path, "create")
+        try:
+            file.write([self._index.unsaved_block(checkpoint, count)], 0)
+        finally:
+            file.close()
+        return BackgroundJob(sync=(self._path, segment.index_path))
+
+    def rename(self) -> None:
+        self._close()
+        self._disk.rename(self._path, self.segment.log_path)
+
+    def discard(self) -> None:
+        self._close()
+        if not self.is_used:
+            for path in (self._path, self.segment.log_path, self.segment.index_path):
+                self._disk.remove(path)
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

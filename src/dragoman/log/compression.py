@@ -1,7 +1,7 @@
 """The four codecs of a record batch, over one library.
 
-Only code that must look inside a batch comes here (compaction, look-up by time, internal topics, recompression);
-the produce and fetch paths pass compressed bytes through untouched.
+Only code that must look inside a batch comes here (compaction, look-up by time, internal topics,
+recompression); the produce and fetch paths pass compressed bytes through untouched.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def decompress(codec: int, data: Buffer) -> bytes:
 def _bounded(decompress_into: Callable[[Buffer, bytearray], int], data: Buffer) -> bytes:
     """Decompress into room of a known size, so that a small input cannot take unbounded memory.
 
-    The room starts at a guess and grows while it is too small, which the library tells only in the text of
-    its error (a test holds it to that).
+    The room starts at a guess and grows while it is too small, which the library tells only in the
+    text of its error (a test holds it to that).
     """
     room = min(DECOMPRESSED_BATCH_BYTES_MAX, 8 * len(data) + (64 << 10))
     while True:

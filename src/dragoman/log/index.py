@@ -1,4 +1,4 @@
-"""Sparse index of one segment: where batches lie, how late they are, and whether headers are intact.
+"""Sparse index of one segment: where batches lie, how late they are, and whether they are intact.
 
 An entry stands for a *range* of back-to-back batches of at least `index.interval.bytes` (less at a
 checkpoint, which closes the range it finds open). It keeps
@@ -147,7 +147,7 @@ class SparseIndex:
 
     def range_at_position(self, position: int) -> int:
         """Number of the last range that starts at or before a byte position."""
-        if 0 <= self.open_offset and self.open_position <= position:
+        if self.open_offset >= 0 and self.open_position <= position:
             return len(self._offsets)
         return max(0, bisect_right(self._positions, position) - 1)
 
@@ -184,7 +184,7 @@ class SparseIndex:
 
 
 def load_index(data: bytes) -> tuple[SparseIndex, Checkpoint | None, int]:
-    """(index, last good checkpoint, bytes that were good). Never raises: damage ends the reading."""
+    """(index, last good checkpoint, bytes that were good). Never raises: damage ends it."""
     index = SparseIndex()
     checkpoint: Checkpoint | None = None
     position = 0

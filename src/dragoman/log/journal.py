@@ -155,7 +155,7 @@ class Journal:
 
     @property
     def room(self) -> int:
-        """Bytes that surely fit in the next groups: the rest of this file or one whole free file."""
+        """Bytes that surely fit in the next group: the rest of this file or a free file."""
         rest = self._current.size - self._position if self._current else 0
         return max(rest, self._free[0].size if self._free else 0)
 

@@ -23,7 +23,7 @@ FORMAT = 1
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Which partition this is. The log keeps these names for readers; it does not interpret them."""
+    """Which partition this is. The log keeps these names for readers, no more."""
 
     partition_id: int
     topic: str

@@ -1,8 +1,9 @@
 """`node.json`: which data directory this is, how it was left, and how far the journal is needed.
 
-One line of JSON and one line with its CRC-32C, like a manifest, replaced atomically. The directory's
-id seeds the journal's checksums, so a wrong bit here would make the whole journal unreadable: a file
-that fails its checksum is refused, with a clear message, and nothing in the directory is touched.
+One line of JSON and one line with its CRC-32C, like a manifest, replaced atomically. The id of the
+directory seeds the journal's checksums, so a wrong bit here would make the whole journal
+unreadable: a file that fails its checksum is refused, with a clear message, and nothing in the
+directory is touched.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def write_node_state(disk: Disk, state: NodeState) -> None:
 
 
 def read_node_state(disk: Disk) -> NodeState:
-    """Raises `FormatError` when a newer release wrote the directory, `CorruptionError` for damage."""
+    """Raises `FormatError` when a newer release wrote it, `CorruptionError` for damage."""
     body, _, rest = read_whole(disk, NODE_FILE).partition(b"\n")
     if rest != b"%08x\n" % crc32c(body):
         raise CorruptionError(NODE_FILE, 0, "file fails its checksum")

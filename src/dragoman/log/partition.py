@@ -120,6 +120,7 @@ class PartitionLog:
         "problems",
         "producer_file_end",
         "producers",
+        "saved_live_offset",
         "saved_manifest_version",
         "segments",
         "stable_end",
@@ -162,7 +163,9 @@ class PartitionLog:
         #: Counts changes that the manifest has to tell, and those that the one on disk tells.
         self.manifest_version = 0
         self.saved_manifest_version = 0
-        #: A truncation, log start or epoch is in the journal and in no manifest yet.
+        #: The manifest on disk speaks for every segment below this.
+        self.saved_live_offset = 0
+        #: A truncation, log start or epoch is in no manifest yet.
         self.has_rare_entries = False
         #: Whether there is a file with producer state on disk, right or wrong.
         self.has_producer_file = False
@@ -367,11 +370,12 @@ class PartitionLog:
         if epoch != self.epochs.latest:
             self.epochs.assign(epoch, base)
             self.manifest_version += 1
+            self.has_rare_entries = True
         self.tail.add(base, batch)
         self.store.stage(self, segment, position, base, batch, size)
 
     def roll(self, base: int) -> Segment:
-        """Close the active segment, if it holds anything, and start one at `base`, the log's end."""
+        """Close the active segment, if it holds anything, and start one at the log's end."""
         old = self.active
         if old is not None:
             if old.size == 0 and old.base_offset == base:
@@ -580,6 +584,7 @@ class PartitionLog:
         self.stable_end = min(self.stable_end, next_offset)
         self.high_watermark = min(self.high_watermark, next_offset)
         self.cleaned_offset = min(self.cleaned_offset, next_offset)
+        self.saved_live_offset = min(self.saved_live_offset, next_offset)
         self.clear_tail()
         self.truncations += 1
         if next_offset < self.producer_file_end:

@@ -1,6 +1,6 @@
 """The file that keeps a partition's producer state, and when it may be believed.
 
-    CRC-32C u32 over everything after itself, sequence u64, then a snapshot (`producers/snapshot.py`)
+    CRC-32C u32 over everything after itself, sequence u64, then a `producers/snapshot.py` snapshot
 
 The snapshot is true for the log's end when it was taken. A later truncation below that end makes it
 false; the truncation is in the journal with a higher sequence, which is how recovery can tell.

@@ -29,6 +29,7 @@ from crc32c import crc32c
 
 from dragoman.errors import CorruptionError
 from dragoman.log.batch import WALKED_PREFIX_BYTES
+from dragoman.log.epochs import EpochHistory
 from dragoman.log.index import Checkpoint, SparseIndex, load_index
 from dragoman.log.journal import EntryKind, EntryRef, JournalDamage, read_entry
 from dragoman.log.manifest import NAME as MANIFEST
@@ -38,7 +39,7 @@ from dragoman.log.producer_file import NAME as PRODUCERS
 from dragoman.log.producer_file import ProducerFile, decode_producers
 from dragoman.log.producers import ProducerStates
 from dragoman.log.reading import batches_of_range, index_for_reading
-from dragoman.log.salvage import Bad, Sound, read_batches
+from dragoman.log.salvage import Bad, Found, Sound, read_batches
 from dragoman.log.segment import Segment, parse_segment_name
 from dragoman.world import Disk, read_whole, replace_file
 
@@ -168,6 +169,7 @@ class _Opening:
         partition.log_start_offset = manifest.log_start_offset
         partition.next_generation = manifest.next_generation
         partition.cleaned_offset = manifest.cleaned_offset
+        partition.saved_live_offset = manifest.live_offset
         self._live_offset = manifest.live_offset
         self._epochs = list(manifest.epochs)
         self._listed = [self._listed_segment(entry) for entry in manifest.segments]
@@ -193,6 +195,7 @@ class _Opening:
         self._epochs = [each for each in self._epochs if each[1] < end]
         self._live_offset = min(self._live_offset, end)
         self.partition.cleaned_offset = min(self.partition.cleaned_offset, end)
+        self.partition.saved_live_offset = min(self.partition.saved_live_offset, end)
         for key in [each for each in self._live if truncation.removes(*each)]:
             self._store.remove_segment_files(self._live.pop(key))
         while self._listed and self._listed[-1].base_offset > truncation.base_offset:
@@ -241,6 +244,10 @@ class _Opening:
 
     def adopt_files(self, names: list[str]) -> None:
         partition = self.partition
+        if self._manifest is not None and not self._store.was_clean:
+            # A killed process may have renamed the manifest without syncing its name. What it no
+            # longer lists must not be removed before that is durable.
+            self._disk.sync_directory(partition.directory)
         listed = {(each.base_offset, each.generation) for each in self._listed}
         found = sorted(key for name in names if (key := parse_segment_name(name)) is not None)
         by_base: dict[int, int] = {}
@@ -309,9 +316,9 @@ class _Opening:
 
     def replay_appends(self) -> None:
         for entry in self._entries:
-            if entry.kind is EntryKind.APPEND:
-                if not any(each.undoes(entry) for each in self._truncations):
-                    self._replay(entry)
+            is_undone = any(each.undoes(entry) for each in self._truncations)
+            if entry.kind is EntryKind.APPEND and not is_undone:
+                self._replay(entry)
 
     def _replay(self, entry: EntryRef) -> None:
         key = (entry.base_offset, entry.generation)
@@ -422,6 +429,11 @@ class _Opening:
             limit = min(limit, cut.next_offset)
         trusted = _NO_LIMIT if self._store.trusts_segment_ends else synced_end
         reader = _LiveReader(self, segment, limit, trusted, synced_end)
+        if self._manifest is not None and self._store.trusts_segment_ends:
+            # The journal keeps an epoch until a manifest has it: batches that the journal no longer
+            # holds belong to epochs that are known.
+            first = self._replayed_from.get(segment, segment.size)
+            reader.expect_epochs(self._history(), first)
         reader.read(start, sorted(set(self._borders.get(segment, []))))
         if cut is not None and segment.size == cut.position:
             # The log start may have been behind the last batch that stayed.
@@ -504,15 +516,20 @@ class _Opening:
         while partition.segments and partition.segments[0].next_offset <= start:
             partition.drop_first_segment()
 
-    def _settle_epochs(self, end: int) -> None:
-        """One history from all sources: each epoch from the first offset that anything gives it."""
-        epochs = self.partition.epochs
+    def _history(self) -> EpochHistory:
+        history = EpochHistory()
         first: dict[int, int] = {}
         for epoch, offset in self._epochs:
             first[epoch] = min(offset, first.get(epoch, offset))
         for epoch in sorted(first):
-            if first[epoch] <= end:
-                epochs.assign(epoch, first[epoch])
+            history.assign(epoch, first[epoch])
+        return history
+
+    def _settle_epochs(self, end: int) -> None:
+        """One history from all sources: each epoch from the first offset that anything gives it."""
+        epochs = self.partition.epochs
+        self._epochs = [each for each in self._epochs if each[1] <= end]
+        epochs.load(self._history().entries())
         manifest = self._manifest
         if manifest is None or tuple(epochs.entries()) != manifest.epochs:
             self.partition.manifest_version += 1
@@ -570,11 +587,31 @@ class _LiveReader:
         #: Index and running checksum cover everything below this already.
         self._indexed = indexed
         self.is_torn = False
+        self._epochs: EpochHistory | None = None
+        self._epochs_end = 0
+
+    def expect_epochs(self, epochs: EpochHistory, end: int) -> None:
+        """Below byte `end`, every batch was written in an epoch of this history."""
+        self._epochs = epochs
+        self._epochs_end = end
+
+    def _judged(self, found: Found) -> Found:
+        """Kafka's CRC does not cover the leader epoch, and the index may be gone."""
+        if self._epochs is None or isinstance(found, Bad) or found.position >= self._epochs_end:
+            return found
+        header = found.header
+        known = self._epochs.epoch_at(header.base_offset)
+        if known == header.leader_epoch:
+            return found
+        reason = f"batch has leader epoch {header.leader_epoch}, expected {known}"
+        end = found.position + header.size
+        return Bad(found.position, end, header.last_offset + 1, reason)
 
     def read(self, start: int, borders: list[int]) -> None:
         segment = self._segment
         file = self._partition.store.files.get(segment.log_path)
-        for found in read_batches(file, start, segment.size, segment.next_offset, borders):
+        for each in read_batches(file, start, segment.size, segment.next_offset, borders):
+            found = self._judged(each)
             if segment.next_offset >= self._limit_offset:
                 self._cut(found.position, "belong to what a truncation removed")
                 break
@@ -717,8 +754,7 @@ def load_producers(partition: PartitionLog, believed: Believed) -> None:
         offset = believed.none_below
     else:
         offset = 0
-    is_unknown = found is None and believed.none_below is None
-    if believed.has_holes or (is_unknown and _may_have_forgotten(partition)):
+    if believed.has_holes or _may_have_forgotten(partition, offset):
         if partition.producers is None:
             partition.producers = ProducerStates()
         partition.producers.state_lost(_ALL_PRODUCERS)
@@ -730,11 +766,12 @@ def load_producers(partition: PartitionLog, believed: Believed) -> None:
         partition.producers.settle(partition.high_watermark)
 
 
-def _may_have_forgotten(partition: PartitionLog) -> bool:
-    """Whether producers may have written what is no longer in the log."""
+def _may_have_forgotten(partition: PartitionLog, offset: int) -> bool:
+    """Whether producers may have written behind `offset` what is no longer in the log."""
     segments = partition.all_segments()
     first = segments[0].base_offset if segments else partition.log_end_offset
-    return first > 0 or any(each.has_gaps for each in segments)
+    is_compacted = any(each.has_gaps for each in segments if each.next_offset > offset)
+    return first > offset or is_compacted
 
 
 def _read_producer_file(partition: PartitionLog, believed: Believed) -> ProducerFile | None:
@@ -753,6 +790,8 @@ def _read_producer_file(partition: PartitionLog, believed: Believed) -> Producer
         each.sequence > found.sequence and each.next_offset < found.offset
         for each in believed.truncations
     )
+    # There were producers, says the file; none below a later offset, says something newer.
+    is_cut = is_cut or (believed.none_below or -1) >= found.offset
     if is_cut or found.offset > partition.log_end_offset:
         log.info("%s is ahead of the log; producer state is rebuilt from the log", path)
         # The next checkpoint, at the latest the one that ends this start, puts a right one there.

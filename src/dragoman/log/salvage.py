@@ -47,7 +47,7 @@ Found: TypeAlias = Sound | Bad
 def read_batches(
     file: File, start: int, end: int, next_offset: int, borders: Sequence[int] = ()
 ) -> Iterator[Found]:
-    """Everything between two byte positions, in order. `borders`: where batches begin, ascending."""
+    """Everything between two byte positions. `borders`: where batches begin, ascending."""
     reader = _Reader(file, end)
     position, expected = start, next_offset
     while position < end:

@@ -14,7 +14,7 @@ The life of an append (`durability = "fsync"`):
    segments beside the loop and frees the journal files.
 
 With `durability = "os"` appends are not journalled: the commit writes the segments through the page
-cache, and that is what stable means. Truncations, log starts and epochs are journalled all the same.
+cache, and that is what stable means. Truncations, log starts and epochs are journalled anyway.
 
 A failed sync stops the store for good (`on_failure`): the kernel may have dropped the pages, so a
 second try could lie. A full disk only refuses appends until there is room again.
@@ -302,7 +302,7 @@ class LogStore:
                 self._make_room(size + _GROUP_SLACK_BYTES)
 
     def _make_room(self, size: int) -> None:
-        """Let the staged bytes go first; then have a journal file that surely takes the next ones."""
+        """Let the staged bytes go first; then have a journal file for the next ones."""
         if self._staged and self._in_flight is None:
             self._commit()
         wanted = self._staged_bytes + self._staged_runs * ENTRY_BYTES + size
@@ -328,24 +328,23 @@ class LogStore:
         if self._checkpoint is None:
             self.checkpoint_now()
             return
-        # A background job may be replacing manifests, which must not be done by two at once. The
-        # segments can be synced by anybody; only rare entries need a manifest, and have to wait.
+        # A background job may be replacing manifests, which must not be done by two at once.
+        # Segments and indexes can be synced by anybody; rare entries need a manifest, and wait.
+        if any(each.has_rare_entries for each in self._work):
+            return
         sequence = self.safe_sequence()
-        for partition in list(self._work):
-            if not self._sync_segments(partition):
-                return
-        if not any(each.has_rare_entries for each in self._work):
-            self._release_now(sequence)
+        if all(self._sync_segments(each) for each in list(self._work)):
+            self._release(sequence)
 
     def _sync_segments(self, partition: PartitionLog) -> bool:
         save = PartitionSave(self, partition)
-        try:
-            perform(self.disk, save.sync_job())
-        except OSError as error:
-            self.fail(error)
+        if not self._performed(save.sync_job(), may_be_full=False):
             return False
         save.synced()
-        return save.is_whole
+        if not save.is_whole:
+            return False
+        save.write_indexes()
+        return self._performed(save.index_job(), may_be_full=False)
 
     def stage(
         self,
@@ -475,7 +474,7 @@ class LogStore:
         """The disk is full and nothing of this is durable: take it back and say so.
 
         `first` is where the group began in this partition. A part of it may be in the files; it
-        must not turn up again behind what is appended next.
+        must not turn up again behind what is appended next, nor after a power cut.
         """
         for segment in {run.segment: None for run in partition.dirty}:
             self.drop_dirty(partition, segment)
@@ -491,6 +490,9 @@ class LogStore:
             partition.apply_truncation(kept, position, partition.stable_end)
         partition.epochs.truncate_above(partition.stable_end)
         self._work[partition] = None
+        cut = (first.segment.log_path,) if position else ()
+        job = BackgroundJob(sync=cut, sync_directories=(partition.directory,))
+        self._performed(job, may_be_full=False)
         self.on_refused(partition)
 
     def drop_dirty(self, partition: PartitionLog, segment: Segment) -> None:
@@ -597,29 +599,16 @@ class LogStore:
         """`sequence`: the journal is not needed up to there; None when something had to wait."""
         self._checkpoint = None
         self.stats.checkpoints += 1
-        if sequence is None:
-            return
-        sequence = max(sequence, self._journal.checkpoint)
-        if not self._journal.frees(sequence):
-            self._journal.release(sequence)
-            return
-        self.node.sequence = sequence
+        if sequence is not None and self._release(sequence) and self._journal.live_files:
+            self.start_checkpoint()
 
-        def noted(error: OSError | None) -> None:
-            if error is None:
-                self._journal.release(sequence)
-                if self._journal.live_files:
-                    self.start_checkpoint()
-            elif error.errno in FULL:
-                self.is_disk_full = True
-            else:
-                self.fail(error)
+    def _release(self, sequence: int) -> bool:
+        """The journal is not needed up to `sequence`. False when that could not be noted.
 
-        # Before a group is overwritten, something else than a later group has to say that it is
-        # not needed: that one may be torn.
-        self.run_job(BackgroundJob(replace=(node_replacement(self.node),)), noted)
-
-    def _release_now(self, sequence: int) -> bool:
+        Before a group is overwritten, something else than a later group has to say that it is not
+        needed: that one may be torn. Done here and not beside the loop, because two writers of
+        one file might overtake each other; it happens once for each journal file.
+        """
         sequence = max(sequence, self._journal.checkpoint)
         if self._journal.frees(sequence):
             self.node.sequence = sequence
@@ -642,7 +631,7 @@ class LogStore:
             if self.has_failed():
                 return False
         self.stats.checkpoints += 1
-        return is_complete and self._release_now(sequence)
+        return is_complete and self._release(sequence)
 
     def _save_now(self, partition: PartitionLog, *, clean: bool) -> bool:
         """One partition's part of a checkpoint, here and now. False when it has to be repeated."""
@@ -653,6 +642,7 @@ class LogStore:
         if not self._performed(save.replace_job(), may_be_full=True):
             return False
         save.replaced()
+        save.write_indexes()
         if not self._performed(save.index_job(), may_be_full=False):
             return False
         save.settle_lists()

@@ -13,12 +13,12 @@ import pytest
 
 from dragoman.log.batch import Marker, Record, build_batch, build_marker, read_header
 from dragoman.log.cleaner import (
-    CompactionRules,
-    RetentionRules,
+    CompactionPolicy,
+    RetentionPolicy,
     compact,
     dirty_ratio,
-    drop_expired,
-    roll_when_due,
+    retain,
+    roll_due,
 )
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
@@ -27,10 +27,9 @@ from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
 from dragoman.testing.sim.clock import SimClock
 from dragoman.testing.sim.scheduler import SimScheduler
-from dragoman.world import perform
 
-NONE = RetentionRules(-1, -1, -1)
-RULES = CompactionRules(delete_retention_ms=1000, lag_min_ms=0)
+NONE = RetentionPolicy()
+POLICY = CompactionPolicy(delete_retention_ms=1000)
 
 
 class Config(msgspec.Struct):
@@ -97,16 +96,10 @@ class World:
         self.log.roll(self.log.log_end_offset)
         self.settle()
 
-    def compact(self, *, horizon_passed: bool = False) -> int | None:
-        work = compact(self.log, RULES, self.clock.wall_ms(), horizon_passed=horizon_passed)
-        while True:
-            try:
-                job = next(work)
-            except StopIteration as finished:
-                self.settle()
-                return finished.value  # type: ignore[no-any-return]
-            if job is not None:
-                perform(self.disk, job)
+    def compact(self, policy: CompactionPolicy = POLICY) -> None:
+        for _ in compact(self.log, policy, self.clock.wall_ms()):
+            self.scheduler.advance(0.0)
+        self.settle()
 
     def visible(self) -> list[tuple[int, bytes | None, bytes | None]]:
         self.log.clear_tail()
@@ -136,7 +129,7 @@ def test_retention_by_segment_count_keeps_the_newest(world: World) -> None:
     fill(world, 40)
     before = len(world.log.all_segments())
     assert before > 5
-    dropped = drop_expired(world.log, RetentionRules(-1, -1, 3), world.clock.wall_ms())
+    dropped = retain(world.log, RetentionPolicy(retention_segments=3), world.clock.wall_ms())
     assert dropped == before - 3
     assert world.visible()[0][0] == world.log.log_start_offset > 0
     assert world.visible()[-1][0] == 39
@@ -144,7 +137,7 @@ def test_retention_by_segment_count_keeps_the_newest(world: World) -> None:
 
 def test_retention_by_bytes_keeps_at_least_the_limit(world: World) -> None:
     fill(world, 40)
-    drop_expired(world.log, RetentionRules(-1, 1500, -1), world.clock.wall_ms())
+    retain(world.log, RetentionPolicy(retention_bytes=1500), world.clock.wall_ms())
     assert world.log.size >= 1500
     assert world.log.size - world.log.segments[0].size < 1500
 
@@ -155,30 +148,28 @@ def test_retention_by_age_counts_from_the_newest_record_of_a_segment(world: Worl
         world.append(b"k", b"v" * 50, timestamp=now_ms - 10_000 + number)
     world.roll()
     fill(world, 10)
-    drop_expired(world.log, RetentionRules(5_000, -1, -1), now_ms)
+    retain(world.log, RetentionPolicy(retention_ms=5_000), now_ms)
     assert world.log.log_start_offset == 20
 
 
 def test_no_limit_drops_nothing(world: World) -> None:
     fill(world, 40)
-    assert drop_expired(world.log, NONE, world.clock.wall_ms() + 10**12) == 0
+    assert retain(world.log, NONE, world.clock.wall_ms() + 10**12) == 0
 
 
-def test_an_old_active_segment_is_rolled_and_an_expired_one_can_be_dropped(world: World) -> None:
+def test_an_active_segment_is_rolled_when_it_is_old_enough(world: World) -> None:
     fill(world, 2)
+    world.log.config.segment_ms = 1000  # type: ignore[misc]
     now_ms = world.clock.wall_ms()
-    rules = RetentionRules(1000, -1, -1)
-    assert not roll_when_due(world.log, now_ms, rules)
-    assert roll_when_due(world.log, now_ms + 2000, rules)
+    assert not roll_due(world.log, now_ms)
+    assert roll_due(world.log, now_ms + 2000)
     world.settle()
-    assert drop_expired(world.log, rules, now_ms + 2000) == 1
-    assert world.visible() == []
-    assert world.log.log_end_offset == 2
+    assert len(world.log.segments) == 1
 
 
 def test_files_of_dropped_segments_go_and_stay_away_after_a_restart(world: World) -> None:
     fill(world, 40)
-    drop_expired(world.log, RetentionRules(-1, -1, 2), world.clock.wall_ms())
+    retain(world.log, RetentionPolicy(retention_segments=2), world.clock.wall_ms())
     world.settle()
     names = [each for each in world.disk.names("partitions/1-t-0") if each.endswith(".log")]
     assert len(names) == 2
@@ -228,14 +219,13 @@ def test_a_tombstone_stays_until_its_horizon_and_then_goes(world: World) -> None
     world.append(b"b", b"2")
     world.append(b"a", None)
     world.roll()
-    horizon = world.compact()
-    assert horizon == world.clock.wall_ms() + RULES.delete_retention_ms
+    world.compact()
     assert [each[1:] for each in world.visible()] == [(b"b", b"2"), (b"a", None)]
-    world.clock.jump(RULES.delete_retention_ms - 1)
-    world.compact(horizon_passed=True)
+    world.clock.jump(POLICY.delete_retention_ms - 1)
+    world.compact()
     assert len(world.visible()) == 2
     world.clock.jump(10)
-    world.compact(horizon_passed=True)
+    world.compact()
     assert [each[1:] for each in world.visible()] == [(b"b", b"2")]
 
 
@@ -279,8 +269,7 @@ def test_young_segments_are_left_alone(world: World) -> None:
     for number in range(5):
         world.append(b"k", b"v%d" % number)
     world.roll()
-    rules = CompactionRules(1000, 60_000)
-    assert list(compact(world.log, rules, world.clock.wall_ms())) == []
+    world.compact(CompactionPolicy(min_compaction_lag_ms=60_000))
     assert len(world.visible()) == 5
 
 
@@ -288,14 +277,12 @@ def test_appends_and_retention_during_compaction_lose_nothing(world: World) -> N
     for number in range(200):
         world.append(b"k%d" % (number % 50), b"v%d" % number * 10)
     world.roll()
-    work = compact(world.log, RULES, world.clock.wall_ms())
-    for steps, job in enumerate(work):
-        if job is not None:
-            perform(world.disk, job)
+    work = compact(world.log, POLICY, world.clock.wall_ms())
+    for steps, _ in enumerate(work):
         world.append(b"new%d" % steps, b"x")
+        world.scheduler.advance(0.0)
         if steps == 3:
-            world.scheduler.advance(0.0)
-            world.log.drop_first_segment()
+            retain(world.log, RetentionPolicy(retention_segments=20), world.clock.wall_ms())
     world.settle()
     visible = world.visible()
     newest = {key: value for _, key, value in visible}
@@ -305,15 +292,12 @@ def test_appends_and_retention_during_compaction_lose_nothing(world: World) -> N
     assert any(key and key.startswith(b"new") for key in newest)
 
 
-def test_a_large_number_of_keys_is_compacted_in_several_rounds(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dragoman.log.cleaner.COMPACTION_KEYS_MAX", 5)
+def test_a_large_number_of_keys_is_compacted_in_several_rounds(world: World) -> None:
     for number in range(60):
         world.append(b"k%d" % (number % 12), b"v%d" % number)
     world.roll()
-    for _ in range(40):
-        world.compact()
+    for _ in range(60):
+        world.compact(CompactionPolicy(key_map_bytes_max=800))
     assert dirty_ratio(world.log) == 0.0
     newest = {key: value for _, key, value in world.visible()}
     assert newest == {b"k%d" % (n % 12): b"v%d" % n for n in range(48, 60)}

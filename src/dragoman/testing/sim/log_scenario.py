@@ -9,15 +9,15 @@ simulated loop runs for a while, with background syncs that take their time.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from random import Random
 from unittest import mock
 
 import msgspec
 
 from dragoman.errors import DiskFullError, LogStoppedError
-from dragoman.log import checkpoint, journal, salvage, store
+from dragoman.log import checkpoint, cleaner, journal, salvage, store
 from dragoman.log.batch import (
     TRANSACTIONAL,
     Marker,
@@ -33,6 +33,7 @@ from dragoman.log.store import Durability, LogStore
 from dragoman.testing.sim.background import SimBackground, SyncDelays
 from dragoman.testing.sim.clock import SimClock
 from dragoman.testing.sim.disk import SimDisk
+from dragoman.testing.sim.faults import PowerCut
 from dragoman.testing.sim.log_model import MismatchError, ModelLog, expect
 from dragoman.testing.sim.scheduler import SimScheduler
 
@@ -56,6 +57,9 @@ def small_bounds() -> Iterator[None]:
         (store, "CACHED_INDEXES_MAX", 2),
         (checkpoint, "CHECKPOINT_FILES_PER_JOB", 2),
         (salvage, "SCAN_CHUNK_BYTES", 700),
+        # Yields after every record.
+        (cleaner, "COMPACTION_SLICE_S", 0.0),
+        (cleaner, "COMPACTION_WRITE_BYTES", 500),
     )
     with ExitStack() as stack:
         for module, name, value in bounds:
@@ -85,6 +89,8 @@ class StoreOptions(msgspec.Struct, frozen=True):
     #: Share of lives in which every journal sync goes through the background.
     slow_rate: float = 0.4
     make_store: Callable[..., LogStore] = LogStore
+    #: Whether retention and compaction run. The latter changes batches, records it keeps.
+    cleans: bool = True
     #: Called with the log after each restart, before it is checked.
     after_open: Callable[[LogStore], None] | None = None
 
@@ -97,6 +103,7 @@ class LogScenario:
         self.producers: list[ProducerModel] = []
         self.is_acknowledging = True
         self._power_cuts = 0
+        self._compaction: Generator[None, None, cleaner.CompactionResult] | None = None
         self._next_producer_id = 1
 
     # ---- the three methods of a scenario
@@ -147,6 +154,11 @@ class LogScenario:
 
     def _open(self, disk: SimDisk) -> None:
         self.disk = disk
+        if self._compaction is not None:
+            # What was under way died with the process; it must not clean up on the new disk.
+            with suppress(PowerCut):
+                self._compaction.close()
+            self._compaction = None
         options = self.options
         self.scheduler = SimScheduler(Random(self.random.getrandbits(32)))
         self.clock = SimClock(self.scheduler)
@@ -208,6 +220,8 @@ class LogScenario:
             (4, self._checkpoint),
             (2, self._reopen),
         ]
+        if self.options.cleans:
+            steps += [(3, self._retain), (2, self._start_compaction), (8, self._go_on_compacting)]
         return self.random.choices([s for _, s in steps], [w for w, _ in steps])[0]
 
     def _let_time_pass(self) -> None:
@@ -394,11 +408,48 @@ class LogScenario:
         found = bytes(result.buffers[0]) if result.buffers else b""
         expect(found == wanted.data, f"{model.name}: wrong bytes at {wanted.base_offset}")
 
+    def _retain(self) -> None:
+        model, partition = self._any()
+        rolled = [s for s in partition.segments if s.next_offset <= partition.high_watermark]
+        if not rolled or self.random.random() < 0.5:
+            return
+        count = self.random.randint(1, len(rolled))
+        offset = rolled[count - 1].next_offset
+        left = len(partition.all_segments()) - count
+        model.moving_start_to = max(offset, model.log_start)
+        now = self.clock.wall_ms()
+        cleaner.retain(partition, cleaner.RetentionPolicy(retention_segments=left), now)
+        model.log_start, model.moving_start_to = max(offset, model.log_start), None
+        expect(
+            partition.log_start_offset == model.log_start,
+            f"{model.name}: retained from {partition.log_start_offset}, not {model.log_start}",
+        )
+
+    def _start_compaction(self) -> None:
+        policy = cleaner.CompactionPolicy(
+            delete_retention_ms=self.random.choice((0, 0, 100_000)),
+            key_map_bytes_max=self.random.choice((300, 2000, 1 << 20)),
+        )
+        now = self.clock.wall_ms() + 10_000
+        self._compaction = cleaner.compact(self.partitions["t-2"], policy, now)
+
+    def _go_on_compacting(self) -> None:
+        for _ in range(self.random.choice((5, 50, 500))):
+            if self._compaction is None:
+                return
+            try:
+                next(self._compaction)
+            except StopIteration:
+                self._compaction = None
+            self.scheduler.run_ready()
+
     def _checkpoint(self) -> None:
         self.store.start_checkpoint()
 
     def _reopen(self) -> None:
         """A clean stop and a start."""
+        if self._compaction is not None:
+            self._compaction.close()
         self.store.close()
         if self.store.has_failed():
             raise LogStoppedError("a sync failed")
