@@ -117,10 +117,19 @@ def test_every_truncation_is_refused(version: int) -> None:
             codec.decode_request(0, version, bytearray(body[:size]))
 
 
-def test_bytes_left_over_are_refused() -> None:
+def test_bytes_left_over_are_refused_in_responses_and_ignored_in_requests() -> None:
+    body = codec.encode_body(m.HeartbeatResponse(), 4)
+    with pytest.raises(DecodeError, match="HeartbeatResponse v4: 2 bytes left over"):
+        codec.decode_response(12, 4, body + b"\0\0")
     body = codec.encode_body(m.HeartbeatRequest(group_id="g"), 4)
-    with pytest.raises(DecodeError, match="HeartbeatRequest v4: 2 bytes left over"):
-        codec.decode_request(12, 4, body + b"\0\0")
+    assert codec.decode_request(12, 4, body + b"\0\0") == m.HeartbeatRequest(group_id="g")
+
+
+def test_librdkafkas_request_for_all_topics_is_understood() -> None:
+    body = bytes.fromhex("00000000010000")
+    assert codec.decode_request(3, 13, body) == m.MetadataRequest(
+        topics=None, allow_auto_topic_creation=False
+    )
 
 
 def test_null_where_it_is_not_allowed_is_refused() -> None:
