@@ -313,10 +313,21 @@ class JournalReader:
         self.groups = [found[sequence] for sequence in wanted if sequence in found]
         self.damage = self._damage(found, wanted)
 
-    def sync(self) -> None:
-        """Make what was found durable: a process that was killed may have left it in memory."""
+    def secure(self) -> None:
+        """Make what was found durable: a process that was killed may have left it in memory.
+
+        The last group is written again, byte for byte: if its sync had failed, the operating system
+        takes its pages for clean and a sync alone would do nothing.
+        """
         for path in dict.fromkeys(group.path for group in self.groups):
             sync_path(self._disk, path)
+        if self.groups:
+            last = self.groups[-1]
+            file = self._disk.open(last.path, "write")
+            try:
+                file.write_durable([file.read(last.size, last.position)], last.position)
+            finally:
+                file.close()
 
     def _damage(self, found: dict[int, GroupRef], wanted: range) -> list[JournalDamage]:
         """Runs of missing sequences, each placed behind the good group before it, if any."""

@@ -162,13 +162,19 @@ def _result(data: memoryview, first: int, end: int, next_offset: int) -> ReadRes
 
 def _read_bytes(partition: PartitionLog, segment: Segment, start: int, stop: int) -> memoryview:
     """The bytes of whole ranges. On a full disk the last of them may be in memory only."""
-    wanted = min(stop, segment.written) - start
-    if wanted <= 0:
-        return memoryview(b"")
-    data = memoryview(partition.store.files.get(segment.log_path).read(wanted, start))
+    wanted = max(0, min(stop, segment.written) - start)
+    data = b""
+    if wanted:
+        data = partition.store.files.get(segment.log_path).read(wanted, start)
     if len(data) < wanted:
         raise CorruptionError(segment.log_path, start + len(data), "file is too short")
-    return data
+    if stop > segment.written:
+        dirty = b"".join(
+            chunk for run in partition.dirty if run.segment is segment for chunk in run.chunks
+        )
+        first = max(0, start - segment.written)
+        data += dirty[first : stop - segment.written]
+    return memoryview(data)
 
 
 def walk_range(data: memoryview, data_start: int, segment: Segment, each: Range) -> list[Place]:

@@ -209,7 +209,7 @@ class LogStore:
         for entry in reader.entries():
             self._pending.setdefault(entry.partition_id, []).append(entry)
         # What is acted on from here must not be lost by a power cut that follows a mere kill.
-        reader.sync()
+        reader.secure()
         write_node_state(self.disk, self.node)
         generation = max(reader.generation, self.node.generation)
         self._journal = Journal(self.disk, seed, reader.newest, generation)

@@ -159,7 +159,7 @@ class ModelLog:
         return [
             (each[0], max(each[1], self.log_start))
             for each in epochs
-            if each[1] < end and ends.get(each, end + 1) > self.log_start
+            if max(each[1], self.log_start) < end and ends.get(each, end + 1) > self.log_start
         ]
 
     def check_content(self, partition: PartitionLog) -> None:

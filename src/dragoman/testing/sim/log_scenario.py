@@ -426,6 +426,8 @@ class LogScenario:
         )
 
     def _start_compaction(self) -> None:
+        if self._compaction is not None:
+            self._compaction.close()
         policy = cleaner.CompactionPolicy(
             delete_retention_ms=self.random.choice((0, 0, 100_000)),
             key_map_bytes_max=self.random.choice((300, 2000, 1 << 20)),

@@ -1,0 +1,302 @@
+"""Goal: group commit, slow disks, full disks, failed syncs, locks, clean and unclean starts.
+
+Method: a store on a disk in memory or a simulated one, driven by a simulated loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from conftest import World, make_batch
+
+from dragoman.errors import (
+    CorruptionError,
+    DirectoryInUseError,
+    DiskFullError,
+    FormatError,
+    LogStoppedError,
+    OffsetGapError,
+    OffsetOutOfRangeError,
+)
+from dragoman.log.batch import Record, build_batch, read_header
+from dragoman.log.node import Durability, read_node_state, write_node_state
+from dragoman.testing.memory import MemoryDisk
+from dragoman.testing.sim.disk import SimDisk
+from dragoman.testing.sim.faults import DiskFaults
+
+MakeWorld = Callable[..., World]
+
+
+def test_one_turn_of_the_loop_is_one_group(world: World):
+    other = world.partition(1)
+    world.append(b"a")
+    world.append(b"b", log=other)
+    world.append(b"c")
+    assert world.stable == []
+    assert world.log.log_end_offset == 2
+    world.commit()
+    assert world.store.stats.groups == 1
+    assert world.stable == [("t-0", 2), ("t-1", 1)]
+
+
+def test_readers_never_see_what_is_not_stable(world: World):
+    world.append(b"a")
+    assert world.log.read(0, 1000, world.log.high_watermark).buffers == []
+    world.commit()
+    assert world.values() == [b"a"]
+
+
+def test_the_slow_path_gathers_the_next_group_while_one_is_in_flight(world: World):
+    world.store._sync_average_s = 1.0
+    world.append(b"a")
+    world.store._scheduled_commit()
+    assert world.stable == []
+    world.append(b"b")
+    world.append(b"c")
+    world.commit()
+    assert world.stable == [("t-0", 1), ("t-0", 3)]
+    assert world.store.stats.groups == 2
+
+
+def test_a_slow_clock_moves_the_sync_off_the_loop(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("dragoman.log.store.GROUP_BYTES_MAX", 1 << 20)
+    times = iter(range(1000))
+    monkeypatch.setattr(world.clock, "monotonic", lambda: float(next(times)))
+    submitted = []
+    submit = world.store._background.submit
+    monkeypatch.setattr(
+        world.store._background,
+        "submit",
+        lambda job, done: (submitted.append(job), submit(job, done)),
+    )
+    world.fill(3)
+    assert any(path.endswith(".jnl") for job in submitted for path in job.sync)
+    assert world.values() == [b"%0100d" % n for n in range(3)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("durability", list(Durability))
+def test_everything_is_there_after_a_restart(
+    new_world: MakeWorld, clean: bool, durability: Durability
+):
+    world = new_world(durability=durability)
+    world.fill(40)
+    world.log.begin_epoch(3)
+    world.fill(2)
+    world.restart(clean=clean)
+    assert len(world.values()) == 42
+    assert world.log.epochs.entries() == [(0, 0), (3, 40)]
+    assert world.store.was_clean is clean
+    world.fill(5)
+    assert world.log.log_end_offset == 47
+
+
+def test_a_clean_start_replays_nothing(world: World):
+    world.fill(20)
+    world.store.close()
+    world.open()
+    assert world.store.pending_partitions == []
+    assert world.log.clean_size == world.log.active.size
+
+
+def test_an_empty_partition_has_no_files(world: World):
+    world.partition(5)
+    world.store.checkpoint_now()
+    assert world.disk.names("partitions") == []
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+def test_a_failed_sync_stops_everything(new_world: MakeWorld, durability: Durability):
+    world = new_world(SimDisk(Random(1)), durability)
+    world.fill(2)
+    world.disk.faults = DiskFaults(sync_error_rate=1.0)
+    world.append(b"lost")
+    world.commit()
+    if durability is Durability.OS:
+        with pytest.raises(LogStoppedError):
+            world.log.begin_epoch(9)
+    stable = list(world.stable)
+    assert len(world.failures) == 1
+    world.disk.faults = DiskFaults()
+    for refused in (
+        lambda: world.append(b"later"),
+        lambda: world.log.truncate(1),
+        lambda: world.log.move_log_start(1),
+        lambda: world.log.begin_epoch(10),
+    ):
+        with pytest.raises(LogStoppedError):
+            refused()
+    world.scheduler.advance(60)
+    assert world.stable == stable
+    world.store.close()
+    assert not read_node_state(world.disk).is_clean
+
+
+def test_a_failed_sync_beside_the_loop_is_not_acknowledged(new_world: MakeWorld):
+    world = new_world(SimDisk(Random(1)))
+    world.store._sync_average_s = 1.0
+    world.append(b"x")
+    world.store._scheduled_commit()
+    world.disk.faults = DiskFaults(sync_error_rate=1.0)
+    world.commit()
+    assert (world.stable, len(world.failures)) == ([], 1)
+
+
+def test_a_full_disk_refuses_appends_and_serves_reads(new_world: MakeWorld):
+    disk = MemoryDisk(capacity_bytes=120_000)
+    world = new_world(disk)
+    with pytest.raises(DiskFullError):
+        world.fill(2000)
+    count = world.log.high_watermark
+    assert len(world.values()) == count > 50
+    with pytest.raises(DiskFullError):
+        world.append(b"more")
+    disk._tree.capacity_bytes = 1 << 30
+    world.scheduler.advance(20)
+    world.fill(3)
+    assert len(world.values()) == count + 3
+    world.restart(clean=False)
+    assert len(world.values()) == count + 3
+
+
+def test_a_full_disk_without_journal_takes_the_group_back(new_world: MakeWorld):
+    disk = MemoryDisk(capacity_bytes=20_000)
+    world = new_world(disk, Durability.OS)
+    with pytest.raises(DiskFullError):
+        world.fill(2000)
+    assert world.refused == ["t-0"]
+    values = world.values()
+    assert world.log.log_end_offset == len(values)
+    disk._tree.capacity_bytes = 1 << 30
+    world.scheduler.advance(20)
+    world.append(b"after")
+    world.commit()
+    world.restart(clean=False)
+    assert world.values() == [*values, b"after"]
+
+
+def test_the_directory_is_locked(world: World):
+    with pytest.raises(DirectoryInUseError):
+        World.open(world)
+    world.restart()
+
+
+def test_a_directory_from_the_future_is_refused_and_left_alone(world: World):
+    world.fill(3)
+    world.store.close()
+    state = read_node_state(world.disk)
+    state.format = 99
+    write_node_state(world.disk, state)
+    with pytest.raises(FormatError, match="format 99"):
+        world.open()
+    state.format = 1
+    write_node_state(world.disk, state)
+    world.open()
+    assert len(world.values()) == 3
+
+
+def test_truncation_falls_on_a_batch_border_and_survives(world: World):
+    for _ in range(10):
+        world.append(b"x", b"y", b"z")
+        world.commit()
+    world.log.truncate(16)
+    assert world.log.log_end_offset == 15
+    world.append(b"new")
+    world.commit()
+    world.restart(clean=False)
+    assert world.values()[-1] == b"new"
+    assert world.log.log_end_offset == 16
+
+
+def test_log_start_never_goes_back(world: World):
+    world.fill(40)
+    world.log.move_log_start(25)
+    world.log.move_log_start(10)
+    world.restart(clean=False)
+    assert world.log.log_start_offset == 25
+    with pytest.raises(OffsetOutOfRangeError):
+        world.log.read(24, 1, 40)
+    world.store.checkpoint_now()
+    bases = [int(name[:20]) for name in world.disk.names(world.log.directory) if "log" in name]
+    assert min(bases) > 8
+
+
+@pytest.mark.parametrize("time", [-5, 0, 7, 15, 39, 40])
+def test_offset_for_time(world: World, time: int):
+    for number in range(40):
+        batch = build_batch([Record(value=bytes(90), timestamp=1000 + number)])
+        world.log.append(batch, read_header(batch), 0)
+        world.commit()
+    world.store.checkpoint_now()
+    found = world.log.offset_for_time(1000 + time, 40)
+    expected = None if time >= 40 else (max(time, 0), 1000 + max(time, 0))
+    assert found == expected
+
+
+def test_append_as_is_takes_gaps_and_refuses_going_back(world: World):
+    data = build_batch([Record(value=b"a")], base_offset=5, leader_epoch=2)
+    data += build_batch([Record(value=b"b")], base_offset=1 << 40, leader_epoch=3)
+    world.log.append_as_is(data)
+    world.commit()
+    for base, epoch in ((7, 3), ((1 << 40) + 1, 2)):
+        with pytest.raises(OffsetGapError):
+            world.log.append_as_is(build_batch([Record()], base_offset=base, leader_epoch=epoch))
+    world.restart(clean=False)
+    assert world.values() == [b"a", b"b"]
+    assert world.log.epochs.entries() == [(2, 5), (3, 1 << 40)]
+    assert world.log.read(6, 1, world.log.high_watermark).next_offset == (1 << 40) + 1
+
+
+def test_damage_at_rest_is_refused_and_the_rest_served(world: World):
+    world.fill(40)
+    world.restart()
+    segment = world.log.segments[1]
+    file = world.disk.open(segment.log_path, "write")
+    file.write([b"\xff"], 100)
+    refused = []
+    for offset in range(40):
+        try:
+            assert world.log.read(offset, 1, 40).next_offset == offset + 1
+        except CorruptionError:
+            refused.append(offset)
+    assert refused == [segment.base_offset]
+
+
+def test_a_lost_index_is_built_again(world: World):
+    world.fill(40)
+    world.restart()
+    segment = world.log.segments[0]
+    world.disk.remove(segment.index_path)
+    assert len(world.values()) == 40
+    assert world.disk.exists(segment.index_path)
+
+
+def test_removed_partitions_leave_nothing_behind(world: World):
+    other = world.partition(1)
+    for _ in range(30):
+        world.append(b"x" * 100, log=other)
+    world.store.remove_partition(other)
+    world.commit()
+    world.scheduler.advance(10)
+    assert world.disk.names("partitions/t-1") == []
+    world.fill(3)
+    world.restart(clean=False)
+    assert len(world.values()) == 3
+
+
+def test_more_partitions_in_one_group_than_fit_the_slack(world: World):
+    logs = [world.partition(number) for number in range(1, 300)]
+    for log in logs:
+        world.append(b"x", log=log)
+    world.commit()
+    assert all(log.stable_end == 1 for log in logs)
+
+
+def test_journal_files_are_recycled(world: World):
+    world.fill(400)
+    world.scheduler.advance(20)
+    assert len(world.disk.names("journal")) <= 4
+    assert world.store.stats.checkpoints > 1
+    assert make_batch(b"x")
