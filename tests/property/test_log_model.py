@@ -191,7 +191,7 @@ def disk_of(image: dict[str, bytes]) -> MemoryDisk:
 
 
 def crashed_image(durability: Durability) -> tuple[dict[str, bytes], int]:
-    """A directory after a crash with three groups in the journal, and the records before the last."""
+    """A directory after a crash with three groups in the journal; the records before the last."""
     disk = MemoryDisk()
     opened = Opened(disk, durability)
     for number in range(3):

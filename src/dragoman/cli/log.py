@@ -1,36 +1,40 @@
-"""`dragoman log`: read a data directory that no node is using.
-
-The work is done by `dragoman.log.inspect`: `inspect_directory(path)` and `verify_directory(path)`
-are generators that yield lines or structs to print and return the exit status.
-"""
+"""`dragoman log`: read a data directory without a node."""
 
 from __future__ import annotations
-
-import importlib
-from collections.abc import Callable, Generator
-from typing import TypeAlias
 
 import msgspec
 from cyclopts import App
 
 from dragoman.cli.output import Output
+from dragoman.cli.status import FAILED, OK, USAGE, CommandError
+from dragoman.errors import FormatError
 from dragoman.telemetry.logs import escape
 
 app = App(name="log", help="Data directories, read without a node.")
 
-Report: TypeAlias = Generator[str | msgspec.Struct, None, int]
-
 
 @app.command
 def inspect(directory: str, /, *, output: Output = "table") -> int:
-    """Show what a data directory holds.
+    """Show what a data directory holds; exit status 1 when there is damage.
 
     Parameters
     ----------
     directory
-        Data directory of a stopped node.
+        Data directory; one in use may be looked at, too.
     """
-    return _print_report(_reader("inspect_directory")(directory), output)
+    from dragoman.log.inspect import Problem, describe, inspect_directory
+
+    status = OK
+    try:
+        # As it is found: a large directory should show progress.
+        for found in inspect_directory(directory):
+            text = _json(found) if output == "json" else escape(describe(found))
+            print(text)
+            if isinstance(found, Problem) and found.is_damage:
+                status = FAILED
+    except FormatError as error:
+        raise CommandError(str(error), USAGE) from None
+    return status
 
 
 @app.command
@@ -40,30 +44,25 @@ def verify(directory: str, /, *, output: Output = "table") -> int:
     Parameters
     ----------
     directory
-        Data directory of a stopped node.
+        Data directory; one in use may be looked at, too.
     """
-    return _print_report(_reader("verify_directory")(directory), output)
+    from dragoman.log.inspect import describe, verify_directory
+
+    try:
+        result = verify_directory(directory)
+    except FormatError as error:
+        raise CommandError(str(error), USAGE) from None
+    if output == "json":
+        print(_json(result))
+    else:
+        for problem in result.problems:
+            print(escape(describe(problem)))
+        if result.is_in_use:
+            print("a node is using the directory: its newest data may be half written")
+        word = "sound" if result.is_sound else "damaged"
+        print(f"{word}: {result.files} files, {result.bytes_read} bytes")
+    return OK if result.is_sound else FAILED
 
 
-def _reader(name: str) -> Callable[[str], Report]:
-    reader: Callable[[str], Report] = getattr(importlib.import_module("dragoman.log.inspect"), name)
-    return reader
-
-
-def _print_report(report: Report, output: Output) -> int:
-    """Print items as they come: a large directory should show progress."""
-    while True:
-        try:
-            item = next(report)
-        except StopIteration as stop:
-            status: int = stop.value
-            return status
-        if output == "json":
-            print(msgspec.json.encode(item).decode())
-        else:
-            print(escape(item) if isinstance(item, str) else _line(item))
-
-
-def _line(item: msgspec.Struct) -> str:
-    fields = msgspec.to_builtins(item)
-    return " ".join(f"{name}={escape(str(value))}" for name, value in fields.items())
+def _json(value: msgspec.Struct) -> str:
+    return msgspec.json.encode(value).decode()

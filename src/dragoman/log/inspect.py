@@ -6,22 +6,22 @@ as such, and whether somebody held the lock is part of the report.
 
 `inspect_directory` yields what it finds, file by file; `verify_directory` reads every byte and
 compares it with every checksum there is: of batches, of the ranges of an index, of whole files in
-the manifest, of journal groups, of snapshots. Nothing here prints; `run_inspect` and `run_verify`
-return the lines and the exit status for the command line.
+the manifest, of journal groups, of snapshots.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from crc32c import crc32c
 
-from dragoman.errors import CorruptionError, DirectoryInUseError, FormatError
+from dragoman.errors import CorruptionError, DirectoryInUseError
 from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log.batch import WALKED_PREFIX_BYTES
+from dragoman.log.checkpoint import PARTITIONS
 from dragoman.log.index import SparseIndex, load_index
 from dragoman.log.journal import JournalReader
 from dragoman.log.manifest import NAME as MANIFEST
@@ -33,8 +33,6 @@ from dragoman.log.salvage import Bad, Sound, read_batches
 from dragoman.log.segment import Segment, parse_segment_name
 from dragoman.log.store import LOCK_FILE
 from dragoman.world import Disk, RealDisk, read_whole
-
-PARTITIONS = "partitions"
 
 
 class NodeFound(msgspec.Struct, frozen=True, kw_only=True, tag="node"):
@@ -281,10 +279,12 @@ class _Partition:
                 problem = walk.take(found)
                 if problem is not None and problem.position not in known:
                     yield self._judged(problem, entry, indexed)
+            expected = walk.checksum
             if entry is not None and not entry.damage and size >= entry.size:
-                if not walk.has_problem and walk.checksum != entry.checksum:
-                    reason = "the file is not what its manifest says (checksum)"
-                    yield Problem(path=segment.log_path, position=0, reason=reason)
+                expected = entry.checksum
+            if walk.checksum != expected and not walk.has_problem:
+                reason = "the file is not what its manifest says (checksum)"
+                yield Problem(path=segment.log_path, position=0, reason=reason)
         finally:
             file.close()
         yield SegmentFound(
@@ -363,41 +363,11 @@ class _Walk:
         return Problem(path=self._segment.log_path, position=each.start, reason=reason)
 
 
-# ---- for the command line
+# ---- for people
 
 
-def run_inspect(path: str, output: Literal["table", "json"]) -> tuple[list[str], int]:
-    """(lines, exit status): 0 when no damage was seen, 1 when some was, 2 for an unknown format."""
-    try:
-        findings = list(inspect_directory(path))
-    except FormatError as error:
-        return [str(error)], 2
-    has_damage = any(isinstance(each, Problem) and each.is_damage for each in findings)
-    if output == "json":
-        lines = [msgspec.json.encode(each).decode() for each in findings]
-    else:
-        lines = [_line(each) for each in findings]
-    return lines, 1 if has_damage else 0
-
-
-def run_verify(path: str, output: Literal["table", "json"]) -> tuple[list[str], int]:
-    """(lines, exit status): 0 sound, 1 damage found, 2 for an unknown format."""
-    try:
-        result = verify_directory(path)
-    except FormatError as error:
-        return [str(error)], 2
-    status = 0 if result.is_sound else 1
-    if output == "json":
-        return [msgspec.json.encode(result).decode()], status
-    lines = [_line(problem) for problem in result.problems]
-    if result.is_in_use:
-        lines.append("a broker is using the directory: its newest data may be half written")
-    word = "sound" if result.is_sound else "damaged"
-    lines.append(f"{word}: {result.files} files, {result.bytes_read} bytes")
-    return lines, status
-
-
-def _line(found: Finding) -> str:
+def describe(found: Finding) -> str:
+    """One line about a finding."""
     match found:
         case NodeFound():
             state = "in use" if found.is_in_use else "clean" if found.is_clean else "not clean"

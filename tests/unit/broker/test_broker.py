@@ -276,7 +276,7 @@ def test_failed_sync_stops_the_node_and_tells_everybody() -> None:
     fatal: list[OSError] = []
     world.broker.on_fatal = fatal.append
     (replica,) = world.create("t")
-    disk._machine.faults = DiskFaults(sync_error_rate=1.0)
+    disk.faults = DiskFaults(sync_error_rate=1.0)
     produced, created = Outcome(), Outcome()
     appended = world.write(replica, b"lost", settle=False)
     replica.when_committed(appended.next_offset, produced)

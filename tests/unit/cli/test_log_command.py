@@ -1,52 +1,80 @@
-"""`dragoman log inspect|verify` with readers that only report: lines, structs and exit status."""
+"""`dragoman log inspect|verify` on directories that a broker left behind."""
 
 from __future__ import annotations
 
 import json
-import sys
-import types
-from collections.abc import Generator
+from pathlib import Path
 
-import msgspec
 import pytest
 
 from dragoman.cli.main import main
+from dragoman.testing import EphemeralBroker
 
 
-class Segment(msgspec.Struct, frozen=True):
-    path: str
-    size: int
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The data directory of a broker that was started and stopped."""
+    with EphemeralBroker(storage="directory", directory=str(tmp_path / "data")):
+        pass
+    return tmp_path / "data"
 
 
-def reader(status: int):
-    def read(path: str) -> Generator[str | msgspec.Struct, None, int]:
-        yield f"reading {path}"
-        yield Segment("a\n.log", 10)
-        return status
-
-    return read
+def damage(directory: Path) -> None:
+    segment = next(directory.glob("partitions/*/*.log"))
+    data = bytearray(segment.read_bytes())
+    data[-1] ^= 1
+    segment.write_bytes(data)
 
 
-@pytest.fixture(autouse=True)
-def _readers(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = types.ModuleType("dragoman.log.inspect")
-    module.inspect_directory = reader(0)  # type: ignore[attr-defined]
-    module.verify_directory = reader(1)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "dragoman.log.inspect", module)
+def test_sound_directory_is_shown(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["log", "inspect", str(directory)]) == 0
+    out = capsys.readouterr().out
+    assert "node.json" in out
+    assert "__cluster_metadata-0" in out
 
 
-@pytest.mark.parametrize(("verb", "status"), [("inspect", 0), ("verify", 1)])
-def test_report_is_printed_and_its_status_returned(
-    verb: str, status: int, capsys: pytest.CaptureFixture[str]
+def test_sound_directory_is_verified(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["log", "verify", str(directory)]) == 0
+    assert capsys.readouterr().out.startswith("sound: ")
+
+
+def test_damage_is_named_and_the_status_says_so(
+    directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["log", verb, "dir"]) == status
-    assert capsys.readouterr().out == "reading dir\npath=a\\n.log size=10\n"
+    damage(directory)
+    for verb in ("inspect", "verify"):
+        assert main(["log", verb, str(directory)]) == 1
+        out = capsys.readouterr().out
+        assert "damage" in out
+        assert ".log at byte 0" in out
 
 
-def test_json_report_is_one_value_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["log", "verify", "dir", "--output", "json"]) == 1
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert lines == ["reading dir", {"path": "a\n.log", "size": 10}]
+def test_json_is_one_value_a_line(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["log", "inspect", str(directory), "--output", "json"]) == 0
+    kinds = [json.loads(line)["type"] for line in capsys.readouterr().out.splitlines()]
+    assert kinds[0] == "node"
+    assert main(["log", "verify", str(directory), "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["problems"] == []
+
+
+def test_directory_of_a_newer_release_is_refused(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dragoman.log.node import read_node_state, write_node_state
+    from dragoman.world import RealDisk
+
+    disk = RealDisk(str(directory))
+    state = read_node_state(disk)
+    state.format = 99
+    write_node_state(disk, state)
+    assert main(["log", "verify", str(directory)]) == 2
+    assert "format 99" in capsys.readouterr().err
+
+
+def test_missing_directory_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["log", "verify", str(tmp_path / "nothing")]) == 1
+    assert "no such directory" in capsys.readouterr().out
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_directory_is_required(capsys: pytest.CaptureFixture[str]) -> None:

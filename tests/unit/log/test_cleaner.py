@@ -6,7 +6,6 @@ Method: small logs with known records; the generator is driven to its end or bro
 from __future__ import annotations
 
 import pytest
-from conftest import World
 
 from dragoman.log.batch import (
     DELETE_HORIZON,
@@ -27,6 +26,7 @@ from dragoman.log.cleaner import (
     retain,
     roll_due,
 )
+from log_world import World
 
 HOUR = 3_600_000
 

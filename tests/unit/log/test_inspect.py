@@ -5,12 +5,10 @@ Method: a directory is filled, then looked at as it is, in use, and with bits tu
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from random import Random
 
 import pytest
-from conftest import World
 
 from dragoman.log.inspect import (
     GroupFound,
@@ -18,14 +16,16 @@ from dragoman.log.inspect import (
     PartitionFound,
     Problem,
     SegmentFound,
+    describe,
+    inspect_directory,
     inspect_disk,
-    run_inspect,
-    run_verify,
+    verify_directory,
     verify_disk,
 )
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.world import RealDisk
+from log_world import World
 
 
 def test_a_closed_directory_is_sound_and_fully_counted(world: World):
@@ -86,29 +86,26 @@ def test_missing_and_shortened_files_are_found(world: World):
     assert "bytes are there" in reasons
 
 
-def test_the_command_line_functions_return_lines_and_status(new_world, tmp_path: Path):
+def test_a_directory_on_disk_is_read_and_described(new_world, tmp_path: Path):
     disk = RealDisk(str(tmp_path))
     world = new_world(disk)
     world.fill(12)
     world.store.close()
-    lines, status = run_verify(str(tmp_path), "table")
-    assert (status, lines[-1].partition(":")[0]) == (0, "sound")
-    lines, status = run_inspect(str(tmp_path), "json")
-    assert status == 0
-    assert {json.loads(line)["type"] for line in lines} >= {"node", "partition", "segment"}
+    assert verify_directory(str(tmp_path)).is_sound
+    kinds = {type(each) for each in inspect_directory(str(tmp_path))}
+    assert kinds >= {NodeFound, PartitionFound, SegmentFound}
     segment = next(tmp_path.glob("partitions/t-0/*.log"))
     data = bytearray(segment.read_bytes())
     data[40] ^= 1
     segment.write_bytes(data)
-    lines, status = run_verify(str(tmp_path), "table")
-    assert status == 1
+    result = verify_directory(str(tmp_path))
+    assert not result.is_sound
+    lines = [describe(each) for each in inspect_directory(str(tmp_path))]
     assert any(segment.name in line and "damage" in line for line in lines)
-    assert run_inspect(str(tmp_path), "table")[1] == 1
-    assert json.loads(run_verify(str(tmp_path), "json")[0][0])["problems"]
 
 
 def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path):
-    lines, status = run_verify(str(tmp_path / "nothing"), "table")
-    assert status == 1
-    assert "no such directory" in lines[0]
+    result = verify_directory(str(tmp_path / "nothing"))
+    assert not result.is_sound
+    assert "no such directory" in result.problems[0].reason
     assert list(tmp_path.iterdir()) == []

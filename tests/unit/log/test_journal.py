@@ -1,4 +1,4 @@
-"""Goal: groups come back as written; torn ones are dropped, damaged ones reported, foreign ones ignored.
+"""Goal: groups come back as written; torn ones are dropped, damaged ones reported.
 
 Method: a journal on a disk in memory, whose bytes are changed between writing and reading.
 """

@@ -288,7 +288,7 @@ def test_salvage_never_takes_what_is_inside_a_record_for_a_batch():
 
 
 def test_salvage_of_a_cut_off_end():
-    file, starts, end = segment_file()
+    file, starts, _ = segment_file()
     for cut in (1, 30, 70):
         (*_, bad) = read_batches(file, 0, starts[4] + cut, 0)
         assert isinstance(bad, Bad)

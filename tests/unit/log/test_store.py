@@ -9,7 +9,6 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from conftest import World, make_batch
 
 from dragoman.errors import (
     CorruptionError,
@@ -25,6 +24,7 @@ from dragoman.log.node import Durability, read_node_state, write_node_state
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import DiskFaults
+from log_world import World, make_batch
 
 MakeWorld = Callable[..., World]
 

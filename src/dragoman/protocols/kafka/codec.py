@@ -6,8 +6,8 @@ emitted code itself.
 
 Decoders take the frame without its size, and where the body starts. They raise only `DecodeError`,
 take time linear in the frame, and ignore bytes left over after a request, as Kafka does; after a
-response they are an error. Encoders raise only `EncodeError`. They return a list of buffers to be sent one
-after the other: one buffer, unless there are records, which stay where they are.
+response they are an error. Encoders raise only `EncodeError`. They return a list of buffers to be
+sent one after the other: one buffer, unless there are records, which stay where they are.
 
 A frame is a size (i32, without itself), a header and a body:
 

@@ -87,8 +87,8 @@ class _DecoderEmitter:
         out.line(f"left = {KAFKA_ITEMS_MAX}")
         with out.block("try:"):
             result = self._struct(self._spec.struct, self._what)
-            # What follows a request is ignored, as Kafka ignores it: librdkafka 2.16 writes four bytes
-            # for the null array of a Metadata request that asks for all topics, where one would do.
+            # What follows a request is ignored, as Kafka ignores it: librdkafka 2.16 writes four
+            # bytes for the null array of a Metadata request for all topics, where one would do.
             # Structures without a key are embedded in a field and may be newer than we are: their
             # readers are expected to ignore what they do not know, too.
             if self._spec.direction == "Response":

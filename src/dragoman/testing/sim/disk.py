@@ -70,7 +70,12 @@ class SimDisk:
 
     @property
     def faults(self) -> DiskFaults:
+        """May be replaced while the disk is in use; its capacity stays as it was."""
         return self._machine.faults
+
+    @faults.setter
+    def faults(self, faults: DiskFaults) -> None:
+        self._machine.faults = faults
 
     @property
     def counters(self) -> DiskCounters:

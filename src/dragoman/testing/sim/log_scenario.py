@@ -235,7 +235,7 @@ class LogScenario:
         name = self.random.choice(list(self.models))
         return self.models[name], self.partitions[name]
 
-    def _records(self, model: ModelLog) -> list[Record]:
+    def _records(self) -> list[Record]:
         random = self.random
         count = random.choice((1, 1, 1, 2, 5))
         now = self.clock.wall_ms()
@@ -259,11 +259,11 @@ class LogScenario:
 
     def _append(self) -> None:
         model, partition = self._any()
-        self._send(model, partition, self._plain_batch(model))
+        self._send(model, partition, self._plain_batch())
 
-    def _plain_batch(self, model: ModelLog) -> bytearray:
+    def _plain_batch(self) -> bytearray:
         codec = self.random.choice((Codec.NONE, Codec.NONE, Codec.LZ4))
-        return build_batch(self._records(model), codec=codec)
+        return build_batch(self._records(), codec=codec)
 
     def _append_several(self) -> None:
         for _ in range(self.random.randint(2, 8)):
@@ -286,7 +286,7 @@ class LogScenario:
             self._next_producer_id += 1
         producer = random.choice(self.producers)
         is_transactional = producer.producer_id % 2 == 0
-        records = self._records(model)
+        records = self._records()
         sequence = producer.sequences.get(model.name, 0)
         batch = build_batch(
             records,
@@ -333,7 +333,7 @@ class LogScenario:
         for _ in range(random.randint(1, 3)):
             offset += random.choice((0, 0, 0, 0, 3))
             epoch += random.choice((0, 0, 0, 1))
-            records = self._records(model)
+            records = self._records()
             batch = build_batch(records, base_offset=offset, leader_epoch=epoch)
             parts.append((offset, offset + len(records), bytes(batch), epoch))
             offset += len(records)
