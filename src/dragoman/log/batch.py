@@ -29,8 +29,8 @@ from dragoman.types import Buffer
 HEADER = struct.Struct(">qiibIhiqqqhii")
 #: What a reader needs to walk over batches: base offset, length, last offset delta.
 WALK = struct.Struct(">qi11xi")
-_OFFSET = struct.Struct(">q")
-_EPOCH = struct.Struct(">i")
+#: Base offset, length and leader epoch: one call writes what is assigned, and the length again.
+_PLACE = struct.Struct(">qii")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES_AND_BELOW = 21
 #: Base offset and length: the part of a batch that its own length does not count.
@@ -131,9 +131,8 @@ def check_batch(view: memoryview, position: int = 0) -> BatchHeader:
 
 
 def assign(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch its place in the log, in the caller's own buffer."""
-    _OFFSET.pack_into(batch, 0, base_offset)
-    _EPOCH.pack_into(batch, 12, leader_epoch)
+    """Give the batch its place in the log, in the caller's own buffer, which is the whole batch."""
+    _PLACE.pack_into(batch, 0, base_offset, len(batch) - LENGTH_PREFIX_BYTES, leader_epoch)
 
 
 def stamp_append_time(batch: bytearray | memoryview, now_ms: int) -> None:

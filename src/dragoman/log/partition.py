@@ -222,41 +222,35 @@ class PartitionLog:
 
         Raises what producer state or the store objects to, before anything has changed.
         """
-        producers = self.producers
         if header.producer_id != NO_PRODUCER:
-            if producers is None:
-                producers = self.producers = ProducerStates()
-            repeat = producers.check(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.last_offset_delta + 1,
-                header.is_transactional,
-            )
-            if isinstance(repeat, Duplicate):
-                return Appended(
-                    repeat.base_offset,
-                    repeat.base_offset + header.last_offset_delta + 1,
-                    True,
-                    repeat.timestamp,
-                )
+            return self._append_from_producer(batch, header, epoch)
         size = len(batch)
         self.store.admit(size)
         base = self.log_end_offset
         assign(batch, base, epoch)
         self._place(batch, size, base, header.last_offset_delta, header.max_timestamp, epoch)
-        if header.producer_id != NO_PRODUCER:
-            assert producers is not None
-            producers.append(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.last_offset_delta + 1,
-                base,
-                header.max_timestamp,
-                self.store.clock.wall_ms(),
-                header.is_transactional,
-            )
+        return Appended(base, self.log_end_offset)
+
+    def _append_from_producer(
+        self, batch: bytearray | memoryview, header: BatchHeader, epoch: int
+    ) -> Appended:
+        producers = self.producers
+        if producers is None:
+            producers = self.producers = ProducerStates()
+        count = header.last_offset_delta + 1
+        who = (header.producer_id, header.producer_epoch, header.base_sequence, count)
+        is_transactional = header.is_transactional
+        repeat = producers.check(*who, is_transactional)
+        if isinstance(repeat, Duplicate):
+            end = repeat.base_offset + count
+            return Appended(repeat.base_offset, end, True, repeat.timestamp)
+        size = len(batch)
+        self.store.admit(size)
+        base = self.log_end_offset
+        assign(batch, base, epoch)
+        self._place(batch, size, base, header.last_offset_delta, header.max_timestamp, epoch)
+        now_ms = self.store.clock.wall_ms()
+        producers.append(*who, base, header.max_timestamp, now_ms, is_transactional)
         return Appended(base, self.log_end_offset)
 
     def append_marker(

@@ -28,6 +28,7 @@ from __future__ import annotations
 import errno
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -88,6 +89,7 @@ __all__ = ["Durability", "LogStore", "NodeState", "StoreStats", "read_node_state
 LOCK_FILE = "lock"
 #: Frame, padding and entry headers of one group, beside its data.
 _GROUP_SLACK_BYTES = 64 << 10
+_NO_LIMIT = 1 << 62
 
 
 class Flight(NamedTuple):
@@ -151,15 +153,17 @@ class LogStore:
         #: Told that staged appends of a partition were dropped because the disk is full.
         self.on_refused: Callable[[PartitionLog], None] = _nothing
         self.failure: OSError | None = None
-        self.is_disk_full = False
+        self._is_disk_full = False
         self._background = background
         self._scheduler = scheduler
         self._partitions: dict[int, PartitionLog] = {}
         self._tail = TailRing(TAIL_BYTES_MAX)
         self._indexes: OrderedDict[str, Segment] = OrderedDict()
         self._staged: dict[PartitionLog, None] = {}
+        #: With the headers of their entries.
         self._staged_bytes = 0
-        self._staged_runs = 0
+        #: Up to here appends are admitted without a look at the journal.
+        self._admit_limit = -1
         self._is_commit_scheduled = False
         self._in_flight: list[Flight] | None = None
         self._dirty: dict[PartitionLog, None] = {}
@@ -273,8 +277,7 @@ class LogStore:
     def _unstage(self, partition: PartitionLog) -> None:
         if partition in self._staged:
             del self._staged[partition]
-            self._staged_bytes -= sum(run.size for run in partition.staged)
-            self._staged_runs -= len(partition.staged)
+            self._staged_bytes -= sum(run.size + ENTRY_BYTES for run in partition.staged)
             partition.staged = []
 
     def _remove_directory(self, directory: str) -> None:
@@ -291,21 +294,46 @@ class LogStore:
     # ---- appending
 
     def admit(self, size: int) -> None:
-        """Whether `size` more bytes may be appended now; raises when not. Changes nothing else."""
+        """Whether `size` more bytes may be appended now; raises when not.
+
+        May commit what is staged, and so call `on_stable`, to make room.
+        """
+        if self._staged_bytes + size > self._admit_limit:
+            self._admit_slowly(size)
+
+    def _admit_slowly(self, size: int) -> None:
+        """Find out how much may be staged until something changes, if anything may.
+
+        A group that has become large is committed here, before the next append changes anything.
+        """
         if self.has_failed():
             raise LogStoppedError(f"the log stopped: {self.failure}")
         if self.is_disk_full:
             raise DiskFullError("the disk is full")
-        if self.durability is Durability.FSYNC:
-            wanted = self._staged_bytes + self._staged_runs * ENTRY_BYTES + size
-            if wanted + _GROUP_SLACK_BYTES > self._journal.room:
-                self._make_room(size + _GROUP_SLACK_BYTES)
+        if self.durability is Durability.OS:
+            self._admit_limit = _NO_LIMIT
+            return
+        if self._staged_bytes + size > GROUP_BYTES_MAX and self._in_flight is None:
+            self._scheduled_commit()
+        if self._staged_bytes + size + _GROUP_SLACK_BYTES > self._journal.room:
+            self._make_room(size + _GROUP_SLACK_BYTES)
+        self._admit_limit = min(GROUP_BYTES_MAX, self._journal.room - _GROUP_SLACK_BYTES)
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Appends are refused until something could be written again."""
+        return self._is_disk_full
+
+    @is_disk_full.setter
+    def is_disk_full(self, value: bool) -> None:
+        self._is_disk_full = value
+        self._admit_limit = -1
 
     def _make_room(self, size: int) -> None:
         """Let the staged bytes go first; then have a journal file for the next ones."""
         if self._staged and self._in_flight is None:
             self._commit()
-        wanted = self._staged_bytes + self._staged_runs * ENTRY_BYTES + size
+        wanted = self._staged_bytes + size
         if wanted <= self._journal.room:
             return
         if self._journal.is_crowded:
@@ -358,20 +386,21 @@ class LogStore:
         staged = partition.staged
         if not staged:
             self._staged[partition] = None
-            self._staged_runs += 1
-            staged.append(Run(segment, position, base_offset))
-        elif staged[-1].segment is not segment:
-            self._staged_runs += 1
-            staged.append(Run(segment, position, base_offset))
-        run = staged[-1]
+            self._staged_bytes += ENTRY_BYTES
+            run = Run(segment, position, base_offset)
+            staged.append(run)
+        else:
+            run = staged[-1]
+            if run.segment is not segment:
+                self._staged_bytes += ENTRY_BYTES
+                run = Run(segment, position, base_offset)
+                staged.append(run)
         run.chunks.append(batch)
         run.size += size
         self._staged_bytes += size
         self._tail.add(partition, size)
         if not self._is_commit_scheduled and self._in_flight is None:
             self._is_commit_scheduled = True
-            self._scheduler.call_soon(self._scheduled_commit)
-        if self._staged_bytes > GROUP_BYTES_MAX and self._in_flight is None:
             self._scheduler.call_soon(self._scheduled_commit)
 
     def _scheduled_commit(self) -> None:
@@ -386,7 +415,7 @@ class LogStore:
         for partition in self._staged:
             partition.staged = []
         self._staged.clear()
-        size, self._staged_bytes, self._staged_runs = self._staged_bytes, 0, 0
+        size, self._staged_bytes, self._admit_limit = self._staged_bytes, 0, -1
         self.stats.groups += 1
         self.stats.committed_bytes += size
         if self.durability is Durability.OS:
@@ -791,6 +820,7 @@ class LogStore:
     def fail(self, error: OSError) -> None:
         if not self.has_failed():
             self.failure = error
+            self._admit_limit = -1
             self.on_failure(error)
 
     def close(self) -> None:
@@ -832,11 +862,14 @@ class LogStore:
         """Let go without writing anything, as a crash would: for tests and forced stops."""
         if self._timer is not None:
             self._timer.cancel()
-        self._background.close()
+        self.failure = self.failure or OSError(errno.ESHUTDOWN, "abandoned")
+        self._admit_limit = -1
+        # Whatever a job still had to report, nobody is promised anything any more.
+        with suppress(OSError):
+            self._background.close()
         self._journal.close()
         self.files.close()
         self._lock.release()
-        self.failure = self.failure or OSError(errno.ESHUTDOWN, "abandoned")
 
 
 def _group_parts(group: list[Flight]) -> tuple[list[Buffer], int]:

@@ -351,7 +351,7 @@ class LogScenario:
         offset = partition.log_end_offset - self.random.randint(0, span)
         if model.is_compacted:
             # Compaction never looks above the watermark of a cluster; neither may a truncation.
-            offset = max(offset, partition.cleaned_offset)
+            offset = max(offset, partition.saved_live_offset)
         lowest, highest = model.truncated_ends(offset)
         if offset >= partition.log_end_offset:
             return
