@@ -50,6 +50,16 @@ DECOMPRESSED_BATCH_BYTES_MAX = 256 << 20
 CHECKPOINT_INTERVAL_S = 5.0
 #: Partitions that one background job syncs, so that a journal sync never waits long behind it.
 CHECKPOINT_FILES_PER_JOB = 8
+#: Files in one background job from which on the whole file system is synced instead of each.
+BULK_SYNC_FILES_MIN = 48
+#: Partitions waiting for a checkpoint from which on its jobs are large enough for that.
+CHECKPOINT_BULK_PARTITIONS_MIN = 256
+#: Partitions in one such job; the loop gathers what to write for all of them in one go.
+CHECKPOINT_BULK_PARTITIONS_PER_JOB = 128
+#: Partitions that a checkpoint at start or stop takes at once: what it holds in memory meanwhile.
+CHECKPOINT_PARTITIONS_AT_ONCE = 2000
+#: On a slow disk, one group in so many is written on the loop, to see whether it is still slow.
+SLOW_SYNC_PROBE_GROUPS = 32
 #: Average time of a synchronous write up to which it is done on the loop itself.
 FAST_SYNC_S = 0.0005
 #: Findings of damage kept per partition for people to read; all are logged.

@@ -26,6 +26,7 @@ from dragoman.limits import (
     BACKGROUND_JOB_BYTES_MAX,
     BACKGROUND_JOBS_MAX,
     BACKGROUND_QUEUED_BYTES_MAX,
+    BULK_SYNC_FILES_MIN,
 )
 from dragoman.types import Buffer
 
@@ -120,6 +121,11 @@ class Disk(Protocol):
         """Make creates, renames and removes in this directory durable."""
         ...
 
+    def sync_all(self) -> None:
+        """Make everything durable: files, names and directories. Dear, but the same for one file
+        and for thousands."""
+        ...
+
     def free_bytes(self) -> int: ...
 
     def lock(self, path: str) -> Lock:
@@ -176,15 +182,33 @@ def admit(job: BackgroundJob, waiting_jobs: int, waiting_bytes: int) -> int:
 
 
 def perform(disk: Disk, job: BackgroundJob) -> None:
-    """Do a background job right here. Raises the first `OSError`."""
-    for path in job.sync:
-        sync_path(disk, path)
-    for directory in job.sync_directories:
-        disk.sync_directory(directory)
-    for replacement in job.replace:
-        replace_file(disk, replacement.path, replacement.data)
+    """Do a background job right here. Raises the first `OSError`.
+
+    A job with many files is done with a few syncs of the whole file system instead of several for
+    each file: for 10,000 partitions that is a second instead of a minute.
+    """
+    if len(job.sync) + len(job.replace) >= BULK_SYNC_FILES_MIN:
+        _perform_in_bulk(disk, job)
+    else:
+        for path in job.sync:
+            sync_path(disk, path)
+        for directory in job.sync_directories:
+            disk.sync_directory(directory)
+        for replacement in job.replace:
+            replace_file(disk, replacement.path, replacement.data)
     for path, size in job.zero_fill:
         zero_fill(disk, path, size)
+
+
+def _perform_in_bulk(disk: Disk, job: BackgroundJob) -> None:
+    for replacement in job.replace:
+        write_aside(disk, replacement.path, replacement.data)
+    # The files to be synced, and what was written aside, before any of it gets its name.
+    disk.sync_all()
+    if job.replace:
+        for replacement in job.replace:
+            disk.rename(aside_of(replacement.path), replacement.path)
+        disk.sync_all()
 
 
 def sync_path(disk: Disk, path: str) -> None:
@@ -209,16 +233,26 @@ def read_whole(disk: Disk, path: str) -> bytes:
 
 def replace_file(disk: Disk, path: str, data: Buffer) -> None:
     """Put a whole file in place so that a crash leaves the old one or the new one."""
-    aside = path + ".new"
+    write_aside(disk, path, data, is_synced=True)
+    disk.rename(aside_of(path), path)
+    disk.sync_directory(parent(path))
+
+
+def aside_of(path: str) -> str:
+    """Where a file is written before it takes the place of `path`."""
+    return path + ".new"
+
+
+def write_aside(disk: Disk, path: str, data: Buffer, *, is_synced: bool = False) -> None:
+    aside = aside_of(path)
     disk.remove(aside)
     file = disk.open(aside, "create")
     try:
         file.write([data], 0)
-        file.sync()
+        if is_synced:
+            file.sync()
     finally:
         file.close()
-    disk.rename(aside, path)
-    disk.sync_directory(parent(path))
 
 
 #: Written at once when a file is filled with zeros.
@@ -385,6 +419,19 @@ class RealDisk:
             return
         try:
             os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_all(self) -> None:
+        # Few processes need this, and none of them at once: the import can wait until then.
+        import ctypes
+
+        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # Unlike sync(2), this tells of errors, and leaves other file systems alone.
+            if ctypes.CDLL(None, use_errno=True).syncfs(fd):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), self.root)
         finally:
             os.close(fd)
 

@@ -286,3 +286,18 @@ def fails(seed: int, faults: DiskFaults) -> bool:
     except (AssertionError, KeyError):
         return True
     return False
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_there_before_sync_all_is_there_after_a_power_cut(seed: int) -> None:
+    disk = SimDisk(Random(seed))
+    disk.make_directory("a/b")
+    contents = {"x": b"1" * 700, "a/y": b"2" * 700, "a/b/z": b"3" * 700}
+    for name, data in contents.items():
+        file = disk.open(name, "create")
+        file.write([data], 0)
+        file.close()
+    disk.rename("x", "a/x")
+    disk.sync_all()
+    contents["a/x"] = contents.pop("x")
+    assert disk.crash().image() == contents

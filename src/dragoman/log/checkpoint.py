@@ -19,7 +19,11 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, NamedTuple
 
-from dragoman.limits import CHECKPOINT_FILES_PER_JOB
+from dragoman.limits import (
+    CHECKPOINT_BULK_PARTITIONS_MIN,
+    CHECKPOINT_BULK_PARTITIONS_PER_JOB,
+    CHECKPOINT_FILES_PER_JOB,
+)
 from dragoman.log import index as sparse
 from dragoman.log.manifest import NAME as MANIFEST
 from dragoman.log.manifest import Manifest, encode_manifest
@@ -212,8 +216,11 @@ class Checkpoint:
         if not self._left:
             store.checkpoint_finished(self._sequence if self._is_complete else None)
             return
-        some = self._left[:CHECKPOINT_FILES_PER_JOB]
-        del self._left[:CHECKPOINT_FILES_PER_JOB]
+        count = CHECKPOINT_FILES_PER_JOB
+        if len(self._left) >= CHECKPOINT_BULK_PARTITIONS_MIN:
+            count = CHECKPOINT_BULK_PARTITIONS_PER_JOB
+        some = self._left[:count]
+        del self._left[:count]
         saves = [PartitionSave(store, each) for each in some if not each.is_removed]
         if store.has_failed():
             return

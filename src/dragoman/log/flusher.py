@@ -33,6 +33,7 @@ from typing import Protocol, TypeAlias
 
 from dragoman.limits import (
     BACKGROUND_JOB_BYTES_MAX,
+    BULK_SYNC_FILES_MIN,
     FLUSHER_NAMES_BYTES_MAX,
     FLUSHER_REPLY_BYTES_MAX,
 )
@@ -128,6 +129,7 @@ class Flusher:
                 tuple(map(path, job.sync_directories)),
                 tuple((path(each.path), bytes(each.data)) for each in job.replace),
                 tuple((path(name), size) for name, size in job.zero_fill),
+                BULK_SYNC_FILES_MIN,
             )
         )
         if len(payload) > _FRAME_BYTES_MAX:

@@ -37,16 +37,18 @@ from dragoman.errors import DiskFullError, LogStoppedError
 from dragoman.limits import (
     CACHED_INDEXES_MAX,
     CHECKPOINT_INTERVAL_S,
+    CHECKPOINT_PARTITIONS_AT_ONCE,
     DIRTY_BYTES_MAX,
     DIRTY_PARTITION_BYTES_MAX,
     FAST_SYNC_S,
     GROUP_BYTES_MAX,
     JOURNAL_FILE_BYTES,
     OPEN_SEGMENTS_MAX,
+    SLOW_SYNC_PROBE_GROUPS,
     TAIL_BYTES_MAX,
 )
 from dragoman.log import recovery
-from dragoman.log.checkpoint import FULL, PARTITIONS, Checkpoint, PartitionSave
+from dragoman.log.checkpoint import FULL, PARTITIONS, Checkpoint, PartitionSave, merged
 from dragoman.log.files import FileCache
 from dragoman.log.index import SparseIndex
 from dragoman.log.journal import (
@@ -422,7 +424,7 @@ class LogStore:
             self._commit_to_segments(group)
             return
         frame = self._journal.frame(*_group_parts(group))
-        is_inline = self._sync_average_s <= FAST_SYNC_S
+        is_inline = self._is_disk_fast()
         started = self.clock.monotonic()
         try:
             self._journal.write(frame, durable=is_inline)
@@ -439,7 +441,6 @@ class LogStore:
             if error is not None:
                 self.fail(error)
             elif self._in_flight is group and not self.has_failed():
-                self._note_sync(started, size)
                 self._land()
 
         self.run_job(BackgroundJob(sync=(self._journal.current_path,)), synced)
@@ -453,11 +454,20 @@ class LogStore:
             self._commit()
 
     def _note_sync(self, started: float, size: int) -> None:
-        """Large groups are bound by bandwidth: they say nothing about the disk's latency."""
+        """What a synchronous write of ours took. One slow write alone does not make a slow disk.
+
+        Large groups are bound by bandwidth: they say nothing about the disk's latency.
+        """
         taken = self.clock.monotonic() - started
         self.stats.sync_seconds += taken
         if size < GROUP_BYTES_MAX // 64:
-            self._sync_average_s += (taken - self._sync_average_s) * 0.05
+            sample = min(taken, 4 * FAST_SYNC_S)
+            self._sync_average_s += (sample - self._sync_average_s) * 0.05
+
+    def _is_disk_fast(self) -> bool:
+        """While it is not, a write is tried here now and then, to see whether it is again."""
+        is_probe = self.stats.groups % SLOW_SYNC_PROBE_GROUPS == 0
+        return self._sync_average_s <= FAST_SYNC_S or is_probe
 
     def _committed(self, group: list[Flight]) -> None:
         for partition, runs, mark in group:
@@ -552,6 +562,8 @@ class LogStore:
 
     def _after_writing(self) -> None:
         self._tail.shrink()
+        if self.durability is Durability.OS:
+            return
         if self._journal.wants_spare and not self._is_spare_coming:
             self._order_spare()
         if self._journal.live_files and self._checkpoint is None:
@@ -654,28 +666,40 @@ class LogStore:
             return False
         assert self._checkpoint is None
         sequence = self.safe_sequence()
-        is_complete = True
-        for partition in list(self._work):
-            is_complete &= self._save_now(partition, clean=False)
-            if self.has_failed():
-                return False
+        is_complete = self._save_all_now(clean=False)
+        if self.has_failed():
+            return False
         self.stats.checkpoints += 1
         return is_complete and self._release(sequence)
 
-    def _save_now(self, partition: PartitionLog, *, clean: bool) -> bool:
-        """One partition's part of a checkpoint, here and now. False when it has to be repeated."""
-        save = PartitionSave(self, partition, clean=clean)
-        if not self._performed(save.sync_job(), may_be_full=False):
+    def _save_all_now(self, *, clean: bool) -> bool:
+        """Every partition's part of a checkpoint. False when something has to be repeated."""
+        is_complete = True
+        work = list(self._work)
+        for start in range(0, len(work), CHECKPOINT_PARTITIONS_AT_ONCE):
+            some = work[start : start + CHECKPOINT_PARTITIONS_AT_ONCE]
+            is_complete &= self._save_now(some, clean=clean)
+            if self.has_failed():
+                return False
+        return is_complete
+
+    def _save_now(self, partitions: list[PartitionLog], *, clean: bool) -> bool:
+        """Some partitions' part of a checkpoint, here and now. False when it is to be repeated."""
+        saves = [PartitionSave(self, each, clean=clean) for each in partitions]
+        if not self._performed(merged([each.sync_job() for each in saves]), may_be_full=False):
             return False
-        save.synced()
-        if not self._performed(save.replace_job(), may_be_full=True):
+        for save in saves:
+            save.synced()
+        if not self._performed(merged([each.replace_job() for each in saves]), may_be_full=True):
             return False
-        save.replaced()
-        save.write_indexes()
-        if not self._performed(save.index_job(), may_be_full=False):
+        for save in saves:
+            save.replaced()
+            save.write_indexes()
+        if not self._performed(merged([each.index_job() for each in saves]), may_be_full=False):
             return False
-        save.settle_lists()
-        return save.is_whole
+        for save in saves:
+            save.settle_lists()
+        return all(save.is_whole for save in saves)
 
     def _performed(self, job: BackgroundJob, *, may_be_full: bool) -> bool:
         try:
@@ -846,9 +870,8 @@ class LogStore:
             # The manifest on disk has to state the active segment's end.
             if active is not None and active.size and partition.clean_size != active.size:
                 self._work[partition] = None
-        for partition in list(self._work):
-            if not self._save_now(partition, clean=True):
-                return
+        if not self._save_all_now(clean=True):
+            return
         self.node.is_clean = True
         self.node.sequence = self._journal.sequence
         self.node.generation = self._journal.generation

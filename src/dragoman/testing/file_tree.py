@@ -111,6 +111,10 @@ class FileTree(Generic[F]):
         """Every file under every one of its names, in the order of the names."""
         yield from _files_below("", self.root)
 
+    def directories(self) -> list[str]:
+        """Every directory, those inside before the ones that hold them; the root is last."""
+        return [*_directories_below("", self.root), ""]
+
     # ---- planning a change of names
 
     def plan_add(self, path: str, node: F) -> Edits[F]:
@@ -270,3 +274,10 @@ def _files_below(prefix: str, directory: Directory[F]) -> Iterator[tuple[str, F]
             yield from _files_below(f"{prefix}{name}/", node)
         else:
             yield f"{prefix}{name}", node
+
+
+def _directories_below(prefix: str, directory: Directory[F]) -> Iterator[str]:
+    for name, node in sorted(directory.entries.items()):
+        if isinstance(node, Directory):
+            yield from _directories_below(f"{prefix}{name}/", node)
+            yield f"{prefix}{name}"

@@ -136,6 +136,9 @@ class MemoryDisk:
         if self._tree.find(path) is not None:
             self._tree.directory(path)
 
+    def sync_all(self) -> None:
+        return
+
     def free_bytes(self) -> int:
         return self._tree.capacity_bytes - self._tree.used_bytes
 

@@ -26,7 +26,7 @@ import pytest
 import uvloop
 
 from dragoman.errors import DirectoryInUseError
-from dragoman.limits import BACKGROUND_JOB_BYTES_MAX, BACKGROUND_JOBS_MAX
+from dragoman.limits import BACKGROUND_JOB_BYTES_MAX, BACKGROUND_JOBS_MAX, BULK_SYNC_FILES_MIN
 from dragoman.log import flusher_process
 from dragoman.log.flusher import Flusher
 from dragoman.world import BackgroundJob, RealDisk, Replacement, perform
@@ -106,6 +106,11 @@ def wait_until_stopped(pid: int) -> None:
 
 
 JOBS = {
+    "so many files that the whole file system is synced": BackgroundJob(
+        sync=("plain",),
+        sync_directories=("",),
+        replace=tuple(Replacement(f"many-{n}", b"%d" % n) for n in range(BULK_SYNC_FILES_MIN)),
+    ),
     "nothing": BackgroundJob(),
     "sync": BackgroundJob(sync=("a", "d/b"), sync_directories=("", "d")),
     "missing": BackgroundJob(sync=("none", "no/file"), sync_directories=("nowhere",)),
@@ -494,7 +499,7 @@ def test_an_error_of_a_descriptor_names_its_file(
         for part in arguments
     ]
     with pytest.raises(OSError, match="broken") as raised:
-        flusher_process.perform(*placed)  # type: ignore[arg-type]
+        flusher_process.perform(*placed, 1000)  # type: ignore[arg-type]
     assert raised.value.errno == errno.EIO
     assert os.fsencode(raised.value.filename).startswith(root)
 

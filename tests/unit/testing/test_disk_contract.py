@@ -289,6 +289,15 @@ def test_sync_directory_forgives_a_missing_one(disk: Disk) -> None:
 # ---- locks and space
 
 
+def test_sync_all_changes_nothing_that_is_seen(disk: Disk) -> None:
+    disk.make_directory("a/b")
+    file = disk.open("a/b/f", "create")
+    file.write([b"x"], 0)
+    file.close()
+    disk.sync_all()
+    assert read_whole(disk, "a/b/f") == b"x"
+
+
 def test_a_lock_is_exclusive_until_released(disk: Disk) -> None:
     lock = disk.lock("lock")
     with pytest.raises(DirectoryInUseError):

@@ -29,7 +29,7 @@ from dragoman.errors import DirectoryInUseError
 from dragoman.limits import SIM_TRACE_OPERATIONS_MAX
 from dragoman.testing.file_tree import Edits, FileTree, os_error
 from dragoman.testing.sim.faults import DiskCounters, DiskFaults, Flip, Operation
-from dragoman.testing.sim.file import SimFile, SlowSync
+from dragoman.testing.sim.file import SimFile, SlowSync, sync_inode
 from dragoman.testing.sim.inode import Inode, Odds
 from dragoman.testing.sim.machine import Machine
 from dragoman.testing.sim.names import PendingNames
@@ -199,6 +199,15 @@ class SimDisk:
             self.counters.sync_errors += 1
             self._machine.note("sync error", path)
             raise os_error(errno.EIO, path)
+
+    def sync_all(self) -> None:
+        """One step after the other, where there is anything to do: power may go in between."""
+        self._machine.check_power()
+        for path, inode in list(self._tree.files()):
+            if inode.pending or inode.stable is not None:
+                sync_inode(self._machine, inode, path, None)
+        for path in self._tree.directories():
+            self.sync_directory(path)
 
     def free_bytes(self) -> int:
         self._machine.check_power()

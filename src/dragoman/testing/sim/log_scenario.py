@@ -16,6 +16,7 @@ from unittest import mock
 
 import msgspec
 
+from dragoman import world
 from dragoman.errors import DiskFullError, LogStoppedError
 from dragoman.log import checkpoint, cleaner, journal, salvage, store
 from dragoman.log.batch import (
@@ -56,6 +57,8 @@ def small_bounds() -> Iterator[None]:
         (store, "OPEN_SEGMENTS_MAX", 4),
         (store, "CACHED_INDEXES_MAX", 2),
         (checkpoint, "CHECKPOINT_FILES_PER_JOB", 2),
+        (world, "BULK_SYNC_FILES_MIN", 3),
+        (store, "CHECKPOINT_PARTITIONS_AT_ONCE", 3),
         (salvage, "SCAN_CHUNK_BYTES", 700),
         # Yields after every record.
         (cleaner, "COMPACTION_SLICE_S", 0.0),
