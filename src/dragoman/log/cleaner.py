@@ -327,16 +327,17 @@ class _Round:
                 if self._is_void(old):
                     return
             self._output.flush()
+            new.next_offset = old.next_offset
+            new.created_ms = old.created_ms
+            new.has_gaps = new.is_rolled = True
+            # Inside as well: the index of the new segment may be what finds no room.
+            yield from self._put_in_place(old, new)
         except OSError as error:
             if error.errno not in FULL:
                 raise
             self._store.is_disk_full = True
             self._is_stopped = True
             return
-        new.next_offset = old.next_offset
-        new.created_ms = old.created_ms
-        new.has_gaps = new.is_rolled = True
-        yield from self._put_in_place(old, new)
         self.discard_output()
 
     def _put_in_place(self, old: Segment, new: Segment) -> Slices:

@@ -48,6 +48,7 @@ from dragoman.log.reading import (
 )
 from dragoman.log.segment import Segment, scan
 from dragoman.log.tail import Tail
+from dragoman.log.truncations import truncation_entry_data
 from dragoman.types import Buffer
 from dragoman.world import File
 
@@ -515,7 +516,7 @@ class PartitionLog:
         assert offset >= self.log_start_offset
         self.store.settle(self)
         segment, position, next_offset = self._cut_point(offset)
-        data = next_offset.to_bytes(8, "little") + self.next_generation.to_bytes(4, "little")
+        data = truncation_entry_data(next_offset, self.next_generation)
         base, generation = (segment.base_offset, segment.generation) if segment else (-1, 0)
         self.store.journal_now(EntryKind.TRUNCATE, self, base, generation, position, data)
         self.apply_truncation(segment, position, next_offset)

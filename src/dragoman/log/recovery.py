@@ -23,7 +23,6 @@ logged.
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -36,11 +35,10 @@ from dragoman.log.manifest import NAME as MANIFEST
 from dragoman.log.manifest import Manifest, SegmentEntry, decode_manifest
 from dragoman.log.partition import PartitionLog, checksum_of
 from dragoman.log.producer_file import NAME as PRODUCERS
-from dragoman.log.producer_file import ProducerFile, decode_producers
-from dragoman.log.producers import ProducerStates
-from dragoman.log.reading import batches_of_range, index_for_reading
+from dragoman.log.producer_loading import Believed, load_producers
 from dragoman.log.salvage import Bad, Found, Sound, read_batches
 from dragoman.log.segment import Segment, parse_segment_name
+from dragoman.log.truncations import Truncation, read_truncation
 from dragoman.world import Disk, read_whole, replace_file
 
 QUARANTINE = "quarantine"
@@ -48,44 +46,6 @@ QUARANTINE = "quarantine"
 _ALL_PRODUCERS = 1 << 62
 _NO_LIMIT = 1 << 62
 log = logging.getLogger("dragoman.log")
-
-
-class Truncation(NamedTuple):
-    """A truncation found in the journal."""
-
-    sequence: int
-    #: The segment that stayed last, and its bytes; base -1 when none stayed.
-    base_offset: int
-    generation: int
-    position: int
-    #: The log's end afterwards.
-    next_offset: int
-    #: Files with a lower generation are older than the truncation.
-    next_generation: int
-
-    def removes(self, base_offset: int, generation: int) -> bool:
-        return base_offset > self.base_offset and generation < self.next_generation
-
-    def undoes(self, entry: EntryRef) -> bool:
-        """Whether all that an append wrote was cut."""
-        if entry.sequence > self.sequence:
-            return False
-        if self.removes(entry.base_offset, entry.generation):
-            return True
-        return self.cuts(entry.base_offset, entry.generation) and entry.position >= self.position
-
-    def cuts(self, base_offset: int, generation: int) -> bool:
-        return (base_offset, generation) == (self.base_offset, self.generation)
-
-
-class Believed(NamedTuple):
-    """What recovery knows about the producer file before it is read."""
-
-    #: No producer wrote below this offset; None when that is not known.
-    none_below: int | None = None
-    truncations: tuple[Truncation, ...] = ()
-    #: Records that are deleted by now were lost before their producers could be noted.
-    has_holes: bool = False
 
 
 def open_partition(partition: PartitionLog, entries: list[EntryRef]) -> None:
@@ -117,7 +77,7 @@ class _Opening:
         self._lost_manifest = False
         self._manifest = self._load_manifest()
         self._truncations = [
-            self._truncation(each) for each in entries if each.kind is EntryKind.TRUNCATE
+            read_truncation(self._disk, each) for each in entries if each.kind is EntryKind.TRUNCATE
         ]
         #: Segments whose content is taken from the manifest, in order.
         self._listed: list[Segment] = []
@@ -150,17 +110,6 @@ class _Opening:
             self.report(f"{error}; every segment is read instead")
             self._lost_manifest = True
             return None
-
-    def _truncation(self, entry: EntryRef) -> Truncation:
-        data = read_entry(self._disk, entry)
-        return Truncation(
-            entry.sequence,
-            entry.base_offset,
-            entry.generation,
-            entry.position,
-            int.from_bytes(data[:8], "little", signed=True),
-            int.from_bytes(data[8:12], "little"),
-        )
 
     # ---- step 1: the manifest, and what the journal says about more than bytes
 
@@ -671,148 +620,6 @@ class _LiveReader:
         segment.damage = (*segment.damage, (first, next_good, bad.position))
         segment.next_offset = next_good
         self._partition.manifest_version += 1
-
-
-# ---- indexes of rolled segments
-
-
-def load_segment_index(disk: Disk, partition: PartitionLog, segment: Segment) -> SparseIndex:
-    """The index of a segment that is not read at start; rebuilt from the batches if need be."""
-    if disk.exists(segment.index_path):
-        index, checkpoint, _ = load_index(read_whole(disk, segment.index_path))
-        if checkpoint is not None and checkpoint.position == segment.size:
-            return index
-    log.warning("%s is missing or damaged; built again", segment.index_path)
-    index = _rebuilt_index(partition, segment)
-    count = len(index)
-    has_producers = partition.producers is not None
-    checkpoint = Checkpoint(
-        segment.size,
-        segment.next_offset,
-        segment.checksum,
-        segment.max_timestamp,
-        has_producers,
-        segment.has_gaps,
-    )
-    block = index.unsaved_block(checkpoint, count)
-    partition.store.replace_index(segment, block)
-    index.saved_entries, index.saved_position = count, segment.size
-    return index
-
-
-def _rebuilt_index(partition: PartitionLog, segment: Segment) -> SparseIndex:
-    index = SparseIndex()
-    file = partition.store.files.get(segment.log_path)
-    checksum = 0
-    expected = segment.base_offset
-    damage = list(segment.damage)
-    borders = _borders_behind_damage(segment)
-    for found in read_batches(file, 0, segment.size, segment.base_offset, borders):
-        if isinstance(found, Bad):
-            index.seal()
-            next_good = found.next_offset if found.next_offset >= 0 else segment.next_offset
-            if not any(each[2] == found.position for each in damage):
-                damage.append((expected, max(expected + 1, next_good), found.position))
-            expected = next_good
-            continue
-        relative = found.header.base_offset - segment.base_offset
-        prefix = found.batch[:WALKED_PREFIX_BYTES]
-        timestamp, interval = found.header.max_timestamp, partition.config.index_interval_bytes
-        index.add(relative, found.position, prefix, timestamp, interval)
-        checksum = crc32c(found.batch, checksum)
-        expected = found.header.last_offset + 1
-    index.seal()
-    if len(damage) == len(segment.damage) and not damage and checksum != segment.checksum:
-        # Every record is sound and yet the file is not what it was: a bit in some header is wrong,
-        # and without the index nobody can say in which.
-        damage.append((segment.base_offset, segment.next_offset, 0))
-    if len(damage) > len(segment.damage):
-        segment.damage = tuple(damage)
-        for first, next_good, position in damage:
-            text = f"{segment.log_path} at byte {position}"
-            partition.report(f"{text}: offsets {first} to {next_good - 1} are damaged")
-        partition.manifest_version += 1
-        partition.store.manifest_due(partition)
-    return index
-
-
-def _borders_behind_damage(segment: Segment) -> list[int]:
-    """Nothing is known any more about where batches begin, once the index is gone."""
-    return [position for _, _, position in segment.damage if position]
-
-
-# ---- producers
-
-
-def load_producers(partition: PartitionLog, believed: Believed) -> None:
-    """Snapshot plus the batches after it."""
-    found = _read_producer_file(partition, believed)
-    partition.producers = found.states if found is not None else None
-    if found is not None:
-        offset = found.offset
-    elif believed.none_below is not None:
-        offset = believed.none_below
-    else:
-        offset = 0
-    if believed.has_holes or _may_have_forgotten(partition, offset):
-        if partition.producers is None:
-            partition.producers = ProducerStates()
-        partition.producers.state_lost(_ALL_PRODUCERS)
-    for segment in partition.all_segments():
-        if segment.next_offset > offset:
-            _note_producers(partition, segment, offset)
-    if partition.producers is not None:
-        partition.producers.drop_below(partition.log_start_offset)
-        partition.producers.settle(partition.high_watermark)
-
-
-def _may_have_forgotten(partition: PartitionLog, offset: int) -> bool:
-    """Whether producers may have written behind `offset` what is no longer in the log."""
-    segments = partition.all_segments()
-    first = segments[0].base_offset if segments else partition.log_end_offset
-    is_compacted = any(each.has_gaps for each in segments if each.next_offset > offset)
-    return first > offset or is_compacted
-
-
-def _read_producer_file(partition: PartitionLog, believed: Believed) -> ProducerFile | None:
-    disk = partition.store.disk
-    path = f"{partition.directory}/{PRODUCERS}"
-    if not partition.has_producer_file or partition.producer_file_end < 0:
-        return None
-    partition.producer_file_end = -1
-    try:
-        found = decode_producers(read_whole(disk, path), path)
-    except CorruptionError as error:
-        partition.report(f"{error}; producer state is rebuilt from the log")
-        partition.manifest_version += 1
-        return None
-    is_cut = any(
-        each.sequence > found.sequence and each.next_offset < found.offset
-        for each in believed.truncations
-    )
-    # There were producers, says the file; none below a later offset, says something newer.
-    is_cut = is_cut or (believed.none_below or -1) >= found.offset
-    if is_cut or found.offset > partition.log_end_offset:
-        log.info("%s is ahead of the log; producer state is rebuilt from the log", path)
-        # The next checkpoint, at the latest the one that ends this start, puts a right one there.
-        partition.manifest_version += 1
-        return None
-    partition.producer_file_end = found.offset
-    return found
-
-
-def _note_producers(partition: PartitionLog, segment: Segment, offset: int) -> None:
-    index = index_for_reading(partition, segment)
-    number = index.range_holding(max(0, offset - segment.base_offset))
-    while number < index.range_count:
-        try:
-            for place, header, batch in batches_of_range(partition, segment, number):
-                if place.base_offset >= offset:
-                    partition.note_producer(header, batch)
-        except CorruptionError as error:
-            # What producers wrote there cannot be told any more.
-            partition.report(f"{error}; producer state may lack what was written there")
-        number += 1
 
 
 def keep_damaged_journal(disk: Disk, damage: list[JournalDamage]) -> None:

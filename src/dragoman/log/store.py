@@ -51,6 +51,7 @@ from dragoman.log import recovery
 from dragoman.log.checkpoint import FULL, PARTITIONS, Checkpoint, PartitionSave, merged
 from dragoman.log.files import FileCache
 from dragoman.log.index import SparseIndex
+from dragoman.log.index_loading import load_segment_index
 from dragoman.log.journal import (
     ENTRY_BYTES,
     EntryKind,
@@ -71,6 +72,7 @@ from dragoman.log.node import (
     write_node_state,
 )
 from dragoman.log.partition import LogConfig, PartitionLog, Run
+from dragoman.log.producer_loading import Believed, load_producers
 from dragoman.log.segment import Segment
 from dragoman.log.tail import TailRing
 from dragoman.types import Buffer
@@ -562,9 +564,8 @@ class LogStore:
 
     def _after_writing(self) -> None:
         self._tail.shrink()
-        if self.durability is Durability.OS:
-            return
-        if self._journal.wants_spare and not self._is_spare_coming:
+        takes_appends = self.durability is Durability.FSYNC
+        if takes_appends and self._journal.wants_spare and not self._is_spare_coming:
             self._order_spare()
         if self._journal.live_files and self._checkpoint is None:
             self.start_checkpoint()
@@ -800,7 +801,7 @@ class LogStore:
                 self.fail(error)
 
     def load_index(self, partition: PartitionLog, segment: Segment) -> SparseIndex:
-        index = recovery.load_segment_index(self.disk, partition, segment)
+        index = load_segment_index(self.disk, partition, segment)
         if segment.is_rolled:
             self._indexes[segment.log_path] = segment
             if len(self._indexes) > CACHED_INDEXES_MAX:
@@ -811,7 +812,7 @@ class LogStore:
 
     def reload_producers(self, partition: PartitionLog) -> None:
         """Rebuild producer state after a cut that went further back than it remembers."""
-        recovery.load_producers(partition, recovery.Believed())
+        load_producers(partition, Believed())
 
     # ---- time
 

@@ -307,3 +307,22 @@ def test_damage_ends_the_round_and_is_not_spread(world: World):
     assert world.log.cleaned_offset == 0
     assert any("compaction stopped" in problem for problem in world.log.problems)
     assert world.disk.exists(path)
+
+
+@pytest.mark.parametrize("room", [0, 100, 300, 500, 700])
+def test_a_full_disk_ends_the_round_and_keeps_everything(world: World, room: int):
+    for number in range(40):
+        put(world, b"k%d" % (number % 20), b"%030d" % number)
+    close_segments(world)
+    tree = world.disk._tree
+    tree.capacity_bytes = tree.used_bytes + room
+    work = compact(world.log, CompactionPolicy(), world.clock.wall_ms())
+    for _ in work:
+        world.scheduler.run_ready()
+    tree.capacity_bytes = 1 << 30
+    names = world.disk.names(world.log.directory)
+    assert not [name for name in names if name.endswith(".compacting")]
+    assert {value for _, _, value in content(world)} >= {b"%030d" % n for n in range(20, 40)}
+    world.scheduler.advance(20)
+    assert run(world).is_complete
+    assert [offset for offset, _, _ in content(world)] == list(range(20, 40))

@@ -25,8 +25,8 @@ from dragoman.testing.sim.log_model import expect, readable
 from dragoman.testing.sim.log_scenario import LogScenario, StoreOptions
 
 _STEPS = 60
-#: A bad header costs its index range, and the batches that a border of it falls into.
-_REFUSED_BYTES_MAX = 4000
+#: A bad header costs its index range; one batch of five large records is 4.6 KB.
+_REFUSED_BYTES_MAX = 10_000
 #: A damaged group of the journal costs what it held, if that was not in the segments yet.
 _GROUP_BYTES_MAX = 24_000
 

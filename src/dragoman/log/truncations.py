@@ -1,0 +1,58 @@
+"""Truncations as the journal tells them, and what each of them undid.
+
+A truncation names the segment that stayed last and how many bytes of it stayed. Everything behind
+is gone: segments with a higher base, and entries that wrote there. What is written afterwards goes
+into new files, so generations tell the two apart however often an entry is replayed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dragoman.log.journal import EntryRef, read_entry
+from dragoman.world import Disk
+
+
+class Truncation(NamedTuple):
+    """A truncation found in the journal."""
+
+    sequence: int
+    #: The segment that stayed last, and its bytes; base -1 when none stayed.
+    base_offset: int
+    generation: int
+    position: int
+    #: The log's end afterwards.
+    next_offset: int
+    #: Files with a lower generation are older than the truncation.
+    next_generation: int
+
+    def removes(self, base_offset: int, generation: int) -> bool:
+        return base_offset > self.base_offset and generation < self.next_generation
+
+    def undoes(self, entry: EntryRef) -> bool:
+        """Whether all that an append wrote was cut."""
+        if entry.sequence > self.sequence:
+            return False
+        if self.removes(entry.base_offset, entry.generation):
+            return True
+        return self.cuts(entry.base_offset, entry.generation) and entry.position >= self.position
+
+    def cuts(self, base_offset: int, generation: int) -> bool:
+        return (base_offset, generation) == (self.base_offset, self.generation)
+
+
+def truncation_entry_data(next_offset: int, next_generation: int) -> bytes:
+    """What a truncation's journal entry holds besides its head."""
+    return next_offset.to_bytes(8, "little") + next_generation.to_bytes(4, "little")
+
+
+def read_truncation(disk: Disk, entry: EntryRef) -> Truncation:
+    data = read_entry(disk, entry)
+    return Truncation(
+        entry.sequence,
+        entry.base_offset,
+        entry.generation,
+        entry.position,
+        int.from_bytes(data[:8], "little"),
+        int.from_bytes(data[8:12], "little"),
+    )
