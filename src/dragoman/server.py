@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dragoman.broker.broker import Broker
 from dragoman.config.listeners import Listener
 from dragoman.config.settings import Settings
-from dragoman.errors import ConfigError, DragomanError
+from dragoman.errors import ConfigError, CorruptionError, DragomanError
 from dragoman.limits import (
     CONNECTION_CLOSE_GRACE_S,
     HTTP_CLOSE_GRACE_S,
@@ -62,7 +62,11 @@ class Node:
         self.store = LogStore(
             disk, background, loop, clock, random, Durability(settings.durability)
         )
-        self.broker = Broker(self.store, settings, loop, clock, random)
+        try:
+            self.broker = Broker(self.store, settings, loop, clock, random)
+        except BaseException:
+            self.store.abandon()
+            raise
         self.broker.on_fatal = self._fatal
         self.budget = MemoryBudget(settings.memory_budget_bytes)
         self.channels: dict[str, Channels] = {}
@@ -77,7 +81,20 @@ class Node:
     # ---- start
 
     async def start(self) -> None:
-        """Recover, register, open the listeners. Raises `ConfigError` for one that cannot open."""
+        """Recover, register, open the listeners. Raises `ConfigError` for one that cannot open.
+
+        A start that fails lets go of the data directory and of what was opened.
+        """
+        try:
+            await self._recover()
+            for listener in self.settings.listeners:
+                await self._open(listener)
+        except BaseException:
+            self._give_up()
+            raise
+        self._sweep()
+
+    async def _recover(self) -> None:
         started: asyncio.Future[None] = self._loop.create_future()
 
         def done(error: DragomanError | None) -> None:
@@ -88,9 +105,15 @@ class Node:
 
         self.broker.start(done)
         await started
-        for listener in self.settings.listeners:
-            await self._open(listener)
-        self._sweep()
+
+    def _give_up(self) -> None:
+        for listener in self.listeners:
+            listener.close()
+        if self.broker.is_ready:
+            self.store.close()
+        else:
+            # The journal may hold records that were not replayed: a clean stop would forget them.
+            self.store.abandon()
 
     async def _open(self, listener: Listener) -> None:
         factory = self._factory(listener)
@@ -212,21 +235,20 @@ async def _serve(
         stopping.set()
 
     disk = open_data_directory(settings.data)
-    node = Node(
-        settings,
-        loop,
-        disk=disk,
-        background=Flusher(disk.root, loop),
-        clock=SystemClock(),
-        random=system_random(),
-    )
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop_requested)
     try:
+        node = Node(
+            settings,
+            loop,
+            disk=disk,
+            background=Flusher(disk.root, loop),
+            clock=SystemClock(),
+            random=system_random(),
+        )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop_requested)
         await node.start()
-    except (DragomanError, OSError):
-        node.store.close()
-        raise
+    except (OSError, CorruptionError) as error:
+        raise ConfigError(f"data directory {settings.data}: {error}") from error
     _calm_garbage_collector()
     for line in node.describe_listeners():
         announce(line)

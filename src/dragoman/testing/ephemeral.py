@@ -131,11 +131,7 @@ class EphemeralBroker:
             clock=SystemClock(),
             random=system_random(),
         )
-        try:
-            await node.start()
-        except BaseException:
-            node.store.abandon()
-            raise
+        await node.start()
         self._node = node
         self._ports = {each.name: each.bound.port for each in node.listeners}
 

@@ -289,6 +289,15 @@ def test_stopped_log_answers_with_a_storage_error() -> None:
     assert produce(wire, batch_of(b"a")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
+@pytest.mark.parametrize(("acks", "code"), [(-1, 19), (1, 0)])
+def test_acks_all_needs_enough_replicas_in_sync(
+    world: World, wire: Wire, acks: int, code: int
+) -> None:
+    (replica,) = world.create("t", config={"min.insync.replicas": "2"})
+    assert produce(wire, batch_of(b"a"), acks=acks).error_code == code
+    assert replica.log.log_end_offset == (0 if code else 1)
+
+
 class NoWriting:
     def is_allowed(
         self, principal: Principal, operation: Operation, resource: Resource, name: str

@@ -1,0 +1,265 @@
+"""Goal: `dragoman serve` as people run it: what it prints, how it ends, how it refuses to start.
+
+Method: real processes, real signals, real ports; every wait is for an event.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+
+from broker_world import batch_of, values_in
+from dragoman.log.node import read_node_state, write_node_state
+from dragoman.world import RealDisk
+from kafka_socket import KafkaSocket, fetch_request
+from served_node import ServedNode, serve
+
+ANY_KAFKA = ("--listen", "kafka=127.0.0.1:0")
+
+
+def refused(*arguments: str, environment: dict[str, str] | None = None) -> str:
+    """The one line with which the start is refused."""
+    node = ServedNode(*arguments, environment=environment)
+    assert node.finish() == 2, (node.output, node.log)
+    assert node.output == []
+    (line,) = node.log
+    assert line.startswith("dragoman: ")
+    return line
+
+
+# ---- what it prints
+
+
+def test_one_line_for_each_listener_and_then_ready(tmp_path: Path) -> None:
+    listeners = (*ANY_KAFKA, "--listen", "http=127.0.0.1:0")
+    node = ServedNode("--data", str(tmp_path), *listeners, "--advertise", "kafka=example.org:7")
+    with node.ready():
+        kafka, http, ready = node.output
+        assert kafka.startswith("kafka on 127.0.0.1:")
+        assert kafka.endswith(", advertised as example.org:7")
+        assert http.startswith("http on 127.0.0.1:")
+        assert ready == "ready"
+        assert httpx.get(f"http://{node.listeners['http']}/livez").status_code == 200
+        # Ready means that a client is served at once.
+        with KafkaSocket(node.bootstrap_servers) as client:
+            (broker,) = client.metadata().brokers
+            assert (broker.host, broker.port) == ("example.org", 7)
+        assert node.stop() == 0
+        assert node.log == []
+
+
+def test_wildcard_is_announced_as_such(tmp_path: Path) -> None:
+    node = ServedNode("--data", str(tmp_path), "--listen", "kafka=0.0.0.0:0")
+    with node.ready():
+        assert node.output[0].endswith("advertised as the address each client came in on")
+        port = node.listeners["kafka"].rpartition(":")[2]
+        with KafkaSocket(f"127.0.0.1:{port}") as client:
+            assert client.metadata().brokers[0].host == "127.0.0.1"
+
+
+# ---- how it ends
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_signal_stops_cleanly_and_the_next_start_has_everything(
+    tmp_path: Path, number: signal.Signals, durability: str
+) -> None:
+    with serve(tmp_path, "--durability", durability) as node:
+        with KafkaSocket(node.bootstrap_servers) as client:
+            client.create_topic("t", 3)
+            for index in range(30):
+                assert client.produce("t", batch_of(b"%d" % index), index % 3).error_code == 0
+        node.signal(number)
+        assert node.finish() == 0
+        assert node.log == []
+    assert read_node_state(RealDisk(str(tmp_path))).is_clean
+    with serve(tmp_path) as node, KafkaSocket(node.bootstrap_servers) as client:
+        client.metadata("t")
+        for partition in range(3):
+            found = values_in(client.fetch("t", 0, partition).records)
+            assert found == [b"%d" % index for index in range(partition, 30, 3)]
+
+
+def test_stop_answers_a_parked_fetch(tmp_path: Path) -> None:
+    with serve(tmp_path) as node, KafkaSocket(node.bootstrap_servers) as client:
+        client.create_topic("t")
+        client.send(fetch_request("t", 0, max_wait_ms=600_000), 11)
+        # Answered after the fetch has been parked: requests are taken in order of their turns.
+        with KafkaSocket(node.bootstrap_servers) as other:
+            other.metadata()
+        node.signal(signal.SIGTERM)
+        assert client.receive().api_key == 1
+        assert client.is_closed_by_peer()
+        assert node.finish() == 0
+
+
+def test_second_signal_forces_the_end_and_loses_nothing(tmp_path: Path) -> None:
+    listeners = (*ANY_KAFKA, "--listen", "http=127.0.0.1:0")
+    with ServedNode("--data", str(tmp_path), *listeners).ready() as node:
+        with KafkaSocket(node.bootstrap_servers) as client:
+            client.create_topic("t")
+            client.produce("t", batch_of(b"kept"))
+            host, port = node.listeners["http"].split(":")
+            # A request whose body never comes keeps the clean stop waiting for its grace.
+            with socket.create_connection((host, int(port))) as http:
+                http.sendall(
+                    b"POST /api/v1/topics HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                    b"Content-Length: 100\r\n\r\n{"
+                )
+                httpx.get(f"http://{host}:{port}/livez")
+                node.signal(signal.SIGINT)
+                assert client.is_closed_by_peer()
+                node.signal(signal.SIGINT)
+                assert node.finish() == 130
+        assert any("forced" in line for line in node.log)
+    with serve(tmp_path) as node, KafkaSocket(node.bootstrap_servers) as client:
+        client.metadata("t")
+        assert values_in(client.fetch("t", 0).records) == [b"kept"]
+
+
+def test_killed_node_leaves_no_process_behind(tmp_path: Path) -> None:
+    with serve(tmp_path) as node:
+        children = _children(node.process.pid)
+        assert children
+        node.kill()
+    deadline = time.monotonic() + 30
+    while any(os.path.exists(f"/proc/{child}") for child in children):
+        assert time.monotonic() < deadline, children
+        os.sched_yield()
+
+
+def _children(pid: int) -> list[int]:
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
+# ---- how it refuses to start
+
+
+def test_bad_configuration(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "d"))
+    assert "did you mean 'num.partitions'" in refused(*data, "--set", "nun.partitions=3")
+    assert "num.partitions" in refused(*data, "--set", "num.partitions=0")
+    assert "DRAGOMAN_NUM_PARTITIONS" in refused(
+        *data, environment={"DRAGOMAN_NUM_PARTITIONS": "many"}
+    )
+    assert "has no server in this release" in refused(*data, "--listen", "mlog=127.0.0.1:0")
+    file = tmp_path / "node.toml"
+    file.write_text("num.partitions = ")
+    assert "is not TOML" in refused("--config", str(file))
+    assert not (tmp_path / "d").exists()
+
+
+def test_directory_in_use(tmp_path: Path) -> None:
+    with serve(tmp_path) as owner:
+        line = refused("--data", str(tmp_path), *ANY_KAFKA)
+        assert "another process uses" in line
+        assert str(tmp_path) in line
+        with KafkaSocket(owner.bootstrap_servers) as client:
+            client.create_topic("t")
+        assert owner.stop() == 0
+
+
+def test_port_that_was_asked_for_and_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        line = refused("--data", str(tmp_path), "--listen", f"kafka={address}")
+        assert f"listener kafka: cannot bind {address}" in line
+    # What failed was the port: the directory is as a clean stop leaves it.
+    with serve(tmp_path) as node:
+        assert node.log == []
+
+
+def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    line = refused("--data", str(file / "data"), *ANY_KAFKA)
+    assert "Not a directory" in line
+
+
+def test_directory_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    line = refused("--data", str(tmp_path), *ANY_KAFKA)
+    assert "lock" in line
+
+
+def test_directory_of_a_newer_release(tmp_path: Path) -> None:
+    with serve(tmp_path) as node:
+        node.stop()
+    disk = RealDisk(str(tmp_path))
+    state = read_node_state(disk)
+    write_node_state(disk, msgspec.structs.replace(state, format=99))
+    assert "has format 99" in refused("--data", str(tmp_path), *ANY_KAFKA)
+    write_node_state(disk, state)
+    serve(tmp_path).kill()
+
+
+def test_damaged_directory(tmp_path: Path) -> None:
+    with serve(tmp_path) as node:
+        node.stop()
+    state = tmp_path / "node.json"
+    whole = state.read_bytes()
+    state.write_bytes(whole.replace(b"fsync", b"fsynk"))
+    line = refused("--data", str(tmp_path), *ANY_KAFKA)
+    assert "node.json" in line
+    assert "checksum" in line
+    state.write_bytes(whole)
+    serve(tmp_path).kill()
+
+
+def test_directory_of_another_node(tmp_path: Path) -> None:
+    with serve(tmp_path) as node:
+        node.stop()
+    line = refused("--data", str(tmp_path), *ANY_KAFKA, "--node-id", "2")
+    assert "belongs to node 1" in line
+
+
+def test_default_port_that_is_taken_is_a_warning(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(("127.0.0.1", 8080))
+            taken.listen()
+        except OSError:
+            # Somebody has it already, which is just what this is about.
+            pass
+        node = ServedNode("--data", str(tmp_path), environment={"DRAGOMAN_LISTEN": "kafka=off"})
+        with node.ready():
+            assert node.output == ["ready"]
+            (line,) = node.log
+            assert "WARNING" in line
+            assert "--listen http=off" in line
+            assert node.stop() == 0
+
+
+# ---- what it logs
+
+
+def test_log_lines_are_json_when_asked(tmp_path: Path) -> None:
+    with serve(tmp_path, "--log-format", "json", "--log-level", "info") as node:
+        with KafkaSocket(node.bootstrap_servers) as client:
+            client.socket.sendall(b"\xff\xff\xff\xff")
+            assert client.is_closed_by_peer()
+        assert node.stop() == 0
+        (line,) = [json.loads(line) for line in node.log]
+        assert line["level"] == "info"
+        assert line["logger"] == "dragoman.net"
+        assert "frame of -1 bytes" in line["message"]
+
+
+def test_log_level_hides_what_is_less_important(tmp_path: Path) -> None:
+    with serve(tmp_path, "--log-level", "warning") as node:
+        with KafkaSocket(node.bootstrap_servers) as client:
+            client.socket.sendall(b"\xff\xff\xff\xff")
+            assert client.is_closed_by_peer()
+        assert node.stop() == 0
+        assert node.log == []

@@ -1,0 +1,285 @@
+"""Goal: every documented key that the core obeys changes something that somebody sees.
+
+Method: one small broker per key. `NOT_YET` names the keys whose machinery is not there yet; a key
+in neither list fails the test, so that a new key cannot come without an effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from broker_world import batch_of, values_in
+from dragoman.config.settings import NODE_KEYS
+from dragoman.config.topics import TOPIC_CONFIG, TopicKey
+from dragoman.protocols.kafka import messages as m
+from dragoman.testing import EphemeralBroker
+from kafka_socket import KafkaSocket
+
+
+@contextmanager
+def client(**settings: str) -> Iterator[KafkaSocket]:
+    given = {key.replace("_", "."): value for key, value in settings.items()}
+    with (
+        EphemeralBroker(settings=given, listeners=("kafka",)) as broker,
+        KafkaSocket(broker.bootstrap_servers) as connected,
+    ):
+        yield connected
+
+
+def code_of_create(connected: KafkaSocket, factor: int) -> int:
+    topic = m.CreateTopicsRequestTopic(name="t", num_partitions=-1, replication_factor=factor)
+    response = connected.ask(m.CreateTopicsRequest(topics=[topic]), 7, m.CreateTopicsResponse)
+    return response.topics[0].error_code
+
+
+def shown(connected: KafkaSocket, key: str, name: str = "shown") -> str | None:
+    topic = m.CreateTopicsRequestTopic(name=name, num_partitions=1, replication_factor=1)
+    request = m.CreateTopicsRequest(topics=[topic], validate_only=True)
+    (found,) = connected.ask(request, 7, m.CreateTopicsResponse).topics
+    return {each.name: each.value for each in found.configs or []}[key]
+
+
+def data(tmp_path: Path) -> None:
+    directory = str(tmp_path / "here")
+    with EphemeralBroker(storage="directory", directory=directory):
+        assert (tmp_path / "here" / "node.json").exists()
+
+
+def durability(tmp_path: Path) -> None:
+    for mode, journalled in (("fsync", True), ("os", False)):
+        directory = tmp_path / mode
+        broker = EphemeralBroker(
+            storage="directory", directory=str(directory), settings={"durability": mode}
+        )
+        with broker, KafkaSocket(broker.bootstrap_servers) as connected:
+            connected.metadata("t")
+            marker = b"to be found in the journal"
+            connected.produce("t", batch_of(marker))
+            journals = [path.read_bytes() for path in (directory / "journal").glob("*")]
+            assert any(marker in each for each in journals) == journalled
+
+
+def node_id(_: Path) -> None:
+    with client(node_id="7") as connected:
+        assert connected.metadata().brokers[0].node_id == 7
+
+
+def auto_create_topics_enable(_: Path) -> None:
+    with client(auto_create_topics_enable="false") as connected:
+        assert connected.metadata("t").topics[0].error_code == 3
+
+
+def delete_topic_enable(_: Path) -> None:
+    with client(delete_topic_enable="false") as connected:
+        connected.metadata("t")
+        response = connected.ask(
+            m.DeleteTopicsRequest(topic_names=["t"]), 5, m.DeleteTopicsResponse
+        )
+        assert response.responses[0].error_code == 73
+
+
+def num_partitions(_: Path) -> None:
+    with client(num_partitions="5") as connected:
+        assert len(connected.metadata("t").topics[0].partitions) == 5
+
+
+def default_replication_factor(_: Path) -> None:
+    with client(default_replication_factor="2") as connected:
+        assert code_of_create(connected, -1) == 38
+
+
+def replication_factor_lenient(_: Path) -> None:
+    with client() as connected:
+        assert code_of_create(connected, 3) == 38
+    with client(replication_factor_lenient="true") as connected:
+        assert code_of_create(connected, 3) == 0
+
+
+def message_max_bytes(_: Path) -> None:
+    with client(message_max_bytes="500") as connected:
+        connected.metadata("t")
+        assert connected.produce("t", batch_of(b"x" * 600)).error_code == 10
+        assert connected.produce("t", batch_of(b"x" * 100)).error_code == 0
+
+
+def fetch_max_bytes(_: Path) -> None:
+    with client(fetch_max_bytes="2048") as connected:
+        connected.metadata("t")
+        for _each in range(4):
+            connected.produce("t", batch_of(b"x" * 900))
+        assert len(values_in(connected.fetch("t", 0).records)) == 2
+
+
+def socket_request_max_bytes(_: Path) -> None:
+    with client(socket_request_max_bytes="5000", message_max_bytes="5000") as connected:
+        connected.metadata("t")
+        with pytest.raises(ConnectionError):
+            connected.produce("t", batch_of(b"x" * 6000))
+
+
+def log_message_timestamp_type(_: Path) -> None:
+    with client(log_message_timestamp_type="LogAppendTime") as connected:
+        connected.metadata("t")
+        assert connected.produce("t", batch_of(b"x", timestamp=5)).log_append_time_ms > 5
+
+
+def log_segment_bytes(tmp_path: Path) -> None:
+    broker = EphemeralBroker(
+        storage="directory",
+        directory=str(tmp_path),
+        settings={"log.segment.bytes": "2000"},
+        listeners=("kafka",),
+    )
+    with broker, KafkaSocket(broker.bootstrap_servers) as connected:
+        connected.metadata("t")
+        for _each in range(10):
+            connected.produce("t", batch_of(b"x" * 900))
+        broker.restart()
+    assert len(list(tmp_path.glob("partitions/*-t-0/*.log"))) == 5
+
+
+def log_cleanup_policy(_: Path) -> None:
+    with client(log_cleanup_policy="compact") as connected:
+        connected.metadata("t")
+        assert connected.produce("t", batch_of(b"x", key=None)).error_code == 87
+
+
+def min_insync_replicas(_: Path) -> None:
+    with client(min_insync_replicas="2") as connected:
+        connected.metadata("t")
+        assert connected.produce("t", batch_of(b"x")).error_code == 19
+
+
+#: Keys of a node whose effect is seen here.
+EFFECTS: dict[str, Callable[[Path], None]] = {
+    "data": data,
+    "durability": durability,
+    "node.id": node_id,
+    "auto.create.topics.enable": auto_create_topics_enable,
+    "delete.topic.enable": delete_topic_enable,
+    "num.partitions": num_partitions,
+    "default.replication.factor": default_replication_factor,
+    "replication.factor.lenient": replication_factor_lenient,
+    "message.max.bytes": message_max_bytes,
+    "fetch.max.bytes": fetch_max_bytes,
+    "socket.request.max.bytes": socket_request_max_bytes,
+    "log.message.timestamp.type": log_message_timestamp_type,
+    "log.segment.bytes": log_segment_bytes,
+    "log.cleanup.policy": log_cleanup_policy,
+    "min.insync.replicas": min_insync_replicas,
+}
+
+#: Keys whose effect other modules see, named here so that nobody looks in vain.
+SEEN_ELSEWHERE = {
+    "log.format": "test_serve_process.test_log_lines_are_json_when_asked",
+    "log.level": "test_serve_process.test_log_level_hides_what_is_less_important",
+    "memory.budget.bytes": "test_session.test_fetches_shrink_as_the_budget_fills",
+    "connections.max.idle.ms": "test_server.test_idle_connections",
+    "max.incremental.fetch.session.cache.slots": "test_fetch_sessions.test_cache_is_bounded",
+}
+
+#: Keys that are taken, checked and shown, and whose machinery is not connected yet.
+NOT_YET = {
+    "group.min.session.timeout.ms",
+    "group.max.session.timeout.ms",
+    "group.initial.rebalance.delay.ms",
+    "group.max.size",
+    "offsets.retention.minutes",
+    "offsets.retention.check.interval.ms",
+    "offsets.topic.num.partitions",
+    "offset.metadata.max.bytes",
+    "transaction.max.timeout.ms",
+    "transactional.id.expiration.ms",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+    "transaction.state.log.num.partitions",
+    "producer.id.expiration.ms",
+    "log.retention.ms",
+    "log.retention.bytes",
+    "log.retention.check.interval.ms",
+    "log.roll.ms",
+    "log.cleaner.delete.retention.ms",
+    "log.cleaner.min.cleanable.ratio",
+    "log.cleaner.backoff.ms",
+    "compression.type",
+}
+
+#: The same for keys of a topic. What the others do is seen in `test_produce` and here.
+TOPIC_NOT_YET = {
+    "compression.type",
+    "delete.retention.ms",
+    "file.delete.delay.ms",
+    "max.compaction.lag.ms",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "retention.bytes",
+    "retention.ms",
+    "retention.segments",
+    "segment.ms",
+}
+TOPIC_EFFECTS = {
+    "cleanup.policy": "test_produce.test_compacted_topic_names_the_records_without_a_key",
+    "index.interval.bytes": "test_index_interval_decides_how_many_entries_there_are",
+    "max.message.bytes": "test_produce.test_batch_above_the_topics_limit_is_refused",
+    "message.timestamp.after.max.ms": "test_produce.test_time_outside_the_topics_bounds_is_refused",
+    "message.timestamp.before.max.ms": "the same",
+    "message.timestamp.type": "test_produce.test_append_time_topic_stamps_the_batch",
+    "min.insync.replicas": "test_produce_handler.test_acks_all_needs_enough_replicas_in_sync",
+    "segment.bytes": "test_segment_bytes_of_a_topic",
+}
+
+
+def test_every_key_of_a_node_is_accounted_for() -> None:
+    named = [*EFFECTS, *SEEN_ELSEWHERE, *NOT_YET]
+    assert sorted(named) == sorted(NODE_KEYS)
+
+
+def test_every_key_of_a_topic_is_accounted_for() -> None:
+    obeyed = [key.name for key in TOPIC_CONFIG.values() if key.effective]
+    assert sorted([*TOPIC_EFFECTS, *TOPIC_NOT_YET]) == sorted(obeyed)
+
+
+@pytest.mark.parametrize("key", EFFECTS)
+def test_key_of_a_node_has_an_effect(key: str, tmp_path: Path) -> None:
+    EFFECTS[key](tmp_path)
+
+
+@pytest.mark.parametrize(
+    "key", [key for key in TOPIC_CONFIG.values() if key.node_key], ids=lambda key: key.name
+)
+def test_node_key_is_shown_as_the_default_of_its_topic_key(key: TopicKey) -> None:
+    """Also of keys that nothing obeys yet: what clients are shown is what was set."""
+    value = {
+        "cleanup.policy": "compact",
+        "compression.type": "lz4",
+        "message.timestamp.type": "LogAppendTime",
+        "min.cleanable.dirty.ratio": "0.25",
+    }.get(key.name, "4321")
+    with client(**{key.node_key.replace(".", "_"): value}) as connected:
+        assert shown(connected, key.name) == value
+
+
+def files_of(tmp_path: Path, kind: str, **configs: str) -> list[Path]:
+    """Files of a topic with these settings and ten batches of a kilobyte, after a clean stop."""
+    broker = EphemeralBroker(
+        storage="directory", directory=str(tmp_path / "data"), listeners=("kafka",)
+    )
+    with broker, KafkaSocket(broker.bootstrap_servers) as connected:
+        connected.create_topic("t", **configs)
+        for _each in range(10):
+            connected.produce("t", batch_of(b"x" * 900))
+    return sorted((tmp_path / "data").glob(f"partitions/*-t-0/*.{kind}"))
+
+
+def test_segment_bytes_of_a_topic(tmp_path: Path) -> None:
+    assert len(files_of(tmp_path / "one", "log")) == 1
+    assert len(files_of(tmp_path / "five", "log", segment_bytes="2000")) == 5
+
+
+def test_index_interval_decides_how_many_entries_there_are(tmp_path: Path) -> None:
+    (dense,) = files_of(tmp_path / "dense", "idx", index_interval_bytes="0")
+    (sparse,) = files_of(tmp_path / "sparse", "idx", index_interval_bytes="100000")
+    assert dense.stat().st_size > sparse.stat().st_size

@@ -1,0 +1,478 @@
+"""Goal: a node over real sockets serves, bounds, starts and stops as it should, on both loops.
+
+Method: the node runs on asyncio's loop or on uvloop in a thread of its own; blocking sockets on the
+other side do what no polite client does. Nothing here waits for time to pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import uvloop
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from broker_world import batch_of, values_in
+from dragoman.cluster.events import NodeRegistered
+from dragoman.config.listeners import Address, Listener
+from dragoman.config.settings import Settings
+from dragoman.errors import ConfigError, FormatError
+from dragoman.limits import READ_AHEAD_REQUESTS_MAX, SEND_BUFFER_BYTES_MAX
+from dragoman.protocols.kafka import messages as m
+from dragoman.server import Node, open_data_directory
+from dragoman.testing.memory import MemoryDisk
+from dragoman.testing.sim.background import ImmediateBackground
+from dragoman.types import Buffer
+from dragoman.world import Disk, SystemClock, system_random
+from kafka_socket import KafkaSocket, fetch_request
+
+Result = TypeVar("Result")
+
+
+def settings(
+    *, host: str = "127.0.0.1", advertised: Address | None = None, **more: object
+) -> Settings:
+    kafka = Listener(name="kafka", bind=Address(host, 0), explicit=True, advertised=advertised)
+    return Settings(listeners=(kafka,), **more)  # type: ignore[arg-type]
+
+
+class Running:
+    """A node on an event loop in a thread of its own."""
+
+    def __init__(
+        self,
+        make_loop: Callable[[], asyncio.AbstractEventLoop],
+        configured: Settings,
+        disk: Disk | None = None,
+    ) -> None:
+        self.loop = make_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+        self.disk = disk if disk is not None else MemoryDisk()
+        self._settings = configured
+        self.is_stopped = False
+        try:
+            self.node = self.call(self._open)
+        except BaseException:
+            self._end()
+            raise
+
+    async def _open(self) -> Node:
+        node = Node(
+            self._settings,
+            self.loop,
+            disk=self.disk,
+            background=ImmediateBackground(self.disk, self.loop),
+            clock=SystemClock(),
+            random=system_random(),
+        )
+        await node.start()
+        return node
+
+    def call(self, work: Callable[[], Coroutine[None, None, Result]]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work(), self.loop).result(60)
+
+    def look(self, at: Callable[[], Result]) -> Result:
+        """What the loop's thread sees, between two callbacks."""
+
+        async def seen() -> Result:
+            return at()
+
+        return self.call(seen)
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Let the loop turn until something is so; the test's time-out is the bound."""
+
+        async def turn() -> None:
+            while not is_so():
+                await asyncio.sleep(0)
+
+        self.call(turn)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.node.listeners[0].bound.port}"
+
+    def connect(self, **more: int) -> KafkaSocket:
+        return KafkaSocket(self.address, **more)
+
+    def stop(self) -> None:
+        if not self.is_stopped:
+            self.is_stopped = True
+            self.call(self.node.stop)
+            self._end()
+
+    def _end(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def make_loop(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
+    made: Callable[[], asyncio.AbstractEventLoop] = request.param
+    return made
+
+
+@pytest.fixture
+def start(
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def begin(configured: Settings | None = None, disk: Disk | None = None) -> Running:
+        running = Running(make_loop, configured or settings(), disk)
+        started.append(running)
+        return running
+
+    yield begin
+    for running in started:
+        running.stop()
+
+
+@pytest.fixture
+def running(start: Callable[..., Running]) -> Running:
+    return start()
+
+
+# ---- addresses
+
+
+def test_bound_address_is_advertised_by_default(running: Running) -> None:
+    with running.connect() as client:
+        (broker,) = client.metadata().brokers
+        assert f"{broker.host}:{broker.port}" == running.address
+    assert running.node.describe_listeners() == [
+        f"kafka on {running.address}, advertised as {running.address}"
+    ]
+
+
+def test_explicit_address_is_advertised(start: Callable[..., Running]) -> None:
+    running = start(settings(advertised=Address("broker.example", 7)))
+    with running.connect() as client:
+        (broker,) = client.metadata().brokers
+        assert (broker.host, broker.port) == ("broker.example", 7)
+
+
+@pytest.mark.parametrize("local", ["127.0.0.1", "127.0.0.2"])
+def test_wildcard_advertises_the_address_each_client_came_in_on(
+    start: Callable[..., Running], local: str
+) -> None:
+    running = start(settings(host="0.0.0.0"))
+    port = running.node.listeners[0].bound.port
+    with KafkaSocket(f"{local}:{port}") as client:
+        (broker,) = client.metadata().brokers
+        assert (broker.host, broker.port) == (local, port)
+    assert "the address each client came in on" in running.node.describe_listeners()[0]
+
+
+# ---- odd peers
+
+
+def test_conversation(running: Running) -> None:
+    with running.connect() as client:
+        client.create_topic("t")
+        assert client.produce("t", batch_of(b"a", b"b")).base_offset == 0
+        assert values_in(client.fetch("t", 0).records) == [b"a", b"b"]
+
+
+def test_one_byte_at_a_time(running: Running) -> None:
+    with running.connect() as client:
+        for byte in struct.pack(">ihhih", 10, 18, 0, 5, -1):
+            client.socket.send(bytes([byte]))
+        head = client.socket.recv(8, socket.MSG_WAITALL)
+        assert struct.unpack(">ii", head)[1] == 5
+
+
+@pytest.mark.parametrize("size", [0, -1, (100 << 20) + 1])
+def test_bad_size_closes(running: Running, size: int) -> None:
+    with running.connect() as client:
+        client.socket.sendall(struct.pack(">i", size))
+        assert client.is_closed_by_peer()
+
+
+def test_peer_that_ends_its_half_is_closed_and_leaves_nothing(running: Running) -> None:
+    with running.connect() as client:
+        client.create_topic("t")
+        client.send(fetch_request("t", 0, max_wait_ms=600_000), 11)
+        running.wait_until(lambda: bool(running.node.broker._fetches))
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.is_closed_by_peer()
+    running.wait_until(lambda: not running.node.channels["kafka"].open)
+    assert running.look(lambda: (running.node.broker._fetches, running.node.budget.used)) == ({}, 0)
+
+
+def test_disconnect_during_a_parked_fetch_cancels_it(running: Running) -> None:
+    with running.connect() as client:
+        client.create_topic("t")
+        client.send(fetch_request("t", 0, max_wait_ms=600_000), 11)
+        running.wait_until(lambda: bool(running.node.broker._fetches))
+    running.wait_until(lambda: not running.node.broker._fetches)
+    with running.connect() as client:
+        assert client.produce("t", batch_of(b"v")).error_code == 0
+
+
+def test_reset_by_the_peer_leaves_nothing(running: Running) -> None:
+    with running.connect() as client:
+        client.create_topic("t")
+        for index in range(20):
+            client.send(fetch_request("t", 0, max_wait_ms=600_000 + index), 11)
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    running.wait_until(lambda: not running.node.channels["kafka"].open)
+    assert running.look(lambda: running.node.budget.used) == 0
+
+
+def test_replies_keep_their_order_behind_a_parked_fetch(running: Running) -> None:
+    with running.connect() as client, running.connect() as other:
+        client.create_topic("t")
+        client.send(fetch_request("t", 0, max_wait_ms=600_000), 11)
+        client.send(m.ApiVersionsRequest(), 0)
+        client.send(m.MetadataRequest(topics=[]), 1)
+        running.wait_until(lambda: bool(running.node.broker._fetches))
+        other.produce("t", batch_of(b"v"))
+        assert [client.receive().api_key for _ in range(3)] == [1, 18, 3]
+
+
+def fill(client: KafkaSocket, topic: str, megabytes: int) -> None:
+    client.create_topic(topic)
+    for _ in range(megabytes):
+        assert client.produce(topic, batch_of(b"x" * 1_000_000)).error_code == 0
+
+
+def test_reader_that_does_not_read_costs_one_reply_and_the_others_are_served(
+    running: Running,
+) -> None:
+    with running.connect() as writer, running.connect(receive_buffer=4096) as stuck:
+        fill(writer, "t", 12)
+        for _ in range(8):
+            stuck.send(fetch_request("t", 0, bytes_max=3 << 20), 11)
+        channels = running.node.channels["kafka"]
+        running.wait_until(lambda: any(not each.is_writable for each in channels.open))
+        assert writer.produce("t", batch_of(b"served")).error_code == 0
+        used = running.look(lambda: running.node.budget.used)
+        assert SEND_BUFFER_BYTES_MAX < used < (6 << 20)
+        # What was asked for still comes, in order, once the peer reads.
+        for _ in range(8):
+            reply = stuck.receive()
+            assert isinstance(reply.message, m.FetchResponse)
+            records = reply.message.responses[0].partitions[0].records
+            assert len(values_in(records)) == 3
+    running.wait_until(lambda: not channels.open)
+    assert running.look(lambda: running.node.budget.used) == 0
+
+
+def test_pipelining_is_bounded_by_not_reading(running: Running) -> None:
+    with running.connect() as client, running.connect() as other:
+        client.create_topic("t")
+        client.send(fetch_request("t", 0, max_wait_ms=600_000), 11)
+        running.wait_until(lambda: bool(running.node.broker._fetches))
+        before = running.look(lambda: running.node.kafka.requests)
+        asked = 500
+        for _ in range(asked):
+            client.send(m.MetadataRequest(topics=[]), 1)
+        # A question on another connection is answered after what can be read has been read.
+        for _ in range(5):
+            other.metadata()
+        worked_on = running.look(lambda: running.node.kafka.requests) - before - 5
+        # One read may bring as many requests as the receive buffer holds.
+        frame_bytes = 4 + 2 + 2 + 4 + 2 + 3 + 4
+        assert worked_on <= READ_AHEAD_REQUESTS_MAX + 65_536 // frame_bytes
+        other.produce("t", batch_of(b"v"))
+        for _ in range(asked + 1):
+            client.receive()
+
+
+def test_over_its_budget_the_node_stops_reading_and_recovers(running: Running) -> None:
+    budget = running.node.budget
+    with running.connect() as client:
+        running.look(lambda: budget.take(running.node.settings.memory_budget_bytes))
+        # Read before anything was known of the budget, hence answered; and then no more.
+        client.metadata()
+        client.send(m.MetadataRequest(topics=[]), 9)
+        with running.connect() as other:
+            other.metadata()
+        before = running.look(lambda: running.node.kafka.requests)
+        running.look(lambda: budget.give_back(running.node.settings.memory_budget_bytes))
+        client.receive()
+        assert running.look(lambda: running.node.kafka.requests) == before + 1
+
+
+# ---- idle connections
+
+
+@pytest.mark.parametrize(("idle_ms", "is_kept"), [(-1, True), (3_600_000, True), (0, False)])
+def test_idle_connections(start: Callable[..., Running], idle_ms: int, is_kept: bool) -> None:
+    running = start(settings(connections_max_idle_ms=idle_ms))
+    with running.connect() as client:
+        if is_kept:
+            client.metadata()
+        else:
+            running.wait_until(lambda: bool(running.node.channels["kafka"].open))
+        running.look(running.node._sweep)
+        if is_kept:
+            client.metadata()
+        else:
+            assert client.is_closed_by_peer()
+
+
+# ---- start and stop
+
+
+def test_data_survives_a_clean_stop(start: Callable[..., Running]) -> None:
+    first = start()
+    with first.connect() as client:
+        client.create_topic("t")
+        client.produce("t", batch_of(b"v"))
+    first.stop()
+    second = start(disk=first.disk)
+    assert second.node.store.was_clean
+    with second.connect() as client:
+        assert values_in(client.fetch("t", 0).records) == [b"v"]
+
+
+def test_stop_answers_parked_fetches_and_closes(start: Callable[..., Running]) -> None:
+    running = start()
+    with running.connect() as client:
+        client.create_topic("t")
+        client.send(fetch_request("t", 0, max_wait_ms=600_000), 11)
+        running.wait_until(lambda: bool(running.node.broker._fetches))
+        running.stop()
+        assert client.receive().api_key == 1
+        assert client.is_closed_by_peer()
+
+
+def test_stop_lets_a_slow_reader_finish(start: Callable[..., Running]) -> None:
+    running = start()
+    with running.connect() as writer, running.connect(receive_buffer=4096) as slow:
+        fill(writer, "t", 6)
+        slow.send(fetch_request("t", 0, bytes_max=5 << 20), 11)
+        channels = running.node.channels["kafka"]
+        running.wait_until(lambda: any(not each.is_writable for each in channels.open))
+        stopping = threading.Thread(target=running.stop)
+        stopping.start()
+        reply = slow.receive()
+        assert isinstance(reply.message, m.FetchResponse)
+        assert len(values_in(reply.message.responses[0].partitions[0].records)) >= 4
+        stopping.join()
+
+
+def test_stop_does_not_wait_for_ever(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.server.CONNECTION_CLOSE_GRACE_S", 0)
+    running = start()
+    with running.connect() as writer, running.connect(receive_buffer=4096) as stuck:
+        fill(writer, "t", 12)
+        stuck.send(fetch_request("t", 0, bytes_max=50 << 20), 11)
+        channels = running.node.channels["kafka"]
+        running.wait_until(lambda: any(not each.is_writable for each in channels.open))
+        running.stop()
+    assert not channels.open
+    assert running.node.budget.used == 0
+    assert start(disk=running.disk).node.store.was_clean
+
+
+def test_taken_port_leaves_a_clean_directory(start: Callable[..., Running]) -> None:
+    disk = MemoryDisk()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        free = Listener(name="http", bind=Address("127.0.0.1", 0), explicit=True)
+        kafka = Listener(
+            name="kafka", bind=Address("127.0.0.1", taken.getsockname()[1]), explicit=True
+        )
+        with pytest.raises(ConfigError, match="listener kafka: cannot bind"):
+            start(Settings(listeners=(free, kafka)), disk)
+    assert start(disk=disk).node.store.was_clean
+
+
+def test_taken_default_port_is_a_warning_and_the_rest_runs(
+    start: Callable[..., Running], caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        http = Listener(name="http", bind=Address("127.0.0.1", taken.getsockname()[1]))
+        kafka = Listener(name="kafka", bind=Address("127.0.0.1", 0))
+        running = start(Settings(listeners=(kafka, http)))
+    assert [each.name for each in running.node.listeners] == ["kafka"]
+    assert "--listen http=off" in caplog.text
+
+
+def test_start_that_fails_before_recovery_loses_nothing(start: Callable[..., Running]) -> None:
+    """The journal holds acknowledged records until they are replayed: it must not be forgotten."""
+    first = start()
+    with first.connect() as client:
+        client.create_topic("t")
+        client.produce("t", batch_of(b"acknowledged"))
+    first.is_stopped = True
+    first.look(first.node.store.abandon)
+    first.look(lambda: [each.close() for each in first.node.listeners])
+    first._end()
+    with pytest.raises(ConfigError, match="belongs to node 1"):
+        start(settings(node_id=2), first.disk)
+    second = start(disk=first.disk)
+    with second.connect() as client:
+        assert values_in(client.fetch("t", 0).records) == [b"acknowledged"]
+
+
+def test_metadata_of_a_newer_release_is_refused_and_the_directory_let_go(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start()
+    first.stop()
+
+    def newer(_: bytes) -> NodeRegistered:
+        raise FormatError("a newer release?")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dragoman.cluster.quorum.decode_event", newer)
+        with pytest.raises(FormatError):
+            start(disk=first.disk)
+    start(disk=first.disk)
+
+
+def test_failed_sync_sets_the_node_failed(start: Callable[..., Running]) -> None:
+    disk = FailingDisk()
+    running = start(disk=disk)
+    with running.connect() as client:
+        client.create_topic("t")
+        disk.is_failing = True
+        assert client.produce("t", batch_of(b"v")).error_code == 56
+    running.wait_until(running.node.failed.is_set)
+    assert running.node.failure is not None
+    assert running.node.failure.errno == errno.EIO
+
+
+class FailingDisk(MemoryDisk):
+    """Fails every durable write once told to."""
+
+    is_failing = False
+
+    def open(self, path: str, mode: str):  # type: ignore[no-untyped-def,override]
+        file = super().open(path, mode)  # type: ignore[arg-type]
+        write = file.write_durable
+
+        class Failing:
+            def __getattr__(self, name: str) -> object:
+                return getattr(file, name)
+
+            def write_durable(_, buffers: list[Buffer], position: int) -> None:
+                if self.is_failing:
+                    raise OSError(errno.EIO, "broken", path)
+                write(buffers, position)
+
+        return Failing()
+
+
+def test_data_directory_under_a_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ConfigError, match="Not a directory"):
+        open_data_directory(str(file / "data"))
+    assert open_data_directory(str(tmp_path / "a" / "b")).root == str(tmp_path / "a" / "b")
