@@ -1,0 +1,1 @@
+"""What every benchmark scenario needs: processes, raw clients, bounds, sampling, reports."""

@@ -1,0 +1,166 @@
+"""The figures that were promised, and whether a run kept them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from harness.context import Figure
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """One promise about a metric or a ratio of one case."""
+
+    text: str
+    scenario: str
+    case: str
+    metric: str
+    at_most: float | None = None
+    at_least: float | None = None
+
+    @property
+    def bound(self) -> str:
+        if self.at_most is not None:
+            return f"<= {self.at_most:g}"
+        return f">= {self.at_least:g}"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    text: str
+    bound: str
+    got: float
+    is_met: bool
+
+
+_REDIS = "redis appendfsync always"
+
+TARGETS = (
+    Target(
+        text="librdkafka, 1 KiB in 1 MB batches, durability=os: broker CPU-seconds per GB",
+        scenario="produce-batches",
+        case="librdkafka 1 KiB os",
+        metric="server_cpu_s_per_gb",
+        at_most=2,
+    ),
+    Target(
+        text="librdkafka, 1 KiB in 1 MB batches, durability=os: MB resident at the peak",
+        scenario="produce-batches",
+        case="librdkafka 1 KiB os",
+        metric="resident_peak_mb",
+        at_most=60,
+    ),
+    Target(
+        text="one synchronous durable producer: rate against redis appendfsync always",
+        scenario="produce-sync",
+        case="one record at a time",
+        metric=_REDIS,
+        at_least=1.0,
+    ),
+    *(
+        Target(
+            text=f"256 in flight, single records, {partitions} partition(s): records/s",
+            scenario="produce-in-flight",
+            case=f"256 in flight, {partitions} partitions",
+            metric="messages_per_s",
+            at_least=least,
+        )
+        for partitions, least in ((1, 100_000), (100, 50_000), (500, 50_000))
+    ),
+    *(
+        Target(
+            text=f"durable p99 in ms beside {load}",
+            scenario="produce-under-load",
+            case=f"beside {load}",
+            metric="p99_ms",
+            at_most=5,
+        )
+        for load in ("64 single records in flight", "1 MB batches", "a catch-up reader")
+    ),
+    Target(
+        text="ready after exec, ms",
+        scenario="starting",
+        case="serve on an empty directory",
+        metric="ready_ms",
+        at_most=400,
+    ),
+    Target(
+        text="EphemeralBroker start, ms",
+        scenario="starting",
+        case="EphemeralBroker in memory",
+        metric="start_ms",
+        at_most=100,
+    ),
+    Target(
+        text="CLI import, ms",
+        scenario="starting",
+        case="command line",
+        metric="import_ms",
+        at_most=200,
+    ),
+    Target(
+        text="10,000 idle connections, KB each",
+        scenario="idle-connections",
+        case="10000 after ApiVersions",
+        metric="kb_each",
+        at_most=8,
+    ),
+    *(
+        Target(
+            text=f"10,000 partitions {what}, KB each",
+            scenario="many-partitions",
+            case=f"10000 {what}",
+            metric="kb_each",
+            at_most=6,
+        )
+        for what in ("empty", "with data")
+    ),
+    *(
+        Target(
+            text=f"start after kill, {what}, s",
+            scenario="many-partitions",
+            case=case,
+            metric="start_after_kill_s",
+            at_most=5,
+        )
+        for what, case in (
+            ("10,000 empty partitions", "10000 empty"),
+            ("10,000 partitions with data", "10000 with data"),
+            ("large log, fsync", "large log fsync"),
+            ("large log, os", "large log os"),
+        )
+    ),
+    *(
+        Target(
+            text=f"{operation}: cost with {more} against {fewer}",
+            scenario="flatness",
+            case=f"{operation}, {more} against {fewer}",
+            metric="ratio_p50",
+            at_most=1.25,
+        )
+        for operation in ("append", "fetch")
+        for more, fewer in (("1000 segments", "10"), ("10000 partitions", "10"))
+    ),
+)
+
+
+def verdicts(figures: Sequence[Figure]) -> list[Verdict]:
+    """Of every target that this run measured."""
+    found: list[Verdict] = []
+    by_case = {(figure.scenario, figure.case): figure for figure in figures}
+    for target in TARGETS:
+        figure = by_case.get((target.scenario, target.case))
+        if figure is None:
+            continue
+        got = figure.metrics.get(target.metric, figure.ratios.get(target.metric))
+        if got is None:
+            continue
+        found.append(Verdict(target.text, target.bound, got, _is_met(target, got)))
+    return found
+
+
+def _is_met(target: Target, got: float) -> bool:
+    if target.at_most is not None:
+        return got <= target.at_most
+    assert target.at_least is not None
+    return got >= target.at_least
