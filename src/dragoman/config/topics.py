@@ -47,7 +47,6 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     cleanup_policy: tuple[str, ...]
     compression_type: Compression
     delete_retention_ms: int
-    file_delete_delay_ms: int
     index_interval_bytes: int
     max_compaction_lag_ms: int
     max_message_bytes: int
@@ -176,11 +175,11 @@ TOPIC_CONFIG: dict[str, TopicKey] = {
             node_key="log.cleaner.delete.retention.ms",
             minimum=0,
         ),
-        _row(
+        _ignored(
             "file.delete.delay.ms",
             Kind.LONG,
-            "How long the file of a dropped segment stays for readers that have it open.",
-            default="60000",
+            "60000",
+            "Readers keep a dropped file by a link of their own; it needs no delay.",
             minimum=0,
         ),
         _ignored("flush.messages", Kind.LONG, _FOREVER, _NO_FLUSH, minimum=1),

@@ -91,6 +91,25 @@ def test_compacted_topic_is_compacted_once_it_is_dirty_enough() -> None:
     assert len(kept) < 10
 
 
+def test_max_compaction_lag_ms() -> None:
+    for lag_ms, is_compacted in (("5000", True), ("10000000", False)):
+        world = World(Settings(log_cleaner_backoff_ms=1000))
+        config = {
+            **SMALL,
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "1.0",
+            "max.compaction.lag.ms": lag_ms,
+        }
+        (replica,) = world.create("t", config=config)
+        fill(world, replica, 60)
+        world.advance(60)
+        first = len(values(replica))
+        fill(world, replica, 8)
+        world.advance(60)
+        # Once cleaned, it is never dirty as a whole again: only waiting long enough counts.
+        assert (len(values(replica)) < first + 8) is is_compacted
+
+
 def test_topic_that_is_only_compacted_keeps_old_records() -> None:
     world = World(Settings(log_retention_check_interval_ms=1000, log_cleaner_backoff_ms=1000))
     (replica,) = world.create("t", config={"cleanup.policy": "compact", "retention.ms": "1000"})
