@@ -278,3 +278,32 @@ COMPACTION_KEY_OVERHEAD_BYTES = 150
 COMPACTION_SLICE_S = 0.0015
 #: Output gathered before it is written to the file.
 COMPACTION_WRITE_BYTES = 256 << 10
+
+# ---- the raw Kafka client
+
+#: A reply larger than this ends its connection: a peer must not make the client take more memory.
+KAFKA_CLIENT_REPLY_BYTES_MAX = 256 << 20
+#: Bytes a fetch asks one broker for, over all partitions, unless told otherwise. Kafka's default.
+KAFKA_CLIENT_FETCH_BYTES = 50 << 20
+#: The same for one partition; a first batch that is larger comes whole all the same.
+KAFKA_CLIENT_FETCH_PARTITION_BYTES = 1 << 20
+#: Addresses in a bootstrap list. More: refused, since each may cost a time-out.
+KAFKA_CLIENT_BOOTSTRAP_MAX = 100
+#: Topics whose partitions and leaders are remembered. The longest known are asked for again.
+KAFKA_CLIENT_TOPICS_MAX = 10_000
+#: Groups whose coordinator is remembered. The longest known are asked for again.
+KAFKA_CLIENT_COORDINATORS_MAX = 10_000
+#: Times a topic that the broker is to create is asked for before it counts as missing.
+KAFKA_CLIENT_AUTO_CREATE_TRIES = 10
+#: Seconds for which a broker's throttle is honoured; what it asks beyond that is not believed.
+KAFKA_CLIENT_THROTTLE_MAX_S = 30.0
+#: Encoded records that make a producer's batch full: below the usual `max.message.bytes`.
+KAFKA_CLIENT_BATCH_BYTES = 512 << 10
+#: Records in one batch of a producer, so that a batch of tiny ones cannot keep the loop for long.
+KAFKA_CLIENT_BATCH_RECORDS_MAX = 10_000
+#: Records that a producer holds, in bytes; past it, `send` waits.
+KAFKA_CLIENT_BUFFER_BYTES_MAX = 32 << 20
+#: A line that `dragoman produce` reads. Longer: refused, and what was read before is written.
+CLI_LINE_BYTES_MAX = 64 << 20
+#: Bytes that `dragoman produce` reads before it hands records over to the producer.
+CLI_READ_BYTES = 256 << 10

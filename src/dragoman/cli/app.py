@@ -16,6 +16,8 @@ Verbatim = Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]
 
 #: Each noun is a module with an `app`, imported when one of its commands runs.
 _NOUNS = {
+    "produce": "Write records to a topic.",
+    "consume": "Read records of a topic.",
     "topic": "Topics of a running node.",
     "group": "Groups of a running node.",
     "cluster": "State of the cluster.",

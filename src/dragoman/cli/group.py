@@ -1,12 +1,19 @@
-"""`dragoman group`: list and describe groups."""
+"""`dragoman group`: list and describe groups, and move their committed offsets."""
 
 from __future__ import annotations
 
-from cyclopts import App
+from typing import Annotated
+
+import msgspec
+from cyclopts import App, Parameter
 
 from dragoman.api.values import GroupDescription
 from dragoman.cli.output import Output, print_fields, print_json, print_table
+from dragoman.cli.positions import Place, bounds_of, parse_place, resolve
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server, group_path
+from dragoman.cli.status import USAGE, CommandError, say
+from dragoman.cli.wire import DEFAULT_BOOTSTRAP, Bootstrap, connected, refuse_live_group
+from dragoman.client.kafka import BlockingKafkaClient, Isolation, TopicPartition
 
 app = App(name="group", help="Groups of a running node.")
 
@@ -78,5 +85,108 @@ def _print_description(group: GroupDescription) -> None:
                 each.lag_records,
             )
             for each in group.offsets
+        ),
+    )
+
+
+class MovedOffset(msgspec.Struct, frozen=True):
+    """An entry of the JSON form of `group reset`."""
+
+    topic: str
+    partition: int
+    #: None: nothing was committed.
+    committed_offset: int | None
+    new_offset: int
+    log_end_offset: int
+
+
+@app.command
+def reset(
+    name: str,
+    /,
+    *,
+    topic: Annotated[tuple[str, ...], Parameter(negative="")],
+    to: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    partition: Annotated[tuple[int, ...], Parameter(name=["--partition", "-p"], negative="")] = (),
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    output: Output = "table",
+) -> None:
+    """Move a group's committed offsets; refused while the group has members.
+
+    Parameters
+    ----------
+    name
+        Group whose offsets to move.
+    topic
+        Topic to move them in; may be repeated.
+    to
+        beginning, end, an offset, -N, @MILLISECONDS, shift:N or a time like 2026-11-15T10:00:00Z.
+    partition
+        Move only this partition of each topic; may be repeated.
+    dry_run
+        Show what would be committed, and commit nothing.
+    """
+    if not name:
+        raise CommandError("expected the name of a group", USAGE)
+    place = parse_place("--to", to, with_shift=True)
+    with connected(bootstrap) as client:
+        refuse_live_group(client, name)
+        moves = _moves(client, name, _chosen(client, topic, partition), place)
+        if moves and not dry_run:
+            client.commit_offsets(
+                name,
+                {TopicPartition(each.topic, each.partition): each.new_offset for each in moves},
+            )
+    if output == "json":
+        print_json(moves)
+    else:
+        _print_moves(moves)
+    count = "1 offset" if len(moves) == 1 else f"{len(moves)} offsets"
+    say(f"{'would move' if dry_run else 'moved'} {count} of group {name!r}")
+
+
+def _chosen(
+    client: BlockingKafkaClient, topics: tuple[str, ...], partitions: tuple[int, ...]
+) -> list[TopicPartition]:
+    chosen: list[TopicPartition] = []
+    for topic in dict.fromkeys(topics):
+        every = client.topic(topic).all_partitions()
+        wanted = [TopicPartition(topic, each) for each in dict.fromkeys(partitions)] or every
+        for where in wanted:
+            if where not in every:
+                raise CommandError(f"topic {topic!r} has no partition {where.partition}")
+        chosen += wanted
+    return chosen
+
+
+def _moves(
+    client: BlockingKafkaClient, group: str, partitions: list[TopicPartition], place: Place
+) -> list[MovedOffset]:
+    # Where a group that reads everything can be: open transactions do not limit it.
+    bounds = bounds_of(client, partitions, Isolation.READ_UNCOMMITTED)
+    found = client.committed_offsets(group, partitions)
+    committed = {where: each.offset for where, each in found.items()}
+    new = resolve(client, place, bounds, committed)
+    if not new:
+        raise CommandError(f"group {group!r} has committed nothing that could be shifted")
+    return [
+        MovedOffset(where.topic, where.partition, committed.get(where), offset, bounds.end[where])
+        for where, offset in sorted(new.items())
+    ]
+
+
+def _print_moves(moves: list[MovedOffset]) -> None:
+    print_table(
+        ("TOPIC", "PARTITION", "COMMITTED", "NEW", "END"),
+        (
+            (
+                each.topic,
+                each.partition,
+                each.committed_offset,
+                each.new_offset,
+                each.log_end_offset,
+            )
+            for each in moves
         ),
     )

@@ -17,8 +17,10 @@ ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
 COMMANDS = {
     "serve": (),
+    "produce": (),
+    "consume": (),
     "topic": ("list", "describe", "create", "delete"),
-    "group": ("list", "describe"),
+    "group": ("list", "describe", "reset"),
     "cluster": ("status",),
     "config": ("show", "schema"),
     "log": ("inspect", "verify"),

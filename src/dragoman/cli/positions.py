@@ -1,0 +1,161 @@
+"""Places in a partition as people write them, and the offsets they stand for.
+
+beginning, earliest     the first record there is
+end, latest             behind the last record
+17                      an offset
+-100                    so many records before the end
+@1700000000000          the first record at or after a time, in milliseconds since 1970
+2026-11-15T10:00:00Z    the same; UTC unless it says otherwise
+shift:-5                so many records from where a group is (only for groups)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from dragoman.cli.status import USAGE, CommandError
+from dragoman.client.kafka import (
+    EARLIEST,
+    LATEST,
+    NO_OFFSET,
+    BlockingKafkaClient,
+    Isolation,
+    TopicPartition,
+)
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_OFFSET_MAX = (1 << 63) - 1
+
+Kind: TypeAlias = Literal["beginning", "end", "offset", "last", "time", "shift"]
+_WORDS: dict[str, Kind] = {
+    "beginning": "beginning",
+    "earliest": "beginning",
+    "end": "end",
+    "latest": "end",
+}
+
+
+class Place(msgspec.Struct, frozen=True):
+    kind: Kind
+    #: The offset, the number of records, or the time in milliseconds.
+    number: int = 0
+
+
+def parse_place(option: str, text: str, *, with_shift: bool = False) -> Place:
+    """Raises `CommandError` that names the option."""
+    if text in _WORDS:
+        return Place(_WORDS[text])
+    if with_shift and text.startswith("shift:"):
+        return Place("shift", _integer(option, text, text.removeprefix("shift:")))
+    if text.startswith("@"):
+        time_ms = _integer(option, text, text[1:])
+        if time_ms < 0:
+            raise _wrong(option, text, with_shift)
+        return Place("time", time_ms)
+    if _INTEGER.fullmatch(text):
+        number = _integer(option, text, text)
+        # "-0" is a number of records before the end, like all that begin with a minus.
+        return Place("last", -number) if text.startswith("-") else Place("offset", number)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise _wrong(option, text, with_shift) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    time_ms = int(moment.timestamp() * 1000)
+    if time_ms < 0:
+        raise _wrong(option, text, with_shift)
+    return Place("time", time_ms)
+
+
+def _integer(option: str, text: str, digits: str) -> int:
+    if not _INTEGER.fullmatch(digits) or abs(int(digits)) > _OFFSET_MAX:
+        raise CommandError(f"{option}: expected a number in {text!r}", USAGE)
+    return int(digits)
+
+
+def _wrong(option: str, text: str, with_shift: bool) -> CommandError:
+    shift = ", shift:N" if with_shift else ""
+    return CommandError(
+        f"{option}: expected beginning, end, an offset, -N, @MILLISECONDS{shift} or a time like "
+        f"2026-11-15T10:00:00Z, got {text!r}",
+        USAGE,
+    )
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """Where partitions begin and end."""
+
+    first: dict[TopicPartition, int]
+    end: dict[TopicPartition, int]
+
+
+def bounds_of(
+    client: BlockingKafkaClient, partitions: Iterable[TopicPartition], isolation: Isolation
+) -> Bounds:
+    wanted = list(partitions)
+    first = client.list_offsets(dict.fromkeys(wanted, EARLIEST), isolation=isolation)
+    end = client.list_offsets(dict.fromkeys(wanted, LATEST), isolation=isolation)
+    return Bounds(
+        {where: each.offset for where, each in first.items()},
+        {where: each.offset for where, each in end.items()},
+    )
+
+
+def resolve(
+    client: BlockingKafkaClient,
+    place: Place,
+    bounds: Bounds,
+    committed: Mapping[TopicPartition, int] | None = None,
+) -> dict[TopicPartition, int]:
+    """The offset of the place in every partition, moved into the partition if it lies outside.
+
+    Partitions for which the place means nothing (a shift where nothing is committed) are left out.
+    """
+    if place.kind == "time":
+        offsets = _at_time(client, place.number, bounds)
+    else:
+        offsets = {
+            where: offset
+            for where in bounds.first
+            if (offset := _offset(place, where, bounds, committed or {})) is not None
+        }
+    return {
+        where: min(max(offset, bounds.first[where]), bounds.end[where])
+        for where, offset in offsets.items()
+    }
+
+
+def _offset(
+    place: Place,
+    where: TopicPartition,
+    bounds: Bounds,
+    committed: Mapping[TopicPartition, int],
+) -> int | None:
+    match place.kind:
+        case "beginning":
+            return bounds.first[where]
+        case "last":
+            return bounds.end[where] - place.number
+        case "offset":
+            return place.number
+        case "shift":
+            known = committed.get(where)
+            return None if known is None else known + place.number
+        case _:
+            return bounds.end[where]
+
+
+def _at_time(
+    client: BlockingKafkaClient, time_ms: int, bounds: Bounds
+) -> dict[TopicPartition, int]:
+    found = client.list_offsets(dict.fromkeys(bounds.first, time_ms))
+    return {
+        where: bounds.end[where] if each.offset == NO_OFFSET else each.offset
+        for where, each in found.items()
+    }

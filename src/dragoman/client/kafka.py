@@ -1,0 +1,132 @@
+"""The raw Kafka client: public names.
+
+    from dragoman.client.kafka import KafkaClient, NewRecord, TopicPartition
+
+`KafkaClient` is for asyncio, `BlockingKafkaClient` for everything else.
+"""
+
+from __future__ import annotations
+
+from dragoman.log.compression import Codec
+from dragoman.protocols.kafka.client.blocking import (
+    BlockingKafkaClient,
+    BlockingProducer,
+    BlockingReader,
+)
+from dragoman.protocols.kafka.client.errors import (
+    AccessDeniedError,
+    BatchTooLargeError,
+    ClientClosedError,
+    ClientError,
+    ConnectionLostError,
+    CoordinatorError,
+    KafkaError,
+    LeadershipError,
+    LiveGroupError,
+    OffsetRangeError,
+    ProducerFencedError,
+    RecordRefusedError,
+    RequestTimeoutError,
+    SequenceError,
+    TopicExistsError,
+    UnknownGroupError,
+    UnknownTopicError,
+    UnreachableError,
+    UnsupportedRequestError,
+)
+from dragoman.protocols.kafka.client.facade import KafkaClient
+from dragoman.protocols.kafka.client.isolation import VisibleBatches, visible_records
+from dragoman.protocols.kafka.client.partitioner import murmur2, partition_for_key
+from dragoman.protocols.kafka.client.producer import Delivery, Producer, ProducerOptions
+from dragoman.protocols.kafka.client.reader import Reader
+from dragoman.protocols.kafka.client.settings import ClientSettings
+from dragoman.protocols.kafka.client.values import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    NO_OFFSET,
+    AbortedTransaction,
+    BrokerAddress,
+    ClusterInfo,
+    CommittedOffset,
+    ConfigEntry,
+    ConsumedRecord,
+    Fetched,
+    FetchFrom,
+    GroupDetails,
+    GroupListing,
+    GroupMember,
+    Isolation,
+    NewRecord,
+    NewTopic,
+    OffsetAt,
+    PartitionInfo,
+    Produced,
+    ProducerIdentity,
+    RecordPosition,
+    ResourceType,
+    TopicInfo,
+    TopicPartition,
+)
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "NO_OFFSET",
+    "AbortedTransaction",
+    "AccessDeniedError",
+    "BatchTooLargeError",
+    "BlockingKafkaClient",
+    "BlockingProducer",
+    "BlockingReader",
+    "BrokerAddress",
+    "ClientClosedError",
+    "ClientError",
+    "ClientSettings",
+    "ClusterInfo",
+    "Codec",
+    "CommittedOffset",
+    "ConfigEntry",
+    "ConnectionLostError",
+    "ConsumedRecord",
+    "CoordinatorError",
+    "Delivery",
+    "FetchFrom",
+    "Fetched",
+    "GroupDetails",
+    "GroupListing",
+    "GroupMember",
+    "Isolation",
+    "KafkaClient",
+    "KafkaError",
+    "LeadershipError",
+    "LiveGroupError",
+    "NewRecord",
+    "NewTopic",
+    "OffsetAt",
+    "OffsetRangeError",
+    "PartitionInfo",
+    "Produced",
+    "Producer",
+    "ProducerFencedError",
+    "ProducerIdentity",
+    "ProducerOptions",
+    "Reader",
+    "RecordPosition",
+    "RecordRefusedError",
+    "RequestTimeoutError",
+    "ResourceType",
+    "SequenceError",
+    "TopicExistsError",
+    "TopicInfo",
+    "TopicPartition",
+    "UnknownGroupError",
+    "UnknownTopicError",
+    "UnreachableError",
+    "UnsupportedRequestError",
+    "VisibleBatches",
+    "murmur2",
+    "partition_for_key",
+    "visible_records",
+]

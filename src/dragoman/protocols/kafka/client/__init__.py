@@ -1,0 +1,1 @@
+"""A raw Kafka client: whole batches, records, administration, groups seen from outside."""

@@ -1,0 +1,308 @@
+"""Topics, partitions, configurations and the deletion of records.
+
+Every call is about one thing, so that an error is about that thing. A request that was lost on the
+way is sent again, and then finds its own work done: "exists already" after a lost creation is
+success, as is "does not exist" after a lost deletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dragoman.protocols.kafka.client.cluster import Cluster
+from dragoman.protocols.kafka.client.errors import (
+    ClientError,
+    KafkaError,
+    LeadershipError,
+    TopicExistsError,
+    UnknownTopicError,
+    UnsupportedRequestError,
+    kafka_error,
+)
+from dragoman.protocols.kafka.client.peer import Peer
+from dragoman.protocols.kafka.client.retry import Part, Retrying, from_leaders
+from dragoman.protocols.kafka.client.values import (
+    ConfigEntry,
+    NewTopic,
+    ResourceType,
+    TopicInfo,
+    TopicPartition,
+)
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.messages import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+    DeleteRecordsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsRequestTopic,
+    DeleteTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResponseConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+    IncrementalAlterConfigsResponse,
+)
+
+_FIRST_DELETE_VERSION_WITH_IDS = 6
+_FIRST_CREATE_VERSION_WITH_DEFAULTS = 4
+_SET, _REMOVE = 0, 1
+#: Where a value comes from when nobody has set it: the broker's static or built-in default.
+_DEFAULT_SOURCES = frozenset((4, 5))
+
+
+class _Lost:
+    """Whether an earlier attempt of the same call may have been carried out."""
+
+    def __init__(self) -> None:
+        self._is_possible = False
+
+    def note(self, error: ClientError) -> bool:
+        """Take in the error of an attempt; whether it merely shows that the work was done."""
+        if isinstance(error, TopicExistsError | UnknownTopicError):
+            return self._is_possible
+        self._is_possible = self._is_possible or error.is_ambiguous
+        return False
+
+
+async def create_topic(cluster: Cluster, retrying: Retrying, topic: NewTopic) -> TopicInfo:
+    """Returns when the topic's partitions have leaders."""
+    lost = _Lost()
+    timeout_ms = int(cluster.settings.request_timeout_s * 1000)
+
+    def build(version: int) -> CreateTopicsRequest:
+        has_defaults = topic.partitions == -1 or topic.replication_factor == -1
+        if has_defaults and version < _FIRST_CREATE_VERSION_WITH_DEFAULTS:
+            raise UnsupportedRequestError(
+                "this broker has no default partition count and replication factor: give both"
+            )
+        return CreateTopicsRequest(topics=[_new_topic(topic)], timeout_ms=timeout_ms)
+
+    async def attempt() -> None:
+        peer = await cluster.controller()
+        try:
+            reply = await peer.ask(CreateTopicsResponse, build)
+            for each in reply.topics:
+                if each.error_code:
+                    raise kafka_error(each.error_code, each.error_message, topic=topic.name)
+        except ClientError as error:
+            if not lost.note(error):
+                raise
+
+    await retrying.until_done(attempt)
+    return await _wait_for_leaders(cluster, retrying, topic.name, 1)
+
+
+def _new_topic(topic: NewTopic) -> CreateTopicsRequestTopic:
+    return CreateTopicsRequestTopic(
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        configs=[
+            CreateTopicsRequestConfig(name=name, value=value)
+            for name, value in topic.config.items()
+        ],
+    )
+
+
+async def _wait_for_leaders(
+    cluster: Cluster, retrying: Retrying, name: str, partition_count: int
+) -> TopicInfo:
+    """In a cluster, other brokers learn of a change a moment after it was answered."""
+
+    async def attempt() -> TopicInfo:
+        found = (await cluster.metadata([name])).topics.get(name)
+        if found is None:
+            raise kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name)
+        leaders = [each.leader_id for each in found.partitions.values()]
+        if len(leaders) < partition_count or min(leaders) < 0:
+            raise LeadershipError(ErrorCode.LEADER_NOT_AVAILABLE, topic=name)
+        return found
+
+    return await retrying.until_done(attempt)
+
+
+async def delete_topic(cluster: Cluster, retrying: Retrying, name: str) -> None:
+    lost = _Lost()
+    timeout_ms = int(cluster.settings.request_timeout_s * 1000)
+
+    def build(version: int) -> DeleteTopicsRequest:
+        if version >= _FIRST_DELETE_VERSION_WITH_IDS:
+            return DeleteTopicsRequest(
+                topics=[DeleteTopicsRequestTopic(name=name)], timeout_ms=timeout_ms
+            )
+        return DeleteTopicsRequest(topic_names=[name], timeout_ms=timeout_ms)
+
+    async def attempt() -> None:
+        peer = await cluster.controller()
+        try:
+            reply = await peer.ask(DeleteTopicsResponse, build)
+            for each in reply.responses:
+                if each.error_code:
+                    raise _deletion_error(name, each.error_code, each.error_message)
+        except ClientError as error:
+            if not lost.note(error):
+                raise
+
+    await retrying.until_done(attempt)
+    cluster.forget(kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name))
+
+
+def _deletion_error(name: str, code: int, message: str | None) -> KafkaError:
+    # The controller knows all topics: one that it does not have will not turn up.
+    is_missing = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return kafka_error(code, message, topic=name, retriable=False if is_missing else None)
+
+
+async def create_partitions(
+    cluster: Cluster, retrying: Retrying, name: str, count: int
+) -> TopicInfo:
+    """Raise a topic's partitions to `count`."""
+    timeout_ms = int(cluster.settings.request_timeout_s * 1000)
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsRequestTopic(name=name, count=count, assignments=None)],
+        timeout_ms=timeout_ms,
+    )
+
+    async def attempt() -> None:
+        peer = await cluster.controller()
+        reply = await peer.ask(CreatePartitionsResponse, lambda _version: request)
+        for each in reply.results:
+            if each.error_code:
+                raise _deletion_error(name, each.error_code, each.error_message)
+
+    await retrying.until_done(attempt)
+    return await _wait_for_leaders(cluster, retrying, name, count)
+
+
+# ---- configurations
+
+
+async def _owner(cluster: Cluster, kind: ResourceType, name: str) -> Peer:
+    """A broker's configuration is known to that broker only, a topic's to all."""
+    if kind is ResourceType.BROKER and name:
+        if not name.isdigit():
+            raise kafka_error(ErrorCode.INVALID_REQUEST, f"{name!r} is not the number of a broker")
+        return await cluster.broker(int(name))
+    return await cluster.controller()
+
+
+async def describe_configs(
+    cluster: Cluster, retrying: Retrying, kind: ResourceType, name: str
+) -> list[ConfigEntry]:
+    resource = DescribeConfigsRequestResource(
+        resource_type=kind, resource_name=name, configuration_keys=None
+    )
+
+    async def attempt() -> list[ConfigEntry]:
+        peer = await _owner(cluster, kind, name)
+        reply = await peer.ask(
+            DescribeConfigsResponse, lambda _version: DescribeConfigsRequest(resources=[resource])
+        )
+        entries: list[ConfigEntry] = []
+        for each in reply.results:
+            if each.error_code:
+                raise _config_error(kind, name, each.error_code, each.error_message)
+            entries += map(_config_entry, each.configs)
+        return sorted(entries, key=lambda entry: entry.name)
+
+    return await retrying.until_done(attempt)
+
+
+def _config_entry(each: DescribeConfigsResponseConfig) -> ConfigEntry:
+    return ConfigEntry(
+        name=each.name,
+        value=each.value,
+        is_default=each.config_source in _DEFAULT_SOURCES,
+        is_read_only=each.read_only,
+        is_sensitive=each.is_sensitive,
+    )
+
+
+def _config_error(kind: ResourceType, name: str, code: int, message: str | None) -> KafkaError:
+    if kind is ResourceType.TOPIC:
+        return _deletion_error(name, code, message)
+    return kafka_error(code, message)
+
+
+async def alter_configs(
+    cluster: Cluster,
+    retrying: Retrying,
+    kind: ResourceType,
+    name: str,
+    changes: Mapping[str, str | None],
+) -> None:
+    """Set these values and leave the others alone; None goes back to the default."""
+    resource = IncrementalAlterConfigsRequestResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[
+            IncrementalAlterConfigsRequestConfig(
+                name=key, config_operation=_REMOVE if value is None else _SET, value=value
+            )
+            for key, value in changes.items()
+        ],
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+
+    async def attempt() -> None:
+        peer = await _owner(cluster, kind, name)
+        reply = await peer.ask(IncrementalAlterConfigsResponse, lambda _version: request)
+        for each in reply.responses:
+            if each.error_code:
+                raise _config_error(kind, name, each.error_code, each.error_message)
+
+    await retrying.until_done(attempt)
+
+
+# ---- records
+
+
+async def delete_records(
+    cluster: Cluster, retrying: Retrying, before: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Delete what lies before these offsets (-1: everything); where each partition begins now."""
+    timeout_ms = int(cluster.settings.request_timeout_s * 1000)
+
+    async def ask(
+        peer: Peer, parts: Mapping[TopicPartition, Part[int]]
+    ) -> dict[TopicPartition, int | KafkaError]:
+        topics: dict[str, DeleteRecordsRequestTopic] = {}
+        for (name, partition), part in parts.items():
+            topic = topics.setdefault(name, DeleteRecordsRequestTopic(name=name, partitions=[]))
+            topic.partitions.append(
+                DeleteRecordsRequestPartition(partition_index=partition, offset=part.wanted)
+            )
+        request = DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=timeout_ms)
+        return _low_watermarks(
+            await peer.ask(DeleteRecordsResponse, lambda _version: request), parts
+        )
+
+    return await from_leaders(retrying, cluster, before, ask)
+
+
+def _low_watermarks(
+    reply: DeleteRecordsResponse, parts: Mapping[TopicPartition, Part[int]]
+) -> dict[TopicPartition, int | KafkaError]:
+    results: dict[TopicPartition, int | KafkaError] = {
+        where: kafka_error(-1, "the reply leaves it out", topic=where.topic) for where in parts
+    }
+    for topic in reply.topics:
+        for each in topic.partitions:
+            where = TopicPartition(topic.name, each.partition_index)
+            results[where] = each.low_watermark
+            if each.error_code:
+                results[where] = kafka_error(
+                    each.error_code, topic=topic.name, partition=each.partition_index
+                )
+    return results

@@ -1,0 +1,331 @@
+"""Which broker to ask: addresses, leaders and coordinators, learnt from the brokers themselves.
+
+Theory of operation. The bootstrap addresses are only a way in: a metadata reply names all brokers,
+and from then on those are used, with the bootstrap addresses as the last resort. A topic is asked
+for when it is first used and kept until it is old or until somebody calls `forget`, which the retry
+loop does for every error that says the picture is wrong. Many callers may meet the same error at
+once; they wait for one metadata request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from dragoman.limits import (
+    KAFKA_CLIENT_AUTO_CREATE_TRIES,
+    KAFKA_CLIENT_COORDINATORS_MAX,
+    KAFKA_CLIENT_TOPICS_MAX,
+)
+from dragoman.protocols.kafka.client.errors import (
+    ClientClosedError,
+    ClientError,
+    CoordinatorError,
+    KafkaError,
+    UnknownTopicError,
+    UnsupportedRequestError,
+    kafka_error,
+)
+from dragoman.protocols.kafka.client.peer import Peer, unreachable
+from dragoman.protocols.kafka.client.settings import ClientSettings
+from dragoman.protocols.kafka.client.values import (
+    BrokerAddress,
+    ClusterInfo,
+    PartitionInfo,
+    TopicInfo,
+    TopicPartition,
+)
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.framing import Scratch
+from dragoman.protocols.kafka.messages import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from dragoman.world import Random
+
+_BuildMetadata: TypeAlias = Callable[[int], MetadataRequest]
+_Entry = TypeVar("_Entry")
+_GROUP_KEY = 0
+
+
+class Located(msgspec.Struct, frozen=True):
+    """A partition's leader, and what a request to it has to say."""
+
+    peer: Peer
+    topic_id: bytes
+    leader_epoch: int
+
+
+class _Known(msgspec.Struct, frozen=True):
+    topic: TopicInfo
+    learnt_at: float
+
+
+class Cluster:
+    """Owned by one event loop."""
+
+    def __init__(
+        self, bootstrap: Sequence[tuple[str, int]], settings: ClientSettings, random: Random
+    ) -> None:
+        self.settings = settings
+        self._random = random
+        self._scratch = Scratch()
+        self._bootstrap = [self._peer(host, port) for host, port in bootstrap]
+        self._addresses: dict[int, BrokerAddress] = {}
+        self._peers: dict[tuple[str, int], Peer] = {}
+        self._controller_id = -1
+        self._topics: dict[str, _Known] = {}
+        self._coordinators: dict[str, int] = {}
+        self._learning = asyncio.Lock()
+        self._is_closed = False
+
+    async def bootstrap(self) -> None:
+        """Reach one broker and learn of the others. Raises `UnreachableError` after one round."""
+        await self.metadata([])
+
+    def close(self) -> None:
+        self._is_closed = True
+        for peer in (*self._bootstrap, *self._peers.values()):
+            peer.close()
+
+    # ---- metadata
+
+    async def metadata(
+        self, topics: Sequence[str] | None, *, auto_create: bool = False
+    ) -> ClusterInfo:
+        """Ask now, one broker after the other until one answers. None: all topics.
+
+        Topics that do not exist are missing from the answer. One that has an error of its own
+        raises it, unless all topics were asked for: then it is left out.
+        """
+        wanted = None if topics is None else list(dict.fromkeys(topics))
+
+        def build(version: int) -> MetadataRequest:
+            if wanted is None:
+                # Version 0 has no null list; an empty one means all topics there.
+                return MetadataRequest(topics=[] if version == 0 else None)
+            if version == 0 and not wanted:
+                raise UnsupportedRequestError("the broker is older than Kafka 0.10")
+            named = [MetadataRequestTopic(name=name) for name in wanted]
+            # Before version 4 there is no such flag, and no way to prevent the creation.
+            flag = auto_create or version < 4
+            return MetadataRequest(topics=named, allow_auto_topic_creation=flag)
+
+        reply = await self._ask_any(build)
+        if reply.error_code:
+            raise kafka_error(reply.error_code)
+        self._learn_brokers(reply)
+        found = {}
+        for topic in reply.topics:
+            info = self._learn_topic(topic, is_asked_for=wanted is not None)
+            if info is not None:
+                found[info.name] = info
+        return ClusterInfo(
+            cluster_id=reply.cluster_id,
+            controller_id=reply.controller_id,
+            brokers=dict(self._addresses),
+            topics=found,
+        )
+
+    async def topic(self, name: str, *, auto_create: bool = False) -> TopicInfo:
+        """The topic as it is known, or asked for. Raises `UnknownTopicError`, not retriable."""
+        known = self._fresh(name)
+        if known is not None:
+            return known
+        async with self._learning:
+            # Another caller may have asked while this one waited.
+            known = self._fresh(name)
+            if known is not None:
+                return known
+            tries = KAFKA_CLIENT_AUTO_CREATE_TRIES if auto_create else 1
+            for failures in range(1, tries + 1):
+                found = (await self.metadata([name], auto_create=auto_create)).topics.get(name)
+                if found is not None:
+                    return found
+                if failures < tries:
+                    await asyncio.sleep(self.settings.backoff_s(failures, self._random))
+        raise _no_topic(name)
+
+    def forget(self, error: ClientError) -> None:
+        """Drop what an error shows to be wrong, so that it is asked for again."""
+        if isinstance(error, KafkaError):
+            if error.topic is not None:
+                self._topics.pop(error.topic, None)
+            if error.group is not None:
+                self._coordinators.pop(error.group, None)
+        if error.is_ambiguous or not isinstance(error, KafkaError):
+            # A broker is gone, and with it perhaps the leadership of anything.
+            self._topics.clear()
+            self._coordinators.clear()
+
+    def _fresh(self, name: str) -> TopicInfo | None:
+        known = self._topics.get(name)
+        if known is None:
+            return None
+        age_s = asyncio.get_running_loop().time() - known.learnt_at
+        return known.topic if age_s < self.settings.metadata_age_max_s else None
+
+    # ---- who to ask
+
+    async def leader(self, where: TopicPartition, *, auto_create: bool = False) -> Located:
+        """Raises `UnknownTopicError`, and `LeadershipError` while there is no leader."""
+        topic = await self.topic(where.topic, auto_create=auto_create)
+        info = topic.partitions.get(where.partition)
+        if info is None:
+            count = len(topic.partitions)
+            raise UnknownTopicError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"there is no such partition; the topic has {count}",
+                topic=where.topic,
+                partition=where.partition,
+                retriable=False,
+            )
+        if info.leader_id not in self._addresses:
+            code = info.error_code or ErrorCode.LEADER_NOT_AVAILABLE
+            raise kafka_error(code, topic=where.topic, partition=where.partition)
+        return Located(self._node(info.leader_id), topic.topic_id, info.leader_epoch)
+
+    async def coordinator(self, group: str) -> Peer:
+        node_id = self._coordinators.get(group)
+        if node_id is None or node_id not in self._addresses:
+            node_id = await self._find_coordinator(group)
+            _bound(self._coordinators, KAFKA_CLIENT_COORDINATORS_MAX)
+            self._coordinators[group] = node_id
+        return self._node(node_id)
+
+    async def controller(self) -> Peer:
+        if not self._addresses:
+            await self.metadata([])
+        if self._controller_id in self._addresses:
+            return self._node(self._controller_id)
+        return self._node(min(self._addresses))
+
+    async def all_brokers(self) -> list[Peer]:
+        await self.metadata([])
+        return [self._node(node_id) for node_id in sorted(self._addresses)]
+
+    async def broker(self, node_id: int) -> Peer:
+        if node_id not in self._addresses:
+            await self.metadata([])
+        if node_id not in self._addresses:
+            raise kafka_error(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {node_id}")
+        return self._node(node_id)
+
+    async def _find_coordinator(self, group: str) -> int:
+        def build(version: int) -> FindCoordinatorRequest:
+            if version >= 4:
+                return FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=[group])
+            return FindCoordinatorRequest(key=group)
+
+        peers = self._in_order()
+        reply = await peers[0].ask(FindCoordinatorResponse, build)
+        found = reply.coordinators[0] if reply.coordinators else reply
+        if found.error_code:
+            raise kafka_error(found.error_code, found.error_message, group=group)
+        if found.node_id not in self._addresses:
+            await self.metadata([])
+        if found.node_id not in self._addresses:
+            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, group=group)
+        return found.node_id
+
+    # ---- connections
+
+    def _in_order(self) -> list[Peer]:
+        """Every broker there is: connected ones first, the bootstrap addresses last."""
+        if self._is_closed:
+            raise ClientClosedError("the client is closed")
+        known = [self._node(node_id) for node_id in self._addresses]
+        self._random.shuffle(known)
+        known.sort(key=lambda peer: not peer.is_connected)
+        return [*known, *self._bootstrap]
+
+    async def _ask_any(self, build: _BuildMetadata) -> MetadataResponse:
+        failures: list[ClientError] = []
+        for peer in self._in_order():
+            try:
+                return await peer.ask(MetadataResponse, build)
+            except ClientClosedError:
+                raise
+            except ClientError as error:
+                if not error.retriable:
+                    raise
+                failures.append(error)
+        raise unreachable(failures)
+
+    def _node(self, node_id: int) -> Peer:
+        address = self._addresses[node_id]
+        key = (address.host, address.port)
+        peer = self._peers.get(key)
+        if peer is None:
+            peer = self._peers[key] = self._peer(*key)
+        return peer
+
+    def _peer(self, host: str, port: int) -> Peer:
+        return Peer(host, port, self.settings, self._scratch, self._random)
+
+    def _learn_brokers(self, reply: MetadataResponse) -> None:
+        self._controller_id = reply.controller_id
+        if not reply.brokers:
+            return
+        self._addresses = {
+            each.node_id: BrokerAddress(each.node_id, each.host, each.port, each.rack)
+            for each in reply.brokers
+        }
+        kept = {(each.host, each.port) for each in self._addresses.values()}
+        for key in self._peers.keys() - kept:
+            self._peers.pop(key).close()
+
+    def _learn_topic(self, topic: MetadataResponseTopic, *, is_asked_for: bool) -> TopicInfo | None:
+        assert topic.name is not None, "only topics asked for by id may lack a name"
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._topics.pop(topic.name, None)
+            return None
+        if topic.error_code:
+            if is_asked_for:
+                raise kafka_error(topic.error_code, topic=topic.name)
+            return None
+        info = TopicInfo(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            partitions={each.partition_index: _partition(each) for each in topic.partitions},
+        )
+        self._topics.pop(topic.name, None)
+        _bound(self._topics, KAFKA_CLIENT_TOPICS_MAX)
+        self._topics[topic.name] = _Known(info, asyncio.get_running_loop().time())
+        return info
+
+
+def _partition(reply: MetadataResponsePartition) -> PartitionInfo:
+    return PartitionInfo(
+        partition=reply.partition_index,
+        leader_id=reply.leader_id,
+        leader_epoch=reply.leader_epoch,
+        replicas=tuple(reply.replica_nodes),
+        in_sync=tuple(reply.isr_nodes),
+        offline=tuple(reply.offline_replicas),
+        error_code=reply.error_code,
+    )
+
+
+def _no_topic(name: str) -> UnknownTopicError:
+    return UnknownTopicError(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "there is no such topic",
+        topic=name,
+        retriable=False,
+    )
+
+
+def _bound(cache: dict[str, _Entry], count_max: int) -> None:
+    """Make room for one more entry."""
+    while len(cache) >= count_max:
+        del cache[next(iter(cache))]

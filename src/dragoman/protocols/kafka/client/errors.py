@@ -1,0 +1,239 @@
+"""What the client raises: one class for each thing a caller may want to handle.
+
+    ClientError
+      UnreachableError          no connection could be made            retriable
+      ConnectionLostError       the connection broke before the reply  retriable
+      RequestTimeoutError       no reply within the time-out           retriable
+      UnsupportedRequestError   the broker serves no version of this request that we know
+      ClientClosedError         the client was closed
+      KafkaError                the broker answered with an error code
+        UnknownTopicError       LeadershipError      CoordinatorError     OffsetRangeError
+        TopicExistsError        UnknownGroupError    LiveGroupError       AccessDeniedError
+        RecordRefusedError      BatchTooLargeError   ProducerFencedError  SequenceError
+
+`retriable` says whether the same call may succeed later. The client retries those by itself until
+the operation's time is up; what reaches the caller is what was left then. After a lost connection
+or a time-out nobody knows whether the broker has acted on the request (`is_ambiguous`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from dragoman.errors import DragomanError
+from dragoman.protocols.kafka.errors import RETRIABLE, ErrorCode, error_text
+
+
+class ClientError(DragomanError):
+    code = "client"
+    retriable = False
+    #: Whether the broker may have acted on the request although it failed.
+    is_ambiguous = False
+
+
+class UnreachableError(ClientError):
+    code = "unreachable"
+    retriable = True
+
+
+class ConnectionLostError(ClientError):
+    code = "connection_lost"
+    retriable = True
+    is_ambiguous = True
+
+
+class RequestTimeoutError(ClientError):
+    code = "request_timeout"
+    retriable = True
+    is_ambiguous = True
+
+
+class UnsupportedRequestError(ClientError):
+    code = "unsupported_request"
+
+
+class ClientClosedError(ClientError):
+    code = "client_closed"
+
+
+#: Codes of replies that come although the records may have been written.
+_AMBIGUOUS: Final = frozenset(
+    (
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    )
+)
+
+
+class KafkaError(ClientError):
+    """The broker refused. `error_code` is the number on the wire, `name` Kafka's name for it."""
+
+    code = "kafka"
+
+    def __init__(
+        self,
+        error_code: int,
+        message: str | None = None,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+        retriable: bool | None = None,
+    ) -> None:
+        self.error_code = error_code
+        self.name = _name(error_code)
+        self.message = message or error_text(error_code)
+        self.topic = topic
+        self.partition = partition
+        self.group = group
+        self.retriable = error_code in RETRIABLE if retriable is None else retriable
+        self.is_ambiguous = error_code in _AMBIGUOUS
+        where = _where(topic, partition, group)
+        super().__init__(f"{where}{self.message.rstrip('.')} ({self.name})")
+
+
+class UnknownTopicError(KafkaError):
+    code = "unknown_topic"
+
+
+class LeadershipError(KafkaError):
+    """The partition's leader is away or elsewhere: the metadata is refreshed before a retry."""
+
+    code = "leadership"
+
+
+class CoordinatorError(KafkaError):
+    """The group's coordinator is away or elsewhere: it is looked up again before a retry."""
+
+    code = "coordinator"
+
+
+class OffsetRangeError(KafkaError):
+    code = "offset_out_of_range"
+
+
+class TopicExistsError(KafkaError):
+    code = "topic_exists"
+
+
+class UnknownGroupError(KafkaError):
+    code = "unknown_group"
+
+
+class LiveGroupError(KafkaError):
+    """The group has members, and only they may commit, or nobody may delete it."""
+
+    code = "live_group"
+
+
+class AccessDeniedError(KafkaError):
+    code = "access_denied"
+
+
+class RecordRefusedError(KafkaError):
+    code = "record_refused"
+
+
+class BatchTooLargeError(KafkaError):
+    code = "batch_too_large"
+
+
+class ProducerFencedError(KafkaError):
+    code = "producer_fenced"
+
+
+class SequenceError(KafkaError):
+    """The broker expected another sequence number: what it had of this producer is lost."""
+
+    code = "sequence"
+
+
+_CLASSES: Final[dict[type[KafkaError], tuple[ErrorCode, ...]]] = {
+    UnknownTopicError: (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    ),
+    LeadershipError: (
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_CONTROLLER,
+    ),
+    CoordinatorError: (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    ),
+    OffsetRangeError: (ErrorCode.OFFSET_OUT_OF_RANGE,),
+    TopicExistsError: (ErrorCode.TOPIC_ALREADY_EXISTS,),
+    UnknownGroupError: (ErrorCode.GROUP_ID_NOT_FOUND,),
+    LiveGroupError: (
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    ),
+    AccessDeniedError: (
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ),
+    RecordRefusedError: (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    ),
+    BatchTooLargeError: (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE),
+    ProducerFencedError: (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED),
+    SequenceError: (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID),
+}
+_CLASS_OF_CODE: Final = {code: kind for kind, codes in _CLASSES.items() for code in codes}
+_KNOWN_CODES: Final = frozenset(ErrorCode)
+
+
+def kafka_error(
+    error_code: int,
+    message: str | None = None,
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+    group: str | None = None,
+    retriable: bool | None = None,
+) -> KafkaError:
+    """The exception for an error code: the most specific class there is."""
+    kind = KafkaError
+    if error_code in _KNOWN_CODES:
+        kind = _CLASS_OF_CODE.get(ErrorCode(error_code), KafkaError)
+    return kind(
+        error_code, message, topic=topic, partition=partition, group=group, retriable=retriable
+    )
+
+
+def raise_first(errors: Iterable[KafkaError | None]) -> None:
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def _name(error_code: int) -> str:
+    return ErrorCode(error_code).name if error_code in _KNOWN_CODES else f"code {error_code}"
+
+
+def _where(topic: str | None, partition: int | None, group: str | None) -> str:
+    if topic is not None:
+        name = f"topic {topic!r}"
+        return f"{name}: " if partition is None else f"{name} partition {partition}: "
+    return "" if group is None else f"group {group!r}: "

@@ -1,0 +1,289 @@
+"""`KafkaClient`: everything the raw client does, behind one object.
+
+    async with KafkaClient("127.0.0.1:9092") as client:
+        await client.create_topic(NewTopic(name="orders", partitions=3))
+        ...
+
+It belongs to the event loop it was opened on. Calls may run side by side; they share connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from dragoman.limits import KAFKA_CLIENT_FETCH_BYTES, KAFKA_CLIENT_FETCH_PARTITION_BYTES
+from dragoman.protocols.kafka.client import admin, fetching, groups, listing, producing
+from dragoman.protocols.kafka.client.cluster import Cluster
+from dragoman.protocols.kafka.client.producer import Producer, ProducerOptions
+from dragoman.protocols.kafka.client.reader import Reader
+from dragoman.protocols.kafka.client.retry import Retrying
+from dragoman.protocols.kafka.client.settings import ClientSettings, parse_bootstrap
+from dragoman.protocols.kafka.client.values import (
+    Acks,
+    ClusterInfo,
+    CommittedOffset,
+    ConfigEntry,
+    Fetched,
+    FetchFrom,
+    GroupDetails,
+    GroupListing,
+    Isolation,
+    NewRecord,
+    NewTopic,
+    OffsetAt,
+    Produced,
+    ProducerIdentity,
+    RecordPosition,
+    ResourceType,
+    TopicInfo,
+    TopicPartition,
+)
+from dragoman.types import Buffer
+from dragoman.world import Clock, Random, SystemClock, system_random
+
+
+class KafkaClient:
+    """A client of a cluster that speaks Kafka's protocol, Apache Kafka's own included.
+
+    `bootstrap` is `HOST:PORT`, or several with commas. Retriable errors are retried until
+    `settings.operation_timeout_s` is up; see `errors` for what is raised.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        settings: ClientSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.settings = settings or ClientSettings()
+        self._clock = clock or SystemClock()
+        self._random = random or system_random()
+        self._cluster = Cluster(parse_bootstrap(bootstrap), self.settings, self._random)
+        self._retrying = Retrying(self._cluster, self._random)
+
+    # ---- life
+
+    async def open(self) -> Self:
+        """Reach a broker, trying each address once. Raises `UnreachableError`."""
+        await self._cluster.bootstrap()
+        return self
+
+    async def close(self) -> None:
+        """Close all connections. What waits for a reply gets `ClientClosedError`."""
+        self._cluster.close()
+        # Sockets are closed in the loop's next turn; afterwards the loop may end.
+        await asyncio.sleep(0)
+
+    async def __aenter__(self) -> Self:
+        try:
+            return await self.open()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # ---- the cluster
+
+    async def cluster(self, topics: Sequence[str] | None = None) -> ClusterInfo:
+        """Brokers and topics as they are now. None: all topics, without those in error."""
+
+        async def attempt() -> ClusterInfo:
+            return await self._cluster.metadata(topics)
+
+        return await self._retrying.until_done(attempt)
+
+    async def topic(self, name: str, *, auto_create: bool = False) -> TopicInfo:
+        """A topic's partitions, as known since a while or asked for. Raises `UnknownTopicError`."""
+
+        async def attempt() -> TopicInfo:
+            return await self._cluster.topic(name, auto_create=auto_create)
+
+        return await self._retrying.until_done(attempt)
+
+    # ---- whole batches
+
+    async def fetch(
+        self,
+        partitions: Mapping[TopicPartition, FetchFrom],
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = KAFKA_CLIENT_FETCH_BYTES,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+    ) -> dict[TopicPartition, Fetched]:
+        """Whole batches of each partition from its offset on; none where nothing is there yet.
+
+        Each leader is asked once, side by side, and may wait `max_wait_ms` for `min_bytes`;
+        `max_bytes` is per leader. Raises the first error of a partition that no retry can cure,
+        such as `OffsetRangeError`.
+        """
+        options = fetching.FetchOptions(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation=isolation,
+        )
+        return await fetching.fetch(self._cluster, self._retrying, partitions, options)
+
+    async def produce(
+        self,
+        topic: str,
+        partition: int,
+        batch: Buffer,
+        *,
+        acks: Acks = -1,
+        timeout_ms: int = 30_000,
+        transactional_id: str | None = None,
+        auto_create: bool = True,
+    ) -> Produced:
+        """Append one batch of magic 2 as it is.
+
+        With a producer id in its header it is retried whatever happens, and written once. Without
+        one, an error with `is_ambiguous` means that it may or may not have been written.
+        Raises `DecodeError` when the bytes are not one batch.
+        """
+        options = producing.ProduceOptions(
+            acks=acks,
+            timeout_ms=timeout_ms,
+            transactional_id=transactional_id,
+            auto_create=auto_create,
+        )
+        where = TopicPartition(topic, partition)
+        return await producing.produce(self._cluster, self._retrying, where, batch, options)
+
+    async def new_producer_identity(self) -> ProducerIdentity:
+        """A producer id of one's own, for batches with sequence numbers."""
+        return await producing.new_producer_identity(self._cluster, self._retrying)
+
+    async def list_offsets(
+        self,
+        partitions: Mapping[TopicPartition, int],
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+    ) -> dict[TopicPartition, OffsetAt]:
+        """The first offset at or after a time in ms; or `EARLIEST`, `LATEST`, `MAX_TIMESTAMP`.
+
+        `LATEST` is the last stable offset for a reader of committed records, else the high
+        watermark: the offset of the next record in either case.
+        """
+        return await listing.list_offsets(self._cluster, self._retrying, partitions, isolation)
+
+    # ---- records
+
+    def producer(self, options: ProducerOptions | None = None) -> Producer:
+        """For records one by one; close it, or use it with `async with`."""
+        options = options or ProducerOptions()
+        return Producer(self._cluster, self._retrying, options, self._clock, self._random)
+
+    async def produce_records(
+        self, topic: str, records: Iterable[NewRecord], options: ProducerOptions | None = None
+    ) -> list[RecordPosition]:
+        """Write records and wait for all of them; their positions, in the same order."""
+        async with self.producer(options) as producer:
+            sent = await producer.send_many(topic, records)
+            await producer.flush()
+            return [await delivery for delivery in sent]
+
+    def reader(
+        self,
+        starts: Mapping[TopicPartition, int],
+        *,
+        until: Mapping[TopicPartition, int] | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = KAFKA_CLIENT_FETCH_BYTES,
+        partition_bytes: int = KAFKA_CLIENT_FETCH_PARTITION_BYTES,
+    ) -> Reader:
+        """Decoded records from these offsets on, up to and without those of `until`.
+
+        Partitions that `until` does not name are followed for ever. Close it, or use it with
+        `async with`.
+        """
+        options = fetching.FetchOptions(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation=isolation,
+        )
+        return Reader(
+            self._cluster,
+            self._retrying,
+            starts,
+            until=until or {},
+            options=options,
+            partition_bytes=partition_bytes,
+        )
+
+    # ---- administration
+
+    async def create_topic(self, topic: NewTopic) -> TopicInfo:
+        """Returns when its partitions have leaders. Raises `TopicExistsError`."""
+        return await admin.create_topic(self._cluster, self._retrying, topic)
+
+    async def delete_topic(self, name: str) -> None:
+        await admin.delete_topic(self._cluster, self._retrying, name)
+
+    async def create_partitions(self, topic: str, count: int) -> TopicInfo:
+        """Raise the number of a topic's partitions to `count`."""
+        return await admin.create_partitions(self._cluster, self._retrying, topic, count)
+
+    async def describe_configs(self, kind: ResourceType, name: str) -> list[ConfigEntry]:
+        """`name` is a topic, or the number of a broker (empty: the default of all brokers)."""
+        return await admin.describe_configs(self._cluster, self._retrying, kind, name)
+
+    async def alter_configs(
+        self, kind: ResourceType, name: str, changes: Mapping[str, str | None]
+    ) -> None:
+        """Change these values and no others; None goes back to the default."""
+        await admin.alter_configs(self._cluster, self._retrying, kind, name, changes)
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Delete records before these offsets (-1: all); where each partition begins now."""
+        return await admin.delete_records(self._cluster, self._retrying, before)
+
+    # ---- groups
+
+    async def list_groups(self) -> list[GroupListing]:
+        return await groups.list_groups(self._cluster, self._retrying)
+
+    async def describe_group(self, group: str) -> GroupDetails:
+        """Groups of both kinds. Raises `UnknownGroupError`."""
+        return await groups.describe_group(self._cluster, self._retrying, group)
+
+    async def delete_group(self, group: str) -> None:
+        """Raises `LiveGroupError`, `UnknownGroupError`."""
+        await groups.delete_group(self._cluster, self._retrying, group)
+
+    async def committed_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What is committed; partitions without a commit are missing. None: all partitions."""
+        return await groups.committed_offsets(self._cluster, self._retrying, group, partitions)
+
+    async def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
+    ) -> None:
+        """Commit next offsets to read. Raises `LiveGroupError` when the group has members."""
+        values = {
+            where: CommittedOffset(each) if isinstance(each, int) else each
+            for where, each in offsets.items()
+        }
+        await groups.commit_offsets(self._cluster, self._retrying, group, values)
+
+    async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        await groups.delete_offsets(self._cluster, self._retrying, group, partitions)

@@ -1,0 +1,357 @@
+"""Groups seen from outside: committed offsets, listing, description, deletion.
+
+Commits here are simple ones: without a member id, which a broker takes only while the group has no
+members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from dragoman.errors import DecodeError
+from dragoman.protocols.kafka import codec
+from dragoman.protocols.kafka.client.cluster import Cluster
+from dragoman.protocols.kafka.client.errors import (
+    KafkaError,
+    UnknownGroupError,
+    kafka_error,
+    raise_first,
+)
+from dragoman.protocols.kafka.client.peer import Peer
+from dragoman.protocols.kafka.client.retry import Result, Retrying
+from dragoman.protocols.kafka.client.values import (
+    CommittedOffset,
+    GroupDetails,
+    GroupListing,
+    GroupMember,
+    TopicPartition,
+)
+from dragoman.protocols.kafka.constants import ApiKey
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeResponseGroup,
+    ConsumerGroupDescribeResponseMember,
+    ConsumerProtocolAssignment,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+    DescribeGroupsResponseMember,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroupPartition,
+    OffsetFetchResponsePartition,
+)
+
+_FIRST_VERSION_WITH_MANY_GROUPS = 8
+_FIRST_VERSION_WITH_STABLE = 7
+_DEAD = "Dead"
+
+
+async def _at_coordinator(
+    cluster: Cluster, retrying: Retrying, group: str, ask: Callable[[Peer], Awaitable[Result]]
+) -> Result:
+    async def attempt() -> Result:
+        return await ask(await cluster.coordinator(group))
+
+    return await retrying.until_done(attempt)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+# ---- committed offsets
+
+
+async def committed_offsets(
+    cluster: Cluster,
+    retrying: Retrying,
+    group: str,
+    partitions: Iterable[TopicPartition] | None,
+) -> dict[TopicPartition, CommittedOffset]:
+    wanted = None if partitions is None else _by_topic(partitions)
+
+    async def ask(peer: Peer) -> dict[TopicPartition, CommittedOffset]:
+        reply = await peer.ask(OffsetFetchResponse, lambda version: _fetch(group, wanted, version))
+        return _read_committed(group, reply)
+
+    return await _at_coordinator(cluster, retrying, group, ask)
+
+
+def _fetch(group: str, wanted: Mapping[str, list[int]] | None, version: int) -> OffsetFetchRequest:
+    # An offset that a transaction is about to commit counts as not there yet (KIP-447).
+    stable = version >= _FIRST_VERSION_WITH_STABLE
+    if version >= _FIRST_VERSION_WITH_MANY_GROUPS:
+        named = wanted and [
+            OffsetFetchRequestGroupTopic(name=name, partition_indexes=indexes)
+            for name, indexes in wanted.items()
+        ]
+        asked = OffsetFetchRequestGroup(
+            group_id=group, topics=None if wanted is None else named or []
+        )
+        return OffsetFetchRequest(groups=[asked], require_stable=stable)
+    topics = None
+    if wanted is not None:
+        topics = [
+            OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
+            for name, indexes in wanted.items()
+        ]
+    return OffsetFetchRequest(group_id=group, topics=topics, require_stable=stable)
+
+
+def _read_committed(
+    group: str, reply: OffsetFetchResponse
+) -> dict[TopicPartition, CommittedOffset]:
+    code = reply.groups[0].error_code if reply.groups else reply.error_code
+    if code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return {}
+    if code:
+        raise kafka_error(code, group=group)
+    found: dict[TopicPartition, CommittedOffset] = {}
+    for name, partition in _fetched_partitions(reply):
+        if partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            continue
+        if partition.error_code:
+            raise kafka_error(partition.error_code, group=group)
+        if partition.committed_offset >= 0:
+            found[TopicPartition(name, partition.partition_index)] = CommittedOffset(
+                partition.committed_offset,
+                partition.metadata or "",
+                partition.committed_leader_epoch,
+            )
+    return found
+
+
+def _fetched_partitions(
+    reply: OffsetFetchResponse,
+) -> Iterable[tuple[str, OffsetFetchResponsePartition | OffsetFetchResponseGroupPartition]]:
+    for topic in reply.topics:
+        for single in topic.partitions:
+            yield topic.name, single
+    for group in reply.groups:
+        for many in group.topics:
+            for each in many.partitions:
+                yield many.name, each
+
+
+async def commit_offsets(
+    cluster: Cluster,
+    retrying: Retrying,
+    group: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> None:
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for (name, partition), committed in offsets.items():
+        topic = topics.setdefault(name, OffsetCommitRequestTopic(name=name, partitions=[]))
+        topic.partitions.append(
+            OffsetCommitRequestPartition(
+                partition_index=partition,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                committed_metadata=committed.metadata,
+            )
+        )
+    request = OffsetCommitRequest(group_id=group, topics=list(topics.values()))
+
+    async def ask(peer: Peer) -> None:
+        reply = await peer.ask(OffsetCommitResponse, lambda _version: request)
+        raise_first(
+            _commit_error(group, topic.name, each.partition_index, each.error_code)
+            for topic in reply.topics
+            for each in topic.partitions
+        )
+
+    await _at_coordinator(cluster, retrying, group, ask)
+
+
+def _commit_error(group: str, topic: str, partition: int, code: int) -> KafkaError | None:
+    if not code:
+        return None
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return kafka_error(code, topic=topic, partition=partition)
+    return kafka_error(code, group=group)
+
+
+async def delete_offsets(
+    cluster: Cluster, retrying: Retrying, group: str, partitions: Iterable[TopicPartition]
+) -> None:
+    request = OffsetDeleteRequest(
+        group_id=group,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=name,
+                partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in indexes],
+            )
+            for name, indexes in _by_topic(partitions).items()
+        ],
+    )
+
+    async def ask(peer: Peer) -> None:
+        reply = await peer.ask(OffsetDeleteResponse, lambda _version: request)
+        if reply.error_code:
+            raise kafka_error(reply.error_code, group=group)
+        raise_first(
+            _commit_error(group, topic.name, each.partition_index, each.error_code)
+            for topic in reply.topics
+            for each in topic.partitions
+        )
+
+    await _at_coordinator(cluster, retrying, group, ask)
+
+
+# ---- groups themselves
+
+
+async def list_groups(cluster: Cluster, retrying: Retrying) -> list[GroupListing]:
+    """Every broker knows those it coordinates."""
+
+    async def attempt() -> list[GroupListing]:
+        found: dict[str, GroupListing] = {}
+        for peer in await cluster.all_brokers():
+            reply = await peer.ask(ListGroupsResponse, lambda _version: ListGroupsRequest())
+            if reply.error_code:
+                raise kafka_error(reply.error_code)
+            for each in reply.groups:
+                found[each.group_id] = GroupListing(
+                    group=each.group_id,
+                    protocol_type=each.protocol_type,
+                    state=each.group_state,
+                    kind=each.group_type.lower(),
+                )
+        return [found[name] for name in sorted(found)]
+
+    return await retrying.until_done(attempt)
+
+
+async def describe_group(cluster: Cluster, retrying: Retrying, group: str) -> GroupDetails:
+    """Raises `UnknownGroupError`."""
+
+    async def ask(peer: Peer) -> GroupDetails:
+        details = await _describe_classic(peer, group)
+        if details is None and (await peer.served()).has(ApiKey.CONSUMER_GROUP_DESCRIBE):
+            # Groups of the newer kind (KIP-848) look dead through the older request.
+            details = await _describe_consumer(peer, group)
+        if details is None:
+            raise UnknownGroupError(ErrorCode.GROUP_ID_NOT_FOUND, group=group)
+        return details
+
+    return await _at_coordinator(cluster, retrying, group, ask)
+
+
+async def _describe_classic(peer: Peer, group: str) -> GroupDetails | None:
+    reply = await peer.ask(
+        DescribeGroupsResponse, lambda _version: DescribeGroupsRequest(groups=[group])
+    )
+    for each in reply.groups:
+        if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND or each.group_state == _DEAD:
+            return None
+        if each.error_code:
+            raise kafka_error(each.error_code, each.error_message, group=group)
+        return _classic_details(each)
+    return None
+
+
+def _classic_details(each: DescribeGroupsResponseGroup) -> GroupDetails:
+    return GroupDetails(
+        group=each.group_id,
+        kind="classic",
+        state=each.group_state,
+        protocol_type=each.protocol_type,
+        assignor=each.protocol_data,
+        members=tuple(_classic_member(member) for member in each.members),
+    )
+
+
+def _classic_member(member: DescribeGroupsResponseMember) -> GroupMember:
+    return GroupMember(
+        member_id=member.member_id,
+        instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        host=member.client_host,
+        assignment=_assignment(member.member_assignment),
+    )
+
+
+def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
+    """Partitions of a member; none when its protocol is not the consumers'."""
+    try:
+        assignment = codec.decode_versioned(ConsumerProtocolAssignment, data)
+    except DecodeError:
+        return ()
+    return tuple(
+        TopicPartition(each.topic, partition)
+        for each in assignment.assigned_partitions
+        for partition in each.partitions
+    )
+
+
+async def _describe_consumer(peer: Peer, group: str) -> GroupDetails | None:
+    reply = await peer.ask(
+        ConsumerGroupDescribeResponse,
+        lambda _version: ConsumerGroupDescribeRequest(group_ids=[group]),
+    )
+    for each in reply.groups:
+        if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return None
+        if each.error_code:
+            raise kafka_error(each.error_code, each.error_message, group=group)
+        return _consumer_details(each)
+    return None
+
+
+def _consumer_details(each: ConsumerGroupDescribeResponseGroup) -> GroupDetails:
+    return GroupDetails(
+        group=each.group_id,
+        kind="consumer",
+        state=each.group_state,
+        protocol_type="consumer",
+        assignor=each.assignor_name,
+        members=tuple(_consumer_member(member) for member in each.members),
+    )
+
+
+def _consumer_member(member: ConsumerGroupDescribeResponseMember) -> GroupMember:
+    return GroupMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        host=member.client_host,
+        assignment=tuple(
+            TopicPartition(topic.topic_name, partition)
+            for topic in member.assignment.topic_partitions
+            for partition in topic.partitions
+        ),
+    )
+
+
+async def delete_group(cluster: Cluster, retrying: Retrying, group: str) -> None:
+    async def ask(peer: Peer) -> None:
+        reply = await peer.ask(
+            DeleteGroupsResponse, lambda _version: DeleteGroupsRequest(groups_names=[group])
+        )
+        raise_first(
+            kafka_error(each.error_code, group=group) if each.error_code else None
+            for each in reply.results
+        )
+
+    await _at_coordinator(cluster, retrying, group, ask)

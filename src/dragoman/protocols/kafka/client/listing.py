@@ -1,0 +1,89 @@
+"""ListOffsets: offsets by age, and where a partition begins and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dragoman.protocols.kafka.client.cluster import Cluster
+from dragoman.protocols.kafka.client.errors import KafkaError, UnsupportedRequestError, kafka_error
+from dragoman.protocols.kafka.client.peer import Peer
+from dragoman.protocols.kafka.client.retry import Part, Retrying, from_leaders
+from dragoman.protocols.kafka.client.values import (
+    MAX_TIMESTAMP,
+    Isolation,
+    OffsetAt,
+    TopicPartition,
+)
+from dragoman.protocols.kafka.messages import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
+
+_FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
+_FIRST_VERSION_WITH_ISOLATION = 2
+_FIRST_VERSION_WITH_TIMEOUT = 10
+_CONSUMER = -1
+
+
+async def list_offsets(
+    cluster: Cluster,
+    retrying: Retrying,
+    wanted: Mapping[TopicPartition, int],
+    isolation: Isolation,
+) -> dict[TopicPartition, OffsetAt]:
+    async def ask(
+        peer: Peer, parts: Mapping[TopicPartition, Part[int]]
+    ) -> Mapping[TopicPartition, OffsetAt | KafkaError]:
+        def build(version: int) -> ListOffsetsRequest:
+            return _request(parts, isolation, version, cluster.settings.request_timeout_s)
+
+        return _read(await peer.ask(ListOffsetsResponse, build), parts)
+
+    return await from_leaders(retrying, cluster, wanted, ask)
+
+
+def _request(
+    parts: Mapping[TopicPartition, Part[int]],
+    isolation: Isolation,
+    version: int,
+    timeout_s: float,
+) -> ListOffsetsRequest:
+    topics: dict[str, ListOffsetsRequestTopic] = {}
+    for (name, partition), part in parts.items():
+        if part.wanted == MAX_TIMESTAMP and version < _FIRST_VERSION_WITH_MAX_TIMESTAMP:
+            raise UnsupportedRequestError("the broker cannot look up the newest timestamp")
+        topic = topics.setdefault(name, ListOffsetsRequestTopic(name=name, partitions=[]))
+        topic.partitions.append(
+            ListOffsetsRequestPartition(
+                partition_index=partition,
+                current_leader_epoch=part.leader_epoch,
+                timestamp=part.wanted,
+            )
+        )
+    return ListOffsetsRequest(
+        replica_id=_CONSUMER,
+        isolation_level=isolation if version >= _FIRST_VERSION_WITH_ISOLATION else 0,
+        topics=list(topics.values()),
+        timeout_ms=int(timeout_s * 1000) if version >= _FIRST_VERSION_WITH_TIMEOUT else 0,
+    )
+
+
+def _read(
+    reply: ListOffsetsResponse, parts: Mapping[TopicPartition, Part[int]]
+) -> dict[TopicPartition, OffsetAt | KafkaError]:
+    results: dict[TopicPartition, OffsetAt | KafkaError] = {
+        where: kafka_error(-1, "the reply leaves it out", topic=where.topic, retriable=True)
+        for where in parts
+    }
+    for topic in reply.topics:
+        for each in topic.partitions:
+            where = TopicPartition(topic.name, each.partition_index)
+            if each.error_code:
+                results[where] = kafka_error(
+                    each.error_code, topic=topic.name, partition=each.partition_index
+                )
+            else:
+                results[where] = OffsetAt(each.offset, each.timestamp, each.leader_epoch)
+    return results

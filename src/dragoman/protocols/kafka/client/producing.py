@@ -1,0 +1,141 @@
+"""Produce: whole batches to the leader of a partition, and identities for idempotent producers.
+
+A batch that carries a producer id and a sequence may be sent again whatever happened: the broker
+recognises it and answers with the offset it had the first time. One that does not is sent again
+only when the broker is known not to have written it; else the error goes to the caller, who alone
+can decide between losing the batch and doubling it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from dragoman.log.batch import NO_PRODUCER, read_header
+from dragoman.protocols.kafka.client.cluster import Cluster
+from dragoman.protocols.kafka.client.errors import (
+    ClientError,
+    RecordRefusedError,
+    kafka_error,
+)
+from dragoman.protocols.kafka.client.retry import Retrying
+from dragoman.protocols.kafka.client.values import (
+    NO_OFFSET,
+    Acks,
+    Produced,
+    ProducerIdentity,
+    TopicPartition,
+)
+from dragoman.protocols.kafka.errors import ErrorCode, error_text
+from dragoman.protocols.kafka.messages import (
+    NO_ID,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+    ProduceResponsePartition,
+)
+from dragoman.types import Buffer
+
+_NOTHING_KNOWN = Produced(NO_OFFSET, -1, NO_OFFSET)
+
+
+class ProduceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    acks: Acks = -1
+    #: How long the broker may wait for other replicas.
+    timeout_ms: int = 30_000
+    transactional_id: str | None = None
+    #: Let the broker create a topic that does not exist, if it does that at all.
+    auto_create: bool = True
+
+
+async def produce(
+    cluster: Cluster,
+    retrying: Retrying,
+    where: TopicPartition,
+    batch: Buffer,
+    options: ProduceOptions,
+) -> Produced:
+    is_repeatable = read_header(batch).producer_id != NO_PRODUCER
+
+    def is_worth_it(error: ClientError) -> bool:
+        # Sent again, the same bytes would be refused again.
+        if isinstance(error, RecordRefusedError):
+            return False
+        return error.retriable and (is_repeatable or not error.is_ambiguous)
+
+    async def attempt() -> Produced:
+        located = await cluster.leader(where, auto_create=options.auto_create)
+        request = _request(where, located.topic_id, batch, options)
+        reply = await located.peer.send(
+            ProduceResponse,
+            lambda _version: request,
+            wait_s=options.timeout_ms / 1000,
+            with_topic_ids=located.topic_id != NO_ID,
+        )
+        return _NOTHING_KNOWN if reply is None else _read(where, reply)
+
+    return await retrying.until_done(attempt, is_worth_it=is_worth_it)
+
+
+def _request(
+    where: TopicPartition, topic_id: bytes, batch: Buffer, options: ProduceOptions
+) -> ProduceRequest:
+    data = ProduceRequestPartition(index=where.partition, records=batch)
+    return ProduceRequest(
+        transactional_id=options.transactional_id,
+        acks=options.acks,
+        timeout_ms=options.timeout_ms,
+        topic_data=[
+            ProduceRequestTopic(name=where.topic, topic_id=topic_id, partition_data=[data])
+        ],
+    )
+
+
+def _read(where: TopicPartition, reply: ProduceResponse) -> Produced:
+    if not reply.responses or not reply.responses[0].partition_responses:
+        raise kafka_error(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            "the reply says nothing about the partition",
+            topic=where.topic,
+            partition=where.partition,
+        )
+    each = reply.responses[0].partition_responses[0]
+    if each.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+        # Written before, too long ago for the broker to know where.
+        return _NOTHING_KNOWN
+    if each.error_code:
+        raise kafka_error(
+            each.error_code, _reason(each), topic=where.topic, partition=where.partition
+        )
+    return Produced(each.base_offset, each.log_append_time_ms, each.log_start_offset)
+
+
+def _reason(each: ProduceResponsePartition) -> str | None:
+    """The broker's words, with those about single records."""
+    parts = [each.error_message or error_text(each.error_code)]
+    parts += (
+        f"record {record.batch_index}: {record.batch_index_error_message or 'refused'}"
+        for record in each.record_errors[:3]
+    )
+    return "; ".join(part.rstrip(".") for part in parts)
+
+
+async def new_producer_identity(cluster: Cluster, retrying: Retrying) -> ProducerIdentity:
+    """A fresh producer id; any broker hands them out."""
+
+    async def attempt() -> ProducerIdentity:
+        peer = await cluster.controller()
+        reply = await peer.ask(
+            InitProducerIdResponse,
+            # The time-out means nothing without a transactional id, but brokers check its range.
+            lambda _version: InitProducerIdRequest(
+                transactional_id=None, transaction_timeout_ms=60_000
+            ),
+        )
+        if reply.error_code:
+            raise kafka_error(reply.error_code)
+        return ProducerIdentity(reply.producer_id, reply.producer_epoch)
+
+    return await retrying.until_done(attempt)

@@ -1,0 +1,172 @@
+"""Records of partitions in order of their offsets, decoded: reading without a group.
+
+One fetch is on its way per leader, so that a quiet broker does not delay a busy one; the next one
+leaves as soon as the last has come back, while its records are being used. What is held in memory
+is therefore bounded by the fetch options, once per leader. Partitions that had data go to the end
+of the line, because a broker fills its reply in the order of the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from dragoman.errors import DecodeError
+from dragoman.limits import KAFKA_CLIENT_FETCH_PARTITION_BYTES
+from dragoman.protocols.kafka.client.cluster import Cluster
+from dragoman.protocols.kafka.client.errors import ClientError
+from dragoman.protocols.kafka.client.fetching import FetchOptions, fetch
+from dragoman.protocols.kafka.client.isolation import visible_records
+from dragoman.protocols.kafka.client.peer import Peer
+from dragoman.protocols.kafka.client.retry import Retrying
+from dragoman.protocols.kafka.client.values import (
+    ConsumedRecord,
+    Fetched,
+    FetchFrom,
+    TopicPartition,
+)
+
+
+class _Pending(NamedTuple):
+    """A fetch on its way: the leader, when it was known, and the partitions asked for."""
+
+    peer: Peer | None
+    asked: frozenset[TopicPartition]
+
+
+class Reader:
+    """Made by `KafkaClient.reader`. Owned by one event loop and used by one task at a time."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        retrying: Retrying,
+        starts: Mapping[TopicPartition, int],
+        *,
+        until: Mapping[TopicPartition, int],
+        options: FetchOptions,
+        partition_bytes: int = KAFKA_CLIENT_FETCH_PARTITION_BYTES,
+    ) -> None:
+        self._cluster = cluster
+        self._retrying = retrying
+        self._positions = dict(starts)
+        self._until = dict(until)
+        self._options = options
+        self._partition_bytes = partition_bytes
+        self._pending: dict[asyncio.Task[dict[TopicPartition, Fetched]], _Pending] = {}
+        #: Partitions that a pending fetch asks for.
+        self._asked: set[TopicPartition] = set()
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset of each partition, behind all records that were handed out."""
+        return dict(self._positions)
+
+    async def next_records(self) -> list[ConsumedRecord]:
+        """What came next, at least one record; empty when every partition is at its end.
+
+        Raises `OffsetRangeError` when a position is outside the log, and `DecodeError` for a batch
+        that fails its checksum.
+        """
+        while True:
+            await self._ask()
+            if not self._pending:
+                return []
+            done, _ = await asyncio.wait(self._pending, return_when=asyncio.FIRST_COMPLETED)
+            found: list[ConsumedRecord] = []
+            for task in done:
+                self._asked -= self._pending.pop(task).asked
+                found += self._take(task)
+            if found:
+                await self._ask()
+                return found
+
+    async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
+        while records := await self.next_records():
+            for record in records:
+                yield record
+
+    async def close(self) -> None:
+        pending, self._pending = list(self._pending), {}
+        self._asked.clear()
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # ---- fetching
+
+    def _is_at_end(self, where: TopicPartition) -> bool:
+        end = self._until.get(where)
+        return end is not None and self._positions[where] >= end
+
+    async def _ask(self) -> None:
+        """Start a fetch at every leader that has none on its way."""
+        groups: dict[Peer | None, dict[TopicPartition, FetchFrom]] = {}
+        for where, position in list(self._positions.items()):
+            if where not in self._asked and not self._is_at_end(where):
+                wanted = FetchFrom(position, self._partition_bytes)
+                groups.setdefault(await self._leader(where), {})[where] = wanted
+        busy = {each.peer for each in self._pending.values()}
+        for peer, wanted_parts in groups.items():
+            if peer in busy:
+                continue
+            self._asked |= wanted_parts.keys()
+            task = asyncio.create_task(
+                fetch(self._cluster, self._retrying, wanted_parts, self._options)
+            )
+            self._pending[task] = _Pending(peer, frozenset(wanted_parts))
+
+    async def _leader(self, where: TopicPartition) -> Peer | None:
+        try:
+            return (await self._cluster.leader(where)).peer
+        except ClientError as error:
+            if not error.retriable:
+                raise
+            # The fetch looks for the leader too, and has the patience for it.
+            self._cluster.forget(error)
+            return None
+
+    def _take(self, task: asyncio.Task[dict[TopicPartition, Fetched]]) -> list[ConsumedRecord]:
+        found: list[ConsumedRecord] = []
+        for where, fetched in task.result().items():
+            if len(fetched.records):
+                found += self._decode(where, fetched)
+        return found
+
+    def _decode(self, where: TopicPartition, fetched: Fetched) -> list[ConsumedRecord]:
+        # Taken out and put back: last in the order of the next request.
+        start = self._positions.pop(where)
+        self._positions[where] = start
+        try:
+            records, next_offset = visible_records(fetched, start)
+        except DecodeError as error:
+            raise DecodeError(f"{where} from offset {start}: {error}") from error
+        self._positions[where] = next_offset
+        end = self._until.get(where)
+        topic, partition = where
+        return [
+            ConsumedRecord(
+                topic,
+                partition,
+                record.offset,
+                record.timestamp,
+                record.key,
+                record.value,
+                record.headers,
+            )
+            for record in records
+            if end is None or record.offset < end
+        ]

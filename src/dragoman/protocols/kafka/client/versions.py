@@ -1,0 +1,60 @@
+"""Which version of a request both sides know."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dragoman.protocols.kafka.client.errors import UnsupportedRequestError
+from dragoman.protocols.kafka.constants import ACCEPTED_VERSIONS, ApiKey
+from dragoman.protocols.kafka.messages import ApiVersionsResponse
+
+#: Newest versions sent where that is not the newest known. Offsets of version 10 name topics by id
+#: only: a reply about topics that were deleted could not be read.
+_CAPS: Final = {ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
+
+#: From these versions on a topic is named by its id, so they need a broker that gave one.
+FIRST_VERSION_WITH_TOPIC_IDS: Final = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13}
+
+
+class ServedVersions:
+    """What a broker told about itself."""
+
+    __slots__ = ("_ranges", "address")
+
+    def __init__(self, address: str, reply: ApiVersionsResponse) -> None:
+        self.address = address
+        self._ranges = {
+            each.api_key: (each.min_version, each.max_version) for each in reply.api_keys
+        }
+
+    def has(self, api_key: ApiKey) -> bool:
+        return api_key in self._ranges
+
+    def pick(self, api_key: ApiKey, *, with_topic_ids: bool = True) -> int:
+        """The newest version that both know. Raises `UnsupportedRequestError`."""
+        ours = ACCEPTED_VERSIONS[api_key]
+        newest = _CAPS.get(api_key, ours.high)
+        if not with_topic_ids and api_key in FIRST_VERSION_WITH_TOPIC_IDS:
+            newest = FIRST_VERSION_WITH_TOPIC_IDS[api_key] - 1
+        served = self._ranges.get(api_key)
+        if served is None:
+            raise UnsupportedRequestError(f"{self.address} does not serve {_title(api_key)}")
+        version = min(newest, served[1])
+        if version < max(ours.low, served[0]):
+            raise UnsupportedRequestError(
+                f"{self.address} serves {_title(api_key)} in versions {served[0]} to {served[1]}, "
+                f"this client speaks {ours.low} to {newest}"
+            )
+        return version
+
+
+def newest_api_versions(reply: ApiVersionsResponse) -> int:
+    """What to ask ApiVersions with after the first version was refused (KIP-511)."""
+    for each in reply.api_keys:
+        if each.api_key == ApiKey.API_VERSIONS:
+            return max(0, min(ACCEPTED_VERSIONS[ApiKey.API_VERSIONS].high, each.max_version))
+    return 0
+
+
+def _title(api_key: ApiKey) -> str:
+    return "".join(word.capitalize() for word in api_key.name.split("_"))

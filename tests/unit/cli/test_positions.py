@@ -1,0 +1,87 @@
+"""Places as people write them: what each stands for, what is refused, and how far it may reach."""
+
+from __future__ import annotations
+
+import pytest
+
+from dragoman.cli.positions import Bounds, Place, parse_place, resolve
+from dragoman.cli.status import CommandError
+from dragoman.client.kafka import OffsetAt, TopicPartition
+
+WHERE = TopicPartition("t", 0)
+OTHER = TopicPartition("t", 1)
+BOUNDS = Bounds({WHERE: 10, OTHER: 0}, {WHERE: 50, OTHER: 3})
+
+
+class Times:
+    """Answers look-ups by time: partition 0 has a record at 7, partition 1 none so late."""
+
+    def list_offsets(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
+        assert set(wanted.values()) == {7}
+        return {WHERE: OffsetAt(20, 7, 0), OTHER: OffsetAt(-1, -1, -1)}
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("beginning", Place("beginning")),
+        ("earliest", Place("beginning")),
+        ("end", Place("end")),
+        ("latest", Place("end")),
+        ("17", Place("offset", 17)),
+        ("-100", Place("last", 100)),
+        ("-0", Place("last", 0)),
+        ("@1700000000000", Place("time", 1_700_000_000_000)),
+        ("1970-01-01T00:00:01.5Z", Place("time", 1500)),
+        ("1970-01-01T01:00:00+01:00", Place("time", 0)),
+        ("1970-01-02", Place("time", 86_400_000)),
+        ("20261115", Place("offset", 20_261_115)),
+    ],
+)
+def test_place_is_understood(text: str, place: Place) -> None:
+    assert parse_place("--from", text) == place
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "begin", "@", "@-1", "@x", "1.5", "yesterday", "1960-01-01", "9" * 30, "shift:1", "--1"],
+)
+def test_what_is_no_place_is_refused_by_name(text: str) -> None:
+    with pytest.raises(CommandError, match=r"^--from: expected") as told:
+        parse_place("--from", text)
+    assert told.value.status == 2
+
+
+@pytest.mark.parametrize(("text", "number"), [("shift:5", 5), ("shift:-5", -5), ("shift:+5", 5)])
+def test_shift_is_for_groups(text: str, number: int) -> None:
+    assert parse_place("--to", text, with_shift=True) == Place("shift", number)
+
+
+@pytest.mark.parametrize("text", ["shift:", "shift:x", "shift:" + "9" * 20])
+def test_shift_needs_a_number(text: str) -> None:
+    with pytest.raises(CommandError, match=r"^--to: expected a number"):
+        parse_place("--to", text, with_shift=True)
+
+
+@pytest.mark.parametrize(
+    ("place", "offsets"),
+    [
+        (Place("beginning"), (10, 0)),
+        (Place("end"), (50, 3)),
+        (Place("offset", 30), (30, 3)),
+        (Place("offset", 1), (10, 1)),
+        (Place("last", 5), (45, 0)),
+        (Place("last", 0), (50, 3)),
+        (Place("time", 7), (20, 3)),
+    ],
+)
+def test_place_is_an_offset_inside_each_partition(place: Place, offsets: tuple[int, int]) -> None:
+    found = resolve(Times(), place, BOUNDS)  # type: ignore[arg-type]
+    assert found == {WHERE: offsets[0], OTHER: offsets[1]}
+
+
+def test_shift_counts_from_what_is_committed() -> None:
+    place = Place("shift", -5)
+    assert resolve(Times(), place, BOUNDS, {WHERE: 40}) == {WHERE: 35}  # type: ignore[arg-type]
+    assert resolve(Times(), place, BOUNDS, {WHERE: 12}) == {WHERE: 10}  # type: ignore[arg-type]
+    assert resolve(Times(), place, BOUNDS, {}) == {}  # type: ignore[arg-type]

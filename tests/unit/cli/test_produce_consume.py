@@ -1,0 +1,408 @@
+"""`dragoman produce`, `consume` and `group reset` against a broker: what goes in comes out.
+
+Commands run in this process; only what needs a process (signals, pipes) starts one.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dragoman.cli.main import main
+from dragoman.client.kafka import (
+    BlockingKafkaClient,
+    GroupDetails,
+    NewRecord,
+    NewTopic,
+    TopicPartition,
+    UnknownGroupError,
+)
+from dragoman.testing import EphemeralBroker
+
+ROOT = Path(__file__).parents[3]
+ENVIRONMENT = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
+
+
+class Ran:
+    def __init__(self, status: int, out: bytes, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def dragoman(
+    broker: EphemeralBroker,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Run:
+    def run(*arguments: str, stdin: bytes = b"") -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        status = main([*arguments, "--bootstrap", broker.bootstrap_servers])
+        captured = capfdbinary.readouterr()
+        return Ran(status, captured.out, captured.err.decode())
+
+    return run
+
+
+@pytest.fixture
+def client(broker: EphemeralBroker):
+    with BlockingKafkaClient(broker.bootstrap_servers) as opened:
+        yield opened
+
+
+def numbers(client: BlockingKafkaClient, count: int, partition: int = 0) -> None:
+    """Values 0, 1, …, each with its number as its time."""
+    client.produce_records(
+        "t",
+        [NewRecord(value=b"%d" % n, partition=partition, timestamp=n) for n in range(count)],
+    )
+
+
+def lines(*values: int) -> bytes:
+    return b"".join(b"%d\n" % value for value in values)
+
+
+# ---- producing
+
+
+def test_lines_become_records_and_records_lines(dragoman: Run) -> None:
+    ran = dragoman("produce", "t", stdin=b"one\n\ntwo\xff\r\nlast")
+    assert (ran.status, ran.out, ran.err) == (0, b"", "produced 4 records to 't'\n")
+    read = dragoman("consume", "t")
+    assert (read.status, read.out, read.err) == (0, b"one\n\ntwo\xff\r\nlast\n", "")
+
+
+def test_nothing_in_is_nothing_written(dragoman: Run) -> None:
+    assert dragoman("produce", "t").err == "produced 0 records to 't'\n"
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_options_of_produce_reach_the_records(dragoman: Run, codec: str) -> None:
+    ran = dragoman(
+        *("produce", "t", "-K", ":", "-H", "a=1", "-H", "b", "-p", "0", "-z", codec, "-Z"),
+        stdin=b"k:v\nx:\n",
+    )
+    assert ran.err == "produced 2 records to 't'\n"
+    read = dragoman("consume", "t", "-f", r"%p %o %k %K %s %S %h\n")
+    assert read.out == b"0 0 k 1 v 1 a=1,b\n0 1 x 1  -1 a=1,b\n"
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_acknowledgement_can_be_chosen(dragoman: Run, acks: str) -> None:
+    assert dragoman("produce", "t", "--acks", acks, "-k", "key", stdin=b"v\n").status == 0
+    follow = dragoman("consume", "t", "--follow", "--max", "1", "-f", "%k=%s")
+    assert follow.out == b"key=v"
+
+
+def test_file_is_read(dragoman: Run, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"a\nb\n")
+    assert dragoman("produce", "t", "--file", str(tmp_path / "in")).status == 0
+    assert dragoman("consume", "t").out == b"a\nb\n"
+    missing = dragoman("produce", "t", "--file", str(tmp_path / "none"))
+    assert missing.status == 1
+    assert "No such file" in missing.err
+
+
+def test_json_goes_there_and_back(dragoman: Run, client: BlockingKafkaClient) -> None:
+    client.create_topic(NewTopic(name="t", partitions=2))
+    given = (
+        b'{"key":"k","value":{"base64":"/w=="},"headers":[["h","1"],["h",null]],'
+        b'"partition":1,"timestamp":1234}\n'
+    )
+    assert dragoman("produce", "t", "--json", stdin=given).status == 0
+    printed = dragoman("consume", "t", "--json").out
+    assert json.loads(printed) == {"topic": "t", "offset": 0, **json.loads(given)}
+    assert dragoman("produce", "u", "--json", "-p", "0", stdin=printed).status == 0
+    copied = json.loads(dragoman("consume", "u", "--json").out)
+    assert copied == {**json.loads(printed), "topic": "u", "partition": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "words"),
+    [
+        (["--json"], b'{"value": "good"}\nbad\n{"value": "never"}\n', "line 2: not a record"),
+        (["-K", ":"], b"k:good\nbad\nk:never\n", "line 2: no key separator ':'"),
+    ],
+)
+def test_bad_line_stops_behind_the_good_ones(
+    dragoman: Run, arguments: list[str], given: bytes, words: str
+) -> None:
+    ran = dragoman("produce", "t", *arguments, stdin=given)
+    assert (ran.status, ran.out) == (1, b"")
+    said, complained = ran.err.splitlines()
+    assert said == "produced 1 record to 't'"
+    assert words in complained
+    assert dragoman("consume", "t").out == b"good\n"
+
+
+def test_record_that_is_too_large_is_refused(dragoman: Run) -> None:
+    ran = dragoman("produce", "t", stdin=b"small\n" + b"x" * 2_000_000 + b"\n")
+    assert ran.status == 1
+    assert "MESSAGE_TOO_LARGE" in ran.err
+    assert "produced 1 record to 't'" in ran.err
+
+
+# ---- consuming
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values"),
+    [
+        ([], range(10)),
+        (["--from", "beginning"], range(10)),
+        (["--from", "end"], ()),
+        (["--from", "7"], (7, 8, 9)),
+        (["--from", "-2"], (8, 9)),
+        (["--from", "-100"], range(10)),
+        (["--from", "99"], ()),
+        (["--from", "@4"], range(4, 10)),
+        (["--from", "1970-01-01T00:00:00.006Z"], range(6, 10)),
+        (["--from", "2020-01-01"], ()),
+        (["--until", "3"], (0, 1, 2)),
+        (["--until", "-7"], (0, 1, 2)),
+        (["--from", "@2", "--until", "@5"], (2, 3, 4)),
+        (["--from", "5", "--until", "2"], ()),
+        (["--max", "4"], range(4)),
+        (["--from", "3", "--max", "2"], (3, 4)),
+        (["-F", "-p", "0", "--until", "10"], range(10)),
+        (["-F", "-c", "10"], range(10)),
+        (["-p", "0"], range(10)),
+        (["-p", "1"], ()),
+        (["--isolation", "read_uncommitted"], range(10)),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_range_is_what_was_asked_for(
+    dragoman: Run, client: BlockingKafkaClient, arguments: list[str], values: range
+) -> None:
+    client.create_topic(NewTopic(name="t", partitions=2))
+    numbers(client, 10)
+    ran = dragoman("consume", "t", *arguments)
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out == lines(*values)
+
+
+def test_all_partitions_are_read_and_places_count_for_each(
+    dragoman: Run, client: BlockingKafkaClient
+) -> None:
+    client.create_topic(NewTopic(name="t", partitions=3))
+    for partition in range(3):
+        numbers(client, 5, partition)
+    out = dragoman("consume", "t", "--from", "-2", "-f", r"%p:%s\n").out
+    assert sorted(out.split()) == [b"%d:%d" % (p, n) for p in range(3) for n in (3, 4)]
+    chosen = dragoman("consume", "t", "-p", "0", "-p", "2", "-f", r"%p\n").out
+    assert set(chosen.split()) == {b"0", b"2"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["consume", "nope"], 1, "topic 'nope': there is no such topic"),
+        (["consume", "t", "-p", "7"], 1, "topic 't' has no partition 7; it has 1"),
+        (["consume", "t", "--from", "then"], 2, "--from: expected beginning"),
+        (["consume", "t", "--until", "x"], 2, "--until: expected beginning"),
+        (["consume", "t", "-F", "--until", "@5"], 2, "--until: with --follow"),
+        (["consume", "t", "--max", "0"], 2, "--max: expected at least 1"),
+        (["consume", "t", "-f", "%y"], 2, "--format: '%y' means nothing"),
+        (["consume", "t", "-f", "%s", "--json"], 2, "--json and --format"),
+        (["consume", "t", "--isolation", "none"], 2, "read_committed"),
+        (["consume"], 2, "TOPIC"),
+        (["produce", "t", "--json", "-K", ":"], 2, "--json: lines"),
+        (["produce", "t", "-K", ""], 2, "--key-separator: expected"),
+        (["produce", "t", "-H", "=x"], 2, "--header: expected NAME=VALUE"),
+        (["produce", "t", "-p", "-1"], 2, "--partition"),
+        (["produce", "t", "-z", "rar"], 2, "zstd"),
+        (["produce", "t", "--acks", "2"], 2, "all"),
+        (["group", "reset", "g", "--topic", "t", "--to", "x"], 2, "--to: expected"),
+        (["group", "reset", "g", "--topic", "t"], 2, "--to"),
+        (["group", "reset", "g", "--to", "end"], 2, "--topic"),
+        (["group", "reset", "", "--topic", "t", "--to", "end"], 2, "name of a group"),
+        (["group", "reset", "g", "--topic", "no", "--to", "end"], 1, "no such topic"),
+        (["group", "reset", "g", "--topic", "t", "-p", "4", "--to", "end"], 1, "no partition 4"),
+        (["group", "reset", "g", "--topic", "t", "--to", "shift:1"], 1, "committed nothing"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_done_is_one_line_on_stderr(
+    dragoman: Run,
+    client: BlockingKafkaClient,
+    arguments: list[str],
+    status: int,
+    words: str,
+) -> None:
+    client.create_topic(NewTopic(name="t"))
+    ran = dragoman(*arguments, stdin=b"v\n")
+    assert (ran.status, ran.out) == (status, b"")
+    assert words in ran.err
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["produce", "t"], ["consume", "t"]])
+def test_unreachable_broker_is_named(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--bootstrap", "127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err == (
+        "dragoman: cannot reach 127.0.0.1:1: connection refused; is a node there?\n"
+    )
+    assert main([*command, "--bootstrap", "127.0.0.1:port"]) == 2
+    assert "--bootstrap: expected HOST:PORT" in capsys.readouterr().err
+
+
+# ---- groups
+
+
+def test_group_goes_on_where_it_was(dragoman: Run, client: BlockingKafkaClient) -> None:
+    numbers(client, 10)
+    where = TopicPartition("t", 0)
+    assert dragoman("consume", "t", "-g", "g", "--max", "3").out == lines(0, 1, 2)
+    assert client.committed_offsets("g")[where].offset == 3
+    assert dragoman("consume", "t", "-g", "g", "--from", "end").out == lines(*range(3, 10))
+    assert client.committed_offsets("g")[where].offset == 10
+    assert dragoman("consume", "t", "-g", "g").out == b""
+
+
+def test_group_without_commits_begins_where_it_is_told(
+    dragoman: Run, client: BlockingKafkaClient
+) -> None:
+    numbers(client, 4)
+    assert dragoman("consume", "t", "-g", "g", "--from", "-1").out == lines(3)
+
+
+def test_reset_moves_a_group(dragoman: Run, client: BlockingKafkaClient) -> None:
+    client.create_topic(NewTopic(name="t", partitions=2))
+    numbers(client, 10)
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+    client.commit_offsets("g", {first: 6})
+    dry = dragoman("group", "reset", "g", "--topic", "t", "--to", "earliest", "--dry-run")
+    assert dry.err == "would move 2 offsets of group 'g'\n"
+    rows = [line.split() for line in dry.out.decode().splitlines() if line.strip(" ─━")]
+    assert rows == [
+        ["TOPIC", "PARTITION", "COMMITTED", "NEW", "END"],
+        ["t", "0", "6", "0", "10"],
+        ["t", "1", "-", "0", "0"],
+    ]
+    assert client.committed_offsets("g")[first].offset == 6
+    for place, offset in (("shift:-2", 4), ("shift:100", 10), ("@3", 3), ("7", 7), ("latest", 10)):
+        moved = dragoman("group", "reset", "g", "--topic", "t", "-p", "0", "--to", place)
+        assert (moved.status, moved.err) == (0, "moved 1 offset of group 'g'\n")
+        assert client.committed_offsets("g")[first].offset == offset
+    assert second not in client.committed_offsets("g")
+    as_json = dragoman(
+        "group", "reset", "g", "--topic", "t", "-p", "0", "--to", "-4", "--output", "json"
+    )
+    assert json.loads(as_json.out) == [
+        {
+            "topic": "t",
+            "partition": 0,
+            "committed_offset": 10,
+            "new_offset": 6,
+            "log_end_offset": 10,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    "command", [["group", "reset", "g", "--topic", "t", "--to", "end"], ["consume", "t", "-g", "g"]]
+)
+def test_live_group_is_refused_before_anything_happens(
+    dragoman: Run,
+    client: BlockingKafkaClient,
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+) -> None:
+    numbers(client, 3)
+    live = GroupDetails(
+        group="g", kind="classic", state="Stable", protocol_type="", assignor="", members=()
+    )
+    monkeypatch.setattr(BlockingKafkaClient, "describe_group", lambda _self, _group: live)
+    ran = dragoman(*command)
+    assert (ran.status, ran.out) == (1, b"")
+    assert ran.err == "dragoman: group 'g' is Stable with 0 members; stop them first\n"
+    assert client.committed_offsets("g") == {}
+
+
+def test_unknown_group_is_quiet(
+    dragoman: Run, client: BlockingKafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers(client, 3)
+
+    def unknown(_self: BlockingKafkaClient, group: str) -> GroupDetails:
+        raise UnknownGroupError(69, group=group)
+
+    monkeypatch.setattr(BlockingKafkaClient, "describe_group", unknown)
+    assert dragoman("group", "reset", "new", "--topic", "t", "--to", "1").status == 0
+    assert client.committed_offsets("new")[TopicPartition("t", 0)].offset == 1
+
+
+# ---- processes
+
+
+def start(broker: EphemeralBroker, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-W", "error", "-m", "dragoman.cli.main", *arguments),
+            *("--bootstrap", broker.bootstrap_servers),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    )
+
+
+def test_following_prints_and_commits_at_once_and_ends_with_an_interrupt(
+    broker: EphemeralBroker, client: BlockingKafkaClient
+) -> None:
+    numbers(client, 2)
+    with start(broker, "consume", "t", "--follow", "--group", "g") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"0\n"
+        assert process.stdout.readline() == b"1\n"
+        client.produce_records("t", [NewRecord(value=b"new", partition=0)])
+        assert process.stdout.readline() == b"new\n"
+        while client.committed_offsets("g")[TopicPartition("t", 0)].offset != 3:
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, b"", b"")
+    assert client.committed_offsets("g")[TopicPartition("t", 0)].offset == 3
+
+
+def test_reader_that_has_seen_enough_ends_consume(
+    broker: EphemeralBroker, client: BlockingKafkaClient
+) -> None:
+    client.produce_records("t", [NewRecord(value=b"x" * 1000) for _ in range(2000)])
+    with start(broker, "consume", "t", "--follow") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        client.produce_records("t", [NewRecord(value=b"x" * 1000) for _ in range(2000)])
+        assert process.wait(timeout=30) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+def test_interrupted_produce_writes_what_it_was_given(
+    broker: EphemeralBroker, client: BlockingKafkaClient
+) -> None:
+    client.create_topic(NewTopic(name="t", partitions=1))
+    where = TopicPartition("t", 0)
+    with start(broker, "produce", "t") as process, client.reader({where: 0}) as reader:
+        assert process.stdin is not None
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        assert [record.value for record in reader.next_records()] == [b"one"]
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, b"", b"produced 1 record to 't'\n")

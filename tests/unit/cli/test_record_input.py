@@ -1,0 +1,135 @@
+"""Lines to records: separators, JSON, bytes that are not text, and lines that are wrong."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.cli import record_input
+from dragoman.cli.record_input import LineFormat, parse_header, parse_line, read_lines
+from dragoman.cli.status import CommandError
+from dragoman.client.kafka import NewRecord
+
+PLAIN = LineFormat()
+JSON = LineFormat(is_json=True)
+
+
+def test_plain_line_is_a_value_as_it_is() -> None:
+    assert parse_line(b"a\xff:b\r", PLAIN) == NewRecord(value=b"a\xff:b\r")
+    assert parse_line(b"", PLAIN) == NewRecord(value=b"")
+
+
+def test_separator_divides_key_and_value_once() -> None:
+    form = LineFormat(key_separator=b"::")
+    assert parse_line(b"k::v::w", form) == NewRecord(key=b"k", value=b"v::w")
+    assert parse_line(b"::", form) == NewRecord(key=b"", value=b"")
+    with pytest.raises(ValueError, match="no key separator '::'"):
+        parse_line(b"k:v", form)
+
+
+def test_empty_may_mean_null() -> None:
+    form = LineFormat(key_separator=b":", empty_is_null=True)
+    assert parse_line(b":", form) == NewRecord()
+    assert parse_line(b"k:", form) == NewRecord(key=b"k")
+
+
+def test_what_all_records_share_is_added() -> None:
+    form = LineFormat(key=b"k", headers=(("h", b"1"),), partition=3)
+    record = parse_line(b"v", form)
+    assert record == NewRecord(key=b"k", value=b"v", headers=(("h", b"1"),), partition=3)
+
+
+@pytest.mark.parametrize(
+    ("line", "record"),
+    [
+        (b"{}", NewRecord()),
+        (b'{"value": "\xc3\xa4"}', NewRecord(value="ä".encode())),
+        (b'{"key": {"base64": "/w=="}, "value": null}', NewRecord(key=b"\xff")),
+        (b'{"headers": {"a": "1", "b": null}}', NewRecord(headers=(("a", b"1"), ("b", None)))),
+        (
+            b'{"headers": [["a", "1"], ["a", {"base64": ""}]]}',
+            NewRecord(headers=(("a", b"1"), ("a", b""))),
+        ),
+        (b'{"partition": 2, "timestamp": 5}', NewRecord(partition=2, timestamp=5)),
+        (b'{"topic": "t", "offset": 9, "value": "v"}', NewRecord(value=b"v")),
+    ],
+)
+def test_json_line_becomes_a_record(line: bytes, record: NewRecord) -> None:
+    assert parse_line(line, JSON) == record
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"", "truncated"),
+        (b"nonsense", "malformed"),
+        (b"[]", "Expected `object`"),
+        (b'{"valeu": "v"}', "unknown field `valeu`"),
+        (b'{"value": 5}', "got `int`"),
+        (b'{"value": {"id": 1}}', "unknown field|required field"),
+        (b'{"value": {"base64": "*"}}', "base64"),
+        (b'{"value": "\xff"}', "not a record in JSON"),
+        (b'{"partition": -1}', "partition -1 does not exist"),
+        (b'{"partition": 4294967296}', "does not exist"),
+        (b'{"timestamp": -2}', "out of range"),
+        (b'{"timestamp": 9223372036854775808}', "out of range"),
+        (b'{"headers": [["a"]]}', "length 2"),
+    ],
+)
+def test_wrong_json_line_says_what_is_wrong(line: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_line(line, JSON)
+
+
+def test_options_fill_what_json_leaves_out() -> None:
+    form = LineFormat(is_json=True, key=b"k", headers=(("h", b"1"),), partition=3)
+    record = parse_line(b'{"headers": {"a": "2"}, "partition": 0}', form)
+    assert record == NewRecord(key=b"k", headers=(("h", b"1"), ("a", b"2")), partition=3)
+    assert parse_line(b'{"key": "own"}', form).key == b"own"
+
+
+@given(st.binary(max_size=300))
+def test_any_line_is_a_record_or_a_value_error(line: bytes) -> None:
+    for form in (PLAIN, JSON, LineFormat(key_separator=b":")):
+        try:
+            assert isinstance(parse_line(line, form), NewRecord)
+        except ValueError:
+            continue
+
+
+@given(st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line)), st.booleans())
+def test_lines_are_those_of_the_input_wherever_reads_end(lines: list[bytes], ended: bool) -> None:
+    data = b"".join(line + b"\n" for line in lines)
+    if not ended and lines and lines[-1]:
+        data = data[:-1]
+    source = Trickle(data)
+    assert [line for some in read_lines(source) for line in some] == lines
+
+
+class Trickle:
+    """Gives 1, 2, 3, … bytes at a time."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = io.BytesIO(data)
+        self._step = 0
+
+    def read1(self, size: int, /) -> bytes:
+        self._step = self._step % 7 + 1
+        return self._data.read(min(size, self._step))
+
+
+def test_line_without_an_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_input, "CLI_LINE_BYTES_MAX", 10)
+    with pytest.raises(CommandError, match="longer than 10 bytes"):
+        list(read_lines(Trickle(b"x" * 100)))
+
+
+def test_header_may_lack_a_value() -> None:
+    assert parse_header("a=b=c") == ("a", b"b=c")
+    assert parse_header("a=") == ("a", b"")
+    assert parse_header("a") == ("a", None)
+    with pytest.raises(ValueError, match="NAME=VALUE"):
+        parse_header("=b")

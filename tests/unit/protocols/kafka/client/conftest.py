@@ -1,0 +1,45 @@
+"""A scripted cluster with one topic, and a client with little patience and dice that are set."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dragoman.client.kafka import ClientSettings, KafkaClient
+from scripted_kafka import ScriptedCluster
+
+#: Retries come at once and never take longer than a second in all.
+QUICK = ClientSettings(
+    connect_timeout_s=5,
+    request_timeout_s=5,
+    operation_timeout_s=1,
+    backoff_first_s=0.001,
+    backoff_max_s=0.01,
+)
+
+
+NOW_MS = 1_700_000_000_000
+
+
+class FixedClock:
+    def wall_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[ScriptedCluster]:
+    async with ScriptedCluster(2) as running:
+        running.topics["t"] = [1, 2, 1]
+        yield running
+
+
+@pytest.fixture
+async def client(cluster: ScriptedCluster) -> AsyncIterator[KafkaClient]:
+    made = KafkaClient(cluster.bootstrap, QUICK, clock=FixedClock(), random=random.Random(1))
+    async with made as opened:
+        yield opened
