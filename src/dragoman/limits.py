@@ -307,3 +307,20 @@ KAFKA_CLIENT_BUFFER_BYTES_MAX = 32 << 20
 CLI_LINE_BYTES_MAX = 64 << 20
 #: Bytes that `dragoman produce` reads before it hands records over to the producer.
 CLI_READ_BYTES = 256 << 10
+
+# ---- administration
+
+#: Changes of one topic's or node's configuration that wait for the one under way. More: refused.
+CONFIG_CHANGES_WAITING_MAX = 1000
+#: Overrides that one resource may be given in one request; there are fewer keys. More: refused.
+CONFIG_KEYS_PER_REQUEST_MAX = 1000
+#: Entities with quotas; each stays in memory on every node. One more is refused.
+CLIENT_QUOTA_ENTITIES_MAX = 100_000
+#: The name of a user or client in a quota. Longer: refused.
+QUOTA_NAME_BYTES_MAX = 1024
+#: Partitions described in one reply, whatever the client asks for; the rest follows by cursor.
+DESCRIBED_PARTITIONS_MAX = 2000
+#: Partitions opened per loop turn while the sizes of all of them are gathered.
+LOG_SIZES_PER_SLICE = 50
+#: A pattern for transactional ids. Longer: refused before it is compiled.
+ID_PATTERN_BYTES_MAX = 1024

@@ -154,7 +154,7 @@ class Node:
         return http.protocol
 
     def _sweep(self) -> None:
-        idle_ms = self.settings.connections_max_idle_ms
+        idle_ms = self.broker.settings.connections_max_idle_ms
         if idle_ms >= 0:
             for channels in self.channels.values():
                 channels.close_idle(self._loop.time() - idle_ms / 1000)

@@ -9,16 +9,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from dragoman.broker.configs import NodeConfigs
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.errors import NotLeader, ShuttingDown, UnknownTopic, UnknownTopicId
+from dragoman.broker.features import Features
 from dragoman.broker.fetch import Fetch, Fetched, FetchLimits, Finish, Wanted
 from dragoman.broker.gather import Gatherer
+from dragoman.broker.leadership import Leadership
 from dragoman.broker.maintenance import Maintenance
+from dragoman.broker.quotas import ClientQuotas
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.events import (
     ClusterCreated,
     Event,
+    NodeConfigChanged,
     NodeRegistered,
     TopicConfigChanged,
     TopicDeleted,
@@ -57,6 +62,7 @@ class Broker:
         random: Random,
         authorizer: Authorizer | None = None,
     ) -> None:
+        #: As they are now; see `_reconfigure`.
         self.settings = settings
         self.store = store
         self.scheduler = scheduler
@@ -78,6 +84,10 @@ class Broker:
         self.quorum = SingleVoter(self._metadata_log, self.image, self.node_id, clock)
         self.quorum.on_applied = self._applied
         self.topics = Topics(self.image, self.quorum, settings, clock, random)
+        self.node_configs = NodeConfigs(self.image, self.quorum, settings, self.node_id)
+        self.quotas = ClientQuotas(self.image, self.quorum)
+        self.leadership = Leadership(self.image, self.quorum)
+        self.features = Features(self.image, self.quorum)
         self.coordination = Coordination(self)
         self.gatherer = Gatherer(scheduler, clock)
         self.maintenance = Maintenance(self)
@@ -191,6 +201,10 @@ class Broker:
         self._replicas[metadata.partition_id] = replica
         return replica
 
+    @property
+    def metadata_log(self) -> PartitionLog:
+        return self._metadata_log
+
     def open_replicas(self) -> list[Replica]:
         return list(self._replicas.values())
 
@@ -252,14 +266,26 @@ class Broker:
                 assert removed is not None
                 self._drop_deleted(removed)
             case TopicConfigChanged():
-                topic = self.image.topics_by_id[event.topic_id]
-                config = self.topics.config_of(topic)
-                for partition in topic.partitions:
+                for partition in self.image.topics_by_id[event.topic_id].partitions:
                     replica = self._replicas.get(partition.partition_id)
                     if replica is not None:
-                        replica.config = replica.log.config = config
+                        self._refresh_config(replica)
+            case NodeConfigChanged():
+                self._reconfigure()
             case _:
                 return
+
+    def _refresh_config(self, replica: Replica) -> None:
+        replica.config = replica.log.config = self.topics.config_of(replica.metadata.topic)
+
+    def _reconfigure(self) -> None:
+        """Settings changed at run time: everybody who keeps some is told."""
+        self.settings = self.node_configs.effective()
+        self.topics.reconfigure(self.settings)
+        self.coordination.reconfigure(self.settings)
+        self.maintenance.reconfigured()
+        for replica in self._replicas.values():
+            self._refresh_config(replica)
 
     def _drop_deleted(self, topic: TopicMetadata) -> None:
         for partition in topic.partitions:

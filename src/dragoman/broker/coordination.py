@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from dragoman.broker.errors import CoordinatorLoading, UnknownTopic
 from dragoman.broker.groups import (
@@ -18,14 +18,21 @@ from dragoman.broker.groups import (
     Groups,
     GroupSettings,
     StateRecord,
+    TopicPartition,
     coordinator_partition,
 )
 from dragoman.broker.internal import InternalTopic
 from dragoman.broker.offsets import CommitRequest, Offsets, PreparedOffsets
-from dragoman.broker.replica import Acknowledge
-from dragoman.broker.transactions import Markers, ProducerIds, TransactionCoordinator
+from dragoman.broker.replica import Acknowledge, Replica
+from dragoman.broker.transactions import (
+    Markers,
+    ProducerIdentity,
+    ProducerIds,
+    TransactionCoordinator,
+)
 from dragoman.broker.transactions import StateRecord as TransactionRecord
 from dragoman.cluster.events import ProducerIdsReserved
+from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.limits import (
     PRODUCER_ID_BLOCK,
@@ -33,7 +40,7 @@ from dragoman.limits import (
     TRANSACTION_RETRY_INTERVAL_S,
 )
 from dragoman.log.batch import Marker, build_marker, read_header
-from dragoman.types import GroupId, ProducerId, TopicName
+from dragoman.types import GroupId, Partition, ProducerId, TopicName
 from dragoman.world import Handle
 
 if TYPE_CHECKING:
@@ -43,6 +50,8 @@ log = logging.getLogger("dragoman.coordination")
 TRANSACTIONS_TOPIC = "__transaction_state"
 #: On one node the coordinator never changes hands; its epoch is the leader epoch of its partition.
 _COORDINATOR_EPOCH = 0
+#: The topics in a member's metadata, or None when they cannot be told.
+ReadTopics: TypeAlias = Callable[[bytes], frozenset[TopicName] | None]
 
 
 class Coordination:
@@ -60,14 +69,8 @@ class Coordination:
             clock=broker.clock,
             random=broker.random,
             persist=self._persist_group,
-            settings=GroupSettings(
-                group_min_session_timeout_ms=settings.group_min_session_timeout_ms,
-                group_max_session_timeout_ms=settings.group_max_session_timeout_ms,
-                group_initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
-                group_max_size=settings.group_max_size,
-                offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
-                offsets_retention_minutes=settings.offsets_retention_minutes,
-            ),
+            settings=_take_settings(GroupSettings(), settings),
+            read_subscription=self._read_subscription,
         )
         self.offsets = Offsets(self.groups)
         self.producer_ids = ProducerIds(self._allocate_block)
@@ -81,6 +84,9 @@ class Coordination:
         )
         self.are_groups_loaded = False
         self._timers: dict[str, Handle] = {}
+        self._arm: dict[str, Callable[[], None]] = {}
+        #: How to read the topics in a member's metadata, by protocol type; protocols add theirs.
+        self.subscription_readers: dict[str, ReadTopics] = {}
 
     # ---- life
 
@@ -92,25 +98,52 @@ class Coordination:
     def _groups_loaded(self) -> None:
         self.are_groups_loaded = True
         self.groups.resume()
-        interval_ms = self._broker.settings.offsets_retention_check_interval_ms
-        self._every("offsets", interval_ms / 1000, self._expire_offsets)
+        self._every("offsets", self._offsets_interval_s, self._expire_offsets)
 
     def _transactions_loaded(self) -> None:
         resumed = self.transactions.resume()
         if resumed:
             log.info("finishing %d transactions that were decided before the restart", resumed)
-        settings = self._broker.settings
-        interval_ms = settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
-        self._every("time-outs", interval_ms / 1000, self.transactions.abort_timed_out)
-        self._every("retries", TRANSACTION_RETRY_INTERVAL_S, self.transactions.retry_failed)
-        self._every("expiry", TRANSACTION_EXPIRY_INTERVAL_S, self.transactions.expire_idle)
+        self._every("time-outs", self._time_outs_interval_s, self.transactions.abort_timed_out)
+        self._every("retries", lambda: TRANSACTION_RETRY_INTERVAL_S, self.transactions.retry_failed)
+        self._every("expiry", lambda: TRANSACTION_EXPIRY_INTERVAL_S, self.transactions.expire_idle)
 
-    def _every(self, name: str, seconds: float, action: Callable[[], object]) -> None:
+    def _offsets_interval_s(self) -> float:
+        return self._broker.settings.offsets_retention_check_interval_ms / 1000
+
+    def _time_outs_interval_s(self) -> float:
+        settings = self._broker.settings
+        return settings.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000
+
+    def _every(
+        self, name: str, interval_s: Callable[[], float], action: Callable[[], object]
+    ) -> None:
         def due() -> None:
             action()
-            self._timers[name] = self._broker.scheduler.call_later(seconds, due)
+            arm()
 
-        self._timers[name] = self._broker.scheduler.call_later(seconds, due)
+        def arm() -> None:
+            self._timers[name] = self._broker.scheduler.call_later(interval_s(), due)
+
+        self._arm[name] = arm
+        arm()
+
+    def reconfigure(self, settings: Settings) -> None:
+        """From now on these settings hold."""
+        _take_settings(self.groups.settings, settings)
+        self.transactions.timeout_max_ms = settings.transaction_max_timeout_ms
+        self.transactions.expiration_ms = settings.transactional_id_expiration_ms
+        for name in ("offsets", "time-outs"):
+            timer = self._timers.get(name)
+            if timer is not None:
+                timer.cancel()
+                self._arm[name]()
+
+    def _read_subscription(
+        self, protocol_type: str, metadata: bytes
+    ) -> frozenset[TopicName] | None:
+        read = self.subscription_readers.get(protocol_type)
+        return None if read is None else read(metadata)
 
     def close(self) -> None:
         """Whoever waits for a group or a transaction is told to come back."""
@@ -157,6 +190,25 @@ class Coordination:
             done(error)
             return
         self._change_group(group_id, records, done)
+
+    def delete_offsets(
+        self,
+        group_id: GroupId,
+        partitions: Sequence[TopicPartition],
+        done: Callable[[PreparedOffsets | None, DragomanError | None], None],
+    ) -> None:
+        """Forget committed offsets; `done` tells which were refused, once the rest is gone."""
+        try:
+            self.require_groups()
+            prepared = self.offsets.prepare_delete(group_id, partitions)
+        except DragomanError as error:
+            done(None, error)
+            return
+
+        def changed(error: DragomanError | None) -> None:
+            done(prepared if error is None else None, error)
+
+        self._change_group(group_id, prepared.records, changed)
 
     def topic_deleted(self, topic: TopicName) -> None:
         """A topic of the same name would start anew: its offsets go with it."""
@@ -212,12 +264,28 @@ class Coordination:
     def _write_marker(
         self, markers: Markers, topic: TopicName, index: int, done: Acknowledge
     ) -> None:
-        broker = self._broker
+        producer = ProducerIdentity(markers.producer_id, markers.epoch)
         marker = Marker(markers.commit, _COORDINATOR_EPOCH)
+
+        def marked(error: DragomanError | None) -> None:
+            # A topic that was deleted meanwhile needs no marker.
+            done(None if isinstance(error, UnknownTopic) else error)
+
+        self._append_marker(producer, marker, topic, index, marked)
+
+    def _append_marker(
+        self,
+        producer: ProducerIdentity,
+        marker: Marker,
+        topic: TopicName,
+        index: int,
+        done: Acknowledge,
+    ) -> None:
+        broker = self._broker
         batch = build_marker(
             marker,
-            producer_id=markers.producer_id,
-            producer_epoch=markers.epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
             timestamp=broker.clock.wall_ms(),
         )
         try:
@@ -225,12 +293,52 @@ class Coordination:
             appended = replica.log.append_marker(
                 batch, read_header(batch), replica.leader_epoch, marker
             )
-        except UnknownTopic:
-            done(None)
         except DragomanError as error:
             done(error)
         else:
             replica.when_committed(appended.next_offset, done)
+
+    def end_by_hand(
+        self,
+        producer: ProducerIdentity,
+        marker: Marker,
+        partition: TopicPartition,
+        done: Acknowledge,
+    ) -> None:
+        """End a transaction on one partition without its coordinator: for one that hangs there
+        because its coordinator no longer knows of it. On a partition of the offsets topic this
+        ends what the transaction staged for the groups kept there. A negative coordinator epoch
+        stands for that of whoever wrote the producer's last marker.
+        """
+        topic, index = partition
+        try:
+            replica = self._broker.find(topic, index)
+            self.require_groups()
+        except DragomanError as error:
+            done(error)
+            return
+        if topic != OFFSETS_TOPIC:
+            if marker.coordinator_epoch < 0:
+                epoch = _coordinator_epoch(replica, producer.producer_id)
+                marker = Marker(marker.is_commit, epoch)
+            self._append_marker(producer, marker, topic, index, done)
+            return
+        count = self._offsets_log.partition_count
+        staged_for = [
+            group.group_id
+            for group in self.groups
+            if producer.producer_id in group.ledger.producers
+            and coordinator_partition(group.group_id, count) == index
+        ]
+        markers = Markers(
+            "", producer.producer_id, producer.epoch, marker.is_commit, (), tuple(staged_for)
+        )
+        self._write_markers(markers, done)
+
+    def group_partition(self, group: str) -> TopicPartition:
+        """The partition of the internal topic that keeps a group."""
+        count = self._offsets_log.partition_count
+        return TopicName(OFFSETS_TOPIC), Partition(coordinator_partition(GroupId(group), count))
 
     def _end_offsets(self, markers: Markers, group: str, done: Acknowledge) -> None:
         group_id = GroupId(group)
@@ -252,6 +360,19 @@ class Coordination:
             done(block if error is None else error)
 
         self._broker.quorum.propose([ProducerIdsReserved(next_id=block.stop)], reserved)
+
+
+def _take_settings(groups: GroupSettings, settings: Settings) -> GroupSettings:
+    """Groups have those settings of the node that are named like theirs."""
+    for name in groups.__struct_fields__:
+        setattr(groups, name, getattr(settings, name))
+    return groups
+
+
+def _coordinator_epoch(replica: Replica, producer_id: int) -> int:
+    states = replica.log.producers
+    known = None if states is None else states.producers().get(producer_id)
+    return 0 if known is None else max(0, known.coordinator_epoch)
 
 
 class _AllOf:

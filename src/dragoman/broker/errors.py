@@ -52,12 +52,72 @@ class InvalidConfig(BrokerError):
     code = "invalid_config"
 
 
+class ReadOnlyConfig(BrokerError):
+    """The key can only be set when the node is started."""
+
+    code = "read_only_config"
+
+
+class InvalidQuota(BrokerError):
+    """An entity or a limit that there cannot be."""
+
+    code = "invalid_quota"
+
+
+class InvalidFeatureLevel(BrokerError):
+    """A feature or a level of it that this node does not have."""
+
+    code = "invalid_feature_level"
+
+
+class RecordsNotDeletable(BrokerError):
+    """The topic keeps the last record of each key, whatever its age."""
+
+    code = "records_not_deletable"
+
+
+class ElectionNotNeeded(BrokerError):
+    """The partition has the leader it should have."""
+
+    code = "election_not_needed"
+
+
+class PreferredLeaderNotAvailable(BrokerError):
+    """The first replica is not in sync, so it may not lead."""
+
+    code = "preferred_leader_not_available"
+
+
+class NoReassignmentInProgress(BrokerError):
+    code = "no_reassignment_in_progress"
+
+
+class LogDirectoryNotFound(BrokerError):
+    """The node has one data directory, and it is another one."""
+
+    code = "log_directory_not_found"
+
+
 class TopicDeletionDisabled(BrokerError):
     code = "topic_deletion_disabled"
 
 
 class NotAuthorized(BrokerError):
+    """Root of the refusals of the authorizer, and the one for topics."""
+
     code = "not_authorized"
+
+
+class GroupNotAuthorized(NotAuthorized):
+    code = "group_not_authorized"
+
+
+class TransactionalIdNotAuthorized(NotAuthorized):
+    code = "transactional_id_not_authorized"
+
+
+class ClusterNotAuthorized(NotAuthorized):
+    code = "cluster_not_authorized"
 
 
 # ---- records

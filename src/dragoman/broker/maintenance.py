@@ -53,6 +53,15 @@ class Maintenance:
             timer.cancel()
         self._timers.clear()
 
+    def reconfigured(self) -> None:
+        """An interval may have changed: whoever waits for the end of one waits anew."""
+        rounds = {"retention": self._arm_retention, "compaction": self._arm_compaction}
+        for name, arm in rounds.items():
+            timer = self._timers.get(name)
+            if timer is not None:
+                timer.cancel()
+                arm()
+
     # ---- retention
 
     def _arm_retention(self) -> None:
@@ -62,6 +71,7 @@ class Maintenance:
         )
 
     def _begin_retention(self) -> None:
+        del self._timers["retention"]
         self._retain_some(self._partitions_with_data())
 
     def _partitions_with_data(self) -> Iterator[PartitionMetadata]:
@@ -129,6 +139,7 @@ class Maintenance:
         )
 
     def _begin_compaction(self) -> None:
+        del self._timers["compaction"]
         replica = self._dirtiest()
         if replica is None:
             self._arm_compaction()

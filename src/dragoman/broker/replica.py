@@ -15,16 +15,19 @@ from dragoman.broker.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
     Overloaded,
+    RecordsNotDeletable,
     UnknownLeaderEpoch,
 )
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.topics import TopicConfig
-from dragoman.errors import DragomanError
+from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import ACKS_WAITING_MAX, FETCHES_PARKED_MAX
 from dragoman.log.partition import PartitionLog
 
 #: Told when records are as safe as asked for, or why they are not.
 Acknowledge: TypeAlias = Callable[[DragomanError | None], None]
+#: In place of an offset: up to the high watermark.
+ALL_COMMITTED = -1
 
 
 class ParkedFetch(Protocol):
@@ -61,6 +64,17 @@ class Replica:
             f"{self.log.describe()}: leader epoch is {self.metadata.leader_epoch}, "
             f"got {client_epoch}"
         )
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """(largest known leadership not after `epoch`, offset after its last record).
+
+        None for a leadership that is yet to come, or older than all that is known.
+        """
+        if epoch < 0 or epoch > self.metadata.leader_epoch:
+            return None
+        if epoch == self.metadata.leader_epoch:
+            return epoch, self.log.log_end_offset
+        return self.log.epochs.end_offset(epoch, self.log.log_end_offset)
 
     def check_in_sync(self) -> None:
         """Refuse writes that ask for all in-sync replicas while these are too few."""
@@ -116,6 +130,25 @@ class Replica:
     def unpark(self, fetch: ParkedFetch) -> None:
         if self.parked is not None:
             self.parked.pop(fetch, None)
+
+    def delete_below(self, offset: int) -> int:
+        """Delete records below `offset`, or all committed ones for -1; returns the log's new start.
+
+        Raises `OffsetOutOfRangeError` for records that are not committed. Those deleted before are
+        no error. Durable when it returns.
+        """
+        log = self.log
+        if not self.config.is_retained_by_age_or_size:
+            raise RecordsNotDeletable(f"{log.describe()}: cleanup.policy is not delete")
+        wanted = log.high_watermark if offset == ALL_COMMITTED else offset
+        if not 0 <= wanted <= log.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"{log.describe()}: offset {offset} is not in 0 .. {log.high_watermark}"
+            )
+        log.move_log_start(wanted)
+        # Whoever reads what is gone now has to be told.
+        self.wake()
+        return log.log_start_offset
 
     def fail_waiters(self, error: DragomanError) -> None:
         """Nobody shall wait for what will not come: stop, deletion, lost appends."""

@@ -6,7 +6,7 @@ same topic is refused, so what was checked still holds when the event is applied
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -22,6 +22,7 @@ from dragoman.broker.errors import (
     TopicExists,
     UnknownTopic,
 )
+from dragoman.broker.turns import Done, Turns
 from dragoman.cluster.events import (
     Event,
     PartitionPlacement,
@@ -38,7 +39,8 @@ from dragoman.errors import ConfigError, DragomanError
 from dragoman.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_BYTES_MAX
 from dragoman.world import Clock, Random
 
-Done: TypeAlias = Callable[[DragomanError | None], None]
+#: Gives overrides as they are to be from those that are.
+AlterConfig: TypeAlias = Callable[[Mapping[str, str]], dict[str, str]]
 #: "As the node's settings say."
 DEFAULT = -1
 
@@ -72,6 +74,12 @@ class Topics:
         self._ensuring: dict[str, list[Done]] = {}
         #: Ids given to topics whose creation is not applied yet.
         self._next_partition_id = 0
+        #: Changes of configurations that build on what is there.
+        self._turns = Turns()
+
+    def reconfigure(self, settings: Settings) -> None:
+        """From now on these settings hold."""
+        self._settings = settings
 
     # ---- create
 
@@ -80,10 +88,7 @@ class Topics:
         check_name(new.name)
         if new.name in self._image.topics:
             raise TopicExists(f"topic {new.name!r} exists already")
-        try:
-            validate_topic_config(new.config)
-        except ConfigError as error:
-            raise InvalidConfig(str(error)) from None
+        _check_config(new.config)
         if new.assignment:
             return self._check_assignment(new)
         count = new.partition_count
@@ -213,15 +218,28 @@ class Topics:
         """Replace the topic's overrides as a whole."""
         try:
             topic = self._existing(name)
-            try:
-                validate_topic_config(config)
-            except ConfigError as error:
-                raise InvalidConfig(str(error)) from None
+            _check_config(config)
             self._begin(name)
         except DragomanError as error:
             done(error)
             return
         self._propose(name, TopicConfigChanged(topic_id=topic.topic_id, config=config), done)
+
+    def alter_config(self, name: str, alter: AlterConfig, done: Done) -> None:
+        """Change the topic's overrides from what they are when it is this change's turn: several
+        may come at once. `alter` may raise `BrokerError`.
+        """
+
+        def change(finish: Done) -> None:
+            self.change_config(name, self.check_altered(name, alter), finish)
+
+        self._turns.take(name, change, done)
+
+    def check_altered(self, name: str, alter: AlterConfig) -> dict[str, str]:
+        """What the topic's overrides would be. Raises `BrokerError`."""
+        config = alter(self._existing(name).config)
+        _check_config(config)
+        return config
 
     # ---- shared
 
@@ -245,6 +263,13 @@ class Topics:
             done(error)
 
         self._quorum.propose([event], agreed)
+
+
+def _check_config(config: Mapping[str, str]) -> None:
+    try:
+        validate_topic_config(config)
+    except ConfigError as error:
+        raise InvalidConfig(str(error)) from None
 
 
 def _check_count(count: int) -> None:

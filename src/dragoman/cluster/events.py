@@ -73,6 +73,31 @@ class NodeRegistered(_Event, frozen=True, kw_only=True):
     incarnation: int
 
 
+class NodeConfigChanged(_Event, frozen=True, kw_only=True):
+    """Settings changed at run time, as a whole, after the change; -1: for every node."""
+
+    config: dict[str, str]
+    node_id: int = -1
+
+
+class ClientQuotaChanged(_Event, frozen=True, kw_only=True):
+    """The quotas of one entity as a whole, after the change; none: the entity has none any more.
+
+    An entity is a set of kinds and names, sorted; the name None stands for all that have no quota
+    of their own.
+    """
+
+    entity: tuple[tuple[str, str | None], ...]
+    quotas: dict[str, float] = {}
+
+
+class FeatureLevelChanged(_Event, frozen=True, kw_only=True):
+    """The level that clients are told to use a feature at."""
+
+    feature: str
+    level: int
+
+
 Event: TypeAlias = (
     ClusterCreated
     | TopicCreated
@@ -82,6 +107,9 @@ Event: TypeAlias = (
     | LeaderChanged
     | ProducerIdsReserved
     | NodeRegistered
+    | NodeConfigChanged
+    | ClientQuotaChanged
+    | FeatureLevelChanged
 )
 
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from dragoman.cluster.events import (
+    ClientQuotaChanged,
     ClusterCreated,
     Event,
+    FeatureLevelChanged,
     LeaderChanged,
+    NodeConfigChanged,
     NodeRegistered,
     PartitionPlacement,
     PartitionsAdded,
@@ -19,6 +22,10 @@ from dragoman.cluster.events import (
 
 #: The metadata log itself; ordinary partitions are numbered from 1.
 METADATA_PARTITION_ID = 0
+#: Stands for all nodes where a node's number is expected.
+EVERY_NODE = -1
+#: Whom a quota is for: kinds and names, sorted by kind.
+QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 
 
 class PartitionMetadata:
@@ -66,6 +73,11 @@ class MetadataImage:
         self.nodes: dict[int, int] = {}
         self.next_partition_id = METADATA_PARTITION_ID + 1
         self.next_producer_id = 0
+        #: Settings changed at run time, by node; those for every node under `EVERY_NODE`.
+        self.node_configs: dict[int, dict[str, str]] = {}
+        self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
+        #: Levels that were changed; a feature not named here has the level of this release.
+        self.features: dict[str, int] = {}
 
     def apply(self, event: Event) -> TopicMetadata | None:
         """Returns the topic that the event removed, if it did."""
@@ -93,9 +105,21 @@ class MetadataImage:
                 self.next_producer_id = max(self.next_producer_id, event.next_id)
             case NodeRegistered():
                 self.nodes[event.node_id] = event.incarnation
+            case NodeConfigChanged():
+                self.node_configs[event.node_id] = event.config
+            case ClientQuotaChanged():
+                self._change_quota(event)
+            case FeatureLevelChanged():
+                self.features[event.feature] = event.level
             case _:
                 assert_never(event)
         return None
+
+    def _change_quota(self, event: ClientQuotaChanged) -> None:
+        if event.quotas:
+            self.client_quotas[event.entity] = event.quotas
+        else:
+            self.client_quotas.pop(event.entity, None)
 
     def _add_partitions(
         self, topic: TopicMetadata, placements: tuple[PartitionPlacement, ...]

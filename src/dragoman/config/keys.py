@@ -36,6 +36,19 @@ class Kind(enum.Enum):
     LIST = "list"
 
 
+class Source(enum.Enum):
+    """Where the value of a key comes from, the strongest first."""
+
+    TOPIC = "topic"
+    #: Changed at run time, for one node.
+    DYNAMIC_NODE = "dynamic_node"
+    #: Changed at run time, for every node of the cluster.
+    DYNAMIC_CLUSTER = "dynamic_cluster"
+    #: Set when the node was started.
+    NODE = "node"
+    DEFAULT = "default"
+
+
 class Key(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: Kind

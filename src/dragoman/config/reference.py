@@ -15,7 +15,7 @@ from pathlib import Path
 from dragoman.config.keys import Key, Kind, Value, format_value
 from dragoman.config.layers import Configuration
 from dragoman.config.listeners import LISTENER_NAMES, available_names
-from dragoman.config.settings import NODE_KEYS, Settings
+from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings
 from dragoman.config.topics import TOPIC_CONFIG, TopicKey
 
 _SCHEMA_TYPES = {
@@ -158,6 +158,10 @@ address that was asked for and is taken ends the start with exit status 2.
 
 ## Settings of a node
 
+Settings marked *live* may also be changed while the node runs, by any Kafka admin client: for one
+node (broker `1`) or for all of them (broker with an empty name). Such a change is kept with the
+cluster's metadata, counts at once, and goes before the file, the environment and flags.
+
 | key | type | default | accepts | meaning |
 |---|---|---|---|---|
 """
@@ -211,7 +215,8 @@ def _listener_rows() -> str:
 
 
 def _node_row(key: Key) -> str:
-    return _table_row(key, f"`{format_value(Settings().value(key.name))}`")
+    live = " *Live.*" if key.name in DYNAMIC_KEYS else ""
+    return _table_row(key, f"`{format_value(Settings().value(key.name))}`", live)
 
 
 def _topic_row(key: TopicKey) -> str:
@@ -221,8 +226,9 @@ def _topic_row(key: TopicKey) -> str:
     return _table_row(key, default)
 
 
-def _table_row(key: Key, default: str) -> str:
-    return f"| `{key.name}` | {key.kind.value} | {default} | {key.expectation()} | {key.doc} |\n"
+def _table_row(key: Key, default: str, remark: str = "") -> str:
+    accepted, meaning = key.expectation(), key.doc + remark
+    return f"| `{key.name}` | {key.kind.value} | {default} | {accepted} | {meaning} |\n"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from dragoman import limits
-from dragoman.config.keys import INT_MAX, Key, Kind, Value
+from dragoman.config.keys import INT_MAX, Key, Kind, Source, Value
 from dragoman.config.listeners import Listener, default_addresses
 from dragoman.errors import ConfigError
 
@@ -35,6 +35,14 @@ def default_listeners() -> tuple[Listener, ...]:
     return tuple(Listener(name=name, bind=bind) for name, bind in default_addresses().items())
 
 
+class Overlay(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+    """What a change at run time did: which keys it set, for whom, and over what."""
+
+    source: Source
+    keys: frozenset[str]
+    below: Settings
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Everything a node is started with. `Settings()` is a node with all defaults."""
 
@@ -44,6 +52,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     #: Keys that the operator set, whatever their value; Kafka's DescribeConfigs tells them from
     #: defaults.
     explicit: frozenset[str] = frozenset()
+    #: Set when these are not what the node was started with (`dynamic.py`).
+    overlay: Overlay | None = None
 
     durability: Durability = "fsync"
     node_id: int = 1
@@ -99,10 +109,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         """The value of a key of `NODE_KEYS`, by its dotted name."""
         return _as_value(getattr(self, NODE_KEYS[key].attribute))
 
+    def origins(self, key: str) -> list[tuple[Source, Value]]:
+        """Where the value of a key comes from, then what it would be without that, and so on down
+        to the default.
+        """
+        found: list[tuple[Source, Value]] = []
+        layer = self
+        while layer.overlay is not None:
+            if key in layer.overlay.keys:
+                found.append((layer.overlay.source, layer.value(key)))
+            layer = layer.overlay.below
+        if key in layer.explicit:
+            found.append((Source.NODE, layer.value(key)))
+        found.append((Source.DEFAULT, _as_value(_DEFAULTS[NODE_KEYS[key].attribute])))
+        return found
+
 
 def _as_value(value: object) -> Value:
     assert isinstance(value, bool | int | float | str | tuple), type(value)
     return value
+
+
+_DEFAULTS = msgspec.structs.asdict(Settings())
 
 
 def _table(*keys: Key) -> dict[str, Key]:
@@ -250,6 +278,45 @@ NODE_KEYS = _table(
         TIMESTAMP_TYPES,
         "Default of the topics' `message.timestamp.type`.",
     ),
+)
+
+
+#: Keys that may be changed while the node runs: everything that uses them asks each time or is
+#: told. The others are read once, or stand for something on disk.
+DYNAMIC_KEYS = frozenset(
+    {
+        "auto.create.topics.enable",
+        "delete.topic.enable",
+        "num.partitions",
+        "default.replication.factor",
+        "replication.factor.lenient",
+        "message.max.bytes",
+        "fetch.max.bytes",
+        "connections.max.idle.ms",
+        "group.min.session.timeout.ms",
+        "group.max.session.timeout.ms",
+        "group.initial.rebalance.delay.ms",
+        "group.max.size",
+        "offsets.retention.minutes",
+        "offsets.retention.check.interval.ms",
+        "offset.metadata.max.bytes",
+        "transaction.max.timeout.ms",
+        "transactional.id.expiration.ms",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        "producer.id.expiration.ms",
+        "log.retention.ms",
+        "log.retention.bytes",
+        "log.retention.check.interval.ms",
+        "log.segment.bytes",
+        "log.roll.ms",
+        "log.cleanup.policy",
+        "log.cleaner.delete.retention.ms",
+        "log.cleaner.min.cleanable.ratio",
+        "log.cleaner.backoff.ms",
+        "min.insync.replicas",
+        "compression.type",
+        "log.message.timestamp.type",
+    }
 )
 
 

@@ -9,17 +9,17 @@ them; nothing here obeys them.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
 
 from dragoman import limits
-from dragoman.config.keys import LONG_MAX, Key, Kind, Value, format_value, near_match
+from dragoman.config.keys import LONG_MAX, Key, Kind, Source, Value, format_value, near_match
 from dragoman.config.settings import (
     CLEANUP_POLICIES,
     COMPRESSIONS,
+    DYNAMIC_KEYS,
     NODE_KEYS,
     TIMESTAMP_TYPES,
     Compression,
@@ -80,12 +80,12 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
         return _build(settings, tuple(sorted(overrides.items())))
 
 
-class Source(enum.Enum):
-    """Where the value of a key comes from."""
+class Synonym(msgspec.Struct, frozen=True):
+    """A value that a key has, or would have if what comes before were not there."""
 
-    TOPIC = "topic"
-    NODE = "node"
-    DEFAULT = "default"
+    name: str
+    text: str
+    source: Source
 
 
 class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +96,10 @@ class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
     key: Key
     text: str
     source: Source
+    #: The value above and all that it hides, down to the default.
+    synonyms: tuple[Synonym, ...] = ()
+    #: It can only be set when the node is started.
+    is_read_only: bool = False
 
 
 def _row(
@@ -179,7 +183,7 @@ TOPIC_CONFIG: dict[str, TopicKey] = {
             "file.delete.delay.ms",
             Kind.LONG,
             "60000",
-            "Readers keep a dropped file by a link of their own; it needs no delay.",
+            "The file of a dropped segment goes when no manifest lists it any more.",
             minimum=0,
         ),
         _ignored("flush.messages", Kind.LONG, _FOREVER, _NO_FLUSH, minimum=1),
@@ -330,13 +334,9 @@ def describe_topic_config(settings: Settings, overrides: Mapping[str, str]) -> l
 
 
 def describe_node_config(settings: Settings) -> list[ConfigEntry]:
-    """Every key of the node with its value and whether the operator set it, in order of name."""
+    """Every key of the node with its value and where that comes from, in order of name."""
     return [
-        ConfigEntry(
-            key=key,
-            text=format_value(settings.value(name)),
-            source=Source.NODE if name in settings.explicit else Source.DEFAULT,
-        )
+        _entry(key, _node_synonyms(settings, name), is_read_only=name not in DYNAMIC_KEYS)
         for name, key in sorted(NODE_KEYS.items())
     ]
 
@@ -344,10 +344,28 @@ def describe_node_config(settings: Settings) -> list[ConfigEntry]:
 def _describe_topic_key(
     key: TopicKey, settings: Settings, overrides: Mapping[str, str]
 ) -> ConfigEntry:
+    synonyms: list[Synonym] = []
     if key.name in overrides:
-        return ConfigEntry(key=key, text=overrides[key.name], source=Source.TOPIC)
-    source = Source.NODE if key.node_key in settings.explicit else Source.DEFAULT
-    return ConfigEntry(key=key, text=key.default_text(settings), source=source)
+        synonyms.append(Synonym(key.name, overrides[key.name], Source.TOPIC))
+    if key.node_key:
+        synonyms += _node_synonyms(settings, key.node_key)
+    else:
+        synonyms.append(Synonym(key.name, key.default, Source.DEFAULT))
+    return _entry(key, synonyms)
+
+
+def _node_synonyms(settings: Settings, name: str) -> list[Synonym]:
+    return [Synonym(name, format_value(value), source) for source, value in settings.origins(name)]
+
+
+def _entry(key: Key, synonyms: list[Synonym], *, is_read_only: bool = False) -> ConfigEntry:
+    return ConfigEntry(
+        key=key,
+        text=synonyms[0].text,
+        source=synonyms[0].source,
+        synonyms=tuple(synonyms),
+        is_read_only=is_read_only,
+    )
 
 
 def _read(name: str, text: str) -> Value:

@@ -19,6 +19,10 @@ class Operation(Enum):
     DELETE = "delete"
     ALTER = "alter"
     DESCRIBE = "describe"
+    DESCRIBE_CONFIGS = "describe_configs"
+    ALTER_CONFIGS = "alter_configs"
+    #: What nodes do among themselves.
+    CLUSTER_ACTION = "cluster_action"
 
 
 class Resource(Enum):

@@ -14,7 +14,7 @@ from dragoman.config import NODE_KEYS, Settings, format_value
 from dragoman.config.settings import check_consistent
 from dragoman.errors import ConfigError
 
-NOT_KEYS = {"listeners", "explicit"}
+NOT_KEYS = {"listeners", "explicit", "overlay"}
 
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:

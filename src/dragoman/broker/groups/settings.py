@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 
 
-class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
+class GroupSettings(msgspec.Struct, kw_only=True):
+    """One object that all groups share; a change of it counts from the next request on."""
+
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     #: How long the first rebalance of an empty group waits for more members; 0 in tests.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from dragoman.broker.broker import Broker
 from dragoman.protocols.kafka.connection import encode_api_versions_fallback
 from dragoman.protocols.kafka.constants import ADVERTISED_VERSIONS, ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
@@ -33,10 +34,26 @@ _SUPPORTED = [
     ApiVersionsResponseSupportedFeature(name=name, min_version=1, max_version=level)
     for name, level in _LEVELS.items()
 ]
-_FINALIZED = [
-    ApiVersionsResponseFinalizedFeature(name=name, max_version_level=level, min_version_level=level)
-    for name, level in _LEVELS.items()
-]
+
+
+def feature_range(feature: str) -> tuple[int, int] | None:
+    """Lowest and highest level of a feature, or None when there is no such feature."""
+    return (1, _LEVELS[feature]) if feature in _LEVELS else None
+
+
+def feature_level(broker: Broker, feature: str) -> int:
+    """The level clients are told to use: the highest, unless an operator lowered it."""
+    return min(broker.features.level(feature, _LEVELS[feature]), _LEVELS[feature])
+
+
+def _finalized(broker: Broker) -> list[ApiVersionsResponseFinalizedFeature]:
+    levels = {name: feature_level(broker, name) for name in _LEVELS}
+    return [
+        ApiVersionsResponseFinalizedFeature(
+            name=name, max_version_level=level, min_version_level=level
+        )
+        for name, level in levels.items()
+    ]
 
 
 @lru_cache(maxsize=1)
@@ -67,8 +84,8 @@ def handle(call: Call) -> None:
             error_code=code,
             api_keys=served(),
             supported_features=_SUPPORTED,
-            finalized_features_epoch=0,
-            finalized_features=_FINALIZED,
+            finalized_features_epoch=call.service.broker.features.version,
+            finalized_features=_finalized(call.service.broker),
         )
     )
 

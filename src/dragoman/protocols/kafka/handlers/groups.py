@@ -6,7 +6,7 @@ request along.
 
 from __future__ import annotations
 
-from dragoman.broker.errors import MemberIdRequired, NotAuthorized
+from dragoman.broker.errors import MemberIdRequired
 from dragoman.broker.groups import (
     Groups,
     Joined,
@@ -16,6 +16,7 @@ from dragoman.broker.groups import (
     SyncRequest,
 )
 from dragoman.errors import DragomanError
+from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.messages import (
@@ -44,9 +45,7 @@ _NULL_PROTOCOL_SINCE = 7
 def open_groups(call: Call, group_id: str, operation: Operation = Operation.READ) -> Groups:
     """The groups, if this client may use this one now. Raises `BrokerError`."""
     broker = call.service.broker
-    principal = call.session.principal
-    if not broker.authorizer.is_allowed(principal, operation, Resource.GROUP, group_id):
-        raise NotAuthorized(f"{principal.name} may not use group {group_id!r}")
+    authorize(call, operation, Resource.GROUP, group_id)
     broker.coordination.require_groups()
     return broker.coordination.groups
 

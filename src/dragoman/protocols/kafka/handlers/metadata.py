@@ -18,6 +18,12 @@ from dragoman.broker.errors import (
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
+from dragoman.protocols.kafka.handlers.access import (
+    CLUSTER_NAME,
+    NOT_ASKED,
+    allowed_operations,
+    authorize,
+)
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.messages import (
@@ -53,29 +59,32 @@ def handle(call: Call) -> None:
     wants_all = request.topics is None or (call.version == 0 and not request.topics)
     if wants_all:
         visible = [topic for topic in image.topics.values() if is_visible(topic)]
-        _reply(call, [describe(call, topic) for topic in visible])
+        _reply(call, request, [describe(call, request, topic) for topic in visible])
         return
     assert request.topics is not None
-    _Lookup(call, request.topics, request.allow_auto_topic_creation).start()
+    _Lookup(call, request, request.topics).start()
 
 
 class _Lookup:
     """The topics asked for, those that had to be created among them, in the order asked."""
 
-    def __init__(self, call: Call, asked: list[MetadataRequestTopic], may_create: bool) -> None:
+    def __init__(
+        self, call: Call, request: MetadataRequest, asked: list[MetadataRequestTopic]
+    ) -> None:
         self._call = call
+        self._request = request
         self._asked = asked
         broker = call.service.broker
         # Before version 4 there is no flag: asking means wanting it.
         self._may_create = (
-            may_create or call.version < 4
+            request.allow_auto_topic_creation or call.version < 4
         ) and broker.settings.auto_create_topics_enable
         self._found: list[MetadataResponseTopic | None] = [None] * len(asked)
         self._missing = len(asked)
 
     def start(self) -> None:
         if not self._asked:
-            _reply(self._call, [])
+            _reply(self._call, self._request, [])
             return
         for index, topic in enumerate(self._asked):
             if topic.name is None:
@@ -91,19 +100,19 @@ class _Lookup:
             name = None if self._call.version >= 12 else ""
             self._set(index, refused(name, topic_id, error))
         else:
-            self._set(index, describe(self._call, topic))
+            self._set(index, describe(self._call, self._request, topic))
 
     def _by_name(self, index: int, name: str) -> None:
         broker = self._call.service.broker
         topic = broker.image.topics.get(name)
         if topic is not None and is_visible(topic):
-            self._set(index, describe(self._call, topic))
+            self._set(index, describe(self._call, self._request, topic))
             return
         try:
             check_kafka_name(name)
             if not self._may_create:
                 raise UnknownTopic(f"there is no topic {name!r}")
-            self._authorize_creation(name)
+            authorize(self._call, Operation.CREATE, Resource.TOPIC, name)
         except DragomanError as error:
             self._set(index, refused(name, NO_ID, error))
             return
@@ -111,33 +120,28 @@ class _Lookup:
         def created(error: DragomanError | None) -> None:
             topic = broker.image.topics.get(name)
             if topic is not None and (error is None or isinstance(error, TopicExists)):
-                self._set(index, describe(self._call, topic))
+                self._set(index, describe(self._call, self._request, topic))
             else:
                 reason = error if error is not None else UnknownTopic(f"topic {name!r} is gone")
                 self._set(index, refused(name, NO_ID, reason))
 
         broker.ensure_topic(NewTopic(name=name), created)
 
-    def _authorize_creation(self, name: str) -> None:
-        broker = self._call.service.broker
-        principal = self._call.session.principal
-        if not broker.authorizer.is_allowed(principal, Operation.CREATE, Resource.TOPIC, name):
-            raise NotAuthorized(f"{principal.name} may not create topic {name!r}")
-
     def _set(self, index: int, topic: MetadataResponseTopic) -> None:
         assert self._found[index] is None
         self._found[index] = topic
         self._missing -= 1
         if not self._missing and not self._call.is_done:
-            _reply(self._call, [each for each in self._found if each is not None])
+            found = [each for each in self._found if each is not None]
+            _reply(self._call, self._request, found)
 
 
-def describe(call: Call, topic: TopicMetadata) -> MetadataResponseTopic:
-    broker = call.service.broker
-    principal = call.session.principal
-    if not broker.authorizer.is_allowed(principal, Operation.DESCRIBE, Resource.TOPIC, topic.name):
-        error = NotAuthorized(f"{principal.name} may not describe topic {topic.name!r}")
+def describe(call: Call, request: MetadataRequest, topic: TopicMetadata) -> MetadataResponseTopic:
+    try:
+        authorize(call, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    except NotAuthorized as error:
         return refused(topic.name, NO_ID, error)
+    wants_operations = request.include_topic_authorized_operations
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -152,6 +156,9 @@ def describe(call: Call, topic: TopicMetadata) -> MetadataResponseTopic:
             )
             for partition in topic.partitions
         ],
+        topic_authorized_operations=allowed_operations(call, Resource.TOPIC, topic.name)
+        if wants_operations
+        else NOT_ASKED,
     )
 
 
@@ -159,7 +166,7 @@ def refused(name: str | None, topic_id: bytes, error: DragomanError) -> Metadata
     return MetadataResponseTopic(error_code=wire_code(error), name=name, topic_id=topic_id)
 
 
-def _reply(call: Call, found: list[MetadataResponseTopic]) -> None:
+def _reply(call: Call, request: MetadataRequest, found: list[MetadataResponseTopic]) -> None:
     broker = call.service.broker
     host, port = call.service.advertised(call.session.channel)
     call.reply(
@@ -168,5 +175,8 @@ def _reply(call: Call, found: list[MetadataResponseTopic]) -> None:
             cluster_id=broker.image.cluster_id,
             controller_id=broker.quorum.leader,
             topics=found,
+            cluster_authorized_operations=allowed_operations(call, Resource.CLUSTER, CLUSTER_NAME)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED,
         )
     )

@@ -1,26 +1,32 @@
-"""OffsetCommit (8), versions 2 to 9, and OffsetFetch (9), versions 1 to 9: committed offsets.
+"""OffsetCommit (8), versions 2 to 10, and OffsetFetch (9), versions 1 to 10: committed offsets.
 
-Nothing committed is offset -1 without an error, also for a group that does not exist.
+Nothing committed is offset -1 without an error, also for a group that does not exist. From version
+10 on topics are named by their ids: what was committed for a deleted topic is not taken for one
+that has its name now.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from dragoman.broker.errors import UnknownTopic
+from dragoman.broker.errors import UnknownTopic, UnknownTopicId
 from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
+from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.messages import (
+    NO_ID,
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponseGroupPartition,
@@ -31,33 +37,28 @@ from dragoman.protocols.kafka.messages import (
 from dragoman.security.authorizer import Operation
 from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, TopicName
 
+#: First version of both that names topics by id.
+_TOPIC_IDS_SINCE = 10
+
 
 def handle_commit(call: Call) -> None:
     request = call.request.decode()
     assert isinstance(request, OffsetCommitRequest)
-    image = call.service.broker.image
-    errors: dict[tuple[str, int], DragomanError] = {}
     commits: list[OffsetCommit] = []
-    for topic in request.topics:
-        known = image.topics.get(topic.name)
-        for each in topic.partitions:
-            if known is None or each.partition_index >= len(known.partitions):
-                where = f"{topic.name}-{each.partition_index}"
-                errors[topic.name, each.partition_index] = UnknownTopic(f"there is no {where}")
+    # By the topic's place in the request: an unknown id has no name.
+    refused: dict[tuple[int, int], DragomanError] = {}
+    for place, asked in enumerate(request.topics):
+        topic, error = _topic_of(call, asked.name, asked.topic_id)
+        for each in asked.partitions:
+            index = each.partition_index
+            if topic is None or not 0 <= index < len(topic.partitions):
+                refused[place, index] = error or UnknownTopic(f"there is no {asked.name}-{index}")
                 continue
-            commits.append(
-                OffsetCommit(
-                    topic=TopicName(topic.name),
-                    partition=Partition(each.partition_index),
-                    offset=Offset(each.committed_offset),
-                    leader_epoch=Epoch(each.committed_leader_epoch),
-                    metadata=each.committed_metadata or "",
-                )
-            )
+            commits.append(_commit(topic, each))
 
     def done(prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
         if not call.is_done:
-            call.reply(_committed(request, errors, prepared, error))
+            call.reply(_committed(call, request, refused, prepared, error))
 
     try:
         open_groups(call, request.group_id)
@@ -78,35 +79,60 @@ def handle_commit(call: Call) -> None:
     )
 
 
+def _topic_of(
+    call: Call, name: str, topic_id: bytes
+) -> tuple[TopicMetadata | None, DragomanError | None]:
+    image = call.service.broker.image
+    if call.version < _TOPIC_IDS_SINCE:
+        return image.topics.get(name), None
+    topic = image.topics_by_id.get(topic_id)
+    error = UnknownTopicId(f"there is no topic with id {topic_id.hex()}") if topic is None else None
+    return topic, error
+
+
+def _commit(topic: TopicMetadata, asked: OffsetCommitRequestPartition) -> OffsetCommit:
+    return OffsetCommit(
+        topic=TopicName(topic.name),
+        partition=Partition(asked.partition_index),
+        offset=Offset(asked.committed_offset),
+        leader_epoch=Epoch(asked.committed_leader_epoch),
+        metadata=asked.committed_metadata or "",
+    )
+
+
 def _committed(
+    call: Call,
     request: OffsetCommitRequest,
-    errors: dict[tuple[str, int], DragomanError],
+    refused: dict[tuple[int, int], DragomanError],
     prepared: PreparedOffsets | None,
     error: DragomanError | None,
 ) -> OffsetCommitResponse:
-    refused: dict[tuple[str, int], DragomanError] = dict(errors)
-    if prepared is not None:
-        refused |= {(str(topic), index): each for (topic, index), each in prepared.errors.items()}
+    by_name = {} if prepared is None else prepared.errors
 
-    def code(topic: str, index: int) -> int:
-        found = refused.get((topic, index), error)
+    def code(place: int, name: str, index: int) -> int:
+        found: DragomanError | None = refused.get((place, index), error)
+        if found is None:
+            found = by_name.get((TopicName(name), Partition(index)))
         return 0 if found is None else wire_code(found)
 
-    return OffsetCommitResponse(
-        topics=[
+    topics = []
+    for place, asked in enumerate(request.topics):
+        topic, _ = _topic_of(call, asked.name, asked.topic_id)
+        name = asked.name if topic is None else topic.name
+        topics.append(
             OffsetCommitResponseTopic(
-                name=topic.name,
+                name=asked.name,
+                topic_id=asked.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(
                         partition_index=each.partition_index,
-                        error_code=code(topic.name, each.partition_index),
+                        error_code=code(place, name, each.partition_index),
                     )
-                    for each in topic.partitions
+                    for each in asked.partitions
                 ],
             )
-            for topic in request.topics
-        ]
-    )
+        )
+    return OffsetCommitResponse(topics=topics)
 
 
 class _Found(NamedTuple):
@@ -178,11 +204,16 @@ def _refused(call: Call, request: OffsetFetchRequest, code: int) -> OffsetFetchR
 def _group(
     call: Call, asked: OffsetFetchRequestGroup, require_stable: bool
 ) -> OffsetFetchResponseGroup:
-    wanted = (
-        None
-        if asked.topics is None
-        else [(topic.name, topic.partition_indexes) for topic in asked.topics]
-    )
+    wanted = None
+    unknown: list[OffsetFetchRequestGroupTopic] = []
+    if asked.topics is not None:
+        wanted = []
+        for each in asked.topics:
+            topic, error = _topic_of(call, each.name, each.topic_id)
+            if error is not None:
+                unknown.append(each)
+            else:
+                wanted.append((each.name if topic is None else topic.name, each.partition_indexes))
     try:
         found = _find(call, asked.group_id, wanted, require_stable)
     except BrokerError as error:
@@ -190,20 +221,47 @@ def _group(
     return OffsetFetchResponseGroup(
         group_id=asked.group_id,
         topics=[
-            OffsetFetchResponseGroupTopic(
-                name=topic,
-                partitions=[
-                    OffsetFetchResponseGroupPartition(
-                        partition_index=index,
-                        committed_offset=each.offset,
-                        committed_leader_epoch=each.leader_epoch,
-                        metadata=each.metadata,
-                        error_code=each.error_code,
-                    )
-                    for index, each in partitions
-                ],
+            *(
+                _found_topic(call, topic, partitions)
+                for topic, partitions in found
+                # A topic that is gone has no id to name it by.
+                if call.version < _TOPIC_IDS_SINCE or topic in call.service.broker.image.topics
+            ),
+            *map(_unknown_topic, unknown),
+        ],
+    )
+
+
+def _found_topic(
+    call: Call, name: str, partitions: list[tuple[int, _Found]]
+) -> OffsetFetchResponseGroupTopic:
+    topic = call.service.broker.image.topics.get(name)
+    return OffsetFetchResponseGroupTopic(
+        name=name,
+        topic_id=NO_ID if topic is None else topic.topic_id,
+        partitions=[
+            OffsetFetchResponseGroupPartition(
+                partition_index=index,
+                committed_offset=each.offset,
+                committed_leader_epoch=each.leader_epoch,
+                metadata=each.metadata,
+                error_code=each.error_code,
             )
-            for topic, partitions in found
+            for index, each in partitions
+        ],
+    )
+
+
+def _unknown_topic(asked: OffsetFetchRequestGroupTopic) -> OffsetFetchResponseGroupTopic:
+    return OffsetFetchResponseGroupTopic(
+        topic_id=asked.topic_id,
+        partitions=[
+            OffsetFetchResponseGroupPartition(
+                partition_index=index,
+                committed_offset=-1,
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+            )
+            for index in asked.partition_indexes
         ],
     )
 

@@ -12,20 +12,36 @@ from dragoman.protocols.kafka.connection import Request
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.framing import Scratch
 from dragoman.protocols.kafka.handlers import (
+    acls,
+    alter_configs,
     api_versions,
+    cluster,
+    configs,
     coordinators,
+    credentials,
+    delete_records,
+    features,
     fetch,
+    group_admin,
     groups,
+    leader_epochs,
+    leaders,
     list_offsets,
+    log_dirs,
     metadata,
     offsets,
+    partitions,
     produce,
     producer_ids,
+    quotas,
+    topic_partitions,
     topics,
+    transaction_admin,
     transactions,
 )
 from dragoman.protocols.kafka.handlers.fetch_sessions import FetchSessions
 from dragoman.protocols.kafka.handlers.session import Handler, KafkaSession
+from dragoman.protocols.kafka.handlers.subscriptions import CONSUMER, subscribed_topics
 
 HANDLERS: dict[int, Handler] = {
     ApiKey.PRODUCE: produce.handle,
@@ -47,6 +63,39 @@ HANDLERS: dict[int, Handler] = {
     ApiKey.ADD_OFFSETS_TO_TXN: transactions.handle_add_offsets,
     ApiKey.END_TXN: transactions.handle_end,
     ApiKey.TXN_OFFSET_COMMIT: transactions.handle_commit_offsets,
+    ApiKey.DESCRIBE_GROUPS: group_admin.handle_describe,
+    ApiKey.LIST_GROUPS: group_admin.handle_list,
+    ApiKey.SASL_HANDSHAKE: credentials.handle_handshake,
+    ApiKey.DELETE_RECORDS: delete_records.handle,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: leader_epochs.handle,
+    ApiKey.WRITE_TXN_MARKERS: transaction_admin.handle_write_markers,
+    ApiKey.DESCRIBE_ACLS: acls.handle_describe,
+    ApiKey.CREATE_ACLS: acls.handle_create,
+    ApiKey.DELETE_ACLS: acls.handle_delete,
+    ApiKey.DESCRIBE_CONFIGS: configs.handle_describe,
+    ApiKey.ALTER_CONFIGS: alter_configs.handle_alter,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: log_dirs.handle_alter,
+    ApiKey.DESCRIBE_LOG_DIRS: log_dirs.handle_describe,
+    ApiKey.SASL_AUTHENTICATE: credentials.handle_authenticate,
+    ApiKey.CREATE_PARTITIONS: partitions.handle,
+    ApiKey.DELETE_GROUPS: group_admin.handle_delete,
+    ApiKey.ELECT_LEADERS: leaders.handle_elect,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs.handle_incremental,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: leaders.handle_reassign,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: leaders.handle_list_reassignments,
+    ApiKey.OFFSET_DELETE: group_admin.handle_delete_offsets,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: quotas.handle_describe,
+    ApiKey.ALTER_CLIENT_QUOTAS: quotas.handle_alter,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: credentials.handle_describe,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: credentials.handle_alter,
+    ApiKey.DESCRIBE_QUORUM: cluster.handle_quorum,
+    ApiKey.UPDATE_FEATURES: features.handle,
+    ApiKey.DESCRIBE_CLUSTER: cluster.handle_describe,
+    ApiKey.DESCRIBE_PRODUCERS: transaction_admin.handle_describe_producers,
+    ApiKey.DESCRIBE_TRANSACTIONS: transaction_admin.handle_describe,
+    ApiKey.LIST_TRANSACTIONS: transaction_admin.handle_list,
+    ApiKey.LIST_CONFIG_RESOURCES: configs.handle_list,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_partitions.handle,
 }
 
 
@@ -65,6 +114,7 @@ class KafkaService:
         slots = broker.settings.max_incremental_fetch_session_cache_slots
         self.fetch_sessions = FetchSessions(slots, broker.clock, broker.random)
         self._scratch = Scratch()
+        broker.coordination.subscription_readers[CONSUMER] = subscribed_topics
 
     def session(self, channel: Channel) -> KafkaSession:
         return KafkaSession(channel, self, HANDLERS, self._scratch)

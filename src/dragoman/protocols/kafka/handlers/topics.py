@@ -12,8 +12,9 @@ from dragoman.broker.errors import (
     UnknownTopicId,
 )
 from dragoman.broker.topics import NewTopic
-from dragoman.config.topics import Source, describe_topic_config
+from dragoman.config.topics import describe_topic_config
 from dragoman.errors import DecodeError, DragomanError
+from dragoman.protocols.kafka.handlers.config_resources import SOURCES
 from dragoman.protocols.kafka.handlers.metadata import check_kafka_name
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
@@ -30,8 +31,6 @@ from dragoman.protocols.kafka.messages import (
     DeleteTopicsResponseTopic,
 )
 from dragoman.security.authorizer import Operation, Resource
-
-_SOURCES = {Source.TOPIC: 1, Source.NODE: 4, Source.DEFAULT: 5}
 
 
 def handle_create(call: Call) -> None:
@@ -96,7 +95,7 @@ class _Create:
                 CreateTopicsResponseConfig(
                     name=entry.key.name,
                     value=entry.text,
-                    config_source=_SOURCES[entry.source],
+                    config_source=SOURCES[entry.source],
                 )
                 for entry in describe_topic_config(broker.settings, new.config)
             ],

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dragoman.broker.errors import (
-    NotAuthorized,
     ProducerFenced,
     TransactionAbortable,
     TransactionError,
@@ -20,6 +19,7 @@ from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.broker.transactions import ProducerIdentity, TransactionCoordinator
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
@@ -49,13 +49,8 @@ OFFSETS_WITHOUT_ENROLMENT_SINCE = 5
 
 def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinator:
     """The coordinator, if this client may use the id. Raises `BrokerError`."""
-    broker = call.service.broker
-    principal = call.session.principal
-    if not broker.authorizer.is_allowed(
-        principal, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
-    ):
-        raise NotAuthorized(f"{principal.name} may not use transactional id {transactional_id!r}")
-    return broker.coordination.transactions
+    authorize(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
+    return call.service.broker.coordination.transactions
 
 
 def code_for_version(error: DragomanError, *, knows_fenced: bool, knows_abortable: bool) -> int:

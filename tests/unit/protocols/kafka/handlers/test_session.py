@@ -190,7 +190,7 @@ def test_garbage_closes_the_connection_or_is_answered(world: World, seed: int) -
         (3, 14),
         (3, -1),
         (38, 9),
-        (17, 1),
+        (39, 1),
     ],
 )
 def test_unknown_key_or_version_closes(

@@ -1,0 +1,91 @@
+"""Settings that operators change while nodes run: checked here, stored as metadata events.
+
+There is a set of changes for every node and one for each node, whose own go first. Each is stored
+as a whole; changes take turns, so that one which adds to what is there sees all before it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from dragoman.broker.errors import InvalidConfig, ReadOnlyConfig
+from dragoman.broker.turns import Done, Turns
+from dragoman.cluster.events import NodeConfigChanged
+from dragoman.cluster.metadata import EVERY_NODE, MetadataImage
+from dragoman.cluster.quorum import MetadataQuorum
+from dragoman.config.dynamic import ReadOnlyKeyError, with_changes
+from dragoman.config.keys import Source
+from dragoman.config.settings import Settings
+from dragoman.errors import ConfigError
+
+log = logging.getLogger("dragoman.broker")
+
+#: Gives a set of changes as it is to be from what it is.
+Alter: TypeAlias = Callable[[Mapping[str, str]], dict[str, str]]
+
+
+class NodeConfigs:
+    def __init__(
+        self, image: MetadataImage, quorum: MetadataQuorum, started_with: Settings, node_id: int
+    ) -> None:
+        self._image = image
+        self._quorum = quorum
+        self._started_with = started_with
+        self._node_id = node_id
+        self._turns = Turns()
+
+    # ---- reading
+
+    def effective(self) -> Settings:
+        """What this node was started with, and the changes over it.
+
+        Changes that contradict a newer start are left out and reported: a node that starts with
+        what its operator gave it is better than one that does not.
+        """
+        try:
+            return self._layered(self._stored(EVERY_NODE), self._stored(self._node_id))
+        except ConfigError as error:
+            log.error("settings changed at run time are ignored: %s", error)
+            return self._started_with
+
+    def cluster_wide(self) -> Settings:
+        """The same with the changes for every node only."""
+        try:
+            return self._layered(self._stored(EVERY_NODE), {})
+        except ConfigError:
+            return self._started_with
+
+    def _stored(self, node_id: int) -> Mapping[str, str]:
+        return self._image.node_configs.get(node_id, {})
+
+    def _layered(self, for_all: Mapping[str, str], own: Mapping[str, str]) -> Settings:
+        below = with_changes(self._started_with, Source.DYNAMIC_CLUSTER, for_all)
+        return with_changes(below, Source.DYNAMIC_NODE, own)
+
+    # ---- changing
+
+    def check_altered(self, node_id: int, alter: Alter) -> dict[str, str]:
+        """What the changes for a node, or for `EVERY_NODE`, would be. Raises `BrokerError`."""
+        config = alter(self._stored(node_id))
+        try:
+            if node_id == EVERY_NODE:
+                self._layered(config, self._stored(self._node_id))
+            else:
+                self._layered(self._stored(EVERY_NODE), config)
+        except ReadOnlyKeyError as error:
+            raise ReadOnlyConfig(str(error)) from None
+        except ConfigError as error:
+            raise InvalidConfig(str(error)) from None
+        return config
+
+    def alter(self, node_id: int, alter: Alter, done: Done) -> None:
+        """`done` comes when the change is durable and in force. `alter` may raise `BrokerError`."""
+
+        def change(finish: Done) -> None:
+            config = self.check_altered(node_id, alter)
+            self._quorum.propose([NodeConfigChanged(node_id=node_id, config=config)], finish)
+
+        # One queue for all: what is for every node and what is for one must fit together.
+        self._turns.take(None, change, done)

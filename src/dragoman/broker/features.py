@@ -1,0 +1,36 @@
+"""The levels at which clients are told to use features, where they differ from the release's own.
+
+Which features there are is a protocol's business; here their levels are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dragoman.cluster.events import Event, FeatureLevelChanged
+from dragoman.cluster.metadata import MetadataImage
+from dragoman.cluster.quorum import Done, MetadataQuorum
+
+
+class Features:
+    def __init__(self, image: MetadataImage, quorum: MetadataQuorum) -> None:
+        self._image = image
+        self._quorum = quorum
+
+    def level(self, feature: str, released: int) -> int:
+        return self._image.features.get(feature, released)
+
+    @property
+    def version(self) -> int:
+        """Grows with each change; clients compare it."""
+        return self._quorum.version
+
+    def change(self, levels: Mapping[str, int], done: Done) -> None:
+        """All or none; `done` comes when new connections are told."""
+        events: list[Event] = [
+            FeatureLevelChanged(feature=feature, level=level) for feature, level in levels.items()
+        ]
+        if events:
+            self._quorum.propose(events, done)
+        else:
+            done(None)

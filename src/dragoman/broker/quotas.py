@@ -1,0 +1,150 @@
+"""Client quotas: what may be limited for whom, stored and looked up.
+
+An entity is a user, a client id, a user with a client id, or an address; a name left out (None)
+means all who have no quota of their own. Limits are kept and shown; nothing enforces them yet.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum, auto
+
+import msgspec
+
+from dragoman.broker.errors import InvalidQuota, Overloaded
+from dragoman.broker.turns import Done, Turns
+from dragoman.cluster.events import ClientQuotaChanged
+from dragoman.cluster.metadata import MetadataImage, QuotaEntity
+from dragoman.cluster.quorum import MetadataQuorum
+from dragoman.limits import CLIENT_QUOTA_ENTITIES_MAX, QUOTA_NAME_BYTES_MAX
+
+USER, CLIENT_ID, ADDRESS = "user", "client-id", "ip"
+ENTITY_KINDS = (USER, CLIENT_ID, ADDRESS)
+#: Limits of users and client ids; those marked True count in whole numbers.
+_CLIENT_LIMITS = {
+    "producer_byte_rate": True,
+    "consumer_byte_rate": True,
+    "request_percentage": False,
+    "controller_mutation_rate": False,
+}
+_ADDRESS_LIMITS = {"connection_creation_rate": True}
+
+
+class Match(Enum):
+    """Which names of a kind a filter lets through."""
+
+    EXACT = auto()
+    DEFAULT = auto()
+    ANY = auto()
+
+
+class Component(msgspec.Struct, frozen=True):
+    """One condition: the entity has a name of this kind, and it matches."""
+
+    kind: str
+    match: Match
+    name: str | None = None
+
+    def accepts(self, entity: Mapping[str, str | None]) -> bool:
+        if self.kind not in entity:
+            return False
+        match self.match:
+            case Match.ANY:
+                return True
+            case Match.DEFAULT:
+                return entity[self.kind] is None
+            case Match.EXACT:
+                return entity[self.kind] == self.name
+
+
+class ClientQuotas:
+    def __init__(self, image: MetadataImage, quorum: MetadataQuorum) -> None:
+        self._image = image
+        self._quorum = quorum
+        self._turns = Turns()
+
+    def find(
+        self, components: Sequence[Component], *, strict: bool
+    ) -> Iterator[tuple[QuotaEntity, Mapping[str, float]]]:
+        """Entities that pass every condition; `strict` wants no other kind in them."""
+        for entity, limits in sorted(self._image.client_quotas.items(), key=_order):
+            names = dict(entity)
+            if strict and len(names) != len(components):
+                continue
+            if all(component.accepts(names) for component in components):
+                yield entity, limits
+
+    def check(
+        self, entity: Mapping[str, str | None], changes: Mapping[str, float | None]
+    ) -> tuple[QuotaEntity, dict[str, float]]:
+        """The limits an entity would have; None in `changes` removes one. Raises `BrokerError`."""
+        _check_entity(entity)
+        for name, value in changes.items():
+            _check_limit(entity, name, value)
+        key = entity_key(entity)
+        known = self._image.client_quotas
+        if key not in known and len(known) >= CLIENT_QUOTA_ENTITIES_MAX:
+            raise Overloaded(f"there are quotas for {len(known)} entities already")
+        limits = dict(known.get(key, {}))
+        for name, value in changes.items():
+            if value is None:
+                limits.pop(name, None)
+            else:
+                limits[name] = value
+        return key, limits
+
+    def change(
+        self, entity: Mapping[str, str | None], changes: Mapping[str, float | None], done: Done
+    ) -> None:
+        """`done` comes when the limits are durable."""
+
+        def change(finish: Done) -> None:
+            key, limits = self.check(entity, changes)
+            self._quorum.propose([ClientQuotaChanged(entity=key, quotas=limits)], finish)
+
+        self._turns.take(entity_key(entity), change, done)
+
+
+def entity_key(entity: Mapping[str, str | None]) -> QuotaEntity:
+    return tuple(sorted(entity.items(), key=lambda item: item[0]))
+
+
+def _order(item: tuple[QuotaEntity, object]) -> list[tuple[str, bool, str]]:
+    return [(kind, name is not None, name or "") for kind, name in item[0]]
+
+
+def _check_entity(entity: Mapping[str, str | None]) -> None:
+    if not entity:
+        raise InvalidQuota("a quota needs an entity")
+    for kind, name in entity.items():
+        if kind not in ENTITY_KINDS:
+            raise InvalidQuota(f"{kind!r} is none of {', '.join(ENTITY_KINDS)}")
+        if name is not None and not 0 < len(name.encode()) <= QUOTA_NAME_BYTES_MAX:
+            raise InvalidQuota(f"a {kind} has a name of 1 to {QUOTA_NAME_BYTES_MAX} bytes")
+    if ADDRESS in entity:
+        if len(entity) > 1:
+            raise InvalidQuota("an ip cannot be combined with a user or client-id")
+        _check_address(entity[ADDRESS])
+
+
+def _check_address(name: str | None) -> None:
+    if name is None:
+        return
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        raise InvalidQuota(f"{name!r} is not an IP address") from None
+
+
+def _check_limit(entity: Mapping[str, str | None], name: str, value: float | None) -> None:
+    limits = _ADDRESS_LIMITS if ADDRESS in entity else _CLIENT_LIMITS
+    if name not in limits:
+        raise InvalidQuota(f"{name!r} is none of {', '.join(limits)}")
+    if value is None:
+        return
+    if not math.isfinite(value) or value <= 0:
+        raise InvalidQuota(f"{name} is a positive number, not {value}")
+    if limits[name] and value != int(value):
+        raise InvalidQuota(f"{name} is a whole number, not {value}")

@@ -1,0 +1,93 @@
+"""What a client may do: the question to the authorizer, and Kafka's numbers for the answers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dragoman.broker.errors import (
+    ClusterNotAuthorized,
+    GroupNotAuthorized,
+    NotAuthorized,
+    TransactionalIdNotAuthorized,
+)
+from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.security.authorizer import Operation, Resource
+
+#: The one name of the resource that stands for the whole cluster.
+CLUSTER_NAME: Final = "kafka-cluster"
+#: In place of a set of operations that was not asked for.
+NOT_ASKED: Final = -(1 << 31)
+
+_REFUSALS: Final[dict[Resource, type[NotAuthorized]]] = {
+    Resource.TOPIC: NotAuthorized,
+    Resource.GROUP: GroupNotAuthorized,
+    Resource.TRANSACTIONAL_ID: TransactionalIdNotAuthorized,
+    Resource.CLUSTER: ClusterNotAuthorized,
+}
+#: The bit of each operation.
+_BITS: Final[dict[Operation, int]] = {
+    Operation.READ: 3,
+    Operation.WRITE: 4,
+    Operation.CREATE: 5,
+    Operation.DELETE: 6,
+    Operation.ALTER: 7,
+    Operation.DESCRIBE: 8,
+    Operation.CLUSTER_ACTION: 9,
+    Operation.DESCRIBE_CONFIGS: 10,
+    Operation.ALTER_CONFIGS: 11,
+}
+#: What can be done to a resource of each kind at all.
+_OPERATIONS: Final[dict[Resource, tuple[Operation, ...]]] = {
+    Resource.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    Resource.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    Resource.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
+    Resource.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+}
+
+
+def is_allowed(call: Call, operation: Operation, resource: Resource, name: str) -> bool:
+    authorizer = call.service.broker.authorizer
+    return authorizer.is_allowed(call.session.principal, operation, resource, name)
+
+
+def authorize(call: Call, operation: Operation, resource: Resource, name: str) -> None:
+    """Raises `NotAuthorized`, in the class that has the resource's own error code."""
+    if not is_allowed(call, operation, resource, name):
+        who, kind = call.session.principal.name, resource.value.replace("_", " ")
+        what = operation.value.replace("_", " ")
+        raise _REFUSALS[resource](f"{who} may not {what} {kind} {name!r}")
+
+
+def authorize_cluster(call: Call, operation: Operation) -> None:
+    authorize(call, operation, Resource.CLUSTER, CLUSTER_NAME)
+
+
+def allowed_operations(call: Call, resource: Resource, name: str) -> int:
+    """All that this client may do to a resource, one bit each (KIP-430)."""
+    return sum(
+        1 << _BITS[operation]
+        for operation in _OPERATIONS[resource]
+        if is_allowed(call, operation, resource, name)
+    )

@@ -1,0 +1,202 @@
+"""DescribeConfigs (32), versions 1 to 4, and ListConfigResources (74), versions 0 and 1.
+
+A topic shows all of its keys; a broker (by its id) all settings of the node, and the broker without
+a name those that were changed for every node. Groups have no configuration of their own yet and
+client metrics are not collected: asking is no error, and there is nothing to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from dragoman.cluster.metadata import EVERY_NODE
+from dragoman.config.keys import Key, Kind, Source
+from dragoman.config.topics import (
+    ConfigEntry,
+    Synonym,
+    describe_node_config,
+    describe_topic_config,
+)
+from dragoman.errors import DecodeError, DragomanError
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.handlers.access import (
+    CLUSTER_NAME,
+    authorize,
+    authorize_cluster,
+    is_allowed,
+)
+from dragoman.protocols.kafka.handlers.config_resources import (
+    SOURCES,
+    TYPES,
+    ResourceType,
+    node_of,
+    topic_of,
+    unknown_type,
+)
+from dragoman.protocols.kafka.handlers.metadata import is_visible
+from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.messages import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResponseConfig,
+    DescribeConfigsResponseResource,
+    DescribeConfigsResponseSynonym,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    ListConfigResourcesResponseResource,
+)
+from dragoman.security.authorizer import Operation, Resource
+
+
+def handle_describe(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, DescribeConfigsRequest)
+    call.reply(
+        DescribeConfigsResponse(
+            results=[_describe(call, request, resource) for resource in request.resources]
+        )
+    )
+
+
+def _describe(
+    call: Call, request: DescribeConfigsRequest, resource: DescribeConfigsRequestResource
+) -> DescribeConfigsResponseResource:
+    asked = DescribeConfigsResponseResource(
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+    try:
+        entries = _entries(call, resource)
+    except DragomanError as error:
+        return msgspec.structs.replace(asked, error_code=wire_code(error), error_message=str(error))
+    # No list of keys means all of them; some clients send an empty one for that.
+    wanted = set(resource.configuration_keys or ())
+    shown = [_config(entry, request) for entry in entries if not wanted or entry.key.name in wanted]
+    return msgspec.structs.replace(asked, configs=shown)
+
+
+def _entries(call: Call, resource: DescribeConfigsRequestResource) -> Iterable[ConfigEntry]:
+    name = resource.resource_name
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            authorize(call, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name)
+            topic = topic_of(call, name)
+            return describe_topic_config(call.service.broker.settings, topic.config)
+        case ResourceType.BROKER:
+            authorize_cluster(call, Operation.DESCRIBE_CONFIGS)
+            return _node_entries(call, node_of(call, name))
+        case ResourceType.GROUP:
+            authorize(call, Operation.DESCRIBE_CONFIGS, Resource.GROUP, name)
+        case ResourceType.CLIENT_METRICS:
+            authorize_cluster(call, Operation.DESCRIBE_CONFIGS)
+        case _:
+            raise unknown_type(resource.resource_type)
+    if not name:
+        raise DecodeError("the resource needs a name")
+    return ()
+
+
+def _node_entries(call: Call, node_id: int) -> Iterable[ConfigEntry]:
+    broker = call.service.broker
+    if node_id == EVERY_NODE:
+        return [
+            entry
+            for entry in describe_node_config(broker.node_configs.cluster_wide())
+            if entry.source is Source.DYNAMIC_CLUSTER
+        ]
+    derived = _derived_entries(call)
+    return sorted(
+        [*describe_node_config(broker.settings), *derived], key=lambda entry: entry.key.name
+    )
+
+
+def _derived_entries(call: Call) -> list[ConfigEntry]:
+    """What Kafka's tools look for under names that are not settings here."""
+    settings = call.service.broker.settings
+    bound = ",".join(f"{each.name}://{each.bind}" for each in settings.listeners)
+    host, port = call.service.advertised(call.session.channel)
+    return [
+        _derived("broker.id", Kind.INT, str(settings.node_id), "The same as `node.id`."),
+        _derived("log.dirs", Kind.STRING, settings.data, "The same as `data`."),
+        _derived("listeners", Kind.STRING, bound, "Where the node's listeners are bound."),
+        _derived(
+            "advertised.listeners",
+            Kind.STRING,
+            f"kafka://{host}:{port}",
+            "What clients of this connection are told to connect to.",
+        ),
+    ]
+
+
+def _derived(name: str, kind: Kind, text: str, doc: str) -> ConfigEntry:
+    return ConfigEntry(
+        key=Key(name=name, kind=kind, doc=doc),
+        text=text,
+        source=Source.NODE,
+        synonyms=(Synonym(name, text, Source.NODE),),
+        is_read_only=True,
+    )
+
+
+def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResponseConfig:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResponseConfig(
+        name=entry.key.name,
+        value=entry.text,
+        read_only=entry.is_read_only,
+        config_source=SOURCES[entry.source],
+        synonyms=[
+            DescribeConfigsResponseSynonym(
+                name=each.name, value=each.text, source=SOURCES[each.source]
+            )
+            for each in synonyms
+        ],
+        config_type=TYPES[entry.key.kind],
+        documentation=entry.key.doc if request.include_documentation else None,
+    )
+
+
+# ---- which resources there are
+
+_EVERY_TYPE = tuple(ResourceType)
+#: Version 0 asks for nothing else.
+_CLIENT_METRICS_ONLY = (ResourceType.CLIENT_METRICS,)
+
+
+def handle_list(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, ListConfigResourcesRequest)
+    wanted: Iterable[int] = request.resource_types or _EVERY_TYPE
+    if call.version == 0:
+        wanted = _CLIENT_METRICS_ONLY
+    if not is_allowed(call, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
+        call.reply(ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return
+    if any(each not in _EVERY_TYPE for each in wanted):
+        call.reply(ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
+        return
+    call.reply(
+        ListConfigResourcesResponse(
+            config_resources=[
+                ListConfigResourcesResponseResource(resource_name=name, resource_type=each)
+                for each in sorted(set(wanted))
+                for name in _names(call, each)
+            ]
+        )
+    )
+
+
+def _names(call: Call, resource_type: int) -> list[str]:
+    image = call.service.broker.image
+    match resource_type:
+        case ResourceType.TOPIC:
+            return sorted(topic.name for topic in image.topics.values() if is_visible(topic))
+        case ResourceType.BROKER:
+            return [str(node) for node in sorted(image.nodes)]
+        case _:
+            return []

@@ -1,0 +1,88 @@
+"""SaslHandshake (17), SaslAuthenticate (36), DescribeUserScramCredentials (50),
+AlterUserScramCredentials (51): nobody has to authenticate, and there are no users.
+
+A listener without authentication answers the first two as Kafka's does, with ILLEGAL_SASL_STATE; a
+client that was set up for SASL then says so, instead of waiting.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from dragoman.errors import DecodeError
+from dragoman.protocols.kafka import codec
+from dragoman.protocols.kafka.errors import ErrorCode, error_text
+from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.messages import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResponseUser,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResponseUser,
+    SaslAuthenticateResponse,
+    SaslHandshakeResponse,
+)
+
+_NO_SASL: Final = "this listener does not use SASL"
+
+
+def handle_handshake(call: Call) -> None:
+    call.request.decode()
+    call.reply(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
+
+
+def handle_authenticate(call: Call) -> None:
+    call.request.decode()
+    call.reply(
+        SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NO_SASL)
+    )
+
+
+def handle_describe(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, DescribeUserScramCredentialsRequest)
+    named = Counter(each.name for each in request.users or ())
+    results = []
+    for name, count in named.items():
+        code = ErrorCode.RESOURCE_NOT_FOUND if count == 1 else ErrorCode.DUPLICATE_RESOURCE
+        results.append(
+            DescribeUserScramCredentialsResponseUser(
+                user=name, error_code=code, error_message=error_text(code)
+            )
+        )
+    call.reply(DescribeUserScramCredentialsResponse(error_message=None, results=results))
+
+
+def handle_alter(call: Call) -> None:
+    request = _decode_alteration(call)
+    # What cannot be deleted is not there; what cannot be stored, could not be used either.
+    codes = {each.name: ErrorCode.RESOURCE_NOT_FOUND for each in request.deletions}
+    codes |= {each.name: ErrorCode.SECURITY_DISABLED for each in request.upsertions}
+    call.reply(
+        AlterUserScramCredentialsResponse(
+            results=[
+                AlterUserScramCredentialsResponseUser(
+                    user=name, error_code=code, error_message=error_text(code)
+                )
+                for name, code in codes.items()
+            ]
+        )
+    )
+
+
+def _decode_alteration(call: Call) -> AlterUserScramCredentialsRequest:
+    """librdkafka ends this request with two empty tagged sections, up to 2.16 at least; Kafka does
+    not look at what follows the first.
+    """
+    request = call.request
+    try:
+        message = request.decode()
+    except DecodeError:
+        if request.frame[-1:] != b"\x00":
+            raise
+        frame = request.frame[:-1]
+        message = codec.decode_request(request.api_key, request.version, frame, request.body_start)
+    assert isinstance(message, AlterUserScramCredentialsRequest)
+    return message

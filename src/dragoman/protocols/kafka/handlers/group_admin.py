@@ -1,0 +1,236 @@
+"""DescribeGroups (15), ListGroups (16), DeleteGroups (42) and OffsetDelete (47).
+
+Groups of every protocol are listed. A group that does not exist is described as dead, without an
+error before version 6: that is how tools ask whether a group is there.
+"""
+
+from __future__ import annotations
+
+from dragoman.broker.errors import GroupNotFound
+from dragoman.broker.groups import GroupDescription, GroupListing, MemberDescription, State
+from dragoman.broker.offsets import PreparedOffsets
+from dragoman.errors import DragomanError
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.handlers.access import NOT_ASKED, allowed_operations, is_allowed
+from dragoman.protocols.kafka.handlers.gathering import Gathering
+from dragoman.protocols.kafka.handlers.groups import open_groups
+from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.messages import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DeleteGroupsResponseGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+    DescribeGroupsResponseMember,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    ListGroupsResponseGroup,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from dragoman.security.authorizer import Operation, Resource
+from dragoman.types import GroupId, Partition, TopicName
+
+#: The kind that this request describes; others have requests of their own.
+_CLASSIC = "classic"
+#: First version in which a group that does not exist is an error.
+_NOT_FOUND_SINCE = 6
+
+
+# ---- describe
+
+
+def handle_describe(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, DescribeGroupsRequest)
+    call.reply(
+        DescribeGroupsResponse(
+            groups=[
+                _describe(call, group_id, request.include_authorized_operations)
+                for group_id in request.groups
+            ]
+        )
+    )
+
+
+def _describe(call: Call, group_id: str, with_operations: bool) -> DescribeGroupsResponseGroup:
+    try:
+        found = open_groups(call, group_id, Operation.DESCRIBE).describe(GroupId(group_id))
+        if found.kind != _CLASSIC:
+            raise GroupNotFound(f"group {group_id!r} is not a classic group")
+    except GroupNotFound as error:
+        return _not_found(call, group_id, error)
+    except DragomanError as error:
+        return DescribeGroupsResponseGroup(error_code=wire_code(error), group_id=group_id)
+    operations = (
+        allowed_operations(call, Resource.GROUP, group_id) if with_operations else NOT_ASKED
+    )
+    return _described(found, operations)
+
+
+def _not_found(call: Call, group_id: str, error: GroupNotFound) -> DescribeGroupsResponseGroup:
+    is_error = call.version >= _NOT_FOUND_SINCE
+    return DescribeGroupsResponseGroup(
+        error_code=wire_code(error) if is_error else 0,
+        error_message=str(error) if is_error else None,
+        group_id=group_id,
+        group_state=State.DEAD,
+    )
+
+
+def _described(found: GroupDescription, operations: int) -> DescribeGroupsResponseGroup:
+    return DescribeGroupsResponseGroup(
+        group_id=found.group_id,
+        group_state=found.state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol,
+        members=[_member(each) for each in found.members],
+        authorized_operations=operations,
+    )
+
+
+def _member(member: MemberDescription) -> DescribeGroupsResponseMember:
+    return DescribeGroupsResponseMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata,
+        member_assignment=member.assignment,
+    )
+
+
+# ---- list
+
+
+def handle_list(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, ListGroupsRequest)
+    coordination = call.service.broker.coordination
+    try:
+        coordination.require_groups()
+    except DragomanError as error:
+        call.reply(ListGroupsResponse(error_code=wire_code(error)))
+        return
+    # Kafka's tools write states as in "PreparingRebalance" and types in small letters, people
+    # write both as they please.
+    states = {each.lower() for each in request.states_filter}
+    types = {each.lower() for each in request.types_filter}
+
+    def is_listed(group: GroupListing) -> bool:
+        return (
+            (not states or group.state.lower() in states)
+            and (not types or group.kind in types)
+            and is_allowed(call, Operation.DESCRIBE, Resource.GROUP, group.group_id)
+        )
+
+    call.reply(
+        ListGroupsResponse(
+            groups=[
+                ListGroupsResponseGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state,
+                    group_type=group.kind,
+                )
+                for group in coordination.groups.listings()
+                if is_listed(group)
+            ]
+        )
+    )
+
+
+# ---- delete
+
+
+def handle_delete(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, DeleteGroupsRequest)
+    names = request.groups_names
+
+    def build(results: list[int]) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(
+            results=[
+                DeleteGroupsResponseGroup(group_id=name, error_code=code)
+                for name, code in zip(names, results, strict=True)
+            ]
+        )
+
+    gathering: Gathering[int] = Gathering(call, len(names), build)
+    for index, name in enumerate(names):
+
+        def done(error: DragomanError | None, index: int = index) -> None:
+            gathering.set(index, 0 if error is None else wire_code(error))
+
+        try:
+            open_groups(call, name, Operation.DELETE)
+        except DragomanError as error:
+            done(error)
+            continue
+        call.service.broker.coordination.delete_group(GroupId(name), done)
+
+
+def handle_delete_offsets(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, OffsetDeleteRequest)
+
+    def done(prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
+        if not call.is_done:
+            call.reply(_offsets_deleted(call, request, prepared, error))
+
+    try:
+        open_groups(call, request.group_id, Operation.DELETE)
+    except DragomanError as error:
+        done(None, error)
+        return
+    partitions = [
+        (TopicName(topic.name), Partition(each.partition_index))
+        for topic in request.topics
+        for each in topic.partitions
+        if _exists(call, topic.name, each.partition_index)
+    ]
+    coordination = call.service.broker.coordination
+    coordination.delete_offsets(GroupId(request.group_id), partitions, done)
+
+
+def _exists(call: Call, topic: str, index: int) -> bool:
+    known = call.service.broker.image.topics.get(topic)
+    return known is not None and 0 <= index < len(known.partitions)
+
+
+def _offsets_deleted(
+    call: Call,
+    request: OffsetDeleteRequest,
+    prepared: PreparedOffsets | None,
+    error: DragomanError | None,
+) -> OffsetDeleteResponse:
+    if prepared is None:
+        assert error is not None
+        return OffsetDeleteResponse(error_code=wire_code(error))
+    refused = prepared.errors
+
+    def code(topic: str, index: int) -> int:
+        if not _exists(call, topic, index):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        refusal = refused.get((TopicName(topic), Partition(index)))
+        return 0 if refusal is None else wire_code(refusal)
+
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=code(topic.name, each.partition_index),
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

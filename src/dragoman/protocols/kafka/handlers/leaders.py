@@ -1,0 +1,191 @@
+"""ElectLeaders (43), AlterPartitionReassignments (45), ListPartitionReassignments (46)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dragoman.broker.errors import UnknownTopic
+from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.errors import DecodeError, DragomanError
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.handlers.access import authorize_cluster
+from dragoman.protocols.kafka.handlers.gathering import Gathering
+from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.messages import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    AlterPartitionReassignmentsResponsePartition,
+    AlterPartitionReassignmentsResponseTopic,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersResponsePartition,
+    ElectLeadersResponseTopic,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from dragoman.security.authorizer import Operation
+
+_PREFERRED, _UNCLEAN = 0, 1
+
+
+def _partition(call: Call, topic: str, index: int) -> PartitionMetadata:
+    known = call.service.broker.image.topics.get(topic)
+    if known is None or not 0 <= index < len(known.partitions):
+        raise UnknownTopic(f"there is no partition {index} of topic {topic!r}")
+    return known.partitions[index]
+
+
+# ---- elections
+
+
+def handle_elect(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, ElectLeadersRequest)
+    try:
+        authorize_cluster(call, Operation.ALTER)
+        if request.election_type not in (_PREFERRED, _UNCLEAN):
+            raise DecodeError(f"election type {request.election_type} is not known")
+    except DragomanError as error:
+        _refuse_election(call, request, error)
+        return
+    wanted = list(_candidates(call, request))
+    gathering: Gathering[DragomanError | None] = Gathering(
+        call, len(wanted), lambda results: _elected(request, wanted, results)
+    )
+    leadership = call.service.broker.leadership
+    for place, (topic, index) in enumerate(wanted):
+
+        def done(error: DragomanError | None, place: int = place) -> None:
+            gathering.set(place, error)
+
+        try:
+            partition = _partition(call, topic, index)
+        except DragomanError as error:
+            done(error)
+            continue
+        if request.election_type == _PREFERRED:
+            leadership.elect_preferred(partition, done)
+        else:
+            leadership.elect_any(partition, done)
+
+
+def _candidates(call: Call, request: ElectLeadersRequest) -> Iterable[tuple[str, int]]:
+    if request.topic_partitions is not None:
+        for asked in request.topic_partitions:
+            for index in dict.fromkeys(asked.partitions):
+                yield asked.topic, index
+        return
+    for topic in call.service.broker.image.topics.values():
+        for partition in topic.partitions:
+            yield topic.name, partition.index
+
+
+def _refuse_election(call: Call, request: ElectLeadersRequest, error: DragomanError) -> None:
+    code = wire_code(error)
+    if call.version >= 1:
+        call.reply(ElectLeadersResponse(error_code=code))
+        return
+    # Version 0 has no error of its own: every partition carries it.
+    wanted = list(_candidates(call, request))
+    call.reply(_elected(request, wanted, [error] * len(wanted)))
+
+
+def _elected(
+    request: ElectLeadersRequest,
+    wanted: list[tuple[str, int]],
+    results: list[DragomanError | None],
+) -> ElectLeadersResponse:
+    by_topic: dict[str, list[ElectLeadersResponsePartition]] = {}
+    for (topic, index), error in zip(wanted, results, strict=True):
+        code = 0 if error is None else wire_code(error)
+        # Who asks for all partitions wants to hear of those that changed.
+        if request.topic_partitions is None and code == ErrorCode.ELECTION_NOT_NEEDED:
+            continue
+        by_topic.setdefault(topic, []).append(
+            ElectLeadersResponsePartition(
+                partition_id=index,
+                error_code=code,
+                error_message=None if error is None else str(error),
+            )
+        )
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ElectLeadersResponseTopic(topic=topic, partition_result=found)
+            for topic, found in by_topic.items()
+        ]
+    )
+
+
+# ---- replicas on other nodes
+
+
+def handle_reassign(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, AlterPartitionReassignmentsRequest)
+    try:
+        authorize_cluster(call, Operation.ALTER)
+    except DragomanError as error:
+        call.reply(
+            AlterPartitionReassignmentsResponse(
+                error_code=wire_code(error), error_message=str(error)
+            )
+        )
+        return
+    may_resize = request.allow_replication_factor_change
+    call.reply(
+        AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=may_resize,
+            error_message=None,
+            responses=[
+                AlterPartitionReassignmentsResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        _reassigned(
+                            call, topic.name, each.partition_index, each.replicas, may_resize
+                        )
+                        for each in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ],
+        )
+    )
+
+
+def _reassigned(
+    call: Call, topic: str, index: int, replicas: list[int] | None, may_resize: bool
+) -> AlterPartitionReassignmentsResponsePartition:
+    leadership = call.service.broker.leadership
+    error: DragomanError | None
+    try:
+        partition = _partition(call, topic, index)
+        # No replicas means: forget the move under way.
+        error = (
+            leadership.cancel_move(partition)
+            if replicas is None
+            else leadership.check_move(partition, replicas, may_resize=may_resize)
+        )
+    except DragomanError as refusal:
+        error = refusal
+    return AlterPartitionReassignmentsResponsePartition(
+        partition_index=index,
+        error_code=0 if error is None else wire_code(error),
+        error_message=None if error is None else str(error),
+    )
+
+
+def handle_list_reassignments(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, ListPartitionReassignmentsRequest)
+    try:
+        authorize_cluster(call, Operation.DESCRIBE)
+    except DragomanError as error:
+        call.reply(
+            ListPartitionReassignmentsResponse(
+                error_code=wire_code(error), error_message=str(error)
+            )
+        )
+        return
+    # Replicas never move, so none is on its way.
+    call.reply(ListPartitionReassignmentsResponse(error_message=None))

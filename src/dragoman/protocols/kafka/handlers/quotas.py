@@ -1,0 +1,147 @@
+"""DescribeClientQuotas (48) and AlterClientQuotas (49), versions 0 and 1: stored and shown."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dragoman.broker.quotas import ADDRESS, ENTITY_KINDS, Component, Match
+from dragoman.errors import DecodeError, DragomanError
+from dragoman.protocols.kafka.errors import UnsupportedVersionError
+from dragoman.protocols.kafka.handlers.access import authorize_cluster
+from dragoman.protocols.kafka.handlers.gathering import Gathering
+from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.messages import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntry,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntity,
+    AlterClientQuotasResponseEntry,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasRequestComponent,
+    DescribeClientQuotasResponse,
+    DescribeClientQuotasResponseEntity,
+    DescribeClientQuotasResponseEntry,
+    DescribeClientQuotasResponseValue,
+)
+from dragoman.security.authorizer import Operation
+
+_MATCHES: Final = {0: Match.EXACT, 1: Match.DEFAULT, 2: Match.ANY}
+
+
+def handle_describe(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, DescribeClientQuotasRequest)
+    try:
+        authorize_cluster(call, Operation.DESCRIBE_CONFIGS)
+        components = _components(request.components)
+    except DragomanError as error:
+        call.reply(
+            DescribeClientQuotasResponse(
+                error_code=wire_code(error), error_message=str(error), entries=None
+            )
+        )
+        return
+    found = call.service.broker.quotas.find(components, strict=request.strict)
+    call.reply(
+        DescribeClientQuotasResponse(
+            error_message=None,
+            entries=[
+                DescribeClientQuotasResponseEntry(
+                    entity=[
+                        DescribeClientQuotasResponseEntity(entity_type=kind, entity_name=name)
+                        for kind, name in entity
+                    ],
+                    values=[
+                        DescribeClientQuotasResponseValue(key=key, value=value)
+                        for key, value in sorted(limits.items())
+                    ],
+                )
+                for entity, limits in found
+            ],
+        )
+    )
+
+
+def _components(asked: list[DescribeClientQuotasRequestComponent]) -> list[Component]:
+    kinds = [each.entity_type for each in asked]
+    if len(set(kinds)) < len(kinds):
+        raise DecodeError("an entity type is in the filter more than once")
+    if ADDRESS in kinds and len(kinds) > 1:
+        raise DecodeError("an ip cannot be combined with a user or client-id")
+    return [_component(each) for each in asked]
+
+
+def _component(asked: DescribeClientQuotasRequestComponent) -> Component:
+    if not asked.entity_type:
+        raise DecodeError("an entity type is empty")
+    if asked.entity_type not in ENTITY_KINDS:
+        raise UnsupportedVersionError(f"there is no entity type {asked.entity_type!r}")
+    match = _MATCHES.get(asked.match_type)
+    if match is None:
+        raise DecodeError(f"match type {asked.match_type} is not known")
+    if (match is Match.EXACT) == (asked.match is None):
+        raise DecodeError("an exact match needs a name, and no other has one")
+    return Component(asked.entity_type, match, asked.match)
+
+
+def handle_alter(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, AlterClientQuotasRequest)
+    entries = request.entries
+    gathering: Gathering[DragomanError | None] = Gathering(
+        call, len(entries), lambda results: _altered(entries, results)
+    )
+    quotas = call.service.broker.quotas
+    for index, entry in enumerate(entries):
+
+        def done(error: DragomanError | None, index: int = index) -> None:
+            gathering.set(index, error)
+
+        try:
+            authorize_cluster(call, Operation.ALTER_CONFIGS)
+            entity = _entity(entry)
+            changes = _changes(entry)
+            if request.validate_only:
+                quotas.check(entity, changes)
+        except DragomanError as error:
+            done(error)
+            continue
+        if request.validate_only:
+            done(None)
+        else:
+            quotas.change(entity, changes, done)
+
+
+def _entity(entry: AlterClientQuotasRequestEntry) -> dict[str, str | None]:
+    entity = {each.entity_type: each.entity_name for each in entry.entity}
+    if len(entity) < len(entry.entity):
+        raise DecodeError("an entity type is in the entity more than once")
+    return entity
+
+
+def _changes(entry: AlterClientQuotasRequestEntry) -> dict[str, float | None]:
+    changes = {each.key: None if each.remove else each.value for each in entry.ops}
+    if len(changes) < len(entry.ops):
+        raise DecodeError("a quota is in the entry more than once")
+    return changes
+
+
+def _altered(
+    entries: list[AlterClientQuotasRequestEntry], results: list[DragomanError | None]
+) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(
+        entries=[
+            AlterClientQuotasResponseEntry(
+                error_code=0 if error is None else wire_code(error),
+                error_message=None if error is None else str(error),
+                entity=[
+                    AlterClientQuotasResponseEntity(
+                        entity_type=each.entity_type, entity_name=each.entity_name
+                    )
+                    for each in entry.entity
+                ],
+            )
+            for entry, error in zip(entries, results, strict=True)
+        ]
+    )

@@ -1,0 +1,109 @@
+"""DescribeTopicPartitions (75), version 0: topics and partitions page by page.
+
+Topics come in the order of their names. When a page is full, its cursor names the partition that
+the next one begins with. There are no eligible leaders outside the in-sync set: those lists are
+empty, not null, or Java's admin client fails.
+"""
+
+from __future__ import annotations
+
+from dragoman.broker.errors import UnknownTopic
+from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
+from dragoman.errors import DecodeError, DragomanError
+from dragoman.limits import DESCRIBED_PARTITIONS_MAX
+from dragoman.protocols.kafka.handlers.access import allowed_operations, authorize, is_allowed
+from dragoman.protocols.kafka.handlers.metadata import check_kafka_name, is_visible
+from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.messages import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from dragoman.security.authorizer import Operation, Resource
+
+
+def handle(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, DescribeTopicPartitionsRequest)
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        # The reply has no place for an error of the whole request.
+        raise DecodeError(f"cursor at partition {cursor.partition_index}")
+    names = sorted({each.name for each in request.topics}) or _visible_names(call)
+    page = _Page(call, max(1, min(request.response_partition_limit, DESCRIBED_PARTITIONS_MAX)))
+    for name in names:
+        if cursor is not None and name < cursor.topic_name:
+            continue
+        is_first = cursor is not None and name == cursor.topic_name
+        page.add(name, cursor.partition_index if cursor is not None and is_first else 0)
+        if page.cursor is not None:
+            break
+    call.reply(DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.cursor))
+
+
+def _visible_names(call: Call) -> list[str]:
+    return sorted(
+        topic.name
+        for topic in call.service.broker.image.topics.values()
+        if is_visible(topic) and is_allowed(call, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    )
+
+
+class _Page:
+    def __init__(self, call: Call, partitions_max: int) -> None:
+        self._call = call
+        self._room = partitions_max
+        self.topics: list[DescribeTopicPartitionsResponseTopic] = []
+        self.cursor: DescribeTopicPartitionsResponseCursor | None = None
+
+    def add(self, name: str, first: int) -> None:
+        """Add a topic from partition `first` on, or as much of it as there is room for."""
+        if not self._room:
+            self._end_at(name, first)
+            return
+        try:
+            topic = self._find(name)
+        except DragomanError as error:
+            self.topics.append(
+                DescribeTopicPartitionsResponseTopic(error_code=wire_code(error), name=name)
+            )
+            return
+        shown = topic.partitions[first : first + self._room]
+        self._room -= len(shown)
+        self.topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                name=name,
+                topic_id=topic.topic_id,
+                is_internal=topic.is_internal,
+                partitions=[_partition(each) for each in shown],
+                topic_authorized_operations=allowed_operations(self._call, Resource.TOPIC, name),
+            )
+        )
+        if first + len(shown) < len(topic.partitions):
+            self._end_at(name, first + len(shown))
+
+    def _end_at(self, name: str, index: int) -> None:
+        self.cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=index)
+
+    def _find(self, name: str) -> TopicMetadata:
+        authorize(self._call, Operation.DESCRIBE, Resource.TOPIC, name)
+        check_kafka_name(name)
+        topic = self._call.service.broker.image.topics.get(name)
+        if topic is None:
+            raise UnknownTopic(f"there is no topic {name!r}")
+        return topic
+
+
+def _partition(partition: PartitionMetadata) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=partition.index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.in_sync),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+    )

@@ -1,0 +1,463 @@
+"""Goal: every setting that may change at run time changes what the broker does, at once and after a
+restart.
+
+Method: for each key a probe that tells old behaviour from new, through the broker's own calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from broker_world import Outcome, Wire, World, batch_of, fetch_request, only
+from dragoman.broker.errors import (
+    BrokerError,
+    InvalidConfig,
+    InvalidReplicationFactor,
+    InvalidTimestamp,
+    MessageTooLarge,
+    NotEnoughReplicas,
+    ReadOnlyConfig,
+    TopicDeletionDisabled,
+)
+from dragoman.broker.topics import NewTopic
+from dragoman.cluster.metadata import EVERY_NODE
+from dragoman.config.keys import Source
+from dragoman.config.settings import DYNAMIC_KEYS, Settings
+from dragoman.log.store import Durability
+from dragoman.protocols.kafka import messages as m
+
+DAY_S = 86_400.0
+
+
+@pytest.fixture
+def world() -> World:
+    return World(durability=Durability.OS)
+
+
+def change(world: World, node_id: int = 1, **changes: str) -> BrokerError | None:
+    """Set keys, written with `_` for `.`."""
+    texts = {name.replace("_", "."): text for name, text in changes.items()}
+    return alter(world, node_id, texts)
+
+
+def alter(world: World, node_id: int, texts: dict[str, str]) -> BrokerError | None:
+    outcome = Outcome()
+    world.broker.node_configs.alter(node_id, lambda old: {**old, **texts}, outcome)
+    world.settle()
+    assert outcome.error is None or isinstance(outcome.error, BrokerError)
+    return outcome.error
+
+
+# ---- one probe for each key: what it says must differ before and after the change
+
+
+def created_partitions(world: World) -> object:
+    name = f"new{len(world.broker.image.topics)}"
+    return world.create_outcome(NewTopic(name=name)) or len(
+        world.broker.image.topics[name].partitions
+    )
+
+
+def created_by_asking(world: World) -> object:
+    request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="asked")])
+    return Wire(world).ask(request, 9, m.MetadataResponse).topics[0].error_code
+
+
+def deleted(world: World) -> object:
+    if "gone" not in world.broker.image.topics:
+        world.create("gone")
+    outcome = Outcome()
+    world.broker.topics.delete("gone", outcome)
+    world.settle()
+    return type(outcome.error)
+
+
+def replicated(factor: int) -> Callable[[World], object]:
+    def probe(world: World) -> object:
+        name = f"new{len(world.broker.image.topics)}"
+        return type(world.create_outcome(NewTopic(name=name, replication_factor=factor)))
+
+    return probe
+
+
+def produced(size: int = 100, age_ms: int = 0) -> Callable[[World], object]:
+    def probe(world: World) -> object:
+        replica = _topic(world)
+        try:
+            world.append(replica, batch_of(b"v" * size, timestamp=world.clock.wall_ms() - age_ms))
+            replica.check_in_sync()
+        except (MessageTooLarge, InvalidTimestamp, NotEnoughReplicas) as refusal:
+            return type(refusal)
+        return "taken"
+
+    return probe
+
+
+def _topic(world: World, config: dict[str, str] | None = None):
+    if "t" not in world.broker.image.topics:
+        world.create("t", config=config)
+    return world.broker.find("t", 0)
+
+
+def fetched_bytes(world: World) -> object:
+    replica = _topic(world)
+    for _ in range(3):
+        world.write(replica, b"v" * 2000)
+    found = only(Wire(world).ask(fetch_request("t"), 11, m.FetchResponse)).records
+    assert found is not None
+    return len(found) > 5000
+
+
+def join(world: World, session_ms: int, name: str = "g") -> m.JoinGroupResponse:
+    request = m.JoinGroupRequest(
+        group_id=name,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=session_ms,
+        protocol_type="consumer",
+        protocols=[m.JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    wire = Wire(world)
+    wire.send(request, 3)
+    world.settle()
+    replies = wire.replies()
+    if not replies:
+        return m.JoinGroupResponse(error_code=-1)
+    (reply,) = replies
+    assert isinstance(reply.message, m.JoinGroupResponse)
+    return reply.message
+
+
+def join_with(session_ms: int) -> Callable[[World], object]:
+    return lambda world: join(world, session_ms).error_code
+
+
+def joined_at_once(world: World) -> object:
+    """-1 while the first rebalance waits for more members."""
+    return join(world, 10_000, name=f"g{len(world.broker.coordination.groups)}").error_code
+
+
+def second_member(world: World) -> object:
+    name = f"g{len(world.broker.coordination.groups)}"
+    join(world, 10_000, name)
+    return join(world, 10_000, name).error_code
+
+
+def commit(world: World, metadata: str = "") -> int:
+    _topic(world)
+    part = m.OffsetCommitRequestPartition(committed_offset=1, committed_metadata=metadata)
+    topic = m.OffsetCommitRequestTopic(name="t", partitions=[part])
+    request = m.OffsetCommitRequest(group_id="c", topics=[topic])
+    response = Wire(world).ask(request, 8, m.OffsetCommitResponse)
+    return response.topics[0].partitions[0].error_code
+
+
+def committed_metadata(world: World) -> object:
+    return commit(world, "x" * 100)
+
+
+def offset_after(seconds: float) -> Callable[[World], object]:
+    def probe(world: World) -> object:
+        assert commit(world) == 0
+        world.advance(seconds)
+        return len(world.broker.coordination.offsets.all_committed("c"))  # type: ignore[arg-type]
+
+    return probe
+
+
+def begin_transaction(world: World, timeout_ms: int) -> m.InitProducerIdResponse:
+    request = m.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=timeout_ms)
+    return Wire(world).ask(request, 4, m.InitProducerIdResponse)
+
+
+def transaction_timeout(world: World) -> object:
+    return begin_transaction(world, 60_000).error_code
+
+
+def id_after_days(days: float) -> Callable[[World], object]:
+    def probe(world: World) -> object:
+        assert begin_transaction(world, 1000).error_code == 0
+        world.advance(days * DAY_S)
+        return len(world.broker.coordination.transactions.list_transactions())
+
+    return probe
+
+
+def open_transaction_after(seconds: float) -> Callable[[World], object]:
+    def probe(world: World) -> object:
+        _topic(world)
+        begun = begin_transaction(world, 1000)
+        request = m.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=begun.producer_id,
+            v3_and_below_producer_epoch=begun.producer_epoch,
+            v3_and_below_topics=[m.AddPartitionsToTxnRequestTopic(name="t", partitions=[0])],
+        )
+        Wire(world).ask(request, 3, m.AddPartitionsToTxnResponse)
+        world.advance(seconds)
+        return world.broker.coordination.transactions.describe("x").state.value
+
+    return probe
+
+
+def idle_producers_after(seconds: float) -> Callable[[World], object]:
+    def probe(world: World) -> object:
+        replica = _topic(world, {"retention.ms": "-1"})
+        sequence = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
+        world.append(replica, batch_of(b"v", timestamp=world.clock.wall_ms(), **sequence))
+        world.advance(seconds)
+        assert replica.log.producers is not None
+        return len(replica.log.producers)
+
+    return probe
+
+
+def log_start_after(
+    seconds: float, config: dict[str, str], records: int = 4
+) -> Callable[[World], object]:
+    def probe(world: World) -> object:
+        replica = _topic(world, config)
+        for _ in range(records):
+            world.write(replica, b"v" * 400)
+        world.advance(seconds)
+        return replica.log.log_start_offset > 0
+
+    return probe
+
+
+def segments_after(count: int, seconds: float = 0.0) -> Callable[[World], object]:
+    def probe(world: World) -> object:
+        replica = _topic(world, {"retention.ms": "-1"})
+        for _ in range(count):
+            world.write(replica, b"v" * 400)
+            world.advance(seconds)
+        return len(replica.log.segments) > 0
+
+    return probe
+
+
+def config_of_topic(field: str) -> Callable[[World], object]:
+    return lambda world: getattr(_topic(world).config, field)
+
+
+def compacted_after(seconds: float) -> Callable[[World], object]:
+    def probe(world: World) -> object:
+        config = {"cleanup.policy": "compact", "segment.bytes": "600", "retention.ms": "-1"}
+        replica = _topic(world, config)
+        for _ in range(20):
+            world.write(replica, b"v" * 200)
+        world.advance(seconds)
+        return replica.log.cleaned_offset > 0
+
+    return probe
+
+
+OLD = {"segment.bytes": "600", "retention.ms": "1000"}
+#: Key, new value, probe, what it says before, what it says after.
+EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
+    ("auto.create.topics.enable", "false", created_by_asking, 0, 3),
+    ("delete.topic.enable", "false", deleted, type(None), TopicDeletionDisabled),
+    ("num.partitions", "3", created_partitions, 1, 3),
+    (
+        "default.replication.factor",
+        "2",
+        replicated(-1),
+        type(None),
+        InvalidReplicationFactor,
+    ),
+    (
+        "replication.factor.lenient",
+        "true",
+        replicated(3),
+        InvalidReplicationFactor,
+        type(None),
+    ),
+    ("message.max.bytes", "100", produced(200), "taken", MessageTooLarge),
+    ("fetch.max.bytes", "1024", fetched_bytes, True, False),
+    ("group.min.session.timeout.ms", "9000", join_with(8_000), -1, 26),
+    ("group.max.session.timeout.ms", "9000", join_with(10_000), -1, 26),
+    ("group.initial.rebalance.delay.ms", "0", joined_at_once, -1, 0),
+    ("group.max.size", "1", second_member, -1, 81),
+    ("offset.metadata.max.bytes", "10", committed_metadata, 0, 12),
+    ("offsets.retention.minutes", "1", offset_after(1300), 1, 0),
+    ("transaction.max.timeout.ms", "1000", transaction_timeout, 0, 50),
+    ("transactional.id.expiration.ms", "1000", id_after_days(1), 1, 0),
+    (
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        "100",
+        open_transaction_after(2),
+        "Ongoing",
+        "CompleteAbort",
+    ),
+    ("producer.id.expiration.ms", "1000", idle_producers_after(601), 1, 0),
+    ("log.retention.ms", "1000", log_start_after(601, {"segment.bytes": "600"}), False, True),
+    ("log.retention.bytes", "600", log_start_after(601, {"segment.bytes": "600"}), False, True),
+    ("log.retention.check.interval.ms", "1000", log_start_after(60, OLD), False, True),
+    ("log.segment.bytes", "600", segments_after(3), False, True),
+    ("log.roll.ms", "1000", segments_after(2, 400), False, True),
+    ("log.cleanup.policy", "compact", config_of_topic("cleanup_policy"), ("delete",), ("compact",)),
+    (
+        "log.cleaner.delete.retention.ms",
+        "7",
+        config_of_topic("delete_retention_ms"),
+        86_400_000,
+        7,
+    ),
+    (
+        "log.cleaner.min.cleanable.ratio",
+        "0.25",
+        config_of_topic("min_cleanable_dirty_ratio"),
+        0.5,
+        0.25,
+    ),
+    ("log.cleaner.backoff.ms", "100", compacted_after(10), False, True),
+    ("min.insync.replicas", "2", produced(), "taken", NotEnoughReplicas),
+    ("compression.type", "gzip", config_of_topic("compression_type"), "producer", "gzip"),
+    (
+        "log.message.timestamp.type",
+        "LogAppendTime",
+        produced(age_ms=-7_200_000),
+        InvalidTimestamp,
+        "taken",
+    ),
+]
+#: Tested elsewhere: idle connections with the node, the other with `offsets.retention.minutes`.
+ELSEWHERE = {"connections.max.idle.ms", "offsets.retention.check.interval.ms"}
+
+
+def test_every_live_key_has_a_probe() -> None:
+    assert {name for name, *_ in EFFECTS} | ELSEWHERE == DYNAMIC_KEYS
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "probe", "before", "after"), EFFECTS, ids=[row[0] for row in EFFECTS]
+)
+def test_a_changed_setting_changes_what_the_broker_does(
+    name: str, text: str, probe: Callable[[World], object], before: object, after: object
+) -> None:
+    unchanged = World(durability=Durability.OS)
+    assert probe(unchanged) == before
+    changed = World(durability=Durability.OS)
+    assert alter(changed, EVERY_NODE, {name: text}) is None
+    assert probe(changed) == after
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "probe", "after"),
+    [(row[0], row[1], row[2], row[4]) for row in EFFECTS],
+    ids=[row[0] for row in EFFECTS],
+)
+def test_a_changed_setting_still_counts_after_a_restart(
+    name: str, text: str, probe: Callable[[World], object], after: object
+) -> None:
+    world = World(durability=Durability.OS)
+    assert alter(world, 1, {name: text}) is None
+    assert probe(world.reopened(kill=True)) == after
+
+
+def test_open_partitions_follow_the_change() -> None:
+    """A topic in use takes the node's new default at once, and the old one when it is removed."""
+    world = World(durability=Durability.OS)
+    replica = world.create("t")[0]
+    own = world.create("own", config={"max.message.bytes": "50"})[0]
+    assert change(world, message_max_bytes="100") is None
+    assert (replica.config.max_message_bytes, own.config.max_message_bytes) == (100, 50)
+    assert replica.log.config is replica.config
+    outcome = Outcome()
+    world.broker.node_configs.alter(1, lambda _: {}, outcome)
+    world.settle()
+    assert replica.config.max_message_bytes == 1_048_588
+    assert world.broker.settings == world.settings
+
+
+def test_the_check_interval_of_offsets_counts_at_once(world: World) -> None:
+    assert change(world, offsets_retention_minutes="1") is None
+    assert change(world, offsets_retention_check_interval_ms="1000") is None
+    assert offset_after(62)(world) == 0
+
+
+def test_a_shorter_interval_does_not_wait_for_the_longer_one(world: World) -> None:
+    """Retention looked at every five minutes until now; the next look is a second away."""
+    probe = log_start_after(2.5, OLD)
+    assert change(world, log_retention_check_interval_ms="1000") is None
+    assert probe(world)
+
+
+def test_a_round_under_way_is_not_doubled_by_a_change(world: World) -> None:
+    world.advance(300)
+    assert change(world, log_retention_check_interval_ms="1000") is None
+    world.advance(10)
+    timers = world.broker.maintenance._timers
+    assert set(timers) >= {"retention", "compaction"}
+
+
+# ---- layers
+
+
+def test_a_nodes_own_change_goes_before_that_for_all(world: World) -> None:
+    assert change(world, EVERY_NODE, num_partitions="3") is None
+    assert change(world, 1, num_partitions="4") is None
+    settings = world.broker.settings
+    assert [value for _, value in settings.origins("num.partitions")] == [4, 3, 1]
+    assert world.broker.node_configs.cluster_wide().num_partitions == 3
+
+
+def test_changes_of_another_node_do_not_count_here(world: World) -> None:
+    assert change(world, 2, num_partitions="4") is None
+    assert world.broker.settings.num_partitions == 1
+
+
+@pytest.mark.parametrize("node_id", [1, EVERY_NODE])
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"node.id": "2"}, ReadOnlyConfig),
+        ({"socket.request.max.bytes": "2000"}, ReadOnlyConfig),
+        ({"nothing": "2"}, InvalidConfig),
+        ({"num.partitions": "none"}, InvalidConfig),
+        ({"num.partitions": "-1"}, InvalidConfig),
+        ({"group.min.session.timeout.ms": "9999999"}, InvalidConfig),
+    ],
+)
+def test_bad_changes_leave_everything_as_it_was(
+    world: World, node_id: int, changes: dict[str, str], kind: type[BrokerError]
+) -> None:
+    assert change(world, node_id, num_partitions="2") is None
+    version = world.broker.quorum.version
+    assert type(alter(world, node_id, changes)) is kind
+    assert world.broker.settings.num_partitions == 2
+    assert world.broker.quorum.version == version
+
+
+def test_two_layers_must_fit_together(world: World) -> None:
+    assert change(world, EVERY_NODE, group_max_session_timeout_ms="10000") is None
+    assert isinstance(change(world, 1, group_min_session_timeout_ms="20000"), InvalidConfig)
+
+
+def test_changes_that_come_at_once_all_count(world: World) -> None:
+    outcomes = [Outcome() for _ in range(3)]
+    names = ("num.partitions", "group.max.size", "min.insync.replicas")
+    for name, outcome in zip(names, outcomes, strict=True):
+        world.broker.node_configs.alter(1, lambda old, name=name: {**old, name: "5"}, outcome)
+    world.settle()
+    assert [outcome.error for outcome in outcomes] == [None] * 3
+    assert world.broker.image.node_configs[1] == dict.fromkeys(names, "5")
+
+
+def test_checking_changes_nothing(world: World) -> None:
+    checked = world.broker.node_configs.check_altered(1, lambda _: {"num.partitions": "5"})
+    assert checked == {"num.partitions": "5"}
+    world.settle()
+    assert world.broker.settings.num_partitions == 1
+    assert world.broker.image.node_configs == {}
+
+
+def test_a_start_that_contradicts_stored_changes_wins_and_says_so(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert change(world, message_max_bytes="2000000") is None
+    again = world.reopened(Settings(socket_request_max_bytes=1_500_000))
+    assert again.broker.settings.message_max_bytes == 1_048_588
+    assert "settings changed at run time are ignored" in caplog.text
+    assert Source.DYNAMIC_NODE not in dict(again.broker.settings.origins("message.max.bytes"))
