@@ -79,6 +79,11 @@ class BatchHeader(NamedTuple):
         return self.base_offset + self.last_offset_delta
 
     @property
+    def record_timestamp(self) -> int:
+        """The latest time of a record that readers may look for; markers are none of those."""
+        return NO_TIMESTAMP if self.attributes & CONTROL else self.max_timestamp
+
+    @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL)
 

@@ -454,9 +454,9 @@ class _Output:
         relative = header.base_offset - segment.base_offset
         interval = self._partition.config.index_interval_bytes
         prefix = memoryview(batch)[:WALKED_PREFIX_BYTES]
-        self._index.add(relative, segment.size, prefix, header.max_timestamp, interval)
+        self._index.add(relative, segment.size, prefix, header.record_timestamp, interval)
         segment.checksum = crc32c(batch, segment.checksum)
-        segment.max_timestamp = max(segment.max_timestamp, header.max_timestamp)
+        segment.max_timestamp = max(segment.max_timestamp, header.record_timestamp)
         segment.size += len(batch)
         self._waiting.append(batch)
         self._waiting_bytes += len(batch)

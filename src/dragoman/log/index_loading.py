@@ -62,7 +62,7 @@ def _rebuilt_index(partition: PartitionLog, segment: Segment) -> SparseIndex:
             continue
         relative = found.header.base_offset - segment.base_offset
         prefix = found.batch[:WALKED_PREFIX_BYTES]
-        timestamp, interval = found.header.max_timestamp, partition.config.index_interval_bytes
+        timestamp, interval = found.header.record_timestamp, partition.config.index_interval_bytes
         index.add(relative, found.position, prefix, timestamp, interval)
         checksum = crc32c(found.batch, checksum)
         expected = found.header.last_offset + 1

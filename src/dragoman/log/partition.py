@@ -265,7 +265,7 @@ class PartitionLog:
         self.store.admit(len(batch))
         base = self.log_end_offset
         assign(batch, base, epoch)
-        self._place(batch, len(batch), base, 0, header.max_timestamp, epoch)
+        self._place(batch, len(batch), base, 0, header.record_timestamp, epoch)
         now_ms = self.store.clock.wall_ms()
         self.producers.complete_transaction(
             *producer, base, marker.is_commit, now_ms, marker.coordinator_epoch
@@ -296,7 +296,7 @@ class PartitionLog:
         self.store.admit(len(data))
         for header, batch in found:
             base, epoch = header.base_offset, header.leader_epoch
-            delta, timestamp = header.last_offset_delta, header.max_timestamp
+            delta, timestamp = header.last_offset_delta, header.record_timestamp
             gap = base > self.log_end_offset
             self._place(batch, len(batch), base, delta, timestamp, epoch, gap=gap)
             self.note_producer(header, batch)
@@ -611,7 +611,7 @@ class PartitionLog:
         for at, header, batch in scan(file, segment.log_path, start, position):
             relative = header.base_offset - segment.base_offset
             prefix = batch[:WALKED_PREFIX_BYTES]
-            index.add(relative, at, prefix, header.max_timestamp, position)
+            index.add(relative, at, prefix, header.record_timestamp, position)
         index.seal()
         segment.max_timestamp = index.max_timestamp
         segment.checksum = checksum_of(file, position)

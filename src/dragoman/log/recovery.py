@@ -591,9 +591,9 @@ class _LiveReader:
             relative = header.base_offset - segment.base_offset
             interval = self._partition.config.index_interval_bytes
             prefix = batch[:WALKED_PREFIX_BYTES]
-            index.add(relative, at, prefix, header.max_timestamp, interval)
+            index.add(relative, at, prefix, header.record_timestamp, interval)
             segment.checksum = crc32c(batch, segment.checksum)
-        segment.max_timestamp = max(segment.max_timestamp, header.max_timestamp)
+        segment.max_timestamp = max(segment.max_timestamp, header.record_timestamp)
         segment.next_offset = header.last_offset + 1
         self._opening.learn_epoch(header.leader_epoch, header.base_offset)
 

@@ -138,6 +138,28 @@ def test_uncommitted_append_is_not_the_latest(world: World, replica: Replica, wi
     assert reply.message.topics[0].partitions[0].offset == 4
 
 
+def test_a_marker_newer_than_all_records_is_not_the_latest_record(world: World, wire: Wire) -> None:
+    (replica,) = world.create("marked")
+    world.append(
+        replica,
+        batch_of(
+            b"v",
+            attributes=TRANSACTIONAL,
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=0,
+            timestamp=world.clock.wall_ms(),
+        ),
+    )
+    world.advance(60)
+    world.end_transaction(replica, 1, commit=True)
+    request = m.ListOffsetsRequest(
+        topics=[m.ListOffsetsRequestTopic("marked", [m.ListOffsetsRequestPartition(timestamp=-3)])]
+    )
+    found = wire.ask(request, 7, m.ListOffsetsResponse).topics[0].partitions[0]
+    assert (found.error_code, found.offset) == (0, 0)
+
+
 def test_unknown_topic_and_partition(world: World, wire: Wire) -> None:
     world.create("t")
     for found in (look_up(wire, -1, topic="nowhere"), look_up(wire, -1, partition=1)):
