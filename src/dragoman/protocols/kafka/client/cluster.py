@@ -23,6 +23,7 @@ from dragoman.limits import (
 from dragoman.protocols.kafka.client.errors import (
     ClientClosedError,
     ClientError,
+    ConnectionLostError,
     CoordinatorError,
     KafkaError,
     UnknownTopicError,
@@ -94,7 +95,7 @@ class Cluster:
     def close(self) -> None:
         self._is_closed = True
         for peer in (*self._bootstrap, *self._peers.values()):
-            peer.close()
+            peer.close(ClientClosedError("the client is closed"))
 
     # ---- metadata
 
@@ -135,14 +136,22 @@ class Cluster:
             topics=found,
         )
 
+    def known_topic(self, name: str) -> TopicInfo | None:
+        """The topic, if it is known and not too old."""
+        known = self._topics.get(name)
+        if known is None:
+            return None
+        age_s = asyncio.get_running_loop().time() - known.learnt_at
+        return known.topic if age_s < self.settings.metadata_age_max_s else None
+
     async def topic(self, name: str, *, auto_create: bool = False) -> TopicInfo:
         """The topic as it is known, or asked for. Raises `UnknownTopicError`, not retriable."""
-        known = self._fresh(name)
+        known = self.known_topic(name)
         if known is not None:
             return known
         async with self._learning:
             # Another caller may have asked while this one waited.
-            known = self._fresh(name)
+            known = self.known_topic(name)
             if known is not None:
                 return known
             tries = KAFKA_CLIENT_AUTO_CREATE_TRIES if auto_create else 1
@@ -165,13 +174,6 @@ class Cluster:
             # A broker is gone, and with it perhaps the leadership of anything.
             self._topics.clear()
             self._coordinators.clear()
-
-    def _fresh(self, name: str) -> TopicInfo | None:
-        known = self._topics.get(name)
-        if known is None:
-            return None
-        age_s = asyncio.get_running_loop().time() - known.learnt_at
-        return known.topic if age_s < self.settings.metadata_age_max_s else None
 
     # ---- who to ask
 
@@ -281,7 +283,9 @@ class Cluster:
         }
         kept = {(each.host, each.port) for each in self._addresses.values()}
         for key in self._peers.keys() - kept:
-            self._peers.pop(key).close()
+            gone = self._peers.pop(key)
+            # Not the end of what was asked of it: a retry finds out who took over.
+            gone.close(ConnectionLostError(f"{gone.address} has left the cluster"))
 
     def _learn_topic(self, topic: MetadataResponseTopic, *, is_asked_for: bool) -> TopicInfo | None:
         assert topic.name is not None, "only topics asked for by id may lack a name"

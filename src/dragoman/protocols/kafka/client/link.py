@@ -11,6 +11,7 @@ is up, the others that the connection is lost.
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from dragoman.errors import DragomanError
 from dragoman.limits import KAFKA_CLIENT_REPLY_BYTES_MAX
@@ -81,7 +82,7 @@ class Link(asyncio.BufferedProtocol):
         self, message: Message, version: int, timeout_s: float
     ) -> asyncio.Future[Message] | None:
         if self._lost is not None:
-            raise _before_sending(self._lost)
+            raise before_sending(self._lost)
         assert self._transport is not None
         correlation_id, frame = self._connection.send(message, version)
         self._transport.writelines(frame)
@@ -101,8 +102,8 @@ class Link(asyncio.BufferedProtocol):
     # ---- what the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not checked at run time: uvloop's transports are of no class of asyncio.
+        self._transport = cast(asyncio.Transport, transport)
         self._writable.set()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -157,7 +158,7 @@ class Link(asyncio.BufferedProtocol):
                 each.future.set_exception(type(error)(str(error)))
 
 
-def _before_sending(lost: ClientError) -> ClientError:
+def before_sending(lost: ClientError) -> ClientError:
     """For a request that was not sent any more: the broker cannot have acted on it."""
     error = type(lost)(str(lost))
     error.is_ambiguous = False

@@ -30,5 +30,7 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
+    if partition_count == 1:
+        return 0
     # Java's "to positive" drops the sign bit instead of taking the absolute value.
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

@@ -19,12 +19,11 @@ from dragoman import __version__
 from dragoman.errors import DragomanError
 from dragoman.limits import KAFKA_CLIENT_THROTTLE_MAX_S
 from dragoman.protocols.kafka.client.errors import (
-    ClientClosedError,
     ClientError,
     UnreachableError,
     kafka_error,
 )
-from dragoman.protocols.kafka.client.link import Link
+from dragoman.protocols.kafka.client.link import Link, before_sending
 from dragoman.protocols.kafka.client.settings import ClientSettings
 from dragoman.protocols.kafka.client.versions import ServedVersions, newest_api_versions
 from dragoman.protocols.kafka.constants import ACCEPTED_VERSIONS, ApiKey
@@ -103,9 +102,10 @@ class Peer:
         self._lanes[lane].heed_throttle(getattr(reply, "throttle_time_ms", 0))
         return reply
 
-    def close(self) -> None:
+    def close(self, error: ClientError) -> None:
+        """For good. Whoever waits for a reply, or asks from now on, gets this error."""
         for lane in self._lanes.values():
-            lane.close()
+            lane.close(error)
 
 
 class _Lane:
@@ -131,7 +131,7 @@ class _Lane:
         self._failures = 0
         #: Loop time before which nothing is tried: back-off after a failure, or a throttle.
         self._not_before = 0.0
-        self._is_closed = False
+        self._closed_by: ClientError | None = None
 
     @property
     def is_connected(self) -> bool:
@@ -143,8 +143,7 @@ class _Lane:
         if current is not None and current[0].is_open and loop.time() >= self._not_before:
             return current
         async with self._connecting:
-            if self._is_closed:
-                raise ClientClosedError("the client is closed")
+            self._refuse_if_closed()
             pause = self._not_before - loop.time()
             if pause > 0:
                 await asyncio.sleep(pause)
@@ -158,10 +157,14 @@ class _Lane:
             pause = min(throttle_ms / 1000, KAFKA_CLIENT_THROTTLE_MAX_S)
             self._not_before = asyncio.get_running_loop().time() + pause
 
-    def close(self) -> None:
-        self._is_closed = True
+    def close(self, error: ClientError) -> None:
+        self._closed_by = error
         if self._current is not None:
-            self._current[0].close(ClientClosedError("the client was closed"))
+            self._current[0].close(error)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed_by is not None:
+            raise before_sending(self._closed_by)
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> tuple[Link, ServedVersions]:
         try:
@@ -179,9 +182,9 @@ class _Lane:
             self._note_failure(loop)
             reason = _os_reason(error)
             raise UnreachableError(f"cannot reach {self._address}: {reason}") from error
-        if self._is_closed:
+        if self._closed_by is not None:
             made[0].close()
-            raise ClientClosedError("the client is closed")
+            self._refuse_if_closed()
         self._failures = 0
         return made
 

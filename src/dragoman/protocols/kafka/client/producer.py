@@ -180,9 +180,15 @@ class Producer:
             await self._room.wait()
         if self._is_closed:
             raise ClientClosedError("the producer is closed")
-        info = await self._cluster.topic(topic, auto_create=self._options.auto_create)
+        info = self._cluster.known_topic(topic) or await self._learn(topic)
         partition = self._partition(info, record)
         return self._enqueue(TopicPartition(topic, partition), record)
+
+    async def _learn(self, topic: str) -> TopicInfo:
+        async def attempt() -> TopicInfo:
+            return await self._cluster.topic(topic, auto_create=self._options.auto_create)
+
+        return await self._retrying.until_done(attempt)
 
     async def send_many(self, topic: str, records: Iterable[NewRecord]) -> list[Delivery]:
         return [await self.send(topic, record) for record in records]

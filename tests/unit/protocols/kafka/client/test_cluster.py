@@ -244,6 +244,23 @@ async def test_broker_that_comes_back_is_used_again(
     assert len(cluster.brokers[0].asked(FetchRequest)) == 2
 
 
+async def test_broker_that_leaves_the_cluster_takes_no_call_with_it(
+    client: KafkaClient, cluster: ScriptedCluster
+) -> None:
+    serve_fetch(cluster)
+    leaver = cluster.brokers[1]
+    leaver.answers[FetchRequest] = lambda _message, _version: None
+    where = TopicPartition("t", 1)
+    waiting = asyncio.create_task(client.fetch({where: FetchFrom(0)}))
+    while not leaver.asked(FetchRequest):
+        await asyncio.sleep(0)
+    cluster.brokers.remove(leaver)
+    cluster.topics["t"] = [1, 1, 1]
+    await client.cluster()
+    assert where in await waiting
+    leaver.stop()
+
+
 async def test_old_metadata_is_asked_for_again(cluster: ScriptedCluster) -> None:
     settings = ClientSettings(metadata_age_max_s=0.0)
     async with KafkaClient(cluster.brokers[0].address, settings) as client:
