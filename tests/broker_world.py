@@ -28,6 +28,7 @@ from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import ClientConnection, Reply
 from dragoman.protocols.kafka.framing import Scratch
+from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
 from dragoman.protocols.kafka.handlers.service import KafkaService
 from dragoman.security.authorizer import Authorizer
 from dragoman.testing.memory import MemoryDisk
@@ -80,7 +81,13 @@ class World:
             self.disk, background, self.scheduler, self.clock, generator, durability
         )
         self.broker = Broker(
-            self.store, self.settings, self.scheduler, self.clock, generator, authorizer
+            self.store,
+            self.settings,
+            self.scheduler,
+            self.clock,
+            generator,
+            authorizer,
+            KafkaGroupDialect(),
         )
         self.budget = MemoryBudget(self.settings.memory_budget_bytes)
         self.channels = Channels(self.budget, self.scheduler)

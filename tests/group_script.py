@@ -22,6 +22,18 @@ Commands (`NAME` is a client; it remembers its member id, which is shown as `NAM
     idle SECONDS NAME ... [step=S]       time passes while these send heartbeats
     unload                               the group moves to another node
     describe, list, delete, delete-offset topic-0, expire
+
+Consumer groups (KIP-848). A client remembers its epoch, which it joins with when it has none.
+
+    topic NAME COUNT|gone
+    consume NAME ... [anew] [leave|away] [full] [topics=a,b] [pattern=P] [owned=a-0,a-1|none]
+              [epoch=N] [instance=I] [assignor=A] [timeout=S] [group=G]
+                                         anew: as a process that starts, under a new member id
+    fetch-offsets NAME [epoch=N]         may it?
+    members                              of a consumer group, with what they have
+
+To a consumer group, the metadata of a member of the first protocol reads `a+b/a-0+a-1`: topics, and
+what it still has.
 """
 
 from __future__ import annotations
@@ -32,13 +44,18 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from consumer_clients import FakeCatalog
 from dragoman.broker.errors import CoordinatorNotAvailable, MemberIdRequired, NotCoordinator
 from dragoman.broker.groups import (
+    ClassicSubscription,
     Groups,
     GroupSettings,
+    HeartbeatReply,
+    HeartbeatRequest,
     Joined,
     JoinRequest,
     LeavingMember,
+    NamedPartitions,
     Parked,
     StateRecord,
     Synced,
@@ -137,6 +154,8 @@ class GroupScript:
         self.generations: dict[str, int] = {}
         self.parked: dict[str, Parked[Joined] | Parked[Synced]] = {}
         self.lines: list[str] = []
+        self.catalog = FakeCatalog()
+        self.epochs: dict[str, int] = {}
         self._start()
 
     def _start(self) -> None:
@@ -147,6 +166,8 @@ class GroupScript:
             persist=self.log.persist,
             settings=self.settings,
             read_subscription=read_topics,
+            catalog=self.catalog,
+            dialect=ScriptDialect(),
         )
         self.offsets = Offsets(self.groups)
 
@@ -192,7 +213,7 @@ class GroupScript:
     # ---- members
 
     def do_settings(self, _names: list[str], options: dict[str, str]) -> None:
-        values = {name: int(value) for name, value in options.items()}
+        values = {name: _setting(name, value) for name, value in options.items()}
         self.settings = GroupSettings(**{"group_initial_rebalance_delay_ms": 0, **values})
         self._start()
 
@@ -321,6 +342,96 @@ class GroupScript:
                 self.lines = []
                 self.do_heartbeat([name], {})
                 self.lines = lines
+
+    # ---- consumer groups
+
+    def do_topic(self, names: list[str], _options: dict[str, str]) -> None:
+        name, count = names
+        if count == "gone":
+            self.catalog.delete(name)
+        elif name in self.catalog.topics:
+            self.catalog.grow(name, int(count))
+        else:
+            self.catalog.create(name, int(count))
+
+    def do_consume(self, names: list[str], options: dict[str, str]) -> None:
+        flags = {"anew", "leave", "away", "full"}
+        for name in names:
+            if name not in flags:
+                self._consume(name, flags & set(names), options)
+
+    def _consume(self, name: str, flags: set[str], options: dict[str, str]) -> None:
+        client = name.partition("@")[0]
+        if "anew" in flags or client not in self.ids:
+            self.learn(client, f"{client}-{len(self.ids.get(client, [])) + 1}")
+            self.epochs[client] = 0
+        if "instance" in options:
+            self.instances[client] = options["instance"]
+        epoch = int(options.get("epoch", self.epochs.get(client, 0)))
+        epoch = -1 if "leave" in flags else -2 if "away" in flags else epoch
+        tells_all = epoch == 0 or "full" in flags
+        owned = self._owned(options["owned"]) if "owned" in options else None
+        request = HeartbeatRequest(
+            group_id=options.get("group", "g"),
+            member_id=self.member_id(name),
+            epoch=epoch,
+            instance_id=self.instances.get(client),
+            rebalance_timeout_ms=round(float(options.get("timeout", "60")) * 1000)
+            if tells_all or "timeout" in options
+            else None,
+            topics=frozenset(word for word in options.get("topics", "").split(",") if word)
+            if "topics" in options or tells_all
+            else None,
+            pattern=options.get("pattern"),
+            assignor=options.get("assignor"),
+            owned=frozenset() if owned is None and tells_all else owned,
+            client_id=client,
+            client_host=f"/host-of-{client}",
+            owner=options.get("owner", "kafka"),
+        )
+        self.groups.consumer_heartbeat(request, lambda result: self._consumed(client, result))
+
+    def _owned(self, text: str) -> frozenset[tuple[bytes, int]]:
+        if text == "none":
+            return frozenset()
+        found = [word.rpartition("-") for word in text.split(",")]
+        return frozenset(
+            (self.catalog.topics[name].topic_id, int(index)) for name, _, index in found
+        )
+
+    def _consumed(self, name: str, result: HeartbeatReply | DragomanError) -> None:
+        if not isinstance(result, HeartbeatReply):
+            assert isinstance(result, DragomanError)
+            self.say(f"{name}: {result.code}")
+            return
+        if result.epoch >= 0:
+            self.epochs[name] = result.epoch
+            self.generations[name] = result.epoch
+        assignment = ""
+        if result.assignment is not None:
+            assignment = f" assignment: {self.catalog.named(result.assignment)}"
+        self.say(f"{name}: epoch={result.epoch}{assignment}")
+
+    def do_fetch_offsets(self, names: list[str], options: dict[str, str]) -> None:
+        group = self.groups.consumer_group(options.get("group", "g"))
+        assert group is not None
+        epoch = int(options.get("epoch", self.epochs.get(names[0], 0)))
+        group.check_fetch(self.member_id(names[0]), epoch)
+        self.say("allowed")
+
+    def do_members(self, _names: list[str], options: dict[str, str]) -> None:
+        group = self.groups.describe_consumer(options.get("group", "g"))
+        self.say(
+            f"{group.state} epoch={group.epoch} assignment={group.assignment_epoch} "
+            f"assignor={group.assignor}"
+        )
+        for member in group.members:
+            self.say(
+                f"  {self.label(member.member_id)} epoch={member.epoch}"
+                f"{' classic' if member.is_classic else ''}"
+                f" has: {self.catalog.named(member.assigned)}"
+                f" target: {self.catalog.named(member.target)}"
+            )
 
     # ---- offsets
 
@@ -451,3 +562,32 @@ class GroupScript:
 def read_topics(protocol_type: str, metadata: bytes) -> frozenset[str] | None:
     """Here the metadata of a consumer is the name of its topic."""
     return frozenset({metadata.decode()}) if protocol_type == "consumer" else None
+
+
+class ScriptDialect:
+    """Metadata `a+b/a-0+a-1`: topics, and what the member still has. Assignment: `a-0+a-1`."""
+
+    def read_subscription(self, metadata: bytes) -> ClassicSubscription | None:
+        topics, _, owned = metadata.decode().partition("/")
+        if topics == "unreadable":
+            return None
+        return ClassicSubscription(
+            topics=frozenset(topics.split("+")),
+            owned=self.read_assignment(owned.encode()) or (),
+            rack_id=None,
+        )
+
+    def read_assignment(self, assignment: bytes) -> NamedPartitions | None:
+        found = [word.rpartition("-") for word in assignment.decode().split("+") if word]
+        if not all(index.isdigit() for _, _, index in found):
+            return None
+        return [(name, [int(index)]) for name, _, index in found]
+
+    def write_assignment(self, _metadata: bytes, partitions: NamedPartitions) -> bytes:
+        return "+".join(f"{name}-{index}" for name, all_ in partitions for index in all_).encode()
+
+
+def _setting(name: str, value: str) -> object:
+    if name.endswith("assignors"):
+        return tuple(value.split(","))
+    return int(value) if value.isdigit() else value

@@ -27,6 +27,7 @@ from dragoman.log.store import Durability, LogStore
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels
 from dragoman.net.listener import OpenListener, open_listener
+from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
 from dragoman.protocols.kafka.handlers.service import KafkaService
 from dragoman.world import (
     Background,
@@ -40,6 +41,8 @@ from dragoman.world import (
 )
 
 log = logging.getLogger("dragoman.server")
+#: A connection that the loop has just accepted is made known in the second turn after.
+_ACCEPT_TURNS = 2
 
 
 class Node:
@@ -63,7 +66,9 @@ class Node:
             disk, background, loop, clock, random, Durability(settings.durability)
         )
         try:
-            self.broker = Broker(self.store, settings, loop, clock, random)
+            self.broker = Broker(
+                self.store, settings, loop, clock, random, dialect=KafkaGroupDialect()
+            )
         except BaseException:
             self.store.abandon()
             raise
@@ -172,6 +177,8 @@ class Node:
             self._sweeper.cancel()
         for listener in self.listeners:
             listener.close()
+        for _ in range(_ACCEPT_TURNS):
+            await asyncio.sleep(0)
         self.broker.stop()
         for channels in self.channels.values():
             channels.close_all()

@@ -369,6 +369,11 @@ _OPEN_FLAGS = {
 }
 
 
+def is_directory(path: str) -> bool:
+    """Whether a directory is there, for those who only want to look: opening a disk makes it."""
+    return os.path.isdir(path)
+
+
 class RealDisk:
     """A directory of the operating system's file system. Creates the directory."""
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from dragoman.broker.configs import NodeConfigs
-from dragoman.broker.coordination import Coordination
+from dragoman.broker.coordination import Coordination, GroupDialect
 from dragoman.broker.errors import NotLeader, ShuttingDown, UnknownTopic, UnknownTopicId
 from dragoman.broker.features import Features
 from dragoman.broker.fetch import Fetch, Fetched, FetchLimits, Finish, Wanted
@@ -61,7 +61,9 @@ class Broker:
         clock: Clock,
         random: Random,
         authorizer: Authorizer | None = None,
+        dialect: GroupDialect | None = None,
     ) -> None:
+        """`dialect` reads what members of groups tell each other on the wires that are served."""
         #: As they are now; see `_reconfigure`.
         self.settings = settings
         self.store = store
@@ -88,7 +90,7 @@ class Broker:
         self.quotas = ClientQuotas(self.image, self.quorum)
         self.leadership = Leadership(self.image, self.quorum)
         self.features = Features(self.image, self.quorum)
-        self.coordination = Coordination(self)
+        self.coordination = Coordination(self, dialect)
         self.gatherer = Gatherer(scheduler, clock)
         self.maintenance = Maintenance(self)
 

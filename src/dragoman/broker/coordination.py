@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
+from dragoman.broker.catalog import ReadableTopics
 from dragoman.broker.errors import CoordinatorLoading, UnknownTopic
 from dragoman.broker.groups import (
     OFFSETS_TOPIC,
+    Dialect,
     Groups,
     GroupSettings,
     StateRecord,
@@ -50,12 +52,18 @@ log = logging.getLogger("dragoman.coordination")
 TRANSACTIONS_TOPIC = "__transaction_state"
 #: On one node the coordinator never changes hands; its epoch is the leader epoch of its partition.
 _COORDINATOR_EPOCH = 0
-#: The topics in a member's metadata, or None when they cannot be told.
-ReadTopics: TypeAlias = Callable[[bytes], frozenset[TopicName] | None]
+
+
+class GroupDialect(Dialect, Protocol):
+    """What the core must know of the wire whose groups it coordinates."""
+
+    def is_visible(self, topic: str) -> bool:
+        """Can the wire express the name of this topic?"""
+        ...
 
 
 class Coordination:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, dialect: GroupDialect | None = None) -> None:
         settings = broker.settings
         self._broker = broker
         self._offsets_log = InternalTopic(
@@ -70,7 +78,10 @@ class Coordination:
             random=broker.random,
             persist=self._persist_group,
             settings=_take_settings(GroupSettings(), settings),
-            read_subscription=self._read_subscription,
+            catalog=ReadableTopics(
+                broker.image, _anything if dialect is None else dialect.is_visible
+            ),
+            dialect=dialect,
         )
         self.offsets = Offsets(self.groups)
         self.producer_ids = ProducerIds(self._allocate_block)
@@ -85,8 +96,6 @@ class Coordination:
         self.are_groups_loaded = False
         self._timers: dict[str, Handle] = {}
         self._arm: dict[str, Callable[[], None]] = {}
-        #: How to read the topics in a member's metadata, by protocol type; protocols add theirs.
-        self.subscription_readers: dict[str, ReadTopics] = {}
 
     # ---- life
 
@@ -138,12 +147,6 @@ class Coordination:
             if timer is not None:
                 timer.cancel()
                 self._arm[name]()
-
-    def _read_subscription(
-        self, protocol_type: str, metadata: bytes
-    ) -> frozenset[TopicName] | None:
-        read = self.subscription_readers.get(protocol_type)
-        return None if read is None else read(metadata)
 
     def close(self) -> None:
         """Whoever waits for a group or a transaction is told to come back."""
@@ -398,6 +401,10 @@ class _AllOf:
 
 def _bound(function: Callable[..., None], *arguments: object) -> Callable[[Acknowledge], None]:
     return lambda done: function(*arguments, done)
+
+
+def _anything(_topic: str) -> bool:
+    return True
 
 
 def _logged(error: DragomanError | None) -> None:

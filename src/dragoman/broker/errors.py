@@ -374,6 +374,46 @@ class GroupRequestTooLarge(BrokerError):
     code = "group_request_too_large"
 
 
+class InvalidGroupRequest(BrokerError):
+    """A field that the request needs is missing, or one holds what cannot be."""
+
+    code = "invalid_group_request"
+
+
+class FencedMemberEpoch(BrokerError):
+    """Not the epoch that the member was given: it must give up its partitions and join again."""
+
+    code = "fenced_member_epoch"
+
+
+class StaleMemberEpoch(BrokerError):
+    """Offsets were named with an epoch that the member has left behind."""
+
+    code = "stale_member_epoch"
+
+
+class UnreleasedInstance(BrokerError):
+    """A static member that has not left still uses this instance id."""
+
+    code = "unreleased_instance"
+
+
+class UnsupportedAssignor(BrokerError):
+    code = "unsupported_assignor"
+
+
+class InvalidRegularExpression(BrokerError):
+    """A pattern for topic names that RE2 does not take."""
+
+    code = "invalid_regular_expression"
+
+
+class EpochlessRequest(BrokerError):
+    """A member whose epoch changes at any time used a request that cannot name it."""
+
+    code = "epochless_request"
+
+
 class NotCoordinator(BrokerError):
     """The group has moved to another node."""
 

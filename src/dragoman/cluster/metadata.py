@@ -78,6 +78,8 @@ class MetadataImage:
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         #: Levels that were changed; a feature not named here has the level of this release.
         self.features: dict[str, int] = {}
+        #: Changes whenever a topic is made, deleted or grows.
+        self.topics_revision = 0
 
     def apply(self, event: Event) -> TopicMetadata | None:
         """Returns the topic that the event removed, if it did."""
@@ -90,6 +92,7 @@ class MetadataImage:
                 self.topics_by_id[topic.topic_id] = topic
                 self._add_partitions(topic, event.partitions)
             case TopicDeleted():
+                self.topics_revision += 1
                 topic = self.topics_by_id.pop(event.topic_id)
                 del self.topics[topic.name]
                 for partition in topic.partitions:
@@ -124,6 +127,7 @@ class MetadataImage:
     def _add_partitions(
         self, topic: TopicMetadata, placements: tuple[PartitionPlacement, ...]
     ) -> None:
+        self.topics_revision += 1
         for placement in placements:
             partition = PartitionMetadata(topic, len(topic.partitions), placement)
             topic.partitions.append(partition)

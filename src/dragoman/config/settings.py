@@ -22,6 +22,7 @@ LogFormat: TypeAlias = Literal["plain", "json"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 Compression: TypeAlias = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
 TimestampType: TypeAlias = Literal["CreateTime", "LogAppendTime"]
+MigrationPolicy: TypeAlias = Literal["disabled", "upgrade", "downgrade", "bidirectional"]
 
 DURABILITIES = ("fsync", "os")
 LOG_FORMATS = ("plain", "json")
@@ -29,6 +30,8 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 COMPRESSIONS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("delete", "compact")
+ASSIGNORS = ("uniform", "range")
+MIGRATION_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
 
 
 def default_listeners() -> tuple[Listener, ...]:
@@ -77,6 +80,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = INT_MAX
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_min_session_timeout_ms: int = 45_000
+    group_consumer_max_session_timeout_ms: int = 60_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_min_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_heartbeat_interval_ms: int = 15_000
+    group_consumer_max_size: int = INT_MAX
+    group_consumer_assignors: tuple[str, ...] = ASSIGNORS
+    group_consumer_migration_policy: MigrationPolicy = "bidirectional"
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_num_partitions: int = 50
@@ -217,6 +229,49 @@ NODE_KEYS = _table(
     ),
     _int("group.max.size", 1, "Most members of a group."),
     _int(
+        "group.consumer.session.timeout.ms",
+        1,
+        "How long a member of a consumer group (KIP-848) may be silent before it is removed.",
+    ),
+    _int(
+        "group.consumer.min.session.timeout.ms",
+        1,
+        "Least that `group.consumer.session.timeout.ms` may be.",
+    ),
+    _int(
+        "group.consumer.max.session.timeout.ms",
+        1,
+        "Most that `group.consumer.session.timeout.ms` may be.",
+    ),
+    _int(
+        "group.consumer.heartbeat.interval.ms",
+        1,
+        "How often members of consumer groups are told to send heartbeats.",
+    ),
+    _int(
+        "group.consumer.min.heartbeat.interval.ms",
+        1,
+        "Least that `group.consumer.heartbeat.interval.ms` may be.",
+    ),
+    _int(
+        "group.consumer.max.heartbeat.interval.ms",
+        1,
+        "Most that `group.consumer.heartbeat.interval.ms` may be.",
+    ),
+    _int("group.consumer.max.size", 1, "Most members of a consumer group."),
+    Key(
+        name="group.consumer.assignors",
+        kind=Kind.LIST,
+        choices=ASSIGNORS,
+        doc="Assignors that consumer groups may use; the first is used when members ask for none.",
+    ),
+    _choice(
+        "group.consumer.migration.policy",
+        MIGRATION_POLICIES,
+        "Which way a group with members may change: `upgrade` from classic to consumer,"
+        " `downgrade` back, `bidirectional` or `disabled`.",
+    ),
+    _int(
         "offsets.retention.minutes",
         1,
         "How long the committed offsets of a group without members are kept.",
@@ -324,6 +379,10 @@ def check_consistent(settings: Settings) -> None:
     """Refuse settings that contradict each other."""
     pairs = (
         ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+        ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
+        ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+        ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
+        ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
         ("message.max.bytes", "socket.request.max.bytes"),
         # The largest request must fit the budget, or its connection would wait for ever.
         ("socket.request.max.bytes", "memory.budget.bytes"),
@@ -334,5 +393,11 @@ def check_consistent(settings: Settings) -> None:
         assert isinstance(high, int)
         if low > high:
             raise ConfigError(f"{lower} ({low}) is above {upper} ({high})")
+    if settings.group_consumer_heartbeat_interval_ms >= settings.group_consumer_session_timeout_ms:
+        raise ConfigError(
+            "group.consumer.heartbeat.interval.ms must be below group.consumer.session.timeout.ms"
+        )
+    if not settings.group_consumer_assignors:
+        raise ConfigError("group.consumer.assignors: expected at least one")
     if not settings.data:
         raise ConfigError("data: expected a directory, got nothing")

@@ -11,7 +11,6 @@ the manifest, of journal groups, of snapshots.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -32,7 +31,7 @@ from dragoman.log.producer_file import decode_producers
 from dragoman.log.salvage import Bad, Sound, read_batches
 from dragoman.log.segment import Segment, parse_segment_name
 from dragoman.log.store import LOCK_FILE
-from dragoman.world import Disk, RealDisk, read_whole
+from dragoman.world import Disk, RealDisk, is_directory, read_whole
 
 
 class NodeFound(msgspec.Struct, frozen=True, kw_only=True, tag="node"):
@@ -112,8 +111,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 def inspect_directory(path: str) -> Iterator[Finding]:
     """Everything in the data directory at `path`, damage included. Raises `FormatError`."""
-    if not os.path.isdir(path):
-        # Opening a disk would make the directory.
+    if not is_directory(path):
         yield Problem(path=path, position=0, reason="no such directory")
         return
     yield from inspect_disk(RealDisk(path))

@@ -33,6 +33,12 @@ def from_flags(*assignments: str, listen: tuple[str, ...] = (), advertise: tuple
     return load(file=None, environment={}, flags=flags).settings
 
 
+AT_ANOTHER_KEYS_MINIMUM = {
+    "group.consumer.session.timeout.ms",
+    "group.consumer.heartbeat.interval.ms",
+}
+
+
 def another_value(key: Key):
     """An accepted value other than the default, near it so that no contradiction arises."""
     default = Settings().value(key.name)
@@ -40,11 +46,12 @@ def another_value(key: Key):
         case Kind.BOOLEAN:
             return not default
         case Kind.INT | Kind.LONG:
-            return default - 1 if default > key.bounds()[0] else default + 1
+            is_least = default == key.bounds()[0] or key.name in AT_ANOTHER_KEYS_MINIMUM
+            return default + 1 if is_least else default - 1
         case Kind.DOUBLE:
             return default / 2
         case Kind.LIST:
-            return ("compact", "delete")
+            return tuple(reversed(key.choices))
         case Kind.STRING:
             others = [word for word in key.choices if word != default]
             return others[0] if others else "elsewhere"

@@ -8,6 +8,7 @@ classic    what each request meets in each state
 rebalance  states, phases, answers
 static     static members that come back
 roster     members, leader, vote
+consumer   Kafka's second protocol (KIP-848), a package of its own
 parked     requests that wait; promises: member ids not used yet; timer: deadlines
 records    keys and values of the internal topic; placement: which partition of it
 ports      all that a group reaches outside itself; settings: under Kafka's names
@@ -15,6 +16,12 @@ ports      all that a group reaches outside itself; settings: under Kafka's name
 
 from __future__ import annotations
 
+from dragoman.broker.groups.consumer import (
+    ConsumerGroup,
+    ConsumerGroupDescription,
+    HeartbeatReply,
+    HeartbeatRequest,
+)
 from dragoman.broker.groups.group import Group, Membership
 from dragoman.broker.groups.messages import (
     GroupDescription,
@@ -32,7 +39,15 @@ from dragoman.broker.groups.messages import (
 )
 from dragoman.broker.groups.parked import Parked
 from dragoman.broker.groups.placement import coordinator_partition
-from dragoman.broker.groups.ports import Persist, ReadSubscription
+from dragoman.broker.groups.ports import (
+    Catalog,
+    ClassicSubscription,
+    Dialect,
+    NamedPartitions,
+    Persist,
+    ReadSubscription,
+    TopicFacts,
+)
 from dragoman.broker.groups.records import (
     OFFSETS_TOPIC,
     CommittedOffset,
@@ -44,12 +59,19 @@ from dragoman.broker.groups.settings import GroupSettings
 
 __all__ = [
     "OFFSETS_TOPIC",
+    "Catalog",
+    "ClassicSubscription",
     "CommittedOffset",
+    "ConsumerGroup",
+    "ConsumerGroupDescription",
+    "Dialect",
     "Group",
     "GroupDescription",
     "GroupListing",
     "GroupSettings",
     "Groups",
+    "HeartbeatReply",
+    "HeartbeatRequest",
     "JoinReply",
     "JoinRequest",
     "Joined",
@@ -57,6 +79,7 @@ __all__ = [
     "LeavingMember",
     "MemberDescription",
     "Membership",
+    "NamedPartitions",
     "Parked",
     "Persist",
     "ReadSubscription",
@@ -65,6 +88,7 @@ __all__ = [
     "SyncReply",
     "SyncRequest",
     "Synced",
+    "TopicFacts",
     "TopicPartition",
     "coordinator_partition",
 ]

@@ -204,6 +204,17 @@ class ClassicGroup:
         group._rebalance.restore(value)
         return group
 
+    def snapshot(self) -> GroupValue:
+        """The group as it is, without members that have not been part of a generation yet."""
+        group = self._rebalance
+        members = (each.stored(each.assignment) for each in self._roster if not each.is_new)
+        return group.value(members, self._roster.leader)
+
+    def ask_all_to_join(self) -> None:
+        """A rebalance, for a group that has just become a classic one."""
+        self._rebalance.after_departure()
+        self._outbox.send()
+
     def resume(self) -> None:
         """Every member gets a whole session to find the coordinator again."""
         for member in self._roster:

@@ -14,7 +14,7 @@ from dragoman.types import GroupId, MemberId, TopicName
 class Membership(Protocol):
     """What the registry asks of the members of a group, whatever protocol they speak."""
 
-    #: "classic" for Kafka's first protocol; shown to people.
+    #: "classic" for Kafka's first protocol, "consumer" for its second; shown to people.
     kind: str
     #: The protocol whose clients are the members, such as "kafka" or "cursus".
     owner: str

@@ -22,6 +22,10 @@ class State(StrEnum):
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
+    #: Of consumer groups: no target assignment yet for what changed last.
+    ASSIGNING = "Assigning"
+    #: Of consumer groups: members are still on their way to the target assignment.
+    RECONCILING = "Reconciling"
     DEAD = "Dead"
 
 

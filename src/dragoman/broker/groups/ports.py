@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
-from dragoman.broker.groups.records import StateRecord
+from dragoman.broker.groups.records import GroupValue, StateRecord
 from dragoman.broker.groups.settings import GroupSettings
 from dragoman.errors import DragomanError
 from dragoman.types import GroupId, TopicName
 from dragoman.world import Clock, Random, Scheduler
+
+if TYPE_CHECKING:
+    from dragoman.broker.groups.consumer.patterns import Patterns
 
 #: Makes records of a group durable, in the order of the calls, and calls `done` exactly once, at
 #: once or later, with the error if they are not.
@@ -20,6 +23,56 @@ Persist: TypeAlias = Callable[
 ]
 #: The topics in a member's metadata, given its protocol type; None when they cannot be told.
 ReadSubscription: TypeAlias = Callable[[str, bytes], frozenset[TopicName] | None]
+#: Indexes of partitions by the name of their topic.
+NamedPartitions: TypeAlias = Sequence[tuple[str, Sequence[int]]]
+
+
+class TopicFacts(msgspec.Struct, frozen=True):
+    name: TopicName
+    topic_id: bytes
+    partition_count: int
+
+
+class Catalog(Protocol):
+    """The topics that members of consumer groups can read."""
+
+    @property
+    def revision(self) -> int:
+        """Changes whenever a topic is made, deleted or grows."""
+        ...
+
+    def find(self, name: str) -> TopicFacts | None: ...
+
+    def find_by_id(self, topic_id: bytes) -> TopicFacts | None: ...
+
+    def names(self) -> Iterable[TopicName]:
+        """What patterns are matched with: topics of the broker itself are left out."""
+        ...
+
+
+class ClassicSubscription(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member of Kafka's first protocol says in its metadata."""
+
+    topics: frozenset[TopicName]
+    owned: NamedPartitions
+    rack_id: str | None
+
+
+class Dialect(Protocol):
+    """Reads and writes what members of Kafka's first protocol tell each other.
+
+    A group of both protocols needs it: its coordinator takes the place of the leading member.
+    """
+
+    def read_subscription(self, metadata: bytes) -> ClassicSubscription | None:
+        """None when it cannot be read."""
+        ...
+
+    def read_assignment(self, assignment: bytes) -> NamedPartitions | None: ...
+
+    def write_assignment(self, metadata: bytes, partitions: NamedPartitions) -> bytes:
+        """In the version of the member's `metadata`."""
+        ...
 
 
 class GroupPorts(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,5 +82,27 @@ class GroupPorts(msgspec.Struct, frozen=True, kw_only=True):
     random: Random
     persist: Persist
     read_subscription: ReadSubscription
+    catalog: Catalog
+    #: None where no wire has one: groups cannot change from one protocol to the other then.
+    dialect: Dialect | None
+    patterns: Patterns
     #: Called when a group has neither members nor anybody who was promised to become one.
     became_idle: Callable[[GroupId], None]
+    #: Called when only members of the first protocol are left in a consumer group, with the group
+    #: as it goes on; its records have been handed to `persist`.
+    became_classic: Callable[[GroupId, GroupValue], None]
+
+
+class NoTopics:
+    """A catalog for groups whose protocol needs none."""
+
+    revision = 0
+
+    def find(self, _name: str) -> TopicFacts | None:
+        return None
+
+    def find_by_id(self, _topic_id: bytes) -> TopicFacts | None:
+        return None
+
+    def names(self) -> Iterable[TopicName]:
+        return ()

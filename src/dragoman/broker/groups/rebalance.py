@@ -346,7 +346,11 @@ class Rebalance:
         done: Callable[[DragomanError | None], None],
     ) -> None:
         """Must be the last step of its caller: `done` may be called before this returns."""
-        value = GroupValue(
+        value = self.value(members, leader)
+        self.ports.persist(self.group_id, (record(GroupKey(self.group_id), value),), done)
+
+    def value(self, members: Iterable[StoredMember], leader: MemberId | None) -> GroupValue:
+        return GroupValue(
             kind=KIND,
             owner=self.owner,
             generation=self.generation,
@@ -356,7 +360,6 @@ class Rebalance:
             since_ms=self.ports.clock.wall_ms(),
             members=tuple(members),
         )
-        self.ports.persist(self.group_id, (record(GroupKey(self.group_id), value),), done)
 
     def restore(self, value: GroupValue) -> None:
         """Become what the record tells, with sessions that stand still."""

@@ -9,6 +9,14 @@ default; any other change takes a new number, which an older release refuses ins
     key [2, group, topic, partition]               value [1, offset, leader epoch, ...]
     key [3, group, producer id, topic, partition]  value the same, staged and not published yet
 
+A group of Kafka's second protocol (KIP-848) changes member by member, so each has records of its
+own. `origin` is the epoch in which the group took that protocol; records of another origin are
+left-overs and do not count.
+
+    key [1, group]                                 value [2, owner, origin, epoch, ...]
+    key [4, group, member]                         value [1, origin, instance, ...]
+    key [5, group, member]                         value [1, origin, target assignment]
+
 A record without value removes what its key names.
 """
 
@@ -48,6 +56,16 @@ class StagedKey(msgspec.Struct, frozen=True, array_like=True, tag=3):
     producer_id: ProducerId
     topic: TopicName
     partition: Partition
+
+
+class ConsumerMemberKey(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    group_id: GroupId
+    member_id: MemberId
+
+
+class ConsumerTargetKey(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    group_id: GroupId
+    member_id: MemberId
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
@@ -90,17 +108,68 @@ class GroupValue(msgspec.Struct, frozen=True, array_like=True, tag=1, kw_only=Tr
     members: tuple[StoredMember, ...]
 
 
-Key: TypeAlias = GroupKey | OffsetKey | StagedKey
+class ConsumerGroupValue(msgspec.Struct, frozen=True, array_like=True, tag=2, kw_only=True):
+    """A group of Kafka's second protocol, without its members."""
+
+    owner: str
+    origin: int
+    epoch: int
+    assignment_epoch: int
+    #: Of the topics that the target assignment was made for, to notice their change.
+    fingerprint: bytes
+    since_ms: int
+
+
+#: Topic id and indexes, both in order.
+StoredPartitions: TypeAlias = tuple[tuple[bytes, tuple[int, ...]], ...]
+
+
+class ClassicFacts(msgspec.Struct, frozen=True, array_like=True):
+    """What is known only of members that speak Kafka's first protocol to a consumer group."""
+
+    session_timeout_ms: int
+    protocols: Protocols
+
+
+class StoredConsumerMember(msgspec.Struct, frozen=True, array_like=True, tag=1, kw_only=True):
+    origin: int
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    topics: tuple[TopicName, ...]
+    pattern: str | None
+    assignor: str | None
+    epoch: int
+    previous_epoch: int
+    state: int
+    assigned: StoredPartitions
+    revoking: StoredPartitions
+    classic: ClassicFacts | None
+
+
+class StoredTarget(msgspec.Struct, frozen=True, array_like=True, tag=1, kw_only=True):
+    origin: int
+    partitions: StoredPartitions
+
+
+Key: TypeAlias = GroupKey | OffsetKey | StagedKey | ConsumerMemberKey | ConsumerTargetKey
+Value: TypeAlias = (
+    GroupValue | ConsumerGroupValue | CommittedOffset | StoredConsumerMember | StoredTarget
+)
 
 _encode = msgspec.msgpack.Encoder().encode
-_key_decoder: msgspec.msgpack.Decoder[Key] = msgspec.msgpack.Decoder(
-    GroupKey | OffsetKey | StagedKey
+_key_decoder: msgspec.msgpack.Decoder[Key] = msgspec.msgpack.Decoder(Key)
+_group_decoder: msgspec.msgpack.Decoder[GroupValue | ConsumerGroupValue] = msgspec.msgpack.Decoder(
+    GroupValue | ConsumerGroupValue
 )
-_decode_group = msgspec.msgpack.Decoder(GroupValue).decode
 _decode_offset = msgspec.msgpack.Decoder(CommittedOffset).decode
+_decode_member = msgspec.msgpack.Decoder(StoredConsumerMember).decode
+_decode_target = msgspec.msgpack.Decoder(StoredTarget).decode
 
 
-def record(key: Key, value: GroupValue | CommittedOffset | None) -> StateRecord:
+def record(key: Key, value: Value | None) -> StateRecord:
     return StateRecord(_encode(key), None if value is None else _encode(value))
 
 
@@ -112,9 +181,9 @@ def decode_key(data: bytes) -> Key:
         raise FormatError(f"key of a record in {OFFSETS_TOPIC}: {error}") from None
 
 
-def decode_group(data: bytes, group_id: GroupId) -> GroupValue:
+def decode_group(data: bytes, group_id: GroupId) -> GroupValue | ConsumerGroupValue:
     try:
-        return _decode_group(data)
+        return _group_decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise FormatError(f"record of group {group_id!r}: {error}") from None
 
@@ -125,3 +194,19 @@ def decode_offset(data: bytes, key: OffsetKey | StagedKey) -> CommittedOffset:
     except msgspec.MsgspecError as error:
         where = f"{key.topic}-{key.partition}"
         raise FormatError(f"offset of group {key.group_id!r} for {where}: {error}") from None
+
+
+def decode_member(data: bytes, key: ConsumerMemberKey) -> StoredConsumerMember:
+    try:
+        return _decode_member(data)
+    except msgspec.MsgspecError as error:
+        where = f"member {key.member_id!r} of group {key.group_id!r}"
+        raise FormatError(f"record of {where}: {error}") from None
+
+
+def decode_target(data: bytes, key: ConsumerTargetKey) -> StoredTarget:
+    try:
+        return _decode_target(data)
+    except msgspec.MsgspecError as error:
+        where = f"member {key.member_id!r} of group {key.group_id!r}"
+        raise FormatError(f"target of {where}: {error}") from None

@@ -4,9 +4,10 @@ Owns the table of groups and the rule that binds them: a group with live members
 protocol, its owner; a join or commit of another is refused with `ForeignGroup` until the group is
 empty. The committed offsets stay with the group whoever owns it.
 
-How members are kept depends on the protocol. Kafka's classic groups are built in, and the calls
-`join`, `sync`, `heartbeat` and `leave` are theirs; another protocol brings its own `Membership` and
-enters it with `claim`.
+How members are kept depends on the protocol. Kafka's two are built in: `join`, `sync`, `heartbeat`
+and `leave` are the calls of the first, `consumer_heartbeat` that of the second (KIP-848), and a
+group with members may change from one to the other. Another protocol brings its own `Membership`
+and enters it with `claim`.
 
 The table is rebuilt from records of the internal topic: `load` each, in the order of the log, then
 `resume`. Changes of offsets, and removals, are prepared as records, made durable by the caller, and
@@ -22,16 +23,29 @@ from dragoman import limits
 from dragoman.broker.errors import (
     CoordinatorNotAvailable,
     ForeignGroup,
+    GroupMaxSizeReached,
     GroupNotFound,
     GroupRequestTooLarge,
     InconsistentProtocol,
     InvalidGroupId,
     InvalidSessionTimeout,
     NonEmptyGroup,
+    RebalanceInProgress,
     TooManyGroups,
     UnknownMember,
 )
 from dragoman.broker.groups.classic import ClassicGroup
+from dragoman.broker.groups.consumer.checks import check_heartbeat
+from dragoman.broker.groups.consumer.classic_members import ClassicMembers
+from dragoman.broker.groups.consumer.conversion import read_members, take_in
+from dragoman.broker.groups.consumer.group import PROTOCOL_TYPE, ConsumerGroup
+from dragoman.broker.groups.consumer.messages import (
+    JOIN,
+    ConsumerGroupDescription,
+    HeartbeatRequest,
+    Reply,
+)
+from dragoman.broker.groups.consumer.patterns import Patterns
 from dragoman.broker.groups.group import Group, Membership
 from dragoman.broker.groups.messages import (
     GroupDescription,
@@ -46,25 +60,49 @@ from dragoman.broker.groups.messages import (
     SyncRequest,
 )
 from dragoman.broker.groups.parked import Parked
-from dragoman.broker.groups.ports import GroupPorts, Persist, ReadSubscription
+from dragoman.broker.groups.ports import (
+    Catalog,
+    Dialect,
+    GroupPorts,
+    NoTopics,
+    Persist,
+    ReadSubscription,
+)
 from dragoman.broker.groups.records import (
+    ConsumerGroupValue,
+    ConsumerMemberKey,
+    ConsumerTargetKey,
     GroupKey,
     GroupValue,
     OffsetKey,
     StagedKey,
     StateRecord,
+    StoredConsumerMember,
+    StoredTarget,
     decode_group,
     decode_key,
+    decode_member,
     decode_offset,
+    decode_target,
     record,
 )
 from dragoman.broker.groups.roster import request_bytes
 from dragoman.broker.groups.settings import GroupSettings
 from dragoman.errors import BrokerError, FormatError
-from dragoman.types import GroupId, MemberId
+from dragoman.types import GroupId, MemberId, TopicName
 from dragoman.world import Clock, Random, Scheduler
 
 AnyMembership = TypeVar("AnyMembership", bound=Membership)
+
+
+class _LoadedMembers:
+    """Members and targets of a consumer group, while its records are read back."""
+
+    __slots__ = ("members", "targets")
+
+    def __init__(self) -> None:
+        self.members: dict[MemberId, StoredConsumerMember] = {}
+        self.targets: dict[MemberId, StoredTarget] = {}
 
 
 class Groups:
@@ -77,19 +115,28 @@ class Groups:
         persist: Persist,
         settings: GroupSettings | None = None,
         read_subscription: ReadSubscription | None = None,
+        catalog: Catalog | None = None,
+        dialect: Dialect | None = None,
     ) -> None:
+        if read_subscription is None:
+            read_subscription = _unreadable if dialect is None else _reader(dialect)
         self._ports = GroupPorts(
             settings=settings or GroupSettings(),
             scheduler=scheduler,
             clock=clock,
             random=random,
             persist=persist,
-            read_subscription=read_subscription or _unreadable,
+            read_subscription=read_subscription,
+            catalog=catalog or NoTopics(),
+            dialect=dialect,
+            patterns=Patterns(),
             became_idle=self._discard_if_blank,
+            became_classic=self._became_classic,
         )
         self._groups: dict[GroupId, Group] = {}
         #: Loaded since the last `resume`.
         self._to_resume: set[GroupId] = set()
+        self._loaded_members: dict[GroupId, _LoadedMembers] = {}
         self._last_sequence = 0
 
     # ---- the table
@@ -208,8 +255,7 @@ class Groups:
             reply(error)
             return None
         parked = group.join(request, reply)
-        if group.is_idle:
-            self._discard_if_blank(request.group_id)
+        self._discard_if_blank(request.group_id)
         return parked
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> Parked[Synced] | None:
@@ -243,21 +289,28 @@ class Groups:
             return [error for _ in leaving]
         return group.leave(leaving)
 
-    def _classic(self, group_id: GroupId) -> ClassicGroup:
+    def _classic(self, group_id: GroupId) -> ClassicGroup | ClassicMembers:
         group = self._groups.get(group_id)
         membership = None if group is None else group.membership
         if type(membership) is ClassicGroup:
             return membership
+        if type(membership) is ConsumerGroup:
+            return membership.classic
         if not group_id:
             raise InvalidGroupId("a group with members needs a name")
         if membership is not None and membership.has_members:
             raise ForeignGroup(group_id, membership.owner)
         raise UnknownMember(f"group {group_id!r} has no members")
 
-    def _classic_to_join(self, request: JoinRequest) -> ClassicGroup:
+    def _classic_to_join(self, request: JoinRequest) -> ClassicGroup | ClassicMembers:
         group_id, owner = request.group_id, request.owner
-        if request.member_id and group_id not in self._groups:
+        group = self._groups.get(group_id)
+        if request.member_id and group is None:
             raise UnknownMember(f"group {group_id!r} has no members")
+        if group is not None and group.owner == owner:
+            membership = group.membership
+            if type(membership) is ConsumerGroup:
+                return membership.classic
         return self.claim(
             group_id,
             owner,
@@ -281,26 +334,117 @@ class Groups:
         if size > limits.MEMBER_BYTES_MAX:
             raise GroupRequestTooLarge(f"{size} bytes of member metadata")
 
+    # ---- Kafka's consumer groups
+
+    def consumer_heartbeat(self, request: HeartbeatRequest, reply: Reply) -> None:
+        """Join, go on in or leave a consumer group. Answers through `reply`, now or later."""
+        if request.epoch > JOIN and request.is_bare and request.instance_id is None:
+            # Most heartbeats only say that a member is alive; there is nothing in them to check.
+            known = self.consumer_group(request.group_id)
+            if known is not None:
+                known.heartbeat(request, reply)
+                return
+        try:
+            self._check_heartbeat(request)
+            group = self._consumer(request)
+        except BrokerError as error:
+            reply(error)
+            return
+        group.heartbeat(request, reply)
+        self._discard_if_blank(request.group_id)
+
+    def describe_consumer(self, group_id: GroupId) -> ConsumerGroupDescription:
+        """Raises `GroupNotFound`, also for a group of another kind."""
+        return self._require_consumer(group_id).describe_members()
+
+    def consumer_group(self, group_id: GroupId) -> ConsumerGroup | None:
+        """None for a group of another kind, too."""
+        group = self._groups.get(group_id)
+        membership = None if group is None else group.membership
+        return membership if type(membership) is ConsumerGroup else None
+
+    def _require_consumer(self, group_id: GroupId) -> ConsumerGroup:
+        group = self.consumer_group(group_id)
+        if group is None:
+            self.require(group_id)
+            raise GroupNotFound(f"group {group_id!r} is not a consumer group")
+        return group
+
+    def _consumer(self, request: HeartbeatRequest) -> ConsumerGroup:
+        group_id, owner = request.group_id, request.owner
+        if request.epoch != JOIN:
+            return self._require_consumer(group_id)
+        group = self._groups.get(group_id)
+        if group is not None and group.owner == owner:
+            membership = group.membership
+            if type(membership) is ClassicGroup:
+                return self._upgrade(group, membership)
+        return self.claim(
+            group_id,
+            owner,
+            ConsumerGroup,
+            lambda epoch: ConsumerGroup(group_id, owner, self._ports, epoch),
+        )
+
+    def _upgrade(self, group: Group, classic: ClassicGroup) -> ConsumerGroup:
+        """A classic group goes on as a consumer group. Raises `GroupNotFound` when it cannot."""
+        ports = self._ports
+        may = ports.settings.group_consumer_migration_policy in ("upgrade", "bidirectional")
+        if not may or ports.dialect is None or classic.protocol_type != PROTOCOL_TYPE:
+            raise GroupNotFound(f"group {group.group_id!r} is not a consumer group")
+        value = classic.snapshot()
+        if len(value.members) >= ports.settings.group_consumer_max_size:
+            raise GroupMaxSizeReached(f"group {group.group_id!r} has no place for more members")
+        carried = read_members(value, ports.dialect, ports.catalog)
+        consumer = ConsumerGroup(group.group_id, classic.owner, ports, classic.generation)
+        take_in(consumer, carried)
+        group.membership = consumer
+        classic.stop(RebalanceInProgress(f"group {group.group_id!r} changed its protocol"))
+        return consumer
+
+    def _became_classic(self, group_id: GroupId, value: GroupValue) -> None:
+        group = self._groups[group_id]
+        classic = ClassicGroup.restore(group_id, value, self._ports)
+        group.membership = classic
+        classic.resume()
+        classic.ask_all_to_join()
+
+    def _check_heartbeat(self, request: HeartbeatRequest) -> None:
+        check_heartbeat(request, self._ports.settings.group_consumer_assignors)
+        if request.pattern:
+            # Refused before anything changes.
+            self._ports.patterns.get(request.pattern)
+
     # ---- records
 
     def load(self, key: bytes, value: bytes | None) -> None:
         """Take in one record of the internal topic. Raises `FormatError` for one of the future."""
         name = decode_key(key)
-        if isinstance(name, GroupKey):
-            if value is None:
-                self._remove_membership(name.group_id)
-            else:
-                self._load_membership(name.group_id, decode_group(value, name.group_id))
-        else:
-            self._load_offset(name, value)
+        match name:
+            case GroupKey():
+                if value is None:
+                    self._remove_membership(name.group_id)
+                else:
+                    self._load_membership(name.group_id, decode_group(value, name.group_id))
+            case ConsumerMemberKey() | ConsumerTargetKey():
+                self._load_member(name, value)
+            case OffsetKey() | StagedKey():
+                self._load_offset(name, value)
+            case _:
+                assert_never(name)
 
     def resume(self) -> None:
         """After loading: members of loaded groups get a whole session to show up."""
         loaded, self._to_resume = self._to_resume, set()
+        members, self._loaded_members = self._loaded_members, {}
         for group_id in loaded:
             group = self._groups.get(group_id)
-            if group is not None and group.membership is not None:
-                group.membership.resume()
+            if group is None or group.membership is None:
+                continue
+            found = members.get(group_id)
+            if isinstance(group.membership, ConsumerGroup) and found is not None:
+                group.membership.restore_members(found.members, found.targets)
+            group.membership.resume()
 
     def apply(self, records: Iterable[StateRecord]) -> None:
         """Take in prepared records that are now durable, in the order of their append."""
@@ -319,7 +463,10 @@ class Groups:
             for producer_id in ledger.producers
             for name in ledger.staged(producer_id)
         ]
-        return (*committed, *staged, record(GroupKey(group_id), None))
+        members: Iterable[StateRecord] = ()
+        if isinstance(group.membership, ConsumerGroup):
+            members = group.membership.left_overs()
+        return (*committed, *staged, *members, record(GroupKey(group_id), None))
 
     def unload(self, group_id: GroupId, error: BrokerError) -> None:
         """Forget a group that another node coordinates from now on; its records stay."""
@@ -332,13 +479,33 @@ class Groups:
         for group_id in list(self._groups):
             self.unload(group_id, CoordinatorNotAvailable("this node stops"))
 
-    def _load_membership(self, group_id: GroupId, value: GroupValue) -> None:
-        if value.kind != ClassicGroup.kind:
+    def _load_membership(self, group_id: GroupId, value: GroupValue | ConsumerGroupValue) -> None:
+        if isinstance(value, GroupValue) and value.kind != ClassicGroup.kind:
             raise FormatError(f"group {group_id!r} is of kind {value.kind!r}, unknown here")
         group = self._groups.setdefault(group_id, Group(group_id))
         assert group.membership is None or group_id in self._to_resume, "loading precedes service"
-        group.membership = ClassicGroup.restore(group_id, value, self._ports)
+        if isinstance(value, GroupValue):
+            group.membership = ClassicGroup.restore(group_id, value, self._ports)
+        else:
+            group.membership = ConsumerGroup.restore(group_id, value, self._ports)
         self._to_resume.add(group_id)
+
+    def _load_member(self, key: ConsumerMemberKey | ConsumerTargetKey, value: bytes | None) -> None:
+        """A compacted log may have members before their group: they are put together at last."""
+        if value is None and key.group_id not in self._loaded_members:
+            return
+        found = self._loaded_members.setdefault(key.group_id, _LoadedMembers())
+        match key:
+            case ConsumerMemberKey():
+                found.members.pop(key.member_id, None)
+                if value is not None:
+                    found.members[key.member_id] = decode_member(value, key)
+            case ConsumerTargetKey():
+                found.targets.pop(key.member_id, None)
+                if value is not None:
+                    found.targets[key.member_id] = decode_target(value, key)
+            case _:
+                assert_never(key)
 
     def _remove_membership(self, group_id: GroupId) -> None:
         group = self._groups.get(group_id)
@@ -383,3 +550,13 @@ class Groups:
 
 def _unreadable(_protocol_type: str, _metadata: bytes) -> None:
     """For callers that cannot read any member's metadata."""
+
+
+def _reader(dialect: Dialect) -> ReadSubscription:
+    def read(protocol_type: str, metadata: bytes) -> frozenset[TopicName] | None:
+        if protocol_type != PROTOCOL_TYPE:
+            return None
+        subscription = dialect.read_subscription(metadata)
+        return None if subscription is None else subscription.topics
+
+    return read

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import msgspec
+
+#: Which way a group with members may change between Kafka's two protocols.
+MigrationPolicy: TypeAlias = Literal["disabled", "upgrade", "downgrade", "bidirectional"]
 
 
 class GroupSettings(msgspec.Struct, kw_only=True):
@@ -17,3 +22,11 @@ class GroupSettings(msgspec.Struct, kw_only=True):
     offset_metadata_max_bytes: int = 4_096
     #: Counted from the moment the group became empty.
     offsets_retention_minutes: int = 10_080
+    #: The broker dictates both to members of consumer groups (KIP-848).
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    #: `limits.GROUP_MEMBERS_MAX` holds in any case.
+    group_consumer_max_size: int = 2_147_483_647
+    #: The first is used when the members do not ask for one.
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_migration_policy: MigrationPolicy = "bidirectional"

@@ -28,8 +28,9 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 #: What clients switch on by feature level instead of by version: transactions with an epoch each
-#: (KIP-890). A range that starts at 0 would have to be hidden from version 3.
-_LEVELS = {"transaction.version": 2}
+#: (KIP-890), and consumer groups (KIP-848). A range that starts at 0 would have to be hidden from
+#: version 3.
+_LEVELS = {"group.version": 1, "transaction.version": 2}
 _SUPPORTED = [
     ApiVersionsResponseSupportedFeature(name=name, min_version=1, max_version=level)
     for name, level in _LEVELS.items()

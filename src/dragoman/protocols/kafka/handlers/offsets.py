@@ -14,6 +14,10 @@ from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.handlers.consumer_groups import (
+    check_commit_version,
+    check_fetching_member,
+)
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
@@ -62,6 +66,7 @@ def handle_commit(call: Call) -> None:
 
     try:
         open_groups(call, request.group_id)
+        check_commit_version(call, request.group_id, request.member_id)
     except DragomanError as error:
         done(None, error)
         return
@@ -215,6 +220,8 @@ def _group(
             else:
                 wanted.append((each.name if topic is None else topic.name, each.partition_indexes))
     try:
+        open_groups(call, asked.group_id, Operation.DESCRIBE)
+        check_fetching_member(call, asked)
         found = _find(call, asked.group_id, wanted, require_stable)
     except BrokerError as error:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=wire_code(error))

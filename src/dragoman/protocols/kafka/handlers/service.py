@@ -17,6 +17,7 @@ from dragoman.protocols.kafka.handlers import (
     api_versions,
     cluster,
     configs,
+    consumer_groups,
     coordinators,
     credentials,
     delete_records,
@@ -41,7 +42,6 @@ from dragoman.protocols.kafka.handlers import (
 )
 from dragoman.protocols.kafka.handlers.fetch_sessions import FetchSessions
 from dragoman.protocols.kafka.handlers.session import Handler, KafkaSession
-from dragoman.protocols.kafka.handlers.subscriptions import CONSUMER, subscribed_topics
 
 HANDLERS: dict[int, Handler] = {
     ApiKey.PRODUCE: produce.handle,
@@ -94,6 +94,8 @@ HANDLERS: dict[int, Handler] = {
     ApiKey.DESCRIBE_PRODUCERS: transaction_admin.handle_describe_producers,
     ApiKey.DESCRIBE_TRANSACTIONS: transaction_admin.handle_describe,
     ApiKey.LIST_TRANSACTIONS: transaction_admin.handle_list,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_groups.handle_heartbeat,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_groups.handle_describe,
     ApiKey.LIST_CONFIG_RESOURCES: configs.handle_list,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_partitions.handle,
 }
@@ -114,7 +116,6 @@ class KafkaService:
         slots = broker.settings.max_incremental_fetch_session_cache_slots
         self.fetch_sessions = FetchSessions(slots, broker.clock, broker.random)
         self._scratch = Scratch()
-        broker.coordination.subscription_readers[CONSUMER] = subscribed_topics
 
     def session(self, channel: Channel) -> KafkaSession:
         return KafkaSession(channel, self, HANDLERS, self._scratch)

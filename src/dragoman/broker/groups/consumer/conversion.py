@@ -1,0 +1,157 @@
+"""A group with members changes from one of Kafka's protocols to the other (KIP-848, migration).
+
+The first member that joins by the second protocol makes a classic group a consumer group; when the
+last such member is gone, the group becomes classic again. Members of the first protocol stay: they
+are told to join again and find the other kind of group.
+
+On the way in, every member is taken to have what it was last assigned, also while the group
+rebalances: whoever has given it up says so when it joins again, and a partition that somebody might
+still read is not given away.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dragoman.broker.errors import GroupNotFound
+from dragoman.broker.groups.consumer.messages import (
+    NOTHING,
+    MemberState,
+    PartitionOf,
+    Partitions,
+    by_topic,
+)
+from dragoman.broker.groups.consumer.reconcile import Position
+from dragoman.broker.groups.messages import Protocols
+from dragoman.broker.groups.ports import (
+    Catalog,
+    ClassicSubscription,
+    Dialect,
+    NamedPartitions,
+)
+from dragoman.broker.groups.records import ClassicFacts, GroupValue, StoredMember
+from dragoman.types import TopicName
+
+if TYPE_CHECKING:
+    from dragoman.broker.groups.consumer.group import ConsumerGroup
+    from dragoman.broker.groups.consumer.member import ConsumerMember
+
+
+class Carried(msgspec.Struct, frozen=True):
+    """A member of a classic group, understood."""
+
+    stored: StoredMember
+    subscription: ClassicSubscription
+    assigned: Partitions
+
+
+def read_members(value: GroupValue, dialect: Dialect, catalog: Catalog) -> tuple[Carried, ...]:
+    """Raises `GroupNotFound`, as Kafka does, for a group that cannot become a consumer group."""
+    carried = []
+    taken: set[PartitionOf] = set()
+    for stored in value.members:
+        metadata = _metadata(stored.protocols, value.protocol)
+        subscription = dialect.read_subscription(metadata)
+        assignment = dialect.read_assignment(stored.assignment) if stored.assignment else ()
+        if subscription is None or assignment is None:
+            raise GroupNotFound(
+                f"what member {stored.member_id!r} says to the others cannot be read, so its group"
+                " cannot become a consumer group"
+            )
+        # The leader may have given one partition to two members; here only one can have it.
+        assigned = ids_of(assignment, catalog) - taken
+        taken |= assigned
+        carried.append(Carried(stored, subscription, assigned))
+    return tuple(carried)
+
+
+def take_in(group: ConsumerGroup, carried: tuple[Carried, ...]) -> None:
+    """Fill a new consumer group with the members of a classic one."""
+    for each in carried:
+        stored = each.stored
+        member = group.new_member(stored.member_id, stored.instance_id)
+        member.client_id = stored.client_id
+        member.client_host = stored.client_host
+        member.rebalance_timeout_ms = stored.rebalance_timeout_ms
+        member.session_timeout = stored.session_timeout_ms / 1000
+        member.rack_id = each.subscription.rack_id
+        member.topics = each.subscription.topics
+        member.classic = ClassicFacts(stored.session_timeout_ms, stored.protocols)
+        member.position = Position(group.epoch, MemberState.STABLE, each.assigned, NOTHING)
+        member.previous_epoch = group.epoch
+        member.target = each.assigned
+        group.roster.add(member)
+        member.touch()
+    group.mark_all()
+
+
+def to_classic(group: ConsumerGroup) -> GroupValue:
+    """The group as a classic one; all its members must speak the first protocol."""
+    members = list(group.roster)
+    return GroupValue(
+        kind="classic",
+        owner=group.owner,
+        generation=group.epoch,
+        protocol_type=group.protocol_type,
+        protocol=_common_protocol(members),
+        leader=members[0].member_id,
+        since_ms=group.ports.clock.wall_ms(),
+        members=tuple(_stored(group, member) for member in members),
+    )
+
+
+def _stored(group: ConsumerGroup, member: ConsumerMember) -> StoredMember:
+    assert member.classic is not None
+    return StoredMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        session_timeout_ms=member.classic.session_timeout_ms,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        protocols=member.classic.protocols,
+        assignment=assignment_of(group, member),
+    )
+
+
+def assignment_of(group: ConsumerGroup, member: ConsumerMember) -> bytes:
+    """What the member may have now, in the form that members of the first protocol read."""
+    dialect = group.ports.dialect
+    assert dialect is not None, "without one nobody joins by the first protocol"
+    assert member.classic is not None
+    names = names_of(member.position.assigned, group.ports.catalog)
+    return dialect.write_assignment(member.classic.protocols[0][1], names)
+
+
+def ids_of(partitions: NamedPartitions, catalog: Catalog) -> Partitions:
+    """Topics that are gone are left out."""
+    found = [(catalog.find(name), indexes) for name, indexes in partitions]
+    return frozenset(
+        (topic.topic_id, index)
+        for topic, indexes in found
+        if topic is not None
+        for index in indexes
+    )
+
+
+def names_of(partitions: Partitions, catalog: Catalog) -> list[tuple[TopicName, tuple[int, ...]]]:
+    found = [(catalog.find_by_id(topic_id), indexes) for topic_id, indexes in by_topic(partitions)]
+    return [(topic.name, indexes) for topic, indexes in found if topic is not None]
+
+
+def _common_protocol(members: list[ConsumerMember]) -> str:
+    """The first that all know, in the order of the first member."""
+    known = [
+        [name for name, _ in member.classic.protocols]
+        for member in members
+        if member.classic is not None
+    ]
+    assert len(known) == len(members), "a member of the second protocol is left"
+    common = set(known[0]).intersection(*known[1:])
+    return next(name for name in known[0] if name in common)
+
+
+def _metadata(protocols: Protocols, protocol: str) -> bytes:
+    return next((data for name, data in protocols if name == protocol), protocols[0][1])

@@ -1,0 +1,99 @@
+"""What of a group changed in memory and is not durable yet, and who waits until it is.
+
+A change takes effect in memory at once and is told to a client only when its record is durable.
+Between the two, the next change may build on it. So when a write fails, every later one that is on
+its way counts as failed, too: whoever waits for one of them hears the error, and all that they held
+is written with the next, as it is by then. A reader of the log never sees a later change without
+the earlier one it was built on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from dragoman.broker.groups.records import Key, StateRecord
+from dragoman.errors import DragomanError
+
+Done: TypeAlias = Callable[[DragomanError | None], None]
+
+
+class _Write:
+    __slots__ = ("failure", "keys", "waiting")
+
+    def __init__(self, keys: dict[Key, None]) -> None:
+        self.keys = keys
+        self.waiting: list[Done] = []
+        self.failure: DragomanError | None = None
+
+
+class Unstored:
+    __slots__ = ("_changed", "_on_their_way", "_persist", "_record")
+
+    def __init__(
+        self,
+        persist: Callable[[Sequence[StateRecord], Done], None],
+        record: Callable[[Key], StateRecord],
+    ) -> None:
+        self._persist = persist
+        #: The record of what a key names, as it is now.
+        self._record = record
+        self._changed: dict[Key, None] = {}
+        self._on_their_way: list[_Write] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Everything that there is, is durable."""
+        return not self._changed and not self._on_their_way
+
+    @property
+    def changed(self) -> Iterable[Key]:
+        """Not durable and not on its way either."""
+        return self._changed.keys()
+
+    def mark(self, key: Key) -> None:
+        self._changed[key] = None
+
+    def store(self, done: Done | None = None) -> None:
+        """Write what changed; `done` when all that changed so far is durable, or is not to be.
+
+        Must be the last step of its caller: `done` may be called before this returns.
+        """
+        if not self._changed:
+            if done is None:
+                return
+            if self._on_their_way:
+                self._on_their_way[-1].waiting.append(done)
+            else:
+                done(None)
+            return
+        write = _Write(self._changed)
+        self._changed = {}
+        if done is not None:
+            write.waiting.append(done)
+        self._on_their_way.append(write)
+        records = [self._record(key) for key in write.keys]
+        self._persist(records, partial(self._finished, write))
+
+    def abandon(self, error: DragomanError) -> None:
+        """Nothing more is to be written; whoever waits hears why."""
+        writes, self._on_their_way = self._on_their_way, []
+        self._changed.clear()
+        for write in writes:
+            for done in write.waiting:
+                done(error)
+
+    def _finished(self, write: _Write, error: DragomanError | None) -> None:
+        if write not in self._on_their_way:
+            return
+        self._on_their_way.remove(write)
+        if error is not None:
+            for later in self._on_their_way:
+                later.failure = later.failure or error
+        error = error or write.failure
+        if error is not None:
+            for key in write.keys:
+                self._changed.setdefault(key)
+        for done in write.waiting:
+            done(error)

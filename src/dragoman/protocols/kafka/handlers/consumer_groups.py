@@ -1,0 +1,199 @@
+"""ConsumerGroupHeartbeat (68) and ConsumerGroupDescribe (69), versions 0 and 1: consumer groups.
+
+Version 0 of the heartbeat lets the broker name its members; from version 1 on clients name
+themselves and may subscribe by a pattern. A member of such a group must use versions of
+OffsetCommit and OffsetFetch that can name its epoch.
+"""
+
+from __future__ import annotations
+
+from dragoman.broker.errors import EpochlessRequest, InvalidGroupRequest, NotAuthorized
+from dragoman.broker.groups import ConsumerGroupDescription, HeartbeatReply, HeartbeatRequest
+from dragoman.broker.groups.consumer import (
+    JOIN,
+    ConsumerMemberDescription,
+    Partitions,
+    by_topic,
+    flattened,
+)
+from dragoman.errors import DragomanError
+from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
+from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeResponseAssignment,
+    ConsumerGroupDescribeResponseGroup,
+    ConsumerGroupDescribeResponseMember,
+    ConsumerGroupDescribeResponseTopic,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatResponseAssignment,
+    ConsumerGroupHeartbeatResponseTopic,
+    OffsetFetchRequestGroup,
+)
+from dragoman.security.authorizer import Operation, Resource
+from dragoman.types import GroupId, MemberId, TopicName
+
+#: First version in which the client names itself.
+_OWN_MEMBER_ID_SINCE = 1
+#: First version of OffsetCommit that can name a member epoch.
+_COMMIT_WITH_EPOCH_SINCE = 9
+_CLASSIC_MEMBER = 0
+_CONSUMER_MEMBER = 1
+
+
+def handle_heartbeat(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, ConsumerGroupHeartbeatRequest)
+
+    def reply(result: HeartbeatReply | DragomanError) -> None:
+        if not call.is_done:
+            call.reply(_answer(result))
+
+    try:
+        groups = open_groups(call, request.group_id)
+        _require_topics(call, request.subscribed_topic_names or ())
+        if call.version >= _OWN_MEMBER_ID_SINCE and not request.member_id:
+            raise InvalidGroupRequest("since version 1 a client names itself")
+    except DragomanError as error:
+        reply(error)
+        return
+    groups.consumer_heartbeat(_heartbeat(call, request), reply)
+
+
+def _require_topics(call: Call, names: list[str] | tuple[str, ...]) -> None:
+    is_allowed = call.service.broker.authorizer.is_allowed
+    principal = call.session.principal
+    for name in names:
+        if not is_allowed(principal, Operation.DESCRIBE, Resource.TOPIC, name):
+            raise NotAuthorized(f"{principal.name} may not see all topics it subscribes to")
+
+
+def _heartbeat(call: Call, request: ConsumerGroupHeartbeatRequest) -> HeartbeatRequest:
+    names, owned = request.subscribed_topic_names, request.topic_partitions
+    timeout_ms = request.rebalance_timeout_ms
+    return HeartbeatRequest(
+        group_id=GroupId(request.group_id),
+        member_id=MemberId(request.member_id),
+        epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=None if timeout_ms == -1 else timeout_ms,
+        topics=None if names is None else frozenset(map(TopicName, names)),
+        pattern=request.subscribed_topic_regex,
+        assignor=request.server_assignor,
+        owned=None
+        if owned is None
+        else flattened((each.topic_id, each.partitions) for each in owned),
+        client_id=call.request.client_id or "",
+        client_host=f"/{call.session.channel.peer_address[0]}",
+        owner=OWNER,
+    )
+
+
+def _answer(result: HeartbeatReply | DragomanError) -> ConsumerGroupHeartbeatResponse:
+    if isinstance(result, DragomanError):
+        return ConsumerGroupHeartbeatResponse(
+            error_code=wire_code(result), error_message=str(result)
+        )
+    return ConsumerGroupHeartbeatResponse(
+        member_id=result.member_id,
+        member_epoch=result.epoch,
+        heartbeat_interval_ms=result.heartbeat_interval_ms if result.epoch >= JOIN else 0,
+        assignment=None if result.assignment is None else _assignment(result.assignment),
+    )
+
+
+def _assignment(partitions: Partitions) -> ConsumerGroupHeartbeatResponseAssignment:
+    return ConsumerGroupHeartbeatResponseAssignment(
+        topic_partitions=[
+            ConsumerGroupHeartbeatResponseTopic(topic_id=topic_id, partitions=list(indexes))
+            for topic_id, indexes in by_topic(partitions)
+        ]
+    )
+
+
+# ---- describe
+
+
+def handle_describe(call: Call) -> None:
+    request = call.request.decode()
+    assert isinstance(request, ConsumerGroupDescribeRequest)
+    groups = [_describe(call, GroupId(group_id)) for group_id in request.group_ids]
+    call.reply(ConsumerGroupDescribeResponse(groups=groups))
+
+
+def _describe(call: Call, group_id: GroupId) -> ConsumerGroupDescribeResponseGroup:
+    try:
+        groups = open_groups(call, group_id, Operation.DESCRIBE)
+        return _described(call, groups.describe_consumer(group_id))
+    except DragomanError as error:
+        return ConsumerGroupDescribeResponseGroup(
+            group_id=group_id, error_code=wire_code(error), error_message=str(error)
+        )
+
+
+def _described(call: Call, group: ConsumerGroupDescription) -> ConsumerGroupDescribeResponseGroup:
+    return ConsumerGroupDescribeResponseGroup(
+        group_id=group.group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=[_member(call, each) for each in group.members],
+    )
+
+
+def _member(call: Call, member: ConsumerMemberDescription) -> ConsumerGroupDescribeResponseMember:
+    return ConsumerGroupDescribeResponseMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=[*member.topics],
+        subscribed_topic_regex=member.pattern,
+        assignment=_named(call, member.assigned),
+        target_assignment=_named(call, member.target),
+        member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
+    )
+
+
+def _named(call: Call, partitions: Partitions) -> ConsumerGroupDescribeResponseAssignment:
+    """Topics that are gone have no name to show any more and are left out, as in Kafka."""
+    known = call.service.broker.image.topics_by_id
+    return ConsumerGroupDescribeResponseAssignment(
+        topic_partitions=[
+            ConsumerGroupDescribeResponseTopic(
+                topic_id=topic_id, topic_name=known[topic_id].name, partitions=list(indexes)
+            )
+            for topic_id, indexes in by_topic(partitions)
+            if topic_id in known
+        ]
+    )
+
+
+# ---- offsets of consumer groups
+
+
+def check_commit_version(call: Call, group_id: str, member_id: str) -> None:
+    """Raises `EpochlessRequest` for a member that has to name its epoch and cannot."""
+    if call.version >= _COMMIT_WITH_EPOCH_SINCE:
+        return
+    group = call.service.broker.coordination.groups.consumer_group(GroupId(group_id))
+    if group is not None and group.needs_epochs(MemberId(member_id)):
+        raise EpochlessRequest(
+            f"members of a consumer group commit with version {_COMMIT_WITH_EPOCH_SINCE} or newer"
+        )
+
+
+def check_fetching_member(call: Call, asked: OffsetFetchRequestGroup) -> None:
+    """Raises unless the member, if one is named, is in the epoch it names."""
+    if not asked.member_id and asked.member_epoch < 0:
+        return
+    group = call.service.broker.coordination.groups.consumer_group(GroupId(asked.group_id))
+    if group is not None:
+        group.check_fetch(MemberId(asked.member_id or ""), asked.member_epoch)
