@@ -15,6 +15,7 @@ import pytest
 from broker_world import batch_of, values_in
 from dragoman.config.settings import NODE_KEYS
 from dragoman.config.topics import TOPIC_CONFIG, TopicKey
+from dragoman.errors import ConfigError
 from dragoman.protocols.kafka import messages as m
 from dragoman.testing import EphemeralBroker
 from kafka_socket import KafkaSocket
@@ -179,6 +180,15 @@ SEEN_ELSEWHERE = {
     "log.level": "test_serve_process.test_log_level_hides_what_is_less_important",
     "memory.budget.bytes": "test_session.test_fetches_shrink_as_the_budget_fills",
     "connections.max.idle.ms": "test_server.test_idle_connections",
+    "group.consumer.assignors": "test_consumer_groups_handler and script/groups/consumer.txt",
+    "group.consumer.heartbeat.interval.ms": "test_consumer_parts",
+    "group.consumer.max.heartbeat.interval.ms": "test_bounds_of_dictated_times",
+    "group.consumer.max.session.timeout.ms": "test_bounds_of_dictated_times",
+    "group.consumer.max.size": "test_consumer_parts and script/groups/consumer.txt",
+    "group.consumer.migration.policy": "script/groups/conversion.txt",
+    "group.consumer.min.heartbeat.interval.ms": "test_bounds_of_dictated_times",
+    "group.consumer.min.session.timeout.ms": "test_bounds_of_dictated_times",
+    "group.consumer.session.timeout.ms": "test_consumer_groups_handler",
     "max.incremental.fetch.session.cache.slots": "test_fetch_sessions.test_cache_is_bounded",
 }
 
@@ -230,6 +240,29 @@ TOPIC_EFFECTS = {
 def test_every_key_of_a_node_is_accounted_for() -> None:
     named = [*EFFECTS, *SEEN_ELSEWHERE, *SEEN_IN_TIME]
     assert sorted(named) == sorted(NODE_KEYS)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"group.consumer.session.timeout.ms": "70000"},
+        {"group.consumer.session.timeout.ms": "6000"},
+        {"group.consumer.heartbeat.interval.ms": "20000"},
+        {"group.consumer.heartbeat.interval.ms": "1000"},
+    ],
+)
+def test_bounds_of_dictated_times(settings: dict[str, str]) -> None:
+    """What the broker dictates to members has to lie within the bounds that it allows."""
+    with pytest.raises(ConfigError):
+        EphemeralBroker(settings=settings).start()
+    wider = {
+        "group.consumer.min.session.timeout.ms": "500",
+        "group.consumer.max.session.timeout.ms": "100000",
+        "group.consumer.min.heartbeat.interval.ms": "500",
+        "group.consumer.max.heartbeat.interval.ms": "30000",
+    }
+    with EphemeralBroker(settings={**wider, **settings}):
+        pass
 
 
 def test_every_key_of_a_topic_is_accounted_for() -> None:
