@@ -73,6 +73,7 @@ class Node:
             self.store.abandon()
             raise
         self.broker.on_fatal = self._fatal
+        self.broker.after_commit = self._send_replies
         self.budget = MemoryBudget(settings.memory_budget_bytes)
         self.channels: dict[str, Channels] = {}
         self.listeners: list[OpenListener] = []
@@ -157,6 +158,11 @@ class Node:
 
         self._http = http = HttpListener(BrokerView(self), self.clock, self._loop)
         return http.protocol
+
+    def _send_replies(self) -> None:
+        """What a commit has acknowledged leaves at once, not with the next loop turn."""
+        for channels in self.channels.values():
+            channels.send_all()
 
     def _sweep(self) -> None:
         idle_ms = self.broker.settings.connections_max_idle_ms

@@ -75,6 +75,8 @@ class Broker:
         self.image = MetadataImage()
         self.is_ready = False
         self.is_stopping = False
+        #: Called when a group commit has been acknowledged to all who waited for it.
+        self.after_commit: Callable[[], None] = _do_nothing
         #: Told once when the log has failed: the process must stop.
         self.on_fatal: Callable[[OSError], None] = _ignore
         self._replicas: dict[int, Replica] = {}
@@ -245,6 +247,7 @@ class Broker:
             elif partition is self._metadata_log:
                 partition.advance_high_watermark(partition.stable_end)
                 self.quorum.committed()
+        self.after_commit()
 
     def _refused(self, partition: PartitionLog) -> None:
         replica = partition.owner
@@ -317,6 +320,10 @@ def new_cluster_id(random: Random) -> str:
 
     raw = random.getrandbits(128).to_bytes(16, "big")
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _do_nothing() -> None:
+    return None
 
 
 def _ignore(_: OSError) -> None:
