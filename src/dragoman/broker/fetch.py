@@ -161,13 +161,25 @@ class Fetch:
         self._grown += replica.log.appended_bytes - mark
         self._marks[replica] = self._mark(replica)
         if mark == _UNKNOWN or self._grown >= self._limits.bytes_min or replica.log.is_removed:
-            results, total, has_error = read_all(self._wanted, self._limits)
-            if total >= self._limits.bytes_min or has_error:
-                self._answer(results)
-                return
+            self._look_again()
+        self._park_again(replica)
+
+    def log_start_moved(self, replica: Replica) -> None:
+        """Like `data_arrived`: the position may be gone, which must be told at once."""
+        if self._finish is not None:
+            self._look_again()
+            self._park_again(replica)
+
+    def _look_again(self) -> None:
+        results, total, has_error = read_all(self._wanted, self._limits)
+        if total >= self._limits.bytes_min or has_error:
+            self._answer(results)
+        else:
             # Grown, but not visible: above the last stable offset, perhaps.
             self._grown = total
-        if not replica.park(self):
+
+    def _park_again(self, replica: Replica) -> None:
+        if self._finish is not None and not replica.park(self):
             self._time_is_over()
 
     def _time_is_over(self) -> None:

@@ -35,6 +35,8 @@ class ParkedFetch(Protocol):
 
     def data_arrived(self, replica: Replica) -> None: ...
 
+    def log_start_moved(self, replica: Replica) -> None: ...
+
 
 class Replica:
     __slots__ = ("_acks", "config", "log", "metadata", "parked")
@@ -146,8 +148,9 @@ class Replica:
                 f"{log.describe()}: offset {offset} is not in 0 .. {log.high_watermark}"
             )
         log.move_log_start(wanted)
-        # Whoever reads what is gone now has to be told.
-        self.wake()
+        parked, self.parked = self.parked, None
+        for fetch in parked or ():
+            fetch.log_start_moved(self)
         return log.log_start_offset
 
     def fail_waiters(self, error: DragomanError) -> None:

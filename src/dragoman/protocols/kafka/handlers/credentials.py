@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from dragoman.errors import DecodeError
-from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.errors import ErrorCode, error_text
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.messages import (
@@ -56,7 +54,8 @@ def handle_describe(call: Call) -> None:
 
 
 def handle_alter(call: Call) -> None:
-    request = _decode_alteration(call)
+    request = call.request.decode()
+    assert isinstance(request, AlterUserScramCredentialsRequest)
     # What cannot be deleted is not there; what cannot be stored, could not be used either.
     codes = {each.name: ErrorCode.RESOURCE_NOT_FOUND for each in request.deletions}
     codes |= {each.name: ErrorCode.SECURITY_DISABLED for each in request.upsertions}
@@ -70,19 +69,3 @@ def handle_alter(call: Call) -> None:
             ]
         )
     )
-
-
-def _decode_alteration(call: Call) -> AlterUserScramCredentialsRequest:
-    """librdkafka ends this request with two empty tagged sections, up to 2.16 at least; Kafka does
-    not look at what follows the first.
-    """
-    request = call.request
-    try:
-        message = request.decode()
-    except DecodeError:
-        if request.frame[-1:] != b"\x00":
-            raise
-        frame = request.frame[:-1]
-        message = codec.decode_request(request.api_key, request.version, frame, request.body_start)
-    assert isinstance(message, AlterUserScramCredentialsRequest)
-    return message

@@ -259,6 +259,13 @@ def test_brokers_are_altered(world: World, wire: Wire, name: str, version: int) 
     assert world.broker.settings.num_partitions == 1
 
 
+def test_what_is_for_all_does_not_build_on_what_is_for_one(world: World, wire: Wire) -> None:
+    key = "log.cleanup.policy"
+    assert not increment(wire, BROKER, "1", (key, SET, "compact")).error_code
+    assert not increment(wire, BROKER, "", (key, APPEND, "delete")).error_code
+    assert world.broker.image.node_configs[-1] == {key: "delete"}
+
+
 @pytest.mark.parametrize("key", sorted(set(NODE_KEYS) - DYNAMIC_KEYS))
 def test_read_only_keys_refuse(world: World, wire: Wire, key: str) -> None:
     result = increment(wire, BROKER, "1", (key, SET, "1"))

@@ -8,13 +8,10 @@ from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.handlers.service import HANDLERS
 
 TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
-#: KIP-848 has handlers of its own.
-CONSUMER_GROUPS = {ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE}
 
 
 def test_everything_but_telemetry_is_served(wire: Wire) -> None:
     request = m.ApiVersionsRequest(client_software_name="t", client_software_version="1")
     advertised = {each.api_key for each in wire.ask(request, 4, m.ApiVersionsResponse).api_keys}
     assert advertised == set(HANDLERS)
-    assert not advertised & TELEMETRY
-    assert advertised | CONSUMER_GROUPS == set(ApiKey) - TELEMETRY
+    assert advertised == set(ApiKey) - TELEMETRY

@@ -113,6 +113,20 @@ def test_reader_that_waits_is_told(world: World, wire: Wire, replica: Replica) -
     assert only(reply.message).log_start_offset == 10
 
 
+def test_reader_that_waits_for_more_is_told_that_its_place_is_gone(
+    world: World, wire: Wire, replica: Replica
+) -> None:
+    reader = Wire(world)
+    request = fetch_request("t", 8, max_wait_ms=60_000, min_bytes=1 << 20)
+    reader.send(request, 11)
+    world.settle()
+    assert reader.replies() == []
+    assert delete(wire, -1) == (0, 10)
+    (reply,) = reader.replies()
+    assert isinstance(reply.message, m.FetchResponse)
+    assert only(reply.message).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
 def test_authorizer_is_asked() -> None:
     wire = forbidden(Resource.TOPIC, Operation.DELETE)
     wire.world.create("t")

@@ -73,15 +73,23 @@ def test_sizes_of_partitions_nobody_opened_since_the_start(world: World, wire: W
 
 
 def test_topic_deleted_while_sizes_are_gathered(world: World, wire: Wire) -> None:
+    """Its partitions must not come back to life by being asked for their size."""
+    topics = [
+        m.DescribeLogDirsRequestTopic(topic="a", partitions=list(range(LOG_SIZES_PER_SLICE - 1))),
+        m.DescribeLogDirsRequestTopic(topic="b", partitions=[0, 1]),
+    ]
     world.create("a", LOG_SIZES_PER_SLICE)
-    world.create("b")
-    wire.send(m.DescribeLogDirsRequest(topics=None), 5)
+    world.create("b", 2)
+    wire.send(m.DescribeLogDirsRequest(topics=topics), 5)
     world.broker.topics.delete("b", lambda _: None)
     world.store.settle_all()
+    assert "b" not in world.broker.image.topics
     world.settle()
     (reply,) = wire.replies()
     assert isinstance(reply.message, m.DescribeLogDirsResponse)
-    assert reply.message.results[0].topics[0].name == "a"
+    found = sizes(reply.message.results[0])
+    assert ("b", 0) in found
+    assert ("b", 1) not in found
 
 
 def test_client_that_leaves_meanwhile(world: World, wire: Wire) -> None:
