@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from dragoman.testing.ephemeral import EphemeralBroker
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep pytest from rewriting the broker's own assertions, as it does for plugins' packages.
+
+    They are not assertions of anybody's test, rewriting makes every import slower, and it parses
+    source in whichever thread imports: Python 3.11's parser does not bear that in two at once.
+    """
+    hook = getattr(config.pluginmanager, "rewrite_hook", None)
+    marked = getattr(hook, "_must_rewrite", None)
+    if isinstance(marked, set):
+        marked.discard("dragoman")
+
+
 @pytest.fixture
 def broker_settings() -> Mapping[str, str]:
     """Keys of `--set` for the fixture `broker`; override it where a test needs some."""
