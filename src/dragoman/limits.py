@@ -131,8 +131,6 @@ SIM_STEPS_MAX = 1_000_000
 METADATA_PROPOSALS_MAX = 10_000
 #: Producer ids a node takes from the cluster at once; what it does not use is lost at a restart.
 PRODUCER_ID_BLOCK = 1000
-#: Partitions of one topic. More: refused.
-PARTITIONS_PER_TOPIC_MAX = 10_000
 #: Produce requests per partition whose records are not yet stable. More: refused, to be retried.
 ACKS_WAITING_MAX = 100_000
 #: Parked fetches per partition. More: answered at once with what there is.

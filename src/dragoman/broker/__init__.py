@@ -1,0 +1,1 @@
+"""The broker core: topics, records, groups, transactions, in domain terms."""

@@ -21,10 +21,10 @@ from dragoman.broker.groups import (
     GroupSettings,
     StateRecord,
     TopicPartition,
-    coordinator_partition,
 )
 from dragoman.broker.internal import InternalTopic
 from dragoman.broker.offsets import CommitRequest, Offsets, PreparedOffsets
+from dragoman.broker.placement import coordinator_partition
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.transactions import (
     Markers,

@@ -36,7 +36,7 @@ from dragoman.cluster.quorum import MetadataQuorum
 from dragoman.config.settings import Settings
 from dragoman.config.topics import TopicConfig, validate_topic_config
 from dragoman.errors import ConfigError, DragomanError
-from dragoman.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_BYTES_MAX
+from dragoman.limits import TOPIC_NAME_BYTES_MAX, TOPIC_PARTITIONS_MAX
 from dragoman.world import Clock, Random
 
 #: Gives overrides as they are to be from those that are.
@@ -204,7 +204,7 @@ class Topics:
         self, topic: TopicMetadata, total: int, assignment: tuple[tuple[int, ...], ...]
     ) -> tuple[tuple[int, ...], ...]:
         added = total - len(topic.partitions)
-        if added <= 0 or total > PARTITIONS_PER_TOPIC_MAX:
+        if added <= 0 or total > TOPIC_PARTITIONS_MAX:
             raise InvalidPartitions(
                 f"topic {topic.name!r} has {len(topic.partitions)} partitions, asked for {total}"
             )
@@ -273,8 +273,8 @@ def _check_config(config: Mapping[str, str]) -> None:
 
 
 def _check_count(count: int) -> None:
-    if not 1 <= count <= PARTITIONS_PER_TOPIC_MAX:
-        raise InvalidPartitions(f"{count} partitions; 1 to {PARTITIONS_PER_TOPIC_MAX}")
+    if not 1 <= count <= TOPIC_PARTITIONS_MAX:
+        raise InvalidPartitions(f"{count} partitions; 1 to {TOPIC_PARTITIONS_MAX}")
 
 
 def check_name(name: str) -> None:

@@ -1,0 +1,1 @@
+"""What all nodes agree on: metadata as events, applied to an image."""

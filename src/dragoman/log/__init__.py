@@ -1,0 +1,1 @@
+"""The durable log: journal, segments, recovery, cleaning. Knows bytes, offsets and files."""

@@ -1,0 +1,1 @@
+"""Sockets: listeners, connections, and how much they may hold. Names no protocol."""

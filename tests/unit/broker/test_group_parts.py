@@ -10,14 +10,13 @@ from __future__ import annotations
 import pytest
 
 from dragoman.broker.errors import UnknownMember
-from dragoman.broker.groups import coordinator_partition
 from dragoman.broker.groups.ledger import Ledger
 from dragoman.broker.groups.parked import Outbox, Parked
-from dragoman.broker.groups.placement import java_string_hash
 from dragoman.broker.groups.promises import Promises
 from dragoman.broker.groups.records import CommittedOffset, StoredMember
 from dragoman.broker.groups.roster import Member, Roster
 from dragoman.broker.groups.timer import DeadlineTimer, PhaseTimer
+from dragoman.broker.placement import coordinator_partition, java_string_hash
 from group_script import VirtualTime
 
 # ---- deadlines

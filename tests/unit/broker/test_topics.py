@@ -70,7 +70,7 @@ def test_names_that_look_alike_on_disk_stay_apart(world: World) -> None:
 # ---- counts, factors, assignments
 
 
-@pytest.mark.parametrize("count", [0, -2, limits.PARTITIONS_PER_TOPIC_MAX + 1, 1 << 31])
+@pytest.mark.parametrize("count", [0, -2, limits.TOPIC_PARTITIONS_MAX + 1, 1 << 31])
 def test_partition_count_out_of_bounds_is_refused(world: World, count: int) -> None:
     error = world.create_outcome(NewTopic(name="t", partition_count=count))
     assert isinstance(error, InvalidPartitions)
@@ -136,7 +136,7 @@ def test_assignment_is_kept_as_given(world: World) -> None:
 
 
 def test_assignment_of_too_many_partitions_is_refused(world: World) -> None:
-    too_many = ((1,),) * (limits.PARTITIONS_PER_TOPIC_MAX + 1)
+    too_many = ((1,),) * (limits.TOPIC_PARTITIONS_MAX + 1)
     assert isinstance(
         world.create_outcome(NewTopic(name="t", assignment=too_many)), InvalidPartitions
     )
@@ -328,7 +328,7 @@ def test_partitions_are_added_behind_the_old_ones(world: World) -> None:
     assert partition_ids(world.reopened(), "t") == [1, 2, 3]
 
 
-@pytest.mark.parametrize("total", [0, 1, 2, limits.PARTITIONS_PER_TOPIC_MAX + 1])
+@pytest.mark.parametrize("total", [0, 1, 2, limits.TOPIC_PARTITIONS_MAX + 1])
 def test_partitions_only_ever_grow(world: World, total: int) -> None:
     world.create("t", 2)
     outcome = Outcome()

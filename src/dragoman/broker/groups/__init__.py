@@ -10,7 +10,7 @@ static     static members that come back
 roster     members, leader, vote
 consumer   Kafka's second protocol (KIP-848), a package of its own
 parked     requests that wait; promises: member ids not used yet; timer: deadlines
-records    keys and values of the internal topic; placement: which partition of it
+records    keys and values of the internal topic
 ports      all that a group reaches outside itself; settings: under Kafka's names
 """
 
@@ -38,7 +38,6 @@ from dragoman.broker.groups.messages import (
     SyncRequest,
 )
 from dragoman.broker.groups.parked import Parked
-from dragoman.broker.groups.placement import coordinator_partition
 from dragoman.broker.groups.ports import (
     Catalog,
     ClassicSubscription,
@@ -90,5 +89,4 @@ __all__ = [
     "Synced",
     "TopicFacts",
     "TopicPartition",
-    "coordinator_partition",
 ]

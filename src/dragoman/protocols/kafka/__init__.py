@@ -1,0 +1,1 @@
+"""Kafka: codec and connection without input or output, handlers, client."""

@@ -7,7 +7,7 @@ import pytest
 from admin_world import ends, forbidden
 from broker_world import Wire, World
 from dragoman.broker.topics import NewTopic
-from dragoman.limits import PARTITIONS_PER_TOPIC_MAX
+from dragoman.limits import TOPIC_PARTITIONS_MAX
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
@@ -72,7 +72,7 @@ def test_replicas_may_be_given(world: World, wire: Wire, version: int) -> None:
         ("t", 1, None, ErrorCode.INVALID_PARTITIONS),
         ("t", 0, None, ErrorCode.INVALID_PARTITIONS),
         ("t", -1, None, ErrorCode.INVALID_PARTITIONS),
-        ("t", PARTITIONS_PER_TOPIC_MAX + 1, None, ErrorCode.INVALID_PARTITIONS),
+        ("t", TOPIC_PARTITIONS_MAX + 1, None, ErrorCode.INVALID_PARTITIONS),
         ("t", 4, [[1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         ("t", 3, [[2]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         ("t", 3, [[1, 1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
