@@ -168,7 +168,7 @@ class ConsumerClient:
             owned=self.owned if tells_owned else None,
             client_id=self.name,
         )
-        owned = self.owned
+        owned, topics = self.owned, self.topics
         self.waits = True
 
         def reply(result: HeartbeatReply | DragomanError) -> None:
@@ -179,6 +179,8 @@ class ConsumerClient:
                 self.must_tell_all = True
             elif isinstance(result, HeartbeatReply):
                 self._take(result, owned if tells_owned else self.reported)
+                # It may have subscribed anew while it waited.
+                self.must_tell_all = topics != self.topics
             else:
                 self._refused(result)
 
@@ -188,7 +190,6 @@ class ConsumerClient:
         assert reply.epoch >= self.epoch, "a member's epoch goes back"
         self.epoch = reply.epoch
         self.reported = reported
-        self.must_tell_all = False
         if reply.assignment is not None:
             self.assigned = reply.assignment
             self.owned |= reply.assignment

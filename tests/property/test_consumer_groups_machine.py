@@ -322,5 +322,5 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
 TestConsumerGroupMachine = ConsumerGroupMachine.TestCase
 TestConsumerGroupMachine.settings = settings(
-    max_examples=150, stateful_step_count=60, deadline=None
+    max_examples=300, stateful_step_count=60, deadline=None
 )

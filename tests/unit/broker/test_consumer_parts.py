@@ -24,6 +24,7 @@ from dragoman.broker.errors import (
     UnsupportedAssignor,
 )
 from dragoman.broker.groups import (
+    ConsumerGroup,
     Groups,
     GroupSettings,
     HeartbeatReply,
@@ -584,3 +585,15 @@ def test_deletion_takes_along_members_whose_removal_could_not_be_written() -> No
         ConsumerTargetKey("g", "m"),
         GroupKey("g"),
     }
+
+
+def test_of_two_records_with_one_partition_the_earlier_counts() -> None:
+    """The later one was built on a release whose write failed, so nobody was told of it."""
+    group = ConsumerGroup("g", "kafka", World().groups._ports, 3)
+    giver, taker = group.new_member("giver", None), group.new_member("taker", None)
+    giver.position = Position(1, MemberState.UNREVOKED, NOTHING, frozenset({A}))
+    taker.position = Position(3, MemberState.STABLE, frozenset({A, B}), NOTHING)
+    group.roster.add_restored(giver)
+    group.roster.add_restored(taker)
+    assert taker.position == Position(3, MemberState.UNRELEASED, frozenset({B}), NOTHING)
+    assert (group.roster.holder(A), group.roster.holder(B)) == ("giver", "taker")

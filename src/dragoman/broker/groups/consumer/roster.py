@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from dragoman.broker.groups.consumer.member import ConsumerMember
-from dragoman.broker.groups.consumer.messages import JOIN, NOTHING, MemberState, PartitionOf
+from dragoman.broker.groups.consumer.messages import MemberState, PartitionOf
 from dragoman.broker.groups.consumer.reconcile import Position
 from dragoman.types import MemberId
 
@@ -46,13 +46,21 @@ class ConsumerRoster:
         self._hold(member)
 
     def add_restored(self, member: ConsumerMember) -> None:
-        """As records tell it. Records that contradict each other must not keep a node from
-        starting: of two members with one partition, one has it and the other joins anew."""
+        """As its record tells it; to be called in the order in which the records were written.
+
+        After a failed write the log may say of two members that they have one partition: the
+        later record was built on a release that is not there. Its member was not told, so the
+        partition is still the other's. Of two members with one instance id the later counts.
+        """
         rival = self._static.get(member.instance_id or "")
         if rival is not None:
             self.remove(rival)
-        if not self._holders.keys().isdisjoint(member.holds):
-            member.position = Position(JOIN, MemberState.STABLE, NOTHING, NOTHING)
+        taken = member.holds & self._holders.keys()
+        if taken:
+            now = member.position
+            revoking = now.revoking - taken
+            state = MemberState.UNREVOKED if revoking else MemberState.UNRELEASED
+            member.position = Position(now.epoch, state, now.assigned - taken, revoking)
         self.add(member)
 
     def resize(self, member: ConsumerMember) -> None:

@@ -3,8 +3,9 @@
 A change takes effect in memory at once and is told to a client only when its record is durable.
 Between the two, the next change may build on it. So when a write fails, every later one that is on
 its way counts as failed, too: whoever waits for one of them hears the error, and all that they held
-is written with the next, as it is by then. A reader of the log never sees a later change without
-the earlier one it was built on.
+is written with the next, as it is by then. So a client is never told of a change unless every
+earlier one is durable. After a crash the log may hold a later change without the earlier one it was
+built on, but nobody was told of it: see `ConsumerRoster.add_restored`.
 """
 
 from __future__ import annotations
