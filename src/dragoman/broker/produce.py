@@ -6,8 +6,6 @@ keys of a compacted topic, and time stamps of a batch whose latest lies outside 
 
 from __future__ import annotations
 
-from crc32c import crc32c
-
 from dragoman.broker.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -16,6 +14,7 @@ from dragoman.broker.errors import (
     UnsupportedFormat,
 )
 from dragoman.broker.replica import Replica
+from dragoman.checksum import crc32c
 from dragoman.errors import DecodeError
 from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log.batch import (

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
-from crc32c import crc32c
 
+from dragoman.checksum import crc32c
 from dragoman.errors import DecodeError
 from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log.compression import Codec, compress, decompress

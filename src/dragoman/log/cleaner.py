@@ -34,8 +34,8 @@ from collections.abc import Generator, Iterator
 from typing import TypeAlias
 
 import msgspec
-from crc32c import crc32c
 
+from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError, DecodeError
 from dragoman.limits import (
     COMPACTION_KEY_OVERHEAD_BYTES,

@@ -28,8 +28,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from dragoman.checksum import crc32c
 from dragoman.types import Buffer
 
 _BLOCK = struct.Struct("<IIIqIqII")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from crc32c import crc32c
-
+from dragoman.checksum import crc32c
 from dragoman.log.batch import WALKED_PREFIX_BYTES
 from dragoman.log.index import Checkpoint, SparseIndex, load_index
 from dragoman.log.partition import PartitionLog

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 import msgspec
-from crc32c import crc32c
 
+from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError, DirectoryInUseError
 from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log.batch import WALKED_PREFIX_BYTES

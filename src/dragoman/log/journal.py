@@ -32,8 +32,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError
 from dragoman.limits import (
     JOURNAL_BLOCK_BYTES,

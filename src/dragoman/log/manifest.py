@@ -14,8 +14,8 @@ of the log, and each live segment begins at the offset where the one before ends
 from __future__ import annotations
 
 import msgspec
-from crc32c import crc32c
 
+from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError, FormatError
 
 NAME = "manifest.json"

@@ -11,8 +11,8 @@ from __future__ import annotations
 from enum import Enum
 
 import msgspec
-from crc32c import crc32c
 
+from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError, FormatError
 from dragoman.world import Disk, Replacement, read_whole, replace_file
 

@@ -18,8 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from crc32c import crc32c
-
+from dragoman.checksum import crc32c
 from dragoman.errors import DecodeError, OffsetGapError, OffsetOutOfRangeError
 from dragoman.limits import DAMAGE_REPORTS_MAX, SCAN_CHUNK_BYTES
 from dragoman.log.batch import (

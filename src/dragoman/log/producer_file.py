@@ -11,8 +11,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError
 from dragoman.log.producers import ProducerStates, load_snapshot, take_snapshot
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from crc32c import crc32c
-
+from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError
 from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log.batch import (

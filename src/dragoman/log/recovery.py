@@ -24,8 +24,7 @@ from __future__ import annotations
 
 import logging
 
-from crc32c import crc32c
-
+from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError
 from dragoman.log.batch import WALKED_PREFIX_BYTES
 from dragoman.log.epochs import EpochHistory

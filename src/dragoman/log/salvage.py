@@ -11,8 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
+from dragoman.checksum import crc32c
 from dragoman.limits import BATCH_HEADER_BYTES, SCAN_CHUNK_BYTES
 from dragoman.log.batch import (
     HEADER,

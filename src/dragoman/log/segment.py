@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from crc32c import crc32c
-
+from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError
 from dragoman.limits import BATCH_HEADER_BYTES, SCAN_CHUNK_BYTES
 from dragoman.log.batch import (

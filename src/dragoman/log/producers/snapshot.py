@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from crc32c import crc32c
-
+from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError, FormatError
 from dragoman.limits import (
     ABORTED_PER_PARTITION_MAX,

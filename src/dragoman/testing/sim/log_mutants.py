@@ -12,8 +12,7 @@ from enum import Enum
 from typing import Literal
 from unittest import mock
 
-from crc32c import crc32c
-
+from dragoman.checksum import crc32c
 from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log import checkpoint, reading, recovery, store
 from dragoman.log.batch import LENGTH_PREFIX_BYTES, WALK, WALKED_PREFIX_BYTES
