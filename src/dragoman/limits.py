@@ -35,9 +35,6 @@ DIRTY_PARTITION_BYTES_MAX = 64 << 10
 OPEN_SEGMENTS_MAX = 512
 #: Sparse indexes of rolled segments kept in memory. Least recently used are dropped.
 CACHED_INDEXES_MAX = 64
-#: A segment rolls before an offset would lie further than this from its base: index entries have
-#: 32 bits for it.
-SEGMENT_OFFSET_SPAN_MAX = (1 << 31) - 1
 #: Bytes read at once when a segment is scanned.
 SCAN_CHUNK_BYTES = 1 << 20
 #: Batches remembered per producer to recognise a repeat; Kafka clients keep at most five in flight.

@@ -186,6 +186,9 @@ class PartitionSave:
             return
         index.saved_entries = count
         index.saved_position = mark.written
+        if segment.is_rolled:
+            # It can be loaded again from now on, so it need not stay in memory for ever.
+            self._store.cache_index(segment)
 
     def index_job(self) -> BackgroundJob:
         """Before the journal forgets what it wrote: only the index can tell a wrong header."""

@@ -803,12 +803,16 @@ class LogStore:
     def load_index(self, partition: PartitionLog, segment: Segment) -> SparseIndex:
         index = load_segment_index(self.disk, partition, segment)
         if segment.is_rolled:
-            self._indexes[segment.log_path] = segment
-            if len(self._indexes) > CACHED_INDEXES_MAX:
-                _, oldest = self._indexes.popitem(last=False)
-                if oldest.is_rolled and oldest.index and not oldest_needs_saving(oldest):
-                    oldest.index = None
+            self.cache_index(segment)
         return index
+
+    def cache_index(self, segment: Segment) -> None:
+        """A rolled segment's index is in memory; the one loaded longest ago makes room for it."""
+        self._indexes[segment.log_path] = segment
+        if len(self._indexes) > CACHED_INDEXES_MAX:
+            _, oldest = self._indexes.popitem(last=False)
+            if oldest.is_rolled and not _needs_saving(oldest):
+                oldest.index = None
 
     def reload_producers(self, partition: PartitionLog) -> None:
         """Rebuild producer state after a cut that went further back than it remembers."""
@@ -912,5 +916,5 @@ def _group_parts(group: list[Flight]) -> tuple[list[Buffer], int]:
     return parts, count
 
 
-def oldest_needs_saving(segment: Segment) -> bool:
+def _needs_saving(segment: Segment) -> bool:
     return segment.index is not None and segment.index.saved_entries < len(segment.index)
