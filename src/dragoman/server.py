@@ -26,7 +26,7 @@ from dragoman.limits import (
 from dragoman.log.store import Durability, LogStore
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels
-from dragoman.net.listener import OpenListener, open_listener
+from dragoman.net.listener import ACCEPT_TURNS, OpenListener, open_listener
 from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
 from dragoman.protocols.kafka.handlers.service import KafkaService
 from dragoman.world import (
@@ -41,8 +41,6 @@ from dragoman.world import (
 )
 
 log = logging.getLogger("dragoman.server")
-#: A connection that the loop has just accepted is made known in the second turn after.
-_ACCEPT_TURNS = 2
 
 
 class Node:
@@ -181,10 +179,11 @@ class Node:
         """Answer everybody, make everything durable, close. The next start is instant."""
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for listener in self.listeners:
-            listener.close()
-        for _ in range(_ACCEPT_TURNS):
-            await asyncio.sleep(0)
+        for stop_accepting in (OpenListener.pause, OpenListener.close):
+            for listener in self.listeners:
+                stop_accepting(listener)
+            for _ in range(ACCEPT_TURNS):
+                await asyncio.sleep(0)
         self.broker.stop()
         for channels in self.channels.values():
             channels.close_all()

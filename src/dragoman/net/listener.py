@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dragoman.config.listeners import Address, Listener
 from dragoman.errors import ConfigError
 
+#: A connection that the loop has just accepted is made known in the second turn after.
+ACCEPT_TURNS = 2
+
 
 class OpenListener:
     """A listener that accepts connections."""
@@ -35,8 +38,19 @@ class OpenListener:
             return advertised.host, advertised.port
         return local_address[0], local_address[1]
 
+    def pause(self) -> None:
+        """Accept no more; what was accepted is made known within `ACCEPT_TURNS` loop turns.
+
+        To be called that long before `close`: asyncio's server loses a connection that it has
+        accepted but not made known when it is closed.
+        """
+        loop = self._server.get_loop()
+        for each in self._server.sockets:
+            # On uvloop, whose servers have no such reader and no such gap, this does nothing.
+            loop.remove_reader(each.fileno())
+
     def close(self) -> None:
-        """Accept no more; connections stay."""
+        """Let go of the port; connections stay."""
         self._server.close()
 
 
