@@ -26,6 +26,8 @@ JOURNAL_FILES_MAX = 8
 GROUP_BYTES_MAX = 8 << 20
 #: Appended bytes kept in memory for tail readers, over all partitions. Oldest go first.
 TAIL_BYTES_MAX = 16 << 20
+#: Batches that one commit brings to a partition are kept joined in pieces of up to this size.
+TAIL_CHUNK_BYTES_MAX = 16 << 10
 #: Journalled bytes not yet written to their segments, over all partitions. At the bound they are
 #: written.
 DIRTY_BYTES_MAX = 4 << 20
@@ -199,6 +201,8 @@ SEND_BUFFER_BYTES_MAX = 1 << 20
 READ_PER_TURN_BYTES_MAX = 1 << 20
 #: Requests of one connection that are worked on at the same time. Past it, it is not read.
 READ_AHEAD_REQUESTS_MAX = 512
+#: Routes of the produce express kept per connection. At the bound all are learnt anew.
+KAFKA_PRODUCE_ROUTES_MAX = 1024
 #: Connections the system holds for a listener until they are accepted.
 LISTEN_BACKLOG = 1024
 #: Seconds between looks for connections that have been idle too long.

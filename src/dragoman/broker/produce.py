@@ -15,7 +15,7 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.replica import Replica
 from dragoman.checksum import crc32c
-from dragoman.errors import DecodeError
+from dragoman.errors import BrokerError, DecodeError
 from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log.batch import (
     CODEC_MASK,
@@ -41,35 +41,41 @@ _unpack_header = HEADER.unpack_from
 def check_produced(batch: memoryview | None) -> BatchHeader:
     """Header of the one batch that a producer may send to a partition at a time."""
     if batch is None or len(batch) < BATCH_HEADER_BYTES:
-        if batch is not None and len(batch) > 16 and batch[16] in (0, 1):
-            raise UnsupportedFormat(f"magic {batch[16]} is not supported, only {MAGIC}")
-        raise CorruptMessage(f"{len(batch) if batch else 0} bytes are not a record batch")
-    header = _make_header(_unpack_header(batch))
-    if header.magic != MAGIC:
-        if header.magic in (0, 1):
-            raise UnsupportedFormat(f"magic {header.magic} is not supported, only {MAGIC}")
-        raise CorruptMessage(f"magic {header.magic} is unknown")
-    size = header.length + LENGTH_PREFIX_BYTES
-    if size != len(batch):
-        if BATCH_HEADER_BYTES <= size < len(batch):
-            raise InvalidRecord("a producer may send one batch to a partition at a time")
-        raise CorruptMessage(f"batch length {header.length} in {len(batch)} bytes")
-    if crc32c(batch[UNCHECKED_PREFIX_BYTES:]) != header.crc:
+        raise _not_a_batch(batch)
+    fields = _unpack_header(batch)
+    _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, epoch, sequence, count = (
+        fields
+    )
+    if magic != MAGIC or length + LENGTH_PREFIX_BYTES != len(batch):
+        raise _wrong_shape(batch, magic, length)
+    if crc32c(batch[UNCHECKED_PREFIX_BYTES:]) != crc:
         raise CorruptMessage("batch fails its CRC")
-    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
-        raise InvalidRecord(
-            f"{header.record_count} records but last offset delta {header.last_offset_delta}"
-        )
-    if header.attributes & CONTROL:
+    if count != last_delta + 1 or count <= 0:
+        raise InvalidRecord(f"{count} records but last offset delta {last_delta}")
+    if attributes & CONTROL:
         raise InvalidRecord("a producer may not write control batches")
-    if header.producer_id != NO_PRODUCER and (
-        header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0
-    ):
+    if producer_id != NO_PRODUCER and (producer_id < 0 or epoch < 0 or sequence < 0):
         raise InvalidRecord(
-            f"producer id {header.producer_id} with epoch {header.producer_epoch} and sequence "
-            f"{header.base_sequence}; none may be negative"
+            f"producer id {producer_id} with epoch {epoch} and sequence {sequence}; "
+            "none may be negative"
         )
-    return header
+    return _make_header(fields)
+
+
+def _not_a_batch(batch: memoryview | None) -> BrokerError:
+    if batch is not None and len(batch) > 16 and batch[16] in (0, 1):
+        return UnsupportedFormat(f"magic {batch[16]} is not supported, only {MAGIC}")
+    return CorruptMessage(f"{len(batch) if batch else 0} bytes are not a record batch")
+
+
+def _wrong_shape(batch: memoryview, magic: int, length: int) -> BrokerError:
+    if magic in (0, 1):
+        return UnsupportedFormat(f"magic {magic} is not supported, only {MAGIC}")
+    if magic != MAGIC:
+        return CorruptMessage(f"magic {magic} is unknown")
+    if BATCH_HEADER_BYTES <= length + LENGTH_PREFIX_BYTES < len(batch):
+        return InvalidRecord("a producer may send one batch to a partition at a time")
+    return CorruptMessage(f"batch length {length} in {len(batch)} bytes")
 
 
 def place(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:

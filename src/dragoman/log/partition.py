@@ -81,7 +81,10 @@ class Appended(NamedTuple):
 
 
 class Run:
-    """Bytes of one segment that follow each other and wait to be written."""
+    """Bytes of one segment that follow each other and wait to be written.
+
+    While staged a chunk is a batch; once committed, small ones have been joined.
+    """
 
     __slots__ = ("base_offset", "chunks", "position", "segment", "size")
 
@@ -365,7 +368,6 @@ class PartitionLog:
             self.epochs.assign(epoch, base)
             self.manifest_version += 1
             self.has_rare_entries = True
-        self.tail.add(base, batch)
         self.store.stage(self, segment, position, base, batch, size)
 
     def roll(self, base: int) -> Segment:

@@ -74,7 +74,7 @@ from dragoman.log.node import (
 from dragoman.log.partition import LogConfig, PartitionLog, Run
 from dragoman.log.producer_loading import Believed, load_producers
 from dragoman.log.segment import Segment
-from dragoman.log.tail import TailRing
+from dragoman.log.tail import TailRing, join_small
 from dragoman.types import Buffer
 from dragoman.world import (
     Background,
@@ -402,7 +402,6 @@ class LogStore:
         run.chunks.append(batch)
         run.size += size
         self._staged_bytes += size
-        self._tail.add(partition, size)
         if not self._is_commit_scheduled and self._in_flight is None:
             self._is_commit_scheduled = True
             self._scheduler.call_soon(self._scheduled_commit)
@@ -416,8 +415,11 @@ class LogStore:
 
     def _commit(self) -> None:
         group = [Flight(each, each.staged, each.log_end_offset) for each in self._staged]
-        for partition in self._staged:
+        for partition, runs, _ in group:
             partition.staged = []
+            for run in runs:
+                if len(run.chunks) > 1:
+                    run.chunks = join_small(run.chunks, run.size)
         self._staged.clear()
         size, self._staged_bytes, self._admit_limit = self._staged_bytes, 0, -1
         self.stats.groups += 1
@@ -475,13 +477,14 @@ class LogStore:
         for partition, runs, mark in group:
             if not partition.is_removed:
                 partition.stable_end = mark
-                self._become_dirty(partition, runs)
+                self._become_dirty(partition, runs, mark)
         self.on_stable([flight.partition for flight in group])
         self._write_behind()
 
-    def _become_dirty(self, partition: PartitionLog, runs: list[Run]) -> None:
-        """What was staged is durable now and waits to be written to its segment."""
+    def _become_dirty(self, partition: PartitionLog, runs: list[Run], end: int) -> None:
+        """What was staged is durable now, to be read from memory and written to its segment."""
         for run in runs:
+            self._tail.add(partition, run.chunks, end)
             partition.dirty_bytes += run.size
             self._dirty_bytes += run.size
             if run.segment not in partition.unsynced:
@@ -499,7 +502,7 @@ class LogStore:
         """`durability = "os"`: in the page cache is stable."""
         stable: list[PartitionLog] = []
         for partition, runs, mark in group:
-            self._become_dirty(partition, runs)
+            self._become_dirty(partition, runs, mark)
             self.flush(partition)
             if self.has_failed():
                 return

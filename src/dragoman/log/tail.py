@@ -1,7 +1,8 @@
 """Recently appended batches in memory, for tail readers and for writing behind.
 
 One bounded ring for the whole node; each partition holds its own part of it as two parallel lists,
-searched by bisection. A chunk is the buffer that came from the network: nothing is copied.
+searched by bisection. A chunk is one batch, in the buffer that came from the network, or several
+small ones that were committed together and joined (`join_small`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import TYPE_CHECKING
 
+from dragoman.limits import TAIL_CHUNK_BYTES_MAX
+from dragoman.log.batch import LENGTH_PREFIX_BYTES, WALK
 from dragoman.types import Buffer
 
 if TYPE_CHECKING:
@@ -19,6 +22,26 @@ if TYPE_CHECKING:
 _CHUNK_OVERHEAD_BYTES = 400
 #: Slots freed at the head of a list before it is moved together.
 _HEAD_SLACK = 64
+
+
+def join_small(batches: list[Buffer], size: int) -> list[Buffer]:
+    """The same bytes in fewer pieces: what is small costs more to keep apart than to copy."""
+    if size <= TAIL_CHUNK_BYTES_MAX:
+        return [b"".join(batches)]
+    if size > len(batches) * TAIL_CHUNK_BYTES_MAX // 2:
+        return batches
+    pieces: list[Buffer] = []
+    gathered: list[Buffer] = []
+    room = TAIL_CHUNK_BYTES_MAX
+    for batch in batches:
+        room -= len(batch)
+        if room < 0 and gathered:
+            pieces.append(b"".join(gathered))
+            gathered = []
+            room = TAIL_CHUNK_BYTES_MAX - len(batch)
+        gathered.append(batch)
+    pieces.append(b"".join(gathered))
+    return pieces
 
 
 class TailRing:
@@ -31,10 +54,13 @@ class TailRing:
         self._bytes_max = bytes_max
         self.size = 0
 
-    def add(self, partition: PartitionLog, size: int) -> None:
-        cost = size + _CHUNK_OVERHEAD_BYTES
-        self._order.append((partition, cost))
-        self.size += cost
+    def add(self, partition: PartitionLog, chunks: list[Buffer], end: int) -> None:
+        """Chunks of committed batches that follow what the partition has; `end` is the log's."""
+        partition.tail.add(chunks, end)
+        for chunk in chunks:
+            cost = len(chunk) + _CHUNK_OVERHEAD_BYTES
+            self._order.append((partition, cost))
+            self.size += cost
 
     def shrink(self) -> None:
         """Evict until within the bound, or until only memory has the oldest (on a full disk).
@@ -50,14 +76,16 @@ class TailRing:
 
 
 class Tail:
-    """One partition's recent chunks: contiguous up to the log end."""
+    """One partition's recent chunks: contiguous up to the stable end."""
 
-    __slots__ = ("_chunks", "_head", "_offsets")
+    __slots__ = ("_chunks", "_end", "_head", "_offsets")
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
         self._chunks: list[Buffer] = []
         self._head = 0
+        #: Offset after the last chunk.
+        self._end = 0
 
     def __len__(self) -> int:
         return len(self._offsets) - self._head
@@ -67,20 +95,22 @@ class Tail:
         """Of the oldest chunk; -1 when empty."""
         return self._offsets[self._head] if self._head < len(self._offsets) else -1
 
-    def add(self, base_offset: int, chunk: Buffer) -> None:
-        self._offsets.append(base_offset)
-        self._chunks.append(chunk)
+    def add(self, chunks: list[Buffer], end: int) -> None:
+        """Whole batches that follow what is there, up to offset `end`."""
+        for chunk in chunks:
+            self._offsets.append(int.from_bytes(chunk[:8], "big"))
+        self._chunks += chunks
+        self._end = end
 
-    def drop_oldest(self) -> int:
-        """Forget the oldest chunk; returns the offset that followed it, -1 when none did."""
+    def drop_oldest(self) -> None:
+        """Forget the oldest chunk."""
         head = self._head
         self._chunks[head] = b""
         self._head = head = head + 1
         if head > _HEAD_SLACK and head * 2 > len(self._offsets):
             del self._offsets[:head]
             del self._chunks[:head]
-            self._head = head = 0
-        return self._offsets[head] if head < len(self._offsets) else -1
+            self._head = 0
 
     def drop_below(self, offset: int) -> int:
         """Forget chunks that begin below `offset`, a chunk border; returns how many."""
@@ -98,22 +128,55 @@ class Tail:
         return count
 
     def read(self, offset: int, limit_offset: int, bytes_max: int) -> tuple[list[Buffer], int]:
-        """Chunks from the one that holds `offset` up to the limits, and the offset after them.
+        """Whole batches from the one that holds `offset` up to the limits, and the offset after.
 
-        At least one chunk is returned when the first lies below `limit_offset`. A chunk is visible
-        as a whole: the limit always falls on a chunk border or behind the last one.
+        At least one batch is returned when the first lies below `limit_offset`.
         """
-        at = bisect_right(self._offsets, offset, self._head) - 1
+        offsets = self._offsets
+        at = bisect_right(offsets, offset, self._head) - 1
         assert at >= self._head, "the caller checks first_offset"
         result: list[Buffer] = []
-        size = 0
-        offsets = self._offsets
-        count = len(offsets)
-        while at < count and offsets[at] < limit_offset:
-            chunk = self._chunks[at]
-            size += len(chunk)
-            if result and size > bytes_max:
-                return result, offsets[at]
+        room = bytes_max
+        next_offset = offset
+        for number in range(at, len(offsets)):
+            base = offsets[number]
+            if base >= limit_offset:
+                break
+            chunk = self._chunks[number]
+            end = offsets[number + 1] if number + 1 < len(offsets) else self._end
+            if base < offset or end > limit_offset or len(chunk) > room:
+                chunk, end = _part(chunk, max(base, offset), limit_offset, room, not result)
+                if not chunk and result:
+                    break
+                if not chunk:
+                    # Below `offset`, which lies in a gap; or above the limit, like all that follow.
+                    continue
             result.append(chunk)
-            at += 1
-        return result, offsets[at] if at < count else limit_offset
+            room -= len(chunk)
+            next_offset = end
+            if room <= 0:
+                break
+        return result, next_offset
+
+
+def _part(
+    chunk: Buffer, offset: int, limit_offset: int, room: int, is_first: bool
+) -> tuple[Buffer, int]:
+    """The batches of a chunk from the one that holds `offset`, and the offset after the last.
+
+    They end at or below `limit_offset` and fit into `room`, except that the first may be larger.
+    """
+    start = stop = 0
+    next_offset = offset
+    while stop < len(chunk):
+        base, length, last_delta = WALK.unpack_from(chunk, stop)
+        after = stop + length + LENGTH_PREFIX_BYTES
+        end = base + last_delta + 1
+        if end <= offset:
+            start = stop = after
+            continue
+        is_needed = is_first and stop == start
+        if end > limit_offset or (after - start > room and not is_needed):
+            break
+        stop, next_offset = after, end
+    return memoryview(chunk)[start:stop], next_offset

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+import itertools
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dragoman.errors import CorruptionError, FormatError
+from dragoman.limits import TAIL_CHUNK_BYTES_MAX
 from dragoman.log import node
-from dragoman.log.batch import Record, build_batch
+from dragoman.log.batch import Record, batches, build_batch
 from dragoman.log.epochs import EpochHistory
 from dragoman.log.files import FileCache
 from dragoman.log.manifest import Identity, Manifest, decode_manifest, encode_manifest
@@ -18,8 +22,9 @@ from dragoman.log.producer_file import decode_producers, encode_producers
 from dragoman.log.producers import ProducerStates
 from dragoman.log.salvage import Bad, Sound, read_batches
 from dragoman.log.segment import parse_segment_name, scan, segment_name
-from dragoman.log.tail import Tail
+from dragoman.log.tail import Tail, join_small
 from dragoman.testing.memory import MemoryDisk, MemoryFile
+from dragoman.types import Buffer
 
 MANIFEST = Manifest(
     identity=Identity(partition_id=1, topic="t", partition=0, topic_id="x"),
@@ -154,24 +159,76 @@ def test_no_descriptor_at_all_is_an_error():
 # ---- tail
 
 
-def test_tail_reads_chunks_up_to_the_limits():
+def offsets_of(buffers: list[Buffer]) -> list[int]:
+    return [header.base_offset for each in buffers for header, _ in batches(memoryview(each))]
+
+
+def batches_at(*offsets: int, value: bytes = b"x") -> list[Buffer]:
+    """A batch of two records at each offset."""
+    return [
+        build_batch([Record(value=value)] * 2, base_offset=offset, leader_epoch=0)
+        for offset in offsets
+    ]
+
+
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize(
+    ("offset", "limit", "wanted_bytes", "found", "end"),
+    [
+        (12, 18, 1, [12], 14),
+        (13, 18, 1, [12], 14),
+        (12, 18, 1000, [12, 14, 16], 18),
+        (10, 14, 1000, [10, 12], 14),
+        (10, 15, 1000, [10, 12], 14),
+        (10, 11, 1000, [], 10),
+        (14, 18, 158, [14, 16], 18),
+        (14, 18, 157, [14], 16),
+    ],
+)
+def test_tail_reads_whole_batches_up_to_the_limits(
+    joined: bool, offset: int, limit: int, wanted_bytes: int, found: list[int], end: int
+):
+    chunks = batches_at(10, 12, 14, 16, value=b"x" * 2)
+    size = sum(map(len, chunks))
+    assert size == 4 * 79, "the byte counts above are for two batches of this size"
     tail = Tail()
-    for offset in (10, 15, 20):
-        tail.add(offset, b"x" * 10)
-    assert tail.read(12, 25, 1) == ([b"x" * 10], 15)
-    assert tail.read(15, 25, 100) == ([b"x" * 10, b"x" * 10], 25)
-    assert tail.read(10, 20, 100) == ([b"x" * 10, b"x" * 10], 20)
+    tail.add(join_small(chunks, size) if joined else chunks, 18)
+    buffers, next_offset = tail.read(offset, limit, wanted_bytes)
+    assert (offsets_of(buffers), next_offset) == (found, end)
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_tail_reads_over_a_gap(joined: bool):
+    tail = Tail()
+    for part, end in (((10, 12), 14), ((30, 40), 42)):
+        chunks = batches_at(*part)
+        tail.add(join_small(chunks, 1) if joined else chunks, end)
+    for offset in (14, 20, 29, 30, 31):
+        assert offsets_of(tail.read(offset, 42, 1000)[0]) == [30, 40]
+    assert offsets_of(tail.read(12, 42, 1000)[0]) == [12, 30, 40]
+    assert offsets_of(tail.read(33, 42, 1000)[0]) == [40]
+    assert tail.read(20, 30, 1000) == ([], 20)
+
+
+@given(sizes=st.lists(st.integers(1, 20_000), min_size=1, max_size=30))
+def test_joining_keeps_every_byte_and_large_batches_apart(sizes: list[int]):
+    chunks: list[Buffer] = [bytes([number]) * size for number, size in enumerate(sizes)]
+    joined = join_small(chunks, sum(sizes))
+    assert b"".join(joined) == b"".join(chunks)
+    borders = set(itertools.accumulate(sizes))
+    assert set(itertools.accumulate(map(len, joined))) <= borders
+    assert all(len(each) <= max(*sizes, TAIL_CHUNK_BYTES_MAX) for each in joined)
 
 
 def test_tail_forgets_the_oldest_and_stays_small():
     tail = Tail()
-    for offset in range(1000):
-        tail.add(offset, b"%d" % offset)
+    for offset in range(0, 2000, 2):
+        tail.add(batches_at(offset), offset + 2)
         if len(tail) > 3:
             tail.drop_oldest()
-    assert (tail.first_offset, len(tail)) == (997, 3)
+    assert (tail.first_offset, len(tail)) == (1994, 3)
     assert len(tail._offsets) < 200
-    assert tail.read(998, 1000, 100)[0] == [b"998", b"999"]
+    assert offsets_of(tail.read(1996, 2000, 1000)[0]) == [1996, 1998]
     assert tail.clear() == 3
     assert tail.first_offset == -1
 

@@ -29,7 +29,6 @@ from dragoman.protocols.kafka.decoding import Decoder, compile_decoder
 from dragoman.protocols.kafka.emit import has_records
 from dragoman.protocols.kafka.encoding import FAULTS, Encoder, compile_encoder
 from dragoman.protocols.kafka.errors import UnsupportedVersionError
-from dragoman.protocols.kafka.hot import specialise
 from dragoman.protocols.kafka.messages import Message
 from dragoman.types import Buffer
 
@@ -86,8 +85,7 @@ class _Decoders(dict[tuple[str, int], Decoder]):
         name, version = key
         if version not in notation.versions_of(name):
             raise UnsupportedVersionError(f"{name} has no version {version}")
-        compiled = compile_decoder(notation.message(name), version)
-        decoder = self[key] = specialise(name, version, compiled)
+        decoder = self[key] = compile_decoder(notation.message(name), version)
         return decoder
 
 

@@ -1,7 +1,8 @@
 """Kafka connections without input and output: `ServerConnection` and `ClientConnection`.
 
-Both take bytes through `get_buffer` and `buffer_updated` (what `asyncio.BufferedProtocol` has) or
-through `receive_data`, and hand out complete messages in the order they came. Neither knows
+Both take bytes through `get_buffer` and a call that says how many came (what
+`asyncio.BufferedProtocol` has), or through `receive_data`, and hand out complete messages in the
+order they came. Neither knows
 sockets, time or handlers, and neither decides when to close: a `DecodeError` says that the stream
 cannot go on.
 
@@ -85,14 +86,16 @@ class ServerConnection:
         """Memory that an unfinished request holds at the moment."""
         return self._reader.pending_bytes
 
-    def buffer_updated(self, count: int) -> list[Request]:
-        """The requests that are complete now, in order."""
-        return [self._request(frame) for frame in self._reader.buffer_updated(count)]
+    def frames(self, count: int) -> list[bytearray]:
+        """`count` bytes were put into the buffer; the requests that are complete now, unopened."""
+        return self._reader.buffer_updated(count)
 
     def receive_data(self, data: Buffer) -> list[Request]:
-        return [self._request(frame) for frame in self._reader.receive(data)]
+        """The requests that bytes from elsewhere complete, in order."""
+        return [self.request(frame) for frame in self._reader.receive(data)]
 
-    def _request(self, frame: bytearray) -> Request:
+    def request(self, frame: bytearray) -> Request:
+        """Open a frame. Raises `DecodeError`."""
         if len(frame) < _REQUEST_HEAD.size:
             raise DecodeError(f"request of {len(frame)} bytes is shorter than a header")
         api_key, version, correlation_id, client_id_size = _REQUEST_HEAD.unpack_from(frame)

@@ -16,10 +16,9 @@ from dragoman.errors import DecodeError, EncodeError
 from dragoman.limits import KAFKA_ITEMS_MAX, KAFKA_RECORDS_INLINE_BYTES_MAX
 from dragoman.protocols.kafka import codec, notation
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.decoding import compile_decoder, decoder_source
+from dragoman.protocols.kafka.decoding import decoder_source
 from dragoman.protocols.kafka.encoding import encoder_source
 from dragoman.protocols.kafka.errors import UnsupportedVersionError
-from dragoman.protocols.kafka.hot import specialise
 from kafka_instances import all_versions, random_message
 
 LARGE = bytes(range(256)) * 64
@@ -304,54 +303,6 @@ def test_newer_subscription_is_read_as_our_newest() -> None:
 def test_malformed_subscription_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         codec.decode_versioned(m.ConsumerProtocolSubscription, data)
-
-
-# ---- hand-written decoders
-
-
-@pytest.mark.parametrize("version", range(3, 13))
-def test_hand_written_decoders_agree_with_compiled_ones(version: int) -> None:
-    rng = random.Random(version)
-    compiled = compile_decoder(notation.message("ProduceRequest"), version)
-    unused: list[bool] = []
-
-    def fallback(data: bytes | bytearray, position: int) -> m.Message:
-        unused.append(True)
-        return compiled(data, position)
-
-    chosen = specialise("ProduceRequest", version, fallback)
-    requests = [random_message(rng, "ProduceRequest", version) for _ in range(100)]
-    requests += [produce_request("n" * size, bytes(size)) for size in (0, 1, 125, 126, 127, 200)]
-    requests.append(produce_request(records=None))
-    for request in requests:
-        body = bytearray(b"head" + codec.encode_body(request, version))
-        assert chosen(body, 4) == compiled(body, 4) == request
-    assert len(unused) < len(requests)
-
-
-def test_versions_without_a_hand_written_decoder_use_the_compiled_one() -> None:
-    compiled = compile_decoder(notation.message("ProduceRequest"), 13)
-    assert specialise("ProduceRequest", 13, compiled) is compiled
-
-
-@pytest.mark.parametrize("version", range(3, 13))
-def test_hand_written_decoders_refuse_what_compiled_ones_refuse(version: int) -> None:
-    rng = random.Random(version)
-    compiled = compile_decoder(notation.message("ProduceRequest"), version)
-    chosen = specialise("ProduceRequest", version, compiled)
-    body = codec.encode_body(produce_request(records=bytes(130)), version)
-    for _ in range(2000):
-        data = bytearray(body)
-        for _ in range(rng.randint(1, 3)):
-            data[rng.randrange(40) % len(data)] = rng.choice((0, 1, 2, 127, 128, 255))
-        assert outcome(chosen, data) == outcome(compiled, data)
-
-
-def outcome(decoder: object, data: bytearray) -> object:
-    try:
-        return decoder(data, 0)  # type: ignore[operator]
-    except DecodeError as error:
-        return str(error)
 
 
 # ---- the compiler

@@ -16,15 +16,15 @@ from dragoman.broker.transactions import ProducerIdentity
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, BatchHeader
 from dragoman.log.compression import Codec
+from dragoman.protocols.kafka.handlers.refusals import refused_partition
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.handlers.transactions import code_for_version, open_transactions
+from dragoman.protocols.kafka.handlers.transactions import open_transactions
 from dragoman.protocols.kafka.messages import (
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
     ProduceResponse,
     ProduceResponsePartition,
-    ProduceResponseRecordError,
     ProduceResponseTopic,
 )
 from dragoman.security.authorizer import Operation, Resource
@@ -57,7 +57,7 @@ def _pair(producer: ProducerIdentity) -> tuple[int, int]:
 class _Produce:
     """One request: its partitions are appended at once and acknowledged as they become stable."""
 
-    __slots__ = ("_call", "_now_ms", "_replies", "_request", "_waiting")
+    __slots__ = ("_call", "_is_usual", "_now_ms", "_replies", "_request", "_waiting")
 
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self._call = call
@@ -66,6 +66,12 @@ class _Produce:
         #: Per topic, the partitions' replies in the order of the request.
         self._replies: list[list[ProduceResponsePartition]] = []
         self._waiting = 1
+        #: One partition, and an answer is wanted: later ones like it may take the express.
+        self._is_usual = (
+            request.acks != 0
+            and len(request.topic_data) == 1
+            and len(request.topic_data[0].partition_data) == 1
+        )
 
     def start(self) -> None:
         for topic in self._request.topic_data:
@@ -99,7 +105,7 @@ class _Produce:
             else:
                 self._place(write)
         except DragomanError as error:
-            replies.append(self._refused(partition.index, error))
+            replies.append(refused_partition(partition.index, error, self._call.version))
 
     def _enrol(self, write: _Write) -> None:
         """A transactional write goes only to partitions that belong to the transaction."""
@@ -144,6 +150,8 @@ class _Produce:
         append_time_ms = -1
         if replica.config.message_timestamp_type == "LogAppendTime":
             append_time_ms = appended.timestamp if appended.is_duplicate else self._now_ms
+        elif self._is_usual and not write.header.is_transactional:
+            self._call.session.learn(self._call.request, write.batch, replica)
         replies[at] = ProduceResponsePartition(
             index=replies[at].index,
             base_offset=appended.base_offset,
@@ -162,25 +170,8 @@ class _Produce:
         replica.when_committed(appended.next_offset, acknowledged)
 
     def _refuse(self, write: _Write, error: DragomanError) -> None:
-        write.replies[write.at] = self._refused(write.replies[write.at].index, error)
-
-    def _refused(self, index: int, error: DragomanError) -> ProduceResponsePartition:
-        # The produce path never knew PRODUCER_FENCED.
-        abortable = self._call.version >= 11
-        code = code_for_version(error, knows_fenced=False, knows_abortable=abortable)
-        details: list[ProduceResponseRecordError] = []
-        if isinstance(error, InvalidRecord):
-            details = [
-                ProduceResponseRecordError(batch_index=each, batch_index_error_message=str(error))
-                for each in error.indexes
-            ]
-        return ProduceResponsePartition(
-            index=index,
-            error_code=code,
-            base_offset=-1,
-            record_errors=details,
-            error_message=str(error),
-        )
+        index = write.replies[write.at].index
+        write.replies[write.at] = refused_partition(index, error, self._call.version)
 
     def _find(self, topic: ProduceRequestTopic, index: int) -> Replica:
         broker = self._call.service.broker

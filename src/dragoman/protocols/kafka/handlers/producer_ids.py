@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dragoman.broker.transactions import ProducerIdentity
 from dragoman.errors import DragomanError
+from dragoman.protocols.kafka.handlers.refusals import code_for_version
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.handlers.transactions import code_for_version, open_transactions
+from dragoman.protocols.kafka.handlers.transactions import open_transactions
 from dragoman.protocols.kafka.messages import InitProducerIdRequest, InitProducerIdResponse
 
 _FENCED_SINCE = 4

@@ -8,6 +8,10 @@ from dragoman.broker import errors as broker
 from dragoman.errors import DragomanError, OffsetGapError, OffsetOutOfRangeError
 from dragoman.log import producers
 from dragoman.protocols.kafka.errors import ErrorCode, code_for
+from dragoman.protocols.kafka.messages import (
+    ProduceResponsePartition,
+    ProduceResponseRecordError,
+)
 
 _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     OffsetOutOfRangeError: ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -107,3 +111,30 @@ def wire_code(error: DragomanError) -> int:
         if kind in _CODES:
             return _CODES[kind]
     return code_for(error)
+
+
+def code_for_version(error: DragomanError, *, knows_fenced: bool, knows_abortable: bool) -> int:
+    """Codes that older clients do not know become those they do."""
+    if isinstance(error, broker.ProducerFenced) and not knows_fenced:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if isinstance(error, broker.TransactionAbortable) and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    return wire_code(error)
+
+
+def refused_partition(index: int, error: DragomanError, version: int) -> ProduceResponsePartition:
+    """What a Produce reply of that version says of a partition whose records were refused."""
+    details: list[ProduceResponseRecordError] = []
+    if isinstance(error, broker.InvalidRecord):
+        details = [
+            ProduceResponseRecordError(batch_index=each, batch_index_error_message=str(error))
+            for each in error.indexes
+        ]
+    return ProduceResponsePartition(
+        index=index,
+        # The produce path never knew PRODUCER_FENCED.
+        error_code=code_for_version(error, knows_fenced=False, knows_abortable=version >= 11),
+        base_offset=-1,
+        record_errors=details,
+        error_message=str(error),
+    )

@@ -4,15 +4,18 @@ Requests are worked on as they come, so a slow one (a parked fetch, a durable pr
 the next from starting; but its reply holds back all later ones. Each request gets a place in line;
 replies leave from the head of the line. The line is bounded: past the bound the connection is not
 read. While the peer does not take replies, requests wait unopened.
+
+Produce requests like earlier ones do not get a `Call` each: see `express.py`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from dragoman.broker.replica import Replica
 from dragoman.errors import EncodeError, RemoteProtocolError
 from dragoman.limits import READ_AHEAD_REQUESTS_MAX
 from dragoman.net.channel import Channel, Reason
@@ -20,6 +23,7 @@ from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.connection import Request, ServerConnection
 from dragoman.protocols.kafka.constants import is_accepted
 from dragoman.protocols.kafka.framing import Scratch
+from dragoman.protocols.kafka.handlers.express import Express, Run
 from dragoman.protocols.kafka.messages import Message
 from dragoman.security.authorizer import ANONYMOUS, Principal
 from dragoman.types import Buffer
@@ -87,14 +91,22 @@ class Call:
         reply, self._reply = self._reply, None
         return reply
 
+    @property
+    def count(self) -> int:
+        return 1
+
 
 Handler: TypeAlias = Callable[[Call], None]
+#: What has a place in the line of replies.
+Waiting: TypeAlias = Call | Run
 
 
 class KafkaSession:
     __slots__ = (
+        "_ahead",
         "_backlog",
         "_connection",
+        "_express",
         "_handlers",
         "_line",
         "channel",
@@ -117,8 +129,12 @@ class KafkaSession:
         maximum = service.broker.settings.socket_request_max_bytes
         self._connection = ServerConnection(maximum, scratch)
         self.get_buffer = self._connection.get_buffer
-        self._line: deque[Call] = deque()
-        self._backlog: deque[Request] = deque()
+        self._line: deque[Waiting] = deque()
+        #: Requests that are not begun, because the peer does not take replies.
+        self._backlog: deque[bytearray] = deque()
+        #: Requests read and not answered.
+        self._ahead = 0
+        self._express: Express | None = None
 
     # ---- from the channel
 
@@ -127,30 +143,43 @@ class KafkaSession:
         return self._connection.pending_bytes
 
     def buffer_updated(self, count: int) -> None:
-        for request in self._connection.buffer_updated(count):
-            if self.channel.is_closing:
-                # An earlier request of the same read was the last one.
-                return
-            if self._backlog or not self.channel.is_writable:
-                self._backlog.append(request)
-            else:
-                self._begin(request)
-        if len(self._line) + len(self._backlog) > READ_AHEAD_REQUESTS_MAX:
+        frames = self._connection.frames(count)
+        self._ahead += len(frames)
+        if self._backlog or not self.channel.is_writable:
+            self._backlog.extend(frames)
+        else:
+            self._begin_all(frames)
+        if self._ahead > READ_AHEAD_REQUESTS_MAX:
             self.channel.pause(Reason.READ_AHEAD)
 
     def writable(self) -> None:
-        while self._backlog and self.channel.is_writable and not self.channel.is_closing:
-            try:
-                self._begin(self._backlog.popleft())
-            except RemoteProtocolError as error:
-                log.info("closing %s:%d: %s", *self.channel.peer_address, error)
-                self.channel.close()
+        frames = list(self._backlog)
+        self._backlog.clear()
+        try:
+            self._begin_all(frames)
+        except RemoteProtocolError as error:
+            log.info("closing %s:%d: %s", *self.channel.peer_address, error)
+            self.channel.close()
         self._read_on()
 
+    def _begin_all(self, frames: Sequence[bytearray]) -> None:
+        at = 0
+        while at < len(frames) and not self.channel.is_closing:
+            if not self.channel.is_writable:
+                # What was answered so far is more than the peer takes at once.
+                self._backlog.extend(frames[at:])
+                return
+            taken = self._express.take(frames, at) if self._express is not None else None
+            if taken is not None:
+                at += taken.count
+            else:
+                self._begin(self._connection.request(frames[at]))
+                at += 1
+
     def closed(self) -> None:
-        for call in self._line:
-            call.drop()
-            self.service.budget.give_back(call.size)
+        for waiting in self._line:
+            waiting.drop()
+            self.service.budget.give_back(waiting.size)
         self._line.clear()
         self._backlog.clear()
 
@@ -161,9 +190,7 @@ class KafkaSession:
         if handler is None or not is_accepted(request.api_key, request.version):
             handler = self.service.refuse_version(request)
         call = Call(self, request)
-        self.service.budget.take(call.size)
-        self.service.requests += 1
-        self._line.append(call)
+        self.enter(call)
         try:
             handler(call)
         except RemoteProtocolError as error:
@@ -171,6 +198,18 @@ class KafkaSession:
         except EncodeError as error:
             # Our own fault: a reply that the version cannot express.
             self._close(logging.ERROR, request, error)
+
+    def enter(self, waiting: Waiting) -> None:
+        """Take a place in the line of replies."""
+        self.service.budget.take(waiting.size)
+        self.service.requests += waiting.count
+        self._line.append(waiting)
+
+    def learn(self, request: Request, records: Buffer, replica: Replica) -> None:
+        """Requests like this one, which went to one partition, may take the express from now on."""
+        if self._express is None:
+            self._express = Express(self)
+        self._express.learn(request, records, replica)
 
     def _close(self, level: int, request: Request, error: Exception) -> None:
         log.log(
@@ -187,13 +226,14 @@ class KafkaSession:
         """Send every reply that has reached the head of the line."""
         line = self._line
         while line and line[0].is_done:
-            call = line.popleft()
-            reply = call.take_reply()
+            first = line.popleft()
+            reply = first.take_reply()
             if reply is not None:
                 self.channel.send(reply)
-            self.service.budget.give_back(call.size)
+            self.service.budget.give_back(first.size)
+            self._ahead -= first.count
         self._read_on()
 
     def _read_on(self) -> None:
-        if len(self._line) + len(self._backlog) <= READ_AHEAD_REQUESTS_MAX // 2:
+        if self._ahead <= READ_AHEAD_REQUESTS_MAX // 2:
             self.channel.unpause(Reason.READ_AHEAD)

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dragoman.broker.errors import (
-    ProducerFenced,
-    TransactionAbortable,
     TransactionError,
     UnknownTopic,
 )
@@ -21,7 +19,7 @@ from dragoman.errors import DragomanError
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
-from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.refusals import code_for_version
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.messages import (
     AddOffsetsToTxnRequest,
@@ -51,15 +49,6 @@ def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinat
     """The coordinator, if this client may use the id. Raises `BrokerError`."""
     authorize(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
     return call.service.broker.coordination.transactions
-
-
-def code_for_version(error: DragomanError, *, knows_fenced: bool, knows_abortable: bool) -> int:
-    """Codes that older clients do not know become those they do."""
-    if isinstance(error, ProducerFenced) and not knows_fenced:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if isinstance(error, TransactionAbortable) and not knows_abortable:
-        return ErrorCode.INVALID_TXN_STATE
-    return wire_code(error)
 
 
 def handle_add_partitions(call: Call) -> None:
