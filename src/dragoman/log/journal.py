@@ -101,10 +101,8 @@ class JournalDamage(NamedTuple):
         )
 
 
-def entry_header(
-    kind: EntryKind, partition_id: int, base_offset: int, generation: int, position: int, size: int
-) -> bytes:
-    return _ENTRY.pack(kind, partition_id, base_offset, generation, position, size)
+#: Kind, partition id, base offset, generation, position and size to the bytes of an entry's header.
+entry_header = _ENTRY.pack
 
 
 class JournalFile:

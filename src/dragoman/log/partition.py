@@ -16,7 +16,9 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from dragoman.checksum import crc32c
 from dragoman.errors import DecodeError, OffsetGapError, OffsetOutOfRangeError
@@ -71,7 +73,9 @@ class LogConfig(Protocol):
     def index_interval_bytes(self) -> int: ...
 
 
-class Appended(NamedTuple):
+class Appended(msgspec.Struct, frozen=True, gc=False):
+    """Where a batch has its place. A struct: one is made per batch, and named tuples cost more."""
+
     base_offset: int
     #: Offset after the last record: acknowledged once this is stable (or below the watermark).
     next_offset: int

@@ -29,7 +29,7 @@ import errno
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TypeAlias
 
 import msgspec
 
@@ -96,13 +96,9 @@ _GROUP_SLACK_BYTES = 64 << 10
 _NO_LIMIT = 1 << 62
 
 
-class Flight(NamedTuple):
-    """One partition's part of a group on its way to the journal."""
-
-    partition: PartitionLog
-    runs: list[Run]
-    #: The log's end when the group was closed: stable once the group is.
-    mark: int
+#: One partition's part of a group on its way to the journal: the partition, its runs, and the log's
+#: end when the group was closed, stable once the group is. A plain tuple: there may be hundreds.
+Flight: TypeAlias = tuple[PartitionLog, list[Run], int]
 
 
 class StoreStats:
@@ -414,7 +410,7 @@ class LogStore:
     # ---- committing
 
     def _commit(self) -> None:
-        group = [Flight(each, each.staged, each.log_end_offset) for each in self._staged]
+        group: list[Flight] = [(each, each.staged, each.log_end_offset) for each in self._staged]
         for partition, runs, _ in group:
             partition.staged = []
             for run in runs:
@@ -478,23 +474,23 @@ class LogStore:
             if not partition.is_removed:
                 partition.stable_end = mark
                 self._become_dirty(partition, runs, mark)
-        self.on_stable([flight.partition for flight in group])
+        self.on_stable([partition for partition, _, _ in group])
         self._write_behind()
 
     def _become_dirty(self, partition: PartitionLog, runs: list[Run], end: int) -> None:
         """What was staged is durable now, to be read from memory and written to its segment."""
+        dirty = partition.dirty
         for run in runs:
             self._tail.add(partition, run.chunks, end)
             partition.dirty_bytes += run.size
             self._dirty_bytes += run.size
-            if run.segment not in partition.unsynced:
-                partition.unsynced.append(run.segment)
-            last = partition.dirty[-1] if partition.dirty else None
-            if last is not None and last.segment is run.segment:
-                last.chunks += run.chunks
-                last.size += run.size
+            if dirty and dirty[-1].segment is run.segment:
+                dirty[-1].chunks += run.chunks
+                dirty[-1].size += run.size
             else:
-                partition.dirty.append(run)
+                dirty.append(run)
+                if run.segment not in partition.unsynced:
+                    partition.unsynced.append(run.segment)
         self._dirty[partition] = None
         self._work[partition] = None
 
@@ -907,13 +903,13 @@ def _group_parts(group: list[Flight]) -> tuple[list[Buffer], int]:
     """Entry headers and data of everything staged."""
     parts: list[Buffer] = []
     count = 0
+    append, pack_entry = EntryKind.APPEND, entry_header
     for partition, runs, _ in group:
         partition_id = partition.identity.partition_id
         for run in runs:
             segment = run.segment
             base, generation = segment.base_offset, segment.generation
-            kind = EntryKind.APPEND
-            parts.append(entry_header(kind, partition_id, base, generation, run.position, run.size))
+            parts.append(pack_entry(append, partition_id, base, generation, run.position, run.size))
             parts += run.chunks
             count += 1
     return parts, count
