@@ -93,7 +93,7 @@ format: $(VENV)/dev.stamp ## let ruff rewrite what it can
 .PHONY: docs
 docs: $(VENV)/dev.stamp ## write anew the tables that repeat the code
 	$(BIN)/python docs/tables.py
-	$(BIN)/python -m dragoman.config.reference docs/reference/configuration.md
+	$(BIN)/python docs/configuration_page.py
 
 # ---- run by hand
 
@@ -115,12 +115,12 @@ $(BENCH_VENV)/bench.stamp: pyproject.toml constraints.txt README.md $(SOURCES)
 
 .PHONY: sim
 sim: $(VENV)/dev.stamp ## power cuts on the simulated disk and mutants; ARGS="--cuts 10000"
-	$(BIN)/python -m dragoman.testing.sim.powercuts --mutants $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m power_cuts.survey --mutants $(ARGS)
 
 .PHONY: soak
 soak: $(VENV)/dev.stamp ## long runs: kill -9 under load, then power cuts
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m soak --timeout=7200 -s
-	$(BIN)/python -m dragoman.testing.sim.powercuts --mutants --cuts 10000 $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m power_cuts.survey --mutants --cuts 10000 $(ARGS)
 
 .PHONY: chaos
 chaos: ## three real nodes under kill -9

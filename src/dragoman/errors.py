@@ -20,11 +20,14 @@
       ConfigError
       CdcError
 
-Every class has a stable `code`: a short lower-case word that logs, metrics and the HTTP API show
-and that programs may match on. Protocol folders map these classes to their own wire numbers.
+Every class has a stable `code` that logs, metrics and the HTTP API show and that programs may match
+on: its name in small letters and without `Error`, unless it states another. Protocol folders map
+these classes to their own wire numbers.
 """
 
 from __future__ import annotations
+
+import re
 
 
 class DragomanError(Exception):
@@ -32,35 +35,32 @@ class DragomanError(Exception):
 
     code = "error"
 
-
-class ProtocolError(DragomanError):
-    code = "protocol"
-
-
-class LocalProtocolError(ProtocolError):
-    code = "local_protocol"
+    def __init_subclass__(cls) -> None:
+        if "code" not in vars(cls):
+            name = cls.__name__.removesuffix("Error")
+            cls.code = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-class RemoteProtocolError(ProtocolError):
-    code = "remote_protocol"
+class ProtocolError(DragomanError): ...
 
 
-class DecodeError(RemoteProtocolError):
-    code = "decode"
+class LocalProtocolError(ProtocolError): ...
 
 
-class EncodeError(LocalProtocolError):
-    code = "encode"
+class RemoteProtocolError(ProtocolError): ...
 
 
-class LogError(DragomanError):
-    code = "log"
+class DecodeError(RemoteProtocolError): ...
+
+
+class EncodeError(LocalProtocolError): ...
+
+
+class LogError(DragomanError): ...
 
 
 class CorruptionError(LogError):
     """Bytes that were durable are wrong. `path` and `position` name the first bad byte known."""
-
-    code = "corruption"
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"{path} at byte {position}: {reason}")
@@ -69,45 +69,34 @@ class CorruptionError(LogError):
         self.reason = reason
 
 
-class DirectoryInUseError(LogError):
-    code = "directory_in_use"
+class DirectoryInUseError(LogError): ...
 
 
-class FormatError(LogError):
-    code = "format"
+class FormatError(LogError): ...
 
 
-class DiskFullError(LogError):
-    code = "disk_full"
+class DiskFullError(LogError): ...
 
 
-class LogStoppedError(LogError):
-    code = "log_stopped"
+class LogStoppedError(LogError): ...
 
 
-class OffsetOutOfRangeError(LogError):
-    code = "offset_out_of_range"
+class OffsetOutOfRangeError(LogError): ...
 
 
-class OffsetGapError(LogError):
-    code = "offset_gap"
+class OffsetGapError(LogError): ...
 
 
-class BrokerError(DragomanError):
-    code = "broker"
+class BrokerError(DragomanError): ...
 
 
-class ClusterError(DragomanError):
-    code = "cluster"
+class ClusterError(DragomanError): ...
 
 
-class AuthError(DragomanError):
-    code = "auth"
+class AuthError(DragomanError): ...
 
 
-class ConfigError(DragomanError):
-    code = "config"
+class ConfigError(DragomanError): ...
 
 
-class CdcError(DragomanError):
-    code = "cdc"
+class CdcError(DragomanError): ...

@@ -329,7 +329,7 @@ ID_PATTERN_BYTES_MAX = 1024
 #: A pattern for topic names. Longer: the heartbeat is refused.
 TOPIC_PATTERN_BYTES_MAX = 10_000
 #: What one compiled pattern may take. A pattern that needs more is refused as invalid.
-TOPIC_PATTERN_MEMORY_BYTES_MAX = 1 << 20
+PATTERN_MEMORY_BYTES_MAX = 1 << 20
 #: Patterns kept compiled, with the names they match, over all groups. Longest unused go first.
 TOPIC_PATTERNS_CACHED = 256
 #: Partitions that one member may be said to own in a heartbeat. More: refused.

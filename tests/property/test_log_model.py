@@ -25,9 +25,9 @@ from dragoman.log.store import LogStore
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
 from dragoman.testing.sim.clock import SimClock
-from dragoman.testing.sim.log_scenario import small_bounds
 from dragoman.testing.sim.scheduler import SimScheduler
 from dragoman.world import Disk
+from power_cuts.scenario import small_bounds
 
 settings.register_profile("log", max_examples=25, stateful_step_count=30, derandomize=True)
 

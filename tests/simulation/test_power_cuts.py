@@ -1,17 +1,17 @@
 """Goal: no power cut, kill, failed sync, full disk or flipped bit breaks a promise of the log.
 
-Method: a slice of what `python -m dragoman.testing.sim.powercuts` runs, with fixed seeds; and every
-mutant of the log must be caught, or the slice proves nothing.
+Method: a slice of what `make sim` runs, with fixed seeds; and every mutant of the log must be
+caught, or the slice proves nothing.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from dragoman.testing.sim.log_mutants import Mutant
-from dragoman.testing.sim.log_scenario import LogScenario
 from dragoman.testing.sim.powercut import Plan, run_everywhere
-from dragoman.testing.sim.powercuts import hunt, quiet_small_world, survey_cuts, survey_damage
+from power_cuts.mutants import Mutant
+from power_cuts.scenario import LogScenario
+from power_cuts.survey import hunt, quiet_small_world, survey_cuts, survey_damage
 
 
 def test_power_cuts_lose_nothing_that_was_acknowledged():

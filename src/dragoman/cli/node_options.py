@@ -21,20 +21,20 @@ from dragoman.config.layers import (
     load,
 )
 from dragoman.config.listeners import available_names, split_assignment
-from dragoman.config.settings import DURABILITIES, LOG_FORMATS, LOG_LEVELS
+from dragoman.config.settings import NODE_KEYS
+
+
+def _words(key: str) -> str:
+    return ", ".join(NODE_KEYS[key].choices)
+
 
 #: Options that stand for one key.
 _KEY_OPTIONS = (
     ("--data", "data", "DIR", "directory of everything the node stores"),
-    (
-        "--durability",
-        "durability",
-        "MODE",
-        f"when a write is acknowledged: {', '.join(DURABILITIES)}",
-    ),
+    ("--durability", "durability", "MODE", f"when a write is acknowledged: {_words('durability')}"),
     ("--node-id", "node.id", "N", "number of this node in its cluster"),
-    ("--log-format", "log.format", "FORMAT", f"log lines: {', '.join(LOG_FORMATS)}"),
-    ("--log-level", "log.level", "LEVEL", f"least important log lines: {', '.join(LOG_LEVELS)}"),
+    ("--log-format", "log.format", "FORMAT", f"log lines: {_words('log.format')}"),
+    ("--log-level", "log.level", "LEVEL", f"least important log lines: {_words('log.level')}"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+from collections.abc import Iterator
 from typing import Annotated, Literal, TypeAlias, TypeVar
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
@@ -17,6 +18,7 @@ DEFAULT_SERVER = "http://127.0.0.1:8080"
 Server: TypeAlias = Annotated[str, Parameter(help="URL of a node's HTTP listener.")]
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
+Page = TypeVar("Page", TopicPage, GroupPage)
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -38,28 +40,20 @@ class Remote:
         self._request("DELETE", path)
 
     def topics(self) -> list[TopicSummary]:
-        """All topics, page by page."""
-        items: list[TopicSummary] = []
-        after = ""
-        for _ in range(limits.CLI_PAGES_MAX):
-            page = self.get(f"/api/v1/topics?{urlencode({'after': after})}", TopicPage)
-            items += page.items
-            if page.next is None:
-                return items
-            after = page.next
-        raise CommandError(f"{self._url} lists topics without end")
+        return [item for page in self._pages("topics", TopicPage) for item in page.items]
 
     def groups(self) -> list[GroupSummary]:
-        """All groups, page by page."""
-        items: list[GroupSummary] = []
-        after = ""
+        return [item for page in self._pages("groups", GroupPage) for item in page.items]
+
+    def _pages(self, what: str, kind: type[Page]) -> Iterator[Page]:
+        after: str | None = ""
         for _ in range(limits.CLI_PAGES_MAX):
-            page = self.get(f"/api/v1/groups?{urlencode({'after': after})}", GroupPage)
-            items += page.items
-            if page.next is None:
-                return items
+            page = self.get(f"/api/v1/{what}?{urlencode({'after': after})}", kind)
+            yield page
             after = page.next
-        raise CommandError(f"{self._url} lists groups without end")
+            if after is None:
+                return
+        raise CommandError(f"{self._url} lists {what} without end")
 
     def _request(
         self, method: Literal["GET", "POST", "DELETE"], path: str, body: bytes | None = None

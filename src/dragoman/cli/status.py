@@ -16,8 +16,6 @@ USAGE = 2
 class CommandError(DragomanError):
     """Ends a command with one line on stderr and an exit status."""
 
-    code = "command"
-
     def __init__(self, message: str, status: int = FAILED) -> None:
         super().__init__(message)
         self.status = status

@@ -24,8 +24,6 @@ from dragoman.errors import ConfigError
 class ReadOnlyKeyError(ConfigError):
     """The key exists, but only counts when the node is started."""
 
-    code = "read_only_key"
-
 
 def with_changes(settings: Settings, source: Source, changes: Mapping[str, str]) -> Settings:
     """The settings with a layer over them; the same ones when the layer is empty.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -112,6 +112,28 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         if self.minimum is not None:
             return f" of at least {self.minimum}"
         return f" of at most {self.maximum}" if self.maximum is not None else ""
+
+
+class Accepted(NamedTuple):
+    kind: Kind
+    minimum: int | None = None
+    maximum: int | None = None
+    choices: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Accepted:
+        """From a table of keys, such as `int 0..9`, `long -1..` or `string fsync,os`."""
+        name, _, rest = text.partition(" ")
+        kind = Kind(name)
+        if kind in (Kind.STRING, Kind.LIST):
+            return cls(kind, choices=tuple(rest.split(",")) if rest else ())
+        low, _, high = rest.partition("..")
+        return cls(kind, int(low) if low else None, int(high) if high else None)
+
+
+def table_rows(table: str) -> list[list[str]]:
+    """The cells of a table of keys, one key a line."""
+    return [[cell.strip() for cell in line.split("|")] for line in table.strip().splitlines()]
 
 
 def format_value(value: Value) -> str:

@@ -1,22 +1,17 @@
-"""The configuration described for machines and for people: JSON schema, TOML listing, reference
-page.
+"""The configuration described: JSON schema and TOML listing.
 
-All three are made from the tables, so they cannot say anything else than the code does. Run as
-`python -m dragoman.config.reference FILE` to write the reference page.
+Both are made from the tables, so they cannot say anything else than the code does.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import sys
-from pathlib import Path
 
-from dragoman.config.keys import Key, Kind, Value, format_value
+from dragoman.config.keys import Key, Kind, Value
 from dragoman.config.layers import Configuration
-from dragoman.config.listeners import LISTENER_NAMES, available_names
-from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings
-from dragoman.config.topics import TOPIC_CONFIG, TopicKey
+from dragoman.config.listeners import available_names
+from dragoman.config.settings import NODE_KEYS, Settings
 
 _SCHEMA_TYPES = {
     Kind.BOOLEAN: "boolean",
@@ -107,129 +102,3 @@ def toml_listing(configuration: Configuration, *, origins: bool = False) -> str:
 def toml_value(value: Value) -> str:
     """A value in TOML. JSON's strings, numbers and arrays are TOML too, but for a bare DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-# ---- reference page
-
-_INTRODUCTION = """\
-# Configuration
-
-<!-- Written by `python -m dragoman.config.reference`; a test compares it with the code. -->
-
-Settings come from three places. Each overrides the one before:
-
-1. a TOML file, named by `--config FILE` or `DRAGOMAN_CONFIG`;
-2. environment variables: `DRAGOMAN_` and the key in capitals with `_` for `.`;
-3. flags: `--set KEY=VALUE` for any key, and flags of their own for a few.
-
-The same setting three ways:
-
-```
-num.partitions = 3                     # in the file
-DRAGOMAN_NUM_PARTITIONS=3              # in the environment
-dragoman serve --set num.partitions=3  # as a flag
-```
-
-`dragoman config show --origin` prints every setting and where it comes from; `dragoman config
-schema` prints a JSON schema of the file for editors. An unknown key or variable, or a value out of
-bounds, is an error: one line that names it, and exit status 2. The file may hold at most 1 MiB.
-Variables that Kubernetes sets for a service named `dragoman` are ignored.
-
-## Listeners
-
-| name | default address | serves | in this release |
-|---|---|---|---|
-"""
-
-_LISTENER_RULES = """
-`--listen NAME=HOST:PORT` opens a listener at an address, `--listen NAME=off` closes it. In the file
-this is a table `[listen]` with `NAME = "HOST:PORT"`, in the environment
-`DRAGOMAN_LISTEN=NAME=HOST:PORT,NAME=off`. A place that gives an address to any listener opens only
-the listeners it gives addresses to; one that says only `off` closes those and leaves the rest. IPv6
-addresses stand in brackets: `[::1]:9092`. Port 0 lets the system choose.
-
-`--advertise NAME=HOST:PORT` (`[advertise]`, `DRAGOMAN_ADVERTISE`) is what clients of that listener
-are told to connect to. Without it they are told the bound address, and with a bind to every address
-(`0.0.0.0`, `[::]`) the address their own connection came in on. For a listener that is closed it
-has no effect.
-
-A default port that another program uses is a warning and the node runs without that listener; an
-address that was asked for and is taken ends the start with exit status 2.
-
-## Settings of a node
-
-Settings marked *live* may also be changed while the node runs, by any Kafka admin client: for one
-node (broker `1`) or for all of them (broker with an empty name). Such a change is kept with the
-cluster's metadata, counts at once, and goes before the file, the environment and flags.
-
-| key | type | default | accepts | meaning |
-|---|---|---|---|---|
-"""
-
-_TOPIC_HEADING = """
-## Settings of a topic
-
-Set when a topic is created (`dragoman topic create NAME --config KEY=VALUE`, or any Kafka admin
-client) and kept with the topic. A key that the topic does not set has the default; where the table
-names a setting of the node, that is the default.
-
-| key | type | default | accepts | meaning |
-|---|---|---|---|---|
-"""
-
-_IGNORED_HEADING = """
-### Keys without effect
-
-Kafka clients set and expect these. They are accepted, checked, kept with the topic and shown, and
-nothing obeys them.
-
-| key | type | default | accepts | why it has no effect |
-|---|---|---|---|---|
-"""
-
-
-def reference_page() -> str:
-    """The text of docs/reference/configuration.md."""
-    effective = [key for key in TOPIC_CONFIG.values() if key.effective]
-    ignored = [key for key in TOPIC_CONFIG.values() if not key.effective]
-    return (
-        _INTRODUCTION
-        + _listener_rows()
-        + _LISTENER_RULES
-        + "".join(_node_row(key) for key in NODE_KEYS.values())
-        + _TOPIC_HEADING
-        + "".join(_topic_row(key) for key in effective)
-        + _IGNORED_HEADING
-        + "".join(_topic_row(key) for key in ignored)
-    )
-
-
-_YES_NO = {True: "yes", False: "no"}
-
-
-def _listener_rows() -> str:
-    return "".join(
-        f"| `{row.name}` | `127.0.0.1:{row.port}` | {row.serves} | {_YES_NO[row.available]} |\n"
-        for row in LISTENER_NAMES
-    )
-
-
-def _node_row(key: Key) -> str:
-    live = " *Live.*" if key.name in DYNAMIC_KEYS else ""
-    return _table_row(key, f"`{format_value(Settings().value(key.name))}`", live)
-
-
-def _topic_row(key: TopicKey) -> str:
-    default = f"`{key.default}`" if key.default else "empty"
-    if key.node_key:
-        default = f"`{format_value(Settings().value(key.node_key))}` (`{key.node_key}`)"
-    return _table_row(key, default)
-
-
-def _table_row(key: Key, default: str, remark: str = "") -> str:
-    accepted, meaning = key.expectation(), key.doc + remark
-    return f"| `{key.name}` | {key.kind.value} | {default} | {accepted} | {meaning} |\n"
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(reference_page())

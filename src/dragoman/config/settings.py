@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from dragoman import limits
-from dragoman.config.keys import INT_MAX, Key, Kind, Source, Value
+from dragoman.config.keys import INT_MAX, Accepted, Key, Source, Value, table_rows
 from dragoman.config.listeners import Listener, default_addresses
 from dragoman.errors import ConfigError
 
@@ -23,15 +23,6 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 Compression: TypeAlias = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
 TimestampType: TypeAlias = Literal["CreateTime", "LogAppendTime"]
 MigrationPolicy: TypeAlias = Literal["disabled", "upgrade", "downgrade", "bidirectional"]
-
-DURABILITIES = ("fsync", "os")
-LOG_FORMATS = ("plain", "json")
-LOG_LEVELS = ("debug", "info", "warning", "error")
-COMPRESSIONS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
-TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
-CLEANUP_POLICIES = ("delete", "compact")
-ASSIGNORS = ("uniform", "range")
-MIGRATION_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
 
 
 def default_listeners() -> tuple[Listener, ...]:
@@ -87,7 +78,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     group_consumer_min_heartbeat_interval_ms: int = 5_000
     group_consumer_max_heartbeat_interval_ms: int = 15_000
     group_consumer_max_size: int = INT_MAX
-    group_consumer_assignors: tuple[str, ...] = ASSIGNORS
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: MigrationPolicy = "bidirectional"
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
@@ -144,235 +135,73 @@ def _as_value(value: object) -> Value:
 
 _DEFAULTS = msgspec.structs.asdict(Settings())
 
+# The table is data, one key a line, and reads best unwrapped.
+# ruff: noqa: E501
 
-def _table(*keys: Key) -> dict[str, Key]:
-    return {key.name: key for key in keys}
-
-
-def _boolean(name: str, doc: str) -> Key:
-    return Key(name=name, kind=Kind.BOOLEAN, doc=doc)
-
-
-def _int(name: str, minimum: int, doc: str, maximum: int | None = None) -> Key:
-    return Key(name=name, kind=Kind.INT, minimum=minimum, maximum=maximum, doc=doc)
-
-
-def _long(name: str, minimum: int, doc: str) -> Key:
-    return Key(name=name, kind=Kind.LONG, minimum=minimum, doc=doc)
-
-
-def _choice(name: str, choices: tuple[str, ...], doc: str) -> Key:
-    return Key(name=name, kind=Kind.STRING, choices=choices, doc=doc)
-
-
-NODE_KEYS = _table(
-    Key(name="data", kind=Kind.STRING, doc="Directory of everything the node stores."),
-    _choice(
-        "durability",
-        DURABILITIES,
-        "`fsync`: a write is acknowledged when it is on stable storage. `os`: when the operating"
-        " system has it; a crash of the machine may lose it.",
-    ),
-    _int(
-        "node.id", 0, "Number of this node in its cluster; stays the same for the life of its data."
-    ),
-    _choice("log.format", LOG_FORMATS, "Form of the lines the node writes about itself."),
-    _choice("log.level", LOG_LEVELS, "Least important lines the node writes about itself."),
-    _long(
-        "memory.budget.bytes",
-        limits.MEMORY_BUDGET_BYTES_MIN,
-        "Memory for requests and replies in flight, over all connections. Past it, sockets are not"
-        " read.",
-    ),
-    _boolean("auto.create.topics.enable", "Create a topic when a client first names it."),
-    _boolean("delete.topic.enable", "Allow clients to delete topics."),
-    _int(
-        "num.partitions",
-        1,
-        "Partitions of a topic created without a number.",
-        limits.TOPIC_PARTITIONS_MAX,
-    ),
-    _int(
-        "default.replication.factor",
-        1,
-        "Replicas of a topic created without a number.",
-        limits.REPLICATION_FACTOR_MAX,
-    ),
-    _boolean(
-        "replication.factor.lenient",
-        "Create a topic with as many replicas as there are nodes when a client asks for more,"
-        " instead of refusing.",
-    ),
-    _int(
-        "message.max.bytes", 0, "Largest record batch. Default of the topics' `max.message.bytes`."
-    ),
-    _int("fetch.max.bytes", 1024, "Most bytes of records in one reply to a fetch."),
-    _int(
-        "socket.request.max.bytes",
-        1024,
-        "Largest request; a connection that announces more is closed.",
-    ),
-    _long("connections.max.idle.ms", -1, "Close a connection idle for longer; -1: never."),
-    _int(
-        "max.incremental.fetch.session.cache.slots",
-        0,
-        "Fetch sessions kept for Kafka consumers; 0: none, every request is a full one.",
-    ),
-    _int(
-        "group.min.session.timeout.ms", 0, "Shortest session time-out a group member may ask for."
-    ),
-    _int("group.max.session.timeout.ms", 1, "Longest session time-out a group member may ask for."),
-    _int(
-        "group.initial.rebalance.delay.ms",
-        0,
-        "How long an empty group waits for more members before its first rebalance.",
-    ),
-    _int("group.max.size", 1, "Most members of a group."),
-    _int(
-        "group.consumer.session.timeout.ms",
-        1,
-        "How long a member of a consumer group (KIP-848) may be silent before it is removed.",
-    ),
-    _int(
-        "group.consumer.min.session.timeout.ms",
-        1,
-        "Least that `group.consumer.session.timeout.ms` may be.",
-    ),
-    _int(
-        "group.consumer.max.session.timeout.ms",
-        1,
-        "Most that `group.consumer.session.timeout.ms` may be.",
-    ),
-    _int(
-        "group.consumer.heartbeat.interval.ms",
-        1,
-        "How often members of consumer groups are told to send heartbeats.",
-    ),
-    _int(
-        "group.consumer.min.heartbeat.interval.ms",
-        1,
-        "Least that `group.consumer.heartbeat.interval.ms` may be.",
-    ),
-    _int(
-        "group.consumer.max.heartbeat.interval.ms",
-        1,
-        "Most that `group.consumer.heartbeat.interval.ms` may be.",
-    ),
-    _int("group.consumer.max.size", 1, "Most members of a consumer group."),
-    Key(
-        name="group.consumer.assignors",
-        kind=Kind.LIST,
-        choices=ASSIGNORS,
-        doc="Assignors that consumer groups may use; the first is used when members ask for none.",
-    ),
-    _choice(
-        "group.consumer.migration.policy",
-        MIGRATION_POLICIES,
-        "Which way a group with members may change: `upgrade` from classic to consumer,"
-        " `downgrade` back, `bidirectional` or `disabled`.",
-    ),
-    _int(
-        "offsets.retention.minutes",
-        1,
-        "How long the committed offsets of a group without members are kept.",
-    ),
-    _long("offsets.retention.check.interval.ms", 1, "How often expired offsets are looked for."),
-    _int(
-        "offsets.topic.num.partitions",
-        1,
-        "Partitions of `__consumer_offsets`.",
-        limits.TOPIC_PARTITIONS_MAX,
-    ),
-    _int("offset.metadata.max.bytes", 0, "Longest metadata text of a committed offset."),
-    _int("transaction.max.timeout.ms", 1, "Longest time-out a transactional producer may ask for."),
-    _int(
-        "transactional.id.expiration.ms",
-        1,
-        "How long an idle transactional id is remembered.",
-    ),
-    _int(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        1,
-        "How often transactions past their time-out are looked for and aborted.",
-    ),
-    _int(
-        "transaction.state.log.num.partitions",
-        1,
-        "Partitions of `__transaction_state`.",
-        limits.TOPIC_PARTITIONS_MAX,
-    ),
-    _int("producer.id.expiration.ms", 1, "How long an idle producer's sequence is remembered."),
-    _long("log.retention.ms", -1, "Default of the topics' `retention.ms`."),
-    _long("log.retention.bytes", -1, "Default of the topics' `retention.bytes`."),
-    _long(
-        "log.retention.check.interval.ms", 1, "How often segments past retention are looked for."
-    ),
-    _int("log.segment.bytes", 14, "Default of the topics' `segment.bytes`."),
-    _long("log.roll.ms", 1, "Default of the topics' `segment.ms`."),
-    Key(
-        name="log.cleanup.policy",
-        kind=Kind.LIST,
-        choices=CLEANUP_POLICIES,
-        doc="Default of the topics' `cleanup.policy`.",
-    ),
-    _long("log.cleaner.delete.retention.ms", 0, "Default of the topics' `delete.retention.ms`."),
-    Key(
-        name="log.cleaner.min.cleanable.ratio",
-        kind=Kind.DOUBLE,
-        minimum=0,
-        maximum=1,
-        doc="Default of the topics' `min.cleanable.dirty.ratio`.",
-    ),
-    _long(
-        "log.cleaner.backoff.ms", 0, "How long the cleaner rests when there is nothing to clean."
-    ),
-    _int("min.insync.replicas", 1, "Default of the topics' `min.insync.replicas`."),
-    _choice("compression.type", COMPRESSIONS, "Default of the topics' `compression.type`."),
-    _choice(
-        "log.message.timestamp.type",
-        TIMESTAMP_TYPES,
-        "Default of the topics' `message.timestamp.type`.",
-    ),
-)
+#: Key, what it accepts, and its meaning. Those marked `live` may be changed while the node runs:
+#: everything that uses them asks each time or is told. The others are read once, or stand for
+#: something on disk.
+_ROWS = table_rows(f"""
+data                                       | string       |      | Directory of everything the node stores.
+durability                                 | string fsync,os |      | `fsync`: a write is acknowledged when it is on stable storage. `os`: when the operating system has it; a crash of the machine may lose it.
+node.id                                    | int 0..      |      | Number of this node in its cluster; stays the same for the life of its data.
+log.format                                 | string plain,json |      | Form of the lines the node writes about itself.
+log.level                                  | string debug,info,warning,error |      | Least important lines the node writes about itself.
+memory.budget.bytes                        | long {limits.MEMORY_BUDGET_BYTES_MIN}.. |      | Memory for requests and replies in flight, over all connections. Past it, sockets are not read.
+auto.create.topics.enable                  | boolean      | live | Create a topic when a client first names it.
+delete.topic.enable                        | boolean      | live | Allow clients to delete topics.
+num.partitions                             | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic created without a number.
+default.replication.factor                 | int 1..{limits.REPLICATION_FACTOR_MAX} | live | Replicas of a topic created without a number.
+replication.factor.lenient                 | boolean      | live | Create a topic with as many replicas as there are nodes when a client asks for more, instead of refusing.
+message.max.bytes                          | int 0..      | live | Largest record batch. Default of the topics' `max.message.bytes`.
+fetch.max.bytes                            | int 1024..   | live | Most bytes of records in one reply to a fetch.
+socket.request.max.bytes                   | int 1024..   |      | Largest request; a connection that announces more is closed.
+connections.max.idle.ms                    | long -1..    | live | Close a connection idle for longer; -1: never.
+max.incremental.fetch.session.cache.slots  | int 0..      |      | Fetch sessions kept for Kafka consumers; 0: none, every request is a full one.
+group.min.session.timeout.ms               | int 0..      | live | Shortest session time-out a group member may ask for.
+group.max.session.timeout.ms               | int 1..      | live | Longest session time-out a group member may ask for.
+group.initial.rebalance.delay.ms           | int 0..      | live | How long an empty group waits for more members before its first rebalance.
+group.max.size                             | int 1..      | live | Most members of a group.
+group.consumer.session.timeout.ms          | int 1..      |      | How long a member of a consumer group (KIP-848) may be silent before it is removed.
+group.consumer.min.session.timeout.ms      | int 1..      |      | Least that `group.consumer.session.timeout.ms` may be.
+group.consumer.max.session.timeout.ms      | int 1..      |      | Most that `group.consumer.session.timeout.ms` may be.
+group.consumer.heartbeat.interval.ms       | int 1..      |      | How often members of consumer groups are told to send heartbeats.
+group.consumer.min.heartbeat.interval.ms   | int 1..      |      | Least that `group.consumer.heartbeat.interval.ms` may be.
+group.consumer.max.heartbeat.interval.ms   | int 1..      |      | Most that `group.consumer.heartbeat.interval.ms` may be.
+group.consumer.max.size                    | int 1..      |      | Most members of a consumer group.
+group.consumer.assignors                   | list uniform,range |      | Assignors that consumer groups may use; the first is used when members ask for none.
+group.consumer.migration.policy            | string disabled,upgrade,downgrade,bidirectional |      | Which way a group with members may change: `upgrade` from classic to consumer, `downgrade` back, `bidirectional` or `disabled`.
+offsets.retention.minutes                  | int 1..      | live | How long the committed offsets of a group without members are kept.
+offsets.retention.check.interval.ms        | long 1..     | live | How often expired offsets are looked for.
+offsets.topic.num.partitions               | int 1..{limits.TOPIC_PARTITIONS_MAX} |      | Partitions of `__consumer_offsets`.
+offset.metadata.max.bytes                  | int 0..      | live | Longest metadata text of a committed offset.
+transaction.max.timeout.ms                 | int 1..      | live | Longest time-out a transactional producer may ask for.
+transactional.id.expiration.ms             | int 1..      | live | How long an idle transactional id is remembered.
+transaction.abort.timed.out.transaction.cleanup.interval.ms | int 1..      | live | How often transactions past their time-out are looked for and aborted.
+transaction.state.log.num.partitions       | int 1..{limits.TOPIC_PARTITIONS_MAX} |      | Partitions of `__transaction_state`.
+producer.id.expiration.ms                  | int 1..      | live | How long an idle producer's sequence is remembered.
+log.retention.ms                           | long -1..    | live | Default of the topics' `retention.ms`.
+log.retention.bytes                        | long -1..    | live | Default of the topics' `retention.bytes`.
+log.retention.check.interval.ms            | long 1..     | live | How often segments past retention are looked for.
+log.segment.bytes                          | int 14..     | live | Default of the topics' `segment.bytes`.
+log.roll.ms                                | long 1..     | live | Default of the topics' `segment.ms`.
+log.cleanup.policy                         | list delete,compact | live | Default of the topics' `cleanup.policy`.
+log.cleaner.delete.retention.ms            | long 0..     | live | Default of the topics' `delete.retention.ms`.
+log.cleaner.min.cleanable.ratio            | double 0..1  | live | Default of the topics' `min.cleanable.dirty.ratio`.
+log.cleaner.backoff.ms                     | long 0..     | live | How long the cleaner rests when there is nothing to clean.
+min.insync.replicas                        | int 1..      | live | Default of the topics' `min.insync.replicas`.
+compression.type                           | string producer,uncompressed,gzip,snappy,lz4,zstd | live | Default of the topics' `compression.type`.
+log.message.timestamp.type                 | string CreateTime,LogAppendTime | live | Default of the topics' `message.timestamp.type`.
+""")
 
 
-#: Keys that may be changed while the node runs: everything that uses them asks each time or is
-#: told. The others are read once, or stand for something on disk.
-DYNAMIC_KEYS = frozenset(
-    {
-        "auto.create.topics.enable",
-        "delete.topic.enable",
-        "num.partitions",
-        "default.replication.factor",
-        "replication.factor.lenient",
-        "message.max.bytes",
-        "fetch.max.bytes",
-        "connections.max.idle.ms",
-        "group.min.session.timeout.ms",
-        "group.max.session.timeout.ms",
-        "group.initial.rebalance.delay.ms",
-        "group.max.size",
-        "offsets.retention.minutes",
-        "offsets.retention.check.interval.ms",
-        "offset.metadata.max.bytes",
-        "transaction.max.timeout.ms",
-        "transactional.id.expiration.ms",
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        "producer.id.expiration.ms",
-        "log.retention.ms",
-        "log.retention.bytes",
-        "log.retention.check.interval.ms",
-        "log.segment.bytes",
-        "log.roll.ms",
-        "log.cleanup.policy",
-        "log.cleaner.delete.retention.ms",
-        "log.cleaner.min.cleanable.ratio",
-        "log.cleaner.backoff.ms",
-        "min.insync.replicas",
-        "compression.type",
-        "log.message.timestamp.type",
-    }
-)
+def _key(name: str, accepts: str, doc: str) -> Key:
+    kind, minimum, maximum, choices = Accepted.parse(accepts)
+    return Key(name=name, kind=kind, doc=doc, minimum=minimum, maximum=maximum, choices=choices)
+
+
+NODE_KEYS = {name: _key(name, accepts, doc) for name, accepts, _, doc in _ROWS}
+DYNAMIC_KEYS = frozenset(name for name, _, live, _ in _ROWS if live)
 
 
 def check_consistent(settings: Settings) -> None:

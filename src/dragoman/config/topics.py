@@ -15,13 +15,20 @@ from functools import lru_cache
 import msgspec
 
 from dragoman import limits
-from dragoman.config.keys import LONG_MAX, Key, Kind, Source, Value, format_value, near_match
+from dragoman.config.keys import (
+    LONG_MAX,
+    Accepted,
+    Key,
+    Kind,
+    Source,
+    Value,
+    format_value,
+    near_match,
+    table_rows,
+)
 from dragoman.config.settings import (
-    CLEANUP_POLICIES,
-    COMPRESSIONS,
     DYNAMIC_KEYS,
     NODE_KEYS,
-    TIMESTAMP_TYPES,
     Compression,
     Settings,
     TimestampType,
@@ -102,217 +109,71 @@ class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
     is_read_only: bool = False
 
 
-def _row(
-    name: str,
-    kind: Kind,
-    doc: str,
-    *,
-    node_key: str = "",
-    default: str = "",
-    minimum: float | None = None,
-    maximum: float | None = None,
-    choices: tuple[str, ...] = (),
-) -> TopicKey:
+# The tables are data, one key a line, and read best unwrapped.
+# ruff: noqa: E501
+
+#: Key, what it accepts, its default (`=` and the node's setting that gives it), and its meaning.
+_EFFECTIVE = table_rows(f"""
+cleanup.policy                  | list delete,compact | =log.cleanup.policy              | `delete` drops old segments by age and size, `compact` keeps the last record of each key; `compact,delete` does both.
+compression.type                | string producer,uncompressed,gzip,snappy,lz4,zstd | =compression.type                | `producer` keeps batches as they come; another codec recompresses those that differ.
+delete.retention.ms             | long 0..     | =log.cleaner.delete.retention.ms | How long a compacted topic keeps tombstones.
+index.interval.bytes            | int 0..      | 4096                             | Bytes of log between two entries of the sparse index.
+max.compaction.lag.ms           | long 1..     | {LONG_MAX}                       | Longest time a record may wait for compaction.
+max.message.bytes               | int 0..      | =message.max.bytes               | Largest record batch.
+message.timestamp.after.max.ms  | long 0..     | 3600000                          | How far a record's timestamp may lie ahead of the clock.
+message.timestamp.before.max.ms | long 0..     | {LONG_MAX}                       | How far a record's timestamp may lie behind the clock.
+message.timestamp.type          | string CreateTime,LogAppendTime | =log.message.timestamp.type      | Whether a record keeps its producer's time or gets the time of the append.
+min.cleanable.dirty.ratio       | double 0..1  | =log.cleaner.min.cleanable.ratio | Share of the log not yet compacted from which compaction starts.
+min.compaction.lag.ms           | long 0..     | 0                                | Shortest time a record stays as written.
+min.insync.replicas             | int 1..      | =min.insync.replicas             | Replicas that must be in sync for a write with `acks=all`.
+retention.bytes                 | long -1..    | =log.retention.bytes             | Size of a partition past which its oldest segments are dropped; -1: no limit.
+retention.ms                    | long -1..    | =log.retention.ms                | Age past which segments are dropped; -1: no limit.
+retention.segments              | int -1..     | -1                               | Segments of a partition past which the oldest are dropped; -1: no limit. Kafka has no such key.
+segment.bytes                   | int 14..     | =log.segment.bytes               | Size at which a new segment begins.
+segment.ms                      | long 1..     | =log.roll.ms                     | Age at which a new segment begins.
+""")
+
+#: The same for keys that are accepted and shown, no more; here with the reason.
+_IGNORED = table_rows(f"""
+compression.gzip.level                  | int -1..9        | -1         | The codec's default level is used.
+compression.lz4.level                   | int 1..17        | 9          | The codec's default level is used.
+compression.zstd.level                  | int -131072..22  | 3          | The codec's default level is used.
+file.delete.delay.ms                    | long 0..         | 60000      | The file of a dropped segment goes when no manifest lists it any more.
+flush.messages                          | long 1..         | {LONG_MAX} | The node's `durability` decides when writes are durable.
+flush.ms                                | long 0..         | {LONG_MAX} | The node's `durability` decides when writes are durable.
+follower.replication.throttled.replicas | list             |            | Replication is not throttled.
+leader.replication.throttled.replicas   | list             |            | Replication is not throttled.
+local.retention.bytes                   | long -2..        | -2         | There is no remote storage.
+local.retention.ms                      | long -2..        | -2         | There is no remote storage.
+preallocate                             | boolean          | false      | Segments are never preallocated.
+remote.log.copy.disable                 | boolean          | false      | There is no remote storage.
+remote.log.delete.on.disable            | boolean          | false      | There is no remote storage.
+remote.storage.enable                   | boolean          | false      | There is no remote storage.
+segment.index.bytes                     | int 4..          | 10485760   | An index grows with its segment.
+segment.jitter.ms                       | long 0..         | 0          | Segments roll when their age says so.
+unclean.leader.election.enable          | boolean          | false      | A replica outside the in-sync set never becomes leader.
+""")
+
+
+def _topic_key(name: str, accepts: str, default: str, doc: str, effective: bool) -> TopicKey:
+    kind, minimum, maximum, choices = Accepted.parse(accepts)
     return TopicKey(
         name=name,
         kind=kind,
         doc=doc,
-        node_key=node_key,
-        default=default,
         minimum=minimum,
         maximum=maximum,
         choices=choices,
+        node_key=default[1:] if default.startswith("=") else "",
+        default="" if default.startswith("=") else default,
+        effective=effective,
     )
 
 
-def _ignored(
-    name: str,
-    kind: Kind,
-    default: str,
-    why: str,
-    *,
-    minimum: float | None = None,
-    maximum: float | None = None,
-) -> TopicKey:
-    return TopicKey(
-        name=name,
-        kind=kind,
-        default=default,
-        doc=why,
-        minimum=minimum,
-        maximum=maximum,
-        effective=False,
-    )
-
-
-_FOREVER = str(LONG_MAX)
-_NO_TIERS = "There is no remote storage."
-_NO_FLUSH = "The node's `durability` decides when writes are durable."
-_NO_THROTTLE = "Replication is not throttled."
-_NO_LEVEL = "The codec's default level is used."
-
-TOPIC_CONFIG: dict[str, TopicKey] = {
-    key.name: key
-    for key in (
-        _row(
-            "cleanup.policy",
-            Kind.LIST,
-            "`delete` drops old segments by age and size, `compact` keeps the last record of each"
-            " key; `compact,delete` does both.",
-            node_key="log.cleanup.policy",
-            choices=CLEANUP_POLICIES,
-        ),
-        _row(
-            "compression.type",
-            Kind.STRING,
-            "`producer` keeps batches as they come; another codec recompresses those that differ.",
-            node_key="compression.type",
-            choices=COMPRESSIONS,
-        ),
-        _ignored("compression.gzip.level", Kind.INT, "-1", _NO_LEVEL, minimum=-1, maximum=9),
-        _ignored("compression.lz4.level", Kind.INT, "9", _NO_LEVEL, minimum=1, maximum=17),
-        _ignored("compression.zstd.level", Kind.INT, "3", _NO_LEVEL, minimum=-131072, maximum=22),
-        _row(
-            "delete.retention.ms",
-            Kind.LONG,
-            "How long a compacted topic keeps tombstones.",
-            node_key="log.cleaner.delete.retention.ms",
-            minimum=0,
-        ),
-        _ignored(
-            "file.delete.delay.ms",
-            Kind.LONG,
-            "60000",
-            "The file of a dropped segment goes when no manifest lists it any more.",
-            minimum=0,
-        ),
-        _ignored("flush.messages", Kind.LONG, _FOREVER, _NO_FLUSH, minimum=1),
-        _ignored("flush.ms", Kind.LONG, _FOREVER, _NO_FLUSH, minimum=0),
-        _ignored("follower.replication.throttled.replicas", Kind.LIST, "", _NO_THROTTLE),
-        _row(
-            "index.interval.bytes",
-            Kind.INT,
-            "Bytes of log between two entries of the sparse index.",
-            default="4096",
-            minimum=0,
-        ),
-        _ignored("leader.replication.throttled.replicas", Kind.LIST, "", _NO_THROTTLE),
-        _ignored("local.retention.bytes", Kind.LONG, "-2", _NO_TIERS, minimum=-2),
-        _ignored("local.retention.ms", Kind.LONG, "-2", _NO_TIERS, minimum=-2),
-        _row(
-            "max.compaction.lag.ms",
-            Kind.LONG,
-            "Longest time a record may wait for compaction.",
-            default=_FOREVER,
-            minimum=1,
-        ),
-        _row(
-            "max.message.bytes",
-            Kind.INT,
-            "Largest record batch.",
-            node_key="message.max.bytes",
-            minimum=0,
-        ),
-        _row(
-            "message.timestamp.after.max.ms",
-            Kind.LONG,
-            "How far a record's timestamp may lie ahead of the clock.",
-            default="3600000",
-            minimum=0,
-        ),
-        _row(
-            "message.timestamp.before.max.ms",
-            Kind.LONG,
-            "How far a record's timestamp may lie behind the clock.",
-            default=_FOREVER,
-            minimum=0,
-        ),
-        _row(
-            "message.timestamp.type",
-            Kind.STRING,
-            "Whether a record keeps its producer's time or gets the time of the append.",
-            node_key="log.message.timestamp.type",
-            choices=TIMESTAMP_TYPES,
-        ),
-        _row(
-            "min.cleanable.dirty.ratio",
-            Kind.DOUBLE,
-            "Share of the log not yet compacted from which compaction starts.",
-            node_key="log.cleaner.min.cleanable.ratio",
-            minimum=0,
-            maximum=1,
-        ),
-        _row(
-            "min.compaction.lag.ms",
-            Kind.LONG,
-            "Shortest time a record stays as written.",
-            default="0",
-            minimum=0,
-        ),
-        _row(
-            "min.insync.replicas",
-            Kind.INT,
-            "Replicas that must be in sync for a write with `acks=all`.",
-            node_key="min.insync.replicas",
-            minimum=1,
-        ),
-        _ignored("preallocate", Kind.BOOLEAN, "false", "Segments are never preallocated."),
-        _ignored("remote.log.copy.disable", Kind.BOOLEAN, "false", _NO_TIERS),
-        _ignored("remote.log.delete.on.disable", Kind.BOOLEAN, "false", _NO_TIERS),
-        _ignored("remote.storage.enable", Kind.BOOLEAN, "false", _NO_TIERS),
-        _row(
-            "retention.bytes",
-            Kind.LONG,
-            "Size of a partition past which its oldest segments are dropped; -1: no limit.",
-            node_key="log.retention.bytes",
-            minimum=-1,
-        ),
-        _row(
-            "retention.ms",
-            Kind.LONG,
-            "Age past which segments are dropped; -1: no limit.",
-            node_key="log.retention.ms",
-            minimum=-1,
-        ),
-        _row(
-            "retention.segments",
-            Kind.INT,
-            "Segments of a partition past which the oldest are dropped; -1: no limit. Kafka has no"
-            " such key.",
-            default="-1",
-            minimum=-1,
-        ),
-        _row(
-            "segment.bytes",
-            Kind.INT,
-            "Size at which a new segment begins.",
-            node_key="log.segment.bytes",
-            minimum=14,
-        ),
-        _ignored(
-            "segment.index.bytes",
-            Kind.INT,
-            "10485760",
-            "An index grows with its segment.",
-            minimum=4,
-        ),
-        _ignored(
-            "segment.jitter.ms", Kind.LONG, "0", "Segments roll when their age says so.", minimum=0
-        ),
-        _row(
-            "segment.ms",
-            Kind.LONG,
-            "Age at which a new segment begins.",
-            node_key="log.roll.ms",
-            minimum=1,
-        ),
-        _ignored(
-            "unclean.leader.election.enable",
-            Kind.BOOLEAN,
-            "false",
-            "A replica outside the in-sync set never becomes leader.",
-        ),
-    )
+TOPIC_CONFIG = {
+    name: _topic_key(name, accepts, default, doc, rows is _EFFECTIVE)
+    for rows in (_EFFECTIVE, _IGNORED)
+    for name, accepts, default, doc in rows
 }
 
 

@@ -14,8 +14,6 @@ from dragoman.errors import DragomanError
 class DemoError(DragomanError):
     """Something shown was not as it should be."""
 
-    code = "demo"
-
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """What every step works with."""

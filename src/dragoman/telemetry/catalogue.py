@@ -42,8 +42,6 @@ class Metric(msgspec.Struct, frozen=True):
 class StatsError(DragomanError):
     """A snapshot does not fit the catalogue."""
 
-    code = "stats"
-
 
 _METRICS = (
     Metric("build_info", "gauge", "1, with the release and node as labels.", ("version", "node")),

@@ -18,11 +18,9 @@ import asyncio
 import tempfile
 import threading
 from collections.abc import Coroutine, Mapping
-from types import TracebackType
 from typing import Literal, Self, TypeVar
 
-from dragoman.config import Flags, load
-from dragoman.config.layers import Assignment
+from dragoman.config.layers import Assignment, Flags, load
 from dragoman.config.settings import Settings
 from dragoman.server import Node, open_data_directory
 from dragoman.testing.memory import MemoryDisk
@@ -183,21 +181,11 @@ class EphemeralBroker:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     async def __aenter__(self) -> Self:
         return await asyncio.to_thread(self.start)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.stop)

@@ -22,7 +22,7 @@ from dragoman.api.values import (
     TopicDescription,
     TopicSummary,
 )
-from dragoman.config import validate_topic_config
+from dragoman.config.topics import validate_topic_config
 from dragoman.errors import BrokerError
 from dragoman.telemetry.catalogue import Stats
 

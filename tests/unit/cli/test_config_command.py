@@ -9,8 +9,8 @@ import tomllib
 import pytest
 
 from dragoman.cli.main import main
-from dragoman.config import NODE_KEYS
 from dragoman.config.reference import json_schema
+from dragoman.config.settings import NODE_KEYS
 
 
 @pytest.fixture(autouse=True)

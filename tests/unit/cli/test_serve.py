@@ -16,7 +16,8 @@ from typing import TypeAlias
 import pytest
 
 from dragoman.cli.main import main
-from dragoman.config import Address, Settings
+from dragoman.config.listeners import Address
+from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError, DirectoryInUseError, FormatError
 
 SOURCE = Path(__file__).parents[3] / "src"

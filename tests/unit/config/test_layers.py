@@ -6,12 +6,11 @@ import re
 
 import pytest
 
-from dragoman.config import NODE_KEYS, Address, Assignment, ConfigFile, Flags, Kind, load
-from dragoman.config.keys import Key, format_value
-from dragoman.config.layers import environment_name
-from dragoman.config.listeners import LISTENER_NAMES
+from dragoman.config.keys import Key, Kind, format_value
+from dragoman.config.layers import Assignment, ConfigFile, Flags, environment_name, load
+from dragoman.config.listeners import LISTENER_NAMES, Address
 from dragoman.config.reference import toml_value
-from dragoman.config.settings import Settings
+from dragoman.config.settings import NODE_KEYS, Settings
 from dragoman.errors import ConfigError
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dragoman.config import NODE_KEYS, Settings, format_value
-from dragoman.config.settings import check_consistent
+from dragoman.config.keys import format_value
+from dragoman.config.settings import NODE_KEYS, Settings, check_consistent
 from dragoman.errors import ConfigError
 
 NOT_KEYS = {"listeners", "explicit", "overlay"}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.config import (
-    NODE_KEYS,
+from dragoman.config.keys import Source
+from dragoman.config.settings import NODE_KEYS, Settings
+from dragoman.config.topics import (
     TOPIC_CONFIG,
-    Settings,
-    Source,
     TopicConfig,
     describe_node_config,
     describe_topic_config,

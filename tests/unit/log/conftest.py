@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dragoman.testing.sim.log_scenario import small_bounds
 from log_world import World
+from power_cuts.scenario import small_bounds
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ required), KIP-814 (skip assignment). Knows no wire, no log and no other group.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 
 from dragoman import limits
@@ -52,7 +51,7 @@ from dragoman.broker.groups.parked import Parked
 from dragoman.broker.groups.ports import GroupPorts
 from dragoman.broker.groups.rebalance import KIND, Rebalance
 from dragoman.broker.groups.records import GroupValue, StoredMember
-from dragoman.broker.groups.roster import Member, rebalance_timeout_ms, request_bytes
+from dragoman.broker.groups.roster import Member, new_member_id, rebalance_timeout_ms, request_bytes
 from dragoman.broker.groups.static import Rejoin, StaticRejoins, take_over
 from dragoman.errors import BrokerError
 from dragoman.types import GroupId, MemberId, TopicName
@@ -250,7 +249,7 @@ class ClassicGroup:
         elif request.requires_known_member_id and request.instance_id is None:
             raise MemberIdRequired(self._promise_member_id(request))
         else:
-            self._add(request, self._new_member_id(request), parked)
+            self._add(request, new_member_id(request, self._ports.random), parked)
 
     def _require_room(self, request: JoinRequest, known: Member | None) -> None:
         byte_count = self._roster.byte_count + request_bytes(request)
@@ -311,14 +310,9 @@ class ClassicGroup:
         promises = self._rebalance.promises
         if len(promises) >= limits.GROUP_PENDING_MEMBERS_MAX:
             raise GroupMaxSizeReached(f"too many clients are about to join {self.group_id!r}")
-        member_id = self._new_member_id(request)
+        member_id = new_member_id(request, self._ports.random)
         promises.give(member_id, request.session_timeout_ms / 1000)
         return member_id
-
-    def _new_member_id(self, request: JoinRequest) -> MemberId:
-        name = request.client_id if request.instance_id is None else request.instance_id
-        unique = uuid.UUID(int=self._ports.random.getrandbits(128), version=4)
-        return MemberId(f"{name}-{unique}")
 
     def _add(self, request: JoinRequest, member_id: MemberId, parked: Parked[Joined]) -> None:
         if not self.has_members:
@@ -327,7 +321,7 @@ class ClassicGroup:
         self._rebalance.add(member, parked)
 
     def _join_again_static(self, old: Member, request: JoinRequest, parked: Parked[Joined]) -> None:
-        stored = _stored(request, self._new_member_id(request), old.assignment)
+        stored = _stored(request, new_member_id(request, self._ports.random), old.assignment)
         new = self._rebalance.member(stored, is_new=old.is_new)
         if self._rejoins.may_keep_generation(old, new):
             self._rejoins.add(Rejoin(old, new, request, parked))

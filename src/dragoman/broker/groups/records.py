@@ -22,7 +22,8 @@ A record without value removes what its key names.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -33,6 +34,7 @@ from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, Producer
 #: The internal topic these records belong in, all of one group in the same partition.
 OFFSETS_TOPIC = TopicName("__consumer_offsets")
 
+Decoded = TypeVar("Decoded")
 TopicPartition: TypeAlias = tuple[TopicName, Partition]
 
 
@@ -174,39 +176,31 @@ def record(key: Key, value: Value | None) -> StateRecord:
 
 
 def decode_key(data: bytes) -> Key:
-    """Raises `FormatError` for a key that this release does not know."""
-    try:
-        return _key_decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise FormatError(f"key of a record in {OFFSETS_TOPIC}: {error}") from None
+    """Raises `FormatError` for a key that this release does not know, as the others do."""
+    return _decoded(_key_decoder.decode, data, "key of a record in {}", OFFSETS_TOPIC)
 
 
 def decode_group(data: bytes, group_id: GroupId) -> GroupValue | ConsumerGroupValue:
-    try:
-        return _group_decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise FormatError(f"record of group {group_id!r}: {error}") from None
+    return _decoded(_group_decoder.decode, data, "record of group {!r}", group_id)
 
 
 def decode_offset(data: bytes, key: OffsetKey | StagedKey) -> CommittedOffset:
-    try:
-        return _decode_offset(data)
-    except msgspec.MsgspecError as error:
-        where = f"{key.topic}-{key.partition}"
-        raise FormatError(f"offset of group {key.group_id!r} for {where}: {error}") from None
+    what = "offset of group {0.group_id!r} for {0.topic}-{0.partition}"
+    return _decoded(_decode_offset, data, what, key)
 
 
 def decode_member(data: bytes, key: ConsumerMemberKey) -> StoredConsumerMember:
-    try:
-        return _decode_member(data)
-    except msgspec.MsgspecError as error:
-        where = f"member {key.member_id!r} of group {key.group_id!r}"
-        raise FormatError(f"record of {where}: {error}") from None
+    what = "record of member {0.member_id!r} of group {0.group_id!r}"
+    return _decoded(_decode_member, data, what, key)
 
 
 def decode_target(data: bytes, key: ConsumerTargetKey) -> StoredTarget:
+    what = "target of member {0.member_id!r} of group {0.group_id!r}"
+    return _decoded(_decode_target, data, what, key)
+
+
+def _decoded(decode: Callable[[bytes], Decoded], data: bytes, what: str, name: object) -> Decoded:
     try:
-        return _decode_target(data)
+        return decode(data)
     except msgspec.MsgspecError as error:
-        where = f"member {key.member_id!r} of group {key.group_id!r}"
-        raise FormatError(f"target of {where}: {error}") from None
+        raise FormatError(f"{what.format(name)}: {error}") from None

@@ -8,6 +8,7 @@ ten thousand.
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
@@ -16,6 +17,7 @@ from dragoman.broker.groups.parked import Parked
 from dragoman.broker.groups.records import StoredMember
 from dragoman.broker.groups.timer import DeadlineTimer
 from dragoman.types import MemberId
+from dragoman.world import Random
 
 
 class Member:
@@ -218,6 +220,11 @@ class Roster:
             return next(iter(common))
         votes = Counter(_first(ballot, common) for ballot in names)
         return min(votes, key=lambda name: (-votes[name], name))
+
+
+def new_member_id(request: JoinRequest, random: Random) -> MemberId:
+    name = request.client_id if request.instance_id is None else request.instance_id
+    return MemberId(f"{name}-{uuid.UUID(int=random.getrandbits(128), version=4)}")
 
 
 def rebalance_timeout_ms(request: JoinRequest) -> int:

@@ -20,7 +20,6 @@ are copies.
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Final, NoReturn, TypeAlias
 
@@ -29,7 +28,8 @@ from dragoman.limits import KAFKA_ITEMS_MAX
 from dragoman.primitives import read_uvarint
 from dragoman.protocols.kafka.emit import (
     FIXED,
-    SourceText,
+    Emitter,
+    Layouts,
     class_of,
     default_of,
     has_records,
@@ -56,28 +56,15 @@ def compile_decoder(spec: MessageSpec, version: int) -> Decoder:
     return _DecoderEmitter(spec, version).compile()
 
 
-def decoder_source(spec: MessageSpec, version: int) -> str:
-    """The emitted text, for people."""
-    return _DecoderEmitter(spec, version).source()
-
-
-class _DecoderEmitter:
+class _DecoderEmitter(Emitter):
     def __init__(self, spec: MessageSpec, version: int) -> None:
-        self._spec = spec
-        self._version = version
-        self._flexible = version >= spec.flexible
-        self._what = f"{spec.name} v{version}"
-        self._out = SourceText()
+        super().__init__(spec, version)
         #: Fixed-width values not yet unpacked: struct code and local name.
         self._run: list[tuple[str, str]] = []
 
     def compile(self) -> Decoder:
-        text = self.source()
-        namespace = self._out.namespace
-        namespace.update(_SUPPORT)
-        exec(compile(text, f"<decoder of {self._what}>", "exec"), namespace)
-        decoder: Decoder = namespace["decode"]  # type: ignore[assignment]
-        return decoder
+        function: Decoder = self._compiled("decode", self.source(), _SUPPORT)  # type: ignore[assignment]
+        return function
 
     def source(self) -> str:
         out = self._out
@@ -280,24 +267,7 @@ class _DecoderEmitter:
 # ---- what emitted code calls
 
 
-class _Unpackers(dict[int, Callable[[bytes | bytearray, int], tuple[object, ...]]]):
-    """Count to the `unpack_from` of that many values of one type, made at first use."""
-
-    #: Longer arrays are rare enough to make their layout each time.
-    _KEPT_MAX: Final = 64
-
-    def __init__(self, code: str) -> None:
-        super().__init__()
-        self._code = code
-
-    def __missing__(self, count: int) -> Callable[[bytes | bytearray, int], tuple[object, ...]]:
-        unpack = Struct(f">{count}{self._code}").unpack_from
-        if count <= self._KEPT_MAX:
-            self[count] = unpack
-        return unpack
-
-
-UNPACKERS: Final = {code: _Unpackers(code) for code in ("b", "i", "q")}
+UNPACKERS: Final = {code: Layouts("unpack_from", code) for code in ("b", "i", "q")}
 
 
 def rest_of_uvarint(data: bytes | bytearray, position: int, first: int) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from struct import Struct, calcsize
 from typing import Final
@@ -13,7 +13,7 @@ from dragoman.protocols.kafka.notation import (
     MessageSpec,
     StructSpec,
     TypeSpec,
-    default_text,
+    default_value,
 )
 
 #: Struct codes of the types whose width does not depend on the value. Kafka takes any non-zero byte
@@ -72,6 +72,42 @@ class SourceText:
         return "\n".join([head, *self._lines, ""])
 
 
+class Emitter:
+    """What the emitters of decoders and encoders begin with, for one version of a message."""
+
+    def __init__(self, spec: MessageSpec, version: int) -> None:
+        self._spec = spec
+        self._version = version
+        self._flexible = version >= spec.flexible
+        self._what = f"{spec.name} v{version}"
+        self._out = SourceText()
+
+    def _compiled(self, function: str, text: str, support: Mapping[str, object]) -> object:
+        """The function of this name that the text defines; `support` is what it may call."""
+        namespace = self._out.namespace
+        namespace.update(support)
+        exec(compile(text, f"<{function} of {self._what}>", "exec"), namespace)
+        return namespace[function]
+
+
+class Layouts(dict[int, Callable[..., object]]):
+    """Count to the `pack` or `unpack_from` of that many values of one type, made at first use."""
+
+    #: Longer arrays are rare enough to make their layout each time.
+    _KEPT_MAX: Final = 64
+
+    def __init__(self, method: str, code: str) -> None:
+        super().__init__()
+        self._method = method
+        self._code = code
+
+    def __missing__(self, count: int) -> Callable[..., object]:
+        made: Callable[..., object] = getattr(Struct(f">{count}{self._code}"), self._method)
+        if count <= self._KEPT_MAX:
+            self[count] = made
+        return made
+
+
 def width(codes: str) -> int:
     return calcsize(">" + codes)
 
@@ -83,13 +119,11 @@ def class_of(struct: StructSpec) -> type[messages.Message]:
 
 def default_of(source: SourceText, struct: StructSpec, field: FieldSpec) -> str:
     """The default of a field of `struct` as an expression of the emitted code."""
-    if field.type.struct is not None and field.default != "null":
+    if field.is_structure_by_default:
         # The very object that the class uses, so that comparing is mostly an identity test.
         name = f"DEFAULT_{struct.class_name}_{field.name}"
         return source.constant(name, getattr(class_of(struct)(), field.name))
-    if field.type.kind == "uuid":
-        return source.constant("NO_ID", messages.NO_ID)
-    return default_text(field)
+    return repr(default_value(field))
 
 
 def tagged_fields(struct: StructSpec, version: int) -> list[FieldSpec]:
@@ -125,9 +159,8 @@ def has_records(struct: StructSpec, version: int) -> bool:
     for field in struct.fields:
         if version not in field.versions:
             continue
-        inner = field.type.element or field.type
-        if inner.kind == "records":
+        if field.type.kind == "records":
             return True
-        if inner.struct is not None and has_records(inner.struct, version):
+        if field.inner is not None and has_records(field.inner, version):
             return True
     return False

@@ -15,7 +15,6 @@ joined and put there, followed by the records themselves, which are never copied
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Final, NoReturn, TypeAlias
 
@@ -24,7 +23,8 @@ from dragoman.limits import KAFKA_RECORDS_INLINE_BYTES_MAX
 from dragoman.primitives import UVARINT_BYTE, uvarint
 from dragoman.protocols.kafka.emit import (
     FIXED,
-    SourceText,
+    Emitter,
+    Layouts,
     default_of,
     tagged_fields,
 )
@@ -45,18 +45,9 @@ def compile_encoder(spec: MessageSpec, version: int) -> Encoder:
     return _EncoderEmitter(spec, version).compile()
 
 
-def encoder_source(spec: MessageSpec, version: int) -> str:
-    """The emitted text, for people."""
-    return _EncoderEmitter(spec, version).source()
-
-
-class _EncoderEmitter:
+class _EncoderEmitter(Emitter):
     def __init__(self, spec: MessageSpec, version: int) -> None:
-        self._spec = spec
-        self._version = version
-        self._flexible = version >= spec.flexible
-        self._what = f"{spec.name} v{version}"
-        self._out = SourceText()
+        super().__init__(spec, version)
         #: Name of the list that parts are appended to; another one inside a tagged field.
         self._target = "out"
         #: Fixed-width values not yet packed: struct code and expression; pad bytes have none.
@@ -65,12 +56,8 @@ class _EncoderEmitter:
         self._parts: list[str] = []
 
     def compile(self) -> Encoder:
-        text = self.source()
-        namespace = self._out.namespace
-        namespace.update(_SUPPORT)
-        exec(compile(text, f"<encoder of {self._what}>", "exec"), namespace)
-        encoder: Encoder = namespace["encode"]  # type: ignore[assignment]
-        return encoder
+        function: Encoder = self._compiled("encode", self.source(), _SUPPORT)  # type: ignore[assignment]
+        return function
 
     def source(self) -> str:
         out = self._out
@@ -287,24 +274,7 @@ class _EncoderEmitter:
 # ---- what emitted code calls
 
 
-class _Packers(dict[int, Callable[..., bytes]]):
-    """Count to the `pack` of that many values of one type, made at first use."""
-
-    #: Longer arrays are rare enough to make their layout each time.
-    _KEPT_MAX: Final = 64
-
-    def __init__(self, code: str) -> None:
-        super().__init__()
-        self._code = code
-
-    def __missing__(self, count: int) -> Callable[..., bytes]:
-        pack = Struct(f">{count}{self._code}").pack
-        if count <= self._KEPT_MAX:
-            self[count] = pack
-        return pack
-
-
-PACKERS: Final = {code: _Packers(code) for code in ("b", "i", "q")}
+PACKERS: Final = {code: Layouts("pack", code) for code in ("b", "i", "q")}
 
 
 def tagged_section(fields: Iterable[tuple[int, list[Buffer]]]) -> bytes:

@@ -1,8 +1,8 @@
-"""Makes `messages.py` from the schema table.
+"""Makes `messages.pyi` from the schema table.
 
-    python -m dragoman.protocols.kafka.generate > src/dragoman/protocols/kafka/messages.py
+    python -m dragoman.protocols.kafka.generate > src/dragoman/protocols/kafka/messages.pyi
 
-The module is checked in, so that handlers type-check and editors complete; a test compares it with
+The stub is checked in, so that handlers type-check and editors complete; a test compares it with
 what this makes.
 """
 
@@ -18,7 +18,7 @@ from dragoman.protocols.kafka.notation import (
     StructSpec,
     TypeSpec,
     Versions,
-    default_text,
+    default_value,
 )
 
 _HEAD = '''\
@@ -33,27 +33,14 @@ in wire order and best given by keyword.
 be a tuple of buffers, sent one after the other.
 """
 
-from __future__ import annotations
-
-from typing import Final
-
 import msgspec
 
+from dragoman.protocols.kafka.notation import NO_ID as NO_ID
 from dragoman.types import Buffer
 
-#: What the wire has in place of a topic id, directory id or client instance id when there is none.
-NO_ID: Final = bytes(16)
-
-
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """Every message and every structure inside one.
-
-    They are trees, so the cyclic collector need not look at them.
-    """
+class Message(msgspec.Struct, frozen=True, gc=False): ...
 '''
 
-#: Where the formatter breaks lines; its result must equal ours.
-_LINE_MAX = 100
 _ANNOTATIONS = {
     "bool": "bool",
     "f64": "float",
@@ -65,7 +52,7 @@ _ANNOTATIONS = {
 
 
 def render() -> str:
-    """The text of `messages.py`."""
+    """The text of `messages.pyi`."""
     seen: dict[str, str] = {}
     for name in notation.message_names():
         spec = notation.message(name)
@@ -79,24 +66,26 @@ def render() -> str:
 def _structs(struct: StructSpec, versions: Versions) -> Iterator[tuple[StructSpec, Versions]]:
     """Structures of a message with the versions that have them, inner before outer."""
     for field in struct.fields:
-        inner = field.type.element or field.type
-        if inner.struct is not None:
-            yield from _structs(inner.struct, field.versions)
+        if field.inner is not None:
+            yield from _structs(field.inner, field.versions)
     yield struct, versions
 
 
 def _class(spec: MessageSpec, struct: StructSpec, versions: Versions) -> str:
-    lines = ["", "", f"class {struct.class_name}(Message, frozen=True):"]
+    lines = ["", f"class {struct.class_name}(Message, frozen=True):"]
     if struct is spec.struct:
         lines += [f'    """{_title(spec)}"""', ""]
     for field in struct.fields:
-        declared = f"    {field.name}: {_annotation(spec, field)} ="
-        line = f"{declared} {default_text(field)}"
         note = _note(field, versions)
-        if len(line) > _LINE_MAX:
-            line = f"{declared} (\n        {default_text(field)}\n    )"
+        line = f"    {field.name}: {_annotation(spec, field)} = {_default(field)}"
         lines.append(f"{line}  # {note}" if note else line)
     return "\n".join(lines) + "\n"
+
+
+def _default(field: FieldSpec) -> str:
+    if field.is_structure_by_default or field.type.kind == "uuid":
+        return "..."
+    return repr(default_value(field)).replace("'", '"')
 
 
 def _title(spec: MessageSpec) -> str:

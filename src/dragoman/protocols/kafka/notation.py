@@ -8,6 +8,8 @@ around them: after parsing, a field's range is the set of message versions that 
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Callable
 from functools import cache
 from typing import Final, Literal, TypeAlias
 
@@ -20,15 +22,17 @@ Direction: TypeAlias = Literal["Request", "Response", ""]
 PRIMITIVES: Final = frozenset(
     ("i8", "i16", "i32", "i64", "u16", "f64", "bool", "uuid", "str", "str16", "bytes", "records")
 )
-_DEFAULTS: Final = {
-    "bool": "False",
-    "f64": "0.0",
-    "uuid": "NO_ID",
-    "str": '""',
-    "str16": '""',
-    "bytes": 'b""',
-    "records": "None",
-    "array": "[]",
+#: What the wire has in place of a topic id, directory id or client instance id when there is none.
+NO_ID: Final = bytes(16)
+_DEFAULTS: Final[dict[str, object]] = {
+    "bool": False,
+    "f64": 0.0,
+    "uuid": NO_ID,
+    "str": "",
+    "str16": "",
+    "bytes": b"",
+    "records": None,
+    "array": [],
 }
 
 
@@ -70,6 +74,15 @@ class FieldSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_nullable(self, version: int) -> bool:
         return self.nullable is not None and version in self.nullable
+
+    @property
+    def inner(self) -> StructSpec | None:
+        """The structure that this field holds, alone or in an array."""
+        return (self.type.element or self.type).struct
+
+    @property
+    def is_structure_by_default(self) -> bool:
+        return self.type.struct is not None and self.default != "null"
 
 
 class StructSpec(msgspec.Struct, frozen=True):
@@ -134,6 +147,12 @@ def name_of(api_key: int, direction: Direction) -> str | None:
     return _NAME_OF.get((api_key, direction))
 
 
+def name_of_message_with(class_name: str) -> str | None:
+    """The message that has a structure of this name, which starts with the message's own."""
+    ends = range(len(class_name), 0, -1)
+    return next((class_name[:end] for end in ends if class_name[:end] in _ENTRIES), None)
+
+
 def versions_of(name: str) -> Versions:
     """Valid versions, without parsing the fields."""
     return _ENTRIES[name].versions
@@ -147,9 +166,7 @@ def is_flexible(name: str, version: int) -> bool:
 @cache
 def message(name: str) -> MessageSpec:
     entry = _ENTRIES[name]
-    parser = _Parser(entry.text, name)
-    fields = parser.fields(entry.versions)
-    parser.expect_end()
+    fields = _Parser(entry.text, name).message_fields(entry.versions)
     return MessageSpec(
         api_key=entry.api_key,
         direction=entry.direction,
@@ -164,125 +181,101 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def default_text(field: FieldSpec) -> str:
-    """A field's default as Python source, for `messages.py` and for the compiled codecs."""
+def default_value(field: FieldSpec) -> object:
+    """A field's default, unless it is a structure of its own: then it is that structure's."""
     if field.default == "null":
-        return "None"
-    if field.type.struct is not None:
-        return f"{field.type.struct.class_name}()"
+        return None
     if field.default is not None:
-        return field.default.capitalize() if field.type.kind == "bool" else field.default
-    return _DEFAULTS.get(field.type.kind, "0")
+        return field.default == "true" if field.type.kind == "bool" else int(field.default)
+    return _DEFAULTS.get(field.type.kind, 0)
+
+
+_TOKEN: Final = re.compile(r"[\[\]{}:;]|[^\s\[\]{}:;]+")
+#: Versions stand after a type and yet bound those inside it, so what is read is built afterwards.
+_BuildType: TypeAlias = Callable[[Versions], TypeSpec]
+_BuildField: TypeAlias = Callable[[Versions], FieldSpec]
 
 
 class _Parser:
     """Recursive descent over one line. The table is ours, so a mistake in it is an assertion."""
 
-    _WORD = re.compile(r"\w+")
-    _ATTRIBUTE = re.compile(r" ([^ ;\]}]+)")
-
     def __init__(self, text: str, message_name: str) -> None:
-        self._text = text
+        self._tokens = deque(_TOKEN.findall(text))
         self._message_name = message_name
-        self._position = 0
 
-    def fields(self, enclosing: Versions) -> tuple[FieldSpec, ...]:
-        fields = [self._field(enclosing)]
-        while self._text.startswith("; ", self._position):
-            self._position += 2
-            fields.append(self._field(enclosing))
-        return tuple(fields)
+    def message_fields(self, versions: Versions) -> tuple[FieldSpec, ...]:
+        fields = self._fields()
+        assert not self._tokens, self._where()
+        return tuple(build(versions) for build in fields)
 
-    def expect_end(self) -> None:
-        assert self._position == len(self._text), self._where()
+    def _fields(self) -> list[_BuildField]:
+        fields = [self._field()]
+        while self._takes(";"):
+            fields.append(self._field())
+        return fields
 
-    def _field(self, enclosing: Versions) -> FieldSpec:
-        name = self._word()
-        self._expect(":")
-        versions = enclosing
-        start = self._position
-        # The versions stand after the type and yet bound those inside it: look ahead, then parse.
-        self._skip_type()
-        attributes = self._attributes()
-        end = self._position
-        for attribute in attributes:
-            if attribute[0] == "v":
-                versions = enclosing.intersect(attribute[1:])
-        self._position = start
-        kind = self._type(versions)
-        self._position = end
-        return self._described(snake_case(name), kind, versions, attributes)
+    def _field(self) -> _BuildField:
+        name = snake_case(self._tokens.popleft())
+        assert self._takes(":"), self._where()
+        build_type = self._type()
+        attributes = []
+        while self._tokens and self._tokens[0] not in ";]}":
+            attributes.append(self._tokens.popleft())
+        return lambda enclosing: _described(name, build_type, attributes, enclosing)
 
-    @staticmethod
-    def _described(
-        name: str, kind: TypeSpec, versions: Versions, attributes: list[str]
-    ) -> FieldSpec:
-        nullable: Versions | None = None
-        tag: int | None = None
-        default: str | None = None
-        for attribute in attributes:
-            if attribute.startswith("null"):
-                nullable = versions.intersect(attribute[4:]) if attribute[4:] else versions
-            elif attribute.startswith("tag"):
-                tag = int(attribute[3:])
-            elif attribute.startswith("="):
-                default = attribute[1:]
-        if default == "null" and nullable is None:
-            nullable = versions
-        return FieldSpec(
-            name=name,
-            type=kind,
-            versions=versions,
-            nullable=nullable,
-            tag=tag,
-            default=default,
-            ignorable="~" in attributes,
-        )
-
-    def _type(self, versions: Versions) -> TypeSpec:
-        if self._text.startswith("[", self._position):
-            self._position += 1
-            element = self._type(versions)
-            self._expect("]")
-            return TypeSpec("array", element=element)
-        word = self._word()
-        if self._text.startswith("{", self._position):
-            self._position += 1
-            fields = self.fields(versions)
-            self._expect("}")
-            return TypeSpec("struct", struct=StructSpec(self._message_name + word, fields))
+    def _type(self) -> _BuildType:
+        word = self._tokens.popleft()
+        if word == "[":
+            element = self._type()
+            assert self._takes("]"), self._where()
+            return lambda versions: TypeSpec("array", element=element(versions))
+        if self._takes("{"):
+            fields = self._fields()
+            assert self._takes("}"), self._where()
+            return lambda versions: TypeSpec(
+                "struct",
+                struct=StructSpec(
+                    self._message_name + word, tuple(build(versions) for build in fields)
+                ),
+            )
         assert word in PRIMITIVES, self._where()
-        return TypeSpec(word)
+        return lambda _: TypeSpec(word)
 
-    def _skip_type(self) -> None:
-        depth = 0
-        for position in range(self._position, len(self._text)):
-            character = self._text[position]
-            if character in "[{":
-                depth += 1
-            elif character in "]}" and depth:
-                depth -= 1
-            elif not depth and character in " ;]}":
-                self._position = position
-                return
-        self._position = len(self._text)
-
-    def _attributes(self) -> list[str]:
-        found = []
-        while match := self._ATTRIBUTE.match(self._text, self._position):
-            found.append(match[1])
-            self._position = match.end()
-        return found
-
-    def _word(self) -> str:
-        match = self._WORD.match(self._text, self._position)
-        assert match is not None, self._where()
-        self._position = match.end()
-        return match[0]
-
-    def _expect(self, text: str) -> None:
-        assert self._text.startswith(text, self._position), self._where()
-        self._position += len(text)
+    def _takes(self, token: str) -> bool:
+        if not self._tokens or self._tokens[0] != token:
+            return False
+        self._tokens.popleft()
+        return True
 
     def _where(self) -> str:
-        return f"schema of {self._message_name} at {self._text[self._position :][:40]!r}"
+        return f"schema of {self._message_name} before {list(self._tokens)[:8]}"
+
+
+def _described(
+    name: str, build_type: _BuildType, attributes: list[str], enclosing: Versions
+) -> FieldSpec:
+    versions = enclosing
+    for attribute in attributes:
+        if attribute[0] == "v":
+            versions = enclosing.intersect(attribute[1:])
+    nullable: Versions | None = None
+    tag: int | None = None
+    default: str | None = None
+    for attribute in attributes:
+        if attribute.startswith("null"):
+            nullable = versions.intersect(attribute[4:]) if attribute[4:] else versions
+        elif attribute.startswith("tag"):
+            tag = int(attribute[3:])
+        elif attribute.startswith("="):
+            default = attribute[1:]
+    if default == "null" and nullable is None:
+        nullable = versions
+    return FieldSpec(
+        name=name,
+        type=build_type(versions),
+        versions=versions,
+        nullable=nullable,
+        tag=tag,
+        default=default,
+        ignorable="~" in attributes,
+    )

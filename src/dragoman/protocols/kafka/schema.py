@@ -20,8 +20,8 @@ Notation. Fields stand in wire order, separated by `; `, each as `Name:type` and
     ~                                   may be dropped silently when the version lacks the field
 
 An open range (`5+`) ends where the enclosing structure's ends. Without `=x` the default is zero, the
-empty string, the empty array or null records. `notation.py` reads this table; `generate.py` makes
-`messages.py` from it.
+empty string, the empty array or null records. `notation.py` reads this table; `messages.py`
+makes classes of it, and `generate.py` the stub that describes them.
 """
 
 # The table is data, one message per line, and reads best unwrapped.

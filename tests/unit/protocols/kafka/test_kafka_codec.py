@@ -16,8 +16,8 @@ from dragoman.errors import DecodeError, EncodeError
 from dragoman.limits import KAFKA_ITEMS_MAX, KAFKA_RECORDS_INLINE_BYTES_MAX
 from dragoman.protocols.kafka import codec, notation
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.decoding import decoder_source
-from dragoman.protocols.kafka.encoding import encoder_source
+from dragoman.protocols.kafka.decoding import _DecoderEmitter
+from dragoman.protocols.kafka.encoding import _EncoderEmitter
 from dragoman.protocols.kafka.errors import UnsupportedVersionError
 from kafka_instances import all_versions, random_message
 
@@ -314,7 +314,7 @@ def test_importing_compiles_nothing() -> None:
 
 
 def test_adjacent_fixed_fields_are_unpacked_together() -> None:
-    text = decoder_source(notation.message("EndTxnRequest"), 0)
+    text = _DecoderEmitter(notation.message("EndTxnRequest"), 0).source()
     assert "unpack_qho(d, p)" in text
-    text = encoder_source(notation.message("FetchResponse"), 11)
+    text = _EncoderEmitter(notation.message("FetchResponse"), 11).source()
     assert "pack_ihqqqi(" in text

@@ -17,9 +17,9 @@ from dragoman.protocols.kafka.errors import (
     RETRIABLE,
     ErrorCode,
     UnsupportedVersionError,
-    code_for,
     error_text,
 )
+from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
 
 
 def test_codes_are_contiguous_and_named_as_elsewhere() -> None:
@@ -52,7 +52,9 @@ def test_unknown_code_has_a_text_too() -> None:
         (CorruptionError("f", 1, "x"), ErrorCode.KAFKA_STORAGE_ERROR),
         (AuthError("x"), ErrorCode.UNKNOWN_SERVER_ERROR),
         (DragomanError("x"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (None, ErrorCode.NONE),
     ],
 )
-def test_domain_errors_become_codes(error: DragomanError, code: ErrorCode) -> None:
-    assert code_for(error) is code
+def test_domain_errors_become_codes(error: DragomanError | None, code: ErrorCode) -> None:
+    assert wire_code(error) is code
+    assert wire_text(error) == (None if error is None else str(error))

@@ -1,7 +1,7 @@
 """Goal: the table is read as written, and what is made from it is current.
 
 Method: small tables of our own notation where the real one lacks a case, facts about known
-messages, and a comparison of `messages.py` with what the generator makes.
+messages, and a comparison of `messages.pyi` with what the generator makes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def field(message: str, *path: str) -> FieldSpec:
     return found
 
 
-def test_messages_module_is_what_the_generator_makes() -> None:
-    path = Path(messages.__file__)
+def test_stub_is_what_the_generator_makes() -> None:
+    path = Path(messages.__file__).with_suffix(".pyi")
     assert path.read_text() == generate.render()
 
 
@@ -102,6 +102,12 @@ def test_defaults_reach_the_classes() -> None:
 
 def test_lists_are_not_shared_between_messages() -> None:
     assert messages.FetchRequest().topics is not messages.FetchRequest().topics
+
+
+def test_names_that_kafka_does_not_have_are_attribute_errors() -> None:
+    for name in ("ProduceRequestNothing", "Nothing", "__path__"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(messages, name)
 
 
 def test_messages_are_frozen() -> None:

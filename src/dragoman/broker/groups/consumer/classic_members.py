@@ -14,7 +14,6 @@ time-out; whoever needs longer is removed.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -41,6 +40,7 @@ from dragoman.broker.groups.messages import (
 )
 from dragoman.broker.groups.ports import ClassicSubscription
 from dragoman.broker.groups.records import ClassicFacts
+from dragoman.broker.groups.roster import new_member_id, rebalance_timeout_ms
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.types import MemberId
 
@@ -114,7 +114,7 @@ class ClassicMembers:
         group = self._group
         if not request.member_id:
             group.require_room()
-            member_id = self._new_member_id(request)
+            member_id = new_member_id(request, self._group.ports.random)
             if request.requires_known_member_id:
                 # Nothing is noted down: here any id that comes with a join is taken.
                 raise MemberIdRequired(member_id)
@@ -138,16 +138,11 @@ class ClassicMembers:
             if known.classic is None:
                 raise UnknownMember(f"no member {request.member_id!r} that joins this way")
             return known
-        new_id = self._new_member_id(request)
+        new_id = new_member_id(request, self._group.ports.random)
         if known is not None:
             return group.replace(known, new_id)
         group.require_room()
         return group.new_member(new_id, instance_id)
-
-    def _new_member_id(self, request: JoinRequest) -> MemberId:
-        name = request.client_id if request.instance_id is None else request.instance_id
-        unique = uuid.UUID(int=self._group.ports.random.getrandbits(128), version=4)
-        return MemberId(f"{name}-{unique}")
 
     def _update(
         self, member: ConsumerMember, request: JoinRequest, subscription: ClassicSubscription
@@ -160,11 +155,7 @@ class ClassicMembers:
         member.client_id = request.client_id
         member.client_host = request.client_host
         member.session_timeout = request.session_timeout_ms / 1000
-        member.rebalance_timeout_ms = (
-            request.session_timeout_ms
-            if request.rebalance_timeout_ms < 0
-            else request.rebalance_timeout_ms
-        )
+        member.rebalance_timeout_ms = rebalance_timeout_ms(request)
         member.classic = ClassicFacts(request.session_timeout_ms, request.protocols)
         return is_changed
 

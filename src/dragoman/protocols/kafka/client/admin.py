@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dragoman.protocols.kafka.client.cluster import Cluster
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.errors import (
     ClientError,
     KafkaError,
@@ -20,7 +20,7 @@ from dragoman.protocols.kafka.client.errors import (
     kafka_error,
 )
 from dragoman.protocols.kafka.client.peer import Peer
-from dragoman.protocols.kafka.client.retry import Part, Retrying, from_leaders
+from dragoman.protocols.kafka.client.retry import Calls, Part, from_leaders
 from dragoman.protocols.kafka.client.values import (
     ConfigEntry,
     NewTopic,
@@ -29,30 +29,6 @@ from dragoman.protocols.kafka.client.values import (
     TopicPartition,
 )
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.messages import (
-    CreatePartitionsRequest,
-    CreatePartitionsRequestTopic,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsRequestConfig,
-    CreateTopicsRequestTopic,
-    CreateTopicsResponse,
-    DeleteRecordsRequest,
-    DeleteRecordsRequestPartition,
-    DeleteRecordsRequestTopic,
-    DeleteRecordsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsRequestTopic,
-    DeleteTopicsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsRequestResource,
-    DescribeConfigsResponse,
-    DescribeConfigsResponseConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsRequestConfig,
-    IncrementalAlterConfigsRequestResource,
-    IncrementalAlterConfigsResponse,
-)
 
 _FIRST_DELETE_VERSION_WITH_IDS = 6
 _FIRST_CREATE_VERSION_WITH_DEFAULTS = 4
@@ -75,87 +51,184 @@ class _Lost:
         return False
 
 
-async def create_topic(cluster: Cluster, retrying: Retrying, topic: NewTopic) -> TopicInfo:
-    """Returns when the topic's partitions have leaders."""
-    lost = _Lost()
-    timeout_ms = int(cluster.settings.request_timeout_s * 1000)
+class TopicCalls(Calls):
+    """Calls about topics, configurations and records."""
 
-    def build(version: int) -> CreateTopicsRequest:
-        has_defaults = topic.partitions == -1 or topic.replication_factor == -1
-        if has_defaults and version < _FIRST_CREATE_VERSION_WITH_DEFAULTS:
-            raise UnsupportedRequestError(
-                "this broker has no default partition count and replication factor: give both"
-            )
-        return CreateTopicsRequest(topics=[_new_topic(topic)], timeout_ms=timeout_ms)
+    async def create_topic(self, topic: NewTopic) -> TopicInfo:
+        """Returns when its partitions have leaders. Raises `TopicExistsError`."""
+        lost = _Lost()
+        timeout_ms = int(self._cluster.settings.request_timeout_s * 1000)
 
-    async def attempt() -> None:
-        peer = await cluster.controller()
-        try:
-            reply = await peer.ask(CreateTopicsResponse, build)
-            for each in reply.topics:
+        def build(version: int) -> m.CreateTopicsRequest:
+            has_defaults = topic.partitions == -1 or topic.replication_factor == -1
+            if has_defaults and version < _FIRST_CREATE_VERSION_WITH_DEFAULTS:
+                raise UnsupportedRequestError(
+                    "this broker has no default partition count and replication factor: give both"
+                )
+            return m.CreateTopicsRequest(topics=[_new_topic(topic)], timeout_ms=timeout_ms)
+
+        async def attempt() -> None:
+            peer = await self._cluster.controller()
+            try:
+                reply = await peer.ask(m.CreateTopicsResponse, build)
+                for each in reply.topics:
+                    if each.error_code:
+                        raise kafka_error(each.error_code, each.error_message, topic=topic.name)
+            except ClientError as error:
+                if not lost.note(error):
+                    raise
+
+        await self._retrying.until_done(attempt)
+        return await self._wait_for_leaders(topic.name, 1)
+
+    async def _wait_for_leaders(self, name: str, partition_count: int) -> TopicInfo:
+        """In a cluster, other brokers learn of a change a moment after it was answered."""
+
+        async def attempt() -> TopicInfo:
+            found = (await self._cluster.metadata([name])).topics.get(name)
+            if found is None:
+                raise kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name)
+            leaders = [each.leader_id for each in found.partitions.values()]
+            if len(leaders) < partition_count or min(leaders) < 0:
+                raise LeadershipError(ErrorCode.LEADER_NOT_AVAILABLE, topic=name)
+            return found
+
+        return await self._retrying.until_done(attempt)
+
+    async def delete_topic(self, name: str) -> None:
+        lost = _Lost()
+        timeout_ms = int(self._cluster.settings.request_timeout_s * 1000)
+
+        def build(version: int) -> m.DeleteTopicsRequest:
+            if version >= _FIRST_DELETE_VERSION_WITH_IDS:
+                return m.DeleteTopicsRequest(
+                    topics=[m.DeleteTopicsRequestTopic(name=name)], timeout_ms=timeout_ms
+                )
+            return m.DeleteTopicsRequest(topic_names=[name], timeout_ms=timeout_ms)
+
+        async def attempt() -> None:
+            peer = await self._cluster.controller()
+            try:
+                reply = await peer.ask(m.DeleteTopicsResponse, build)
+                for each in reply.responses:
+                    if each.error_code:
+                        raise _deletion_error(name, each.error_code, each.error_message)
+            except ClientError as error:
+                if not lost.note(error):
+                    raise
+
+        await self._retrying.until_done(attempt)
+        self._cluster.forget(kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name))
+
+    async def create_partitions(self, topic: str, count: int) -> TopicInfo:
+        """Raise the number of a topic's partitions to `count`."""
+        timeout_ms = int(self._cluster.settings.request_timeout_s * 1000)
+        request = m.CreatePartitionsRequest(
+            topics=[m.CreatePartitionsRequestTopic(name=topic, count=count, assignments=None)],
+            timeout_ms=timeout_ms,
+        )
+
+        async def attempt() -> None:
+            peer = await self._cluster.controller()
+            reply = await peer.ask(m.CreatePartitionsResponse, lambda _version: request)
+            for each in reply.results:
                 if each.error_code:
-                    raise kafka_error(each.error_code, each.error_message, topic=topic.name)
-        except ClientError as error:
-            if not lost.note(error):
-                raise
+                    raise _deletion_error(topic, each.error_code, each.error_message)
 
-    await retrying.until_done(attempt)
-    return await _wait_for_leaders(cluster, retrying, topic.name, 1)
+        await self._retrying.until_done(attempt)
+        return await self._wait_for_leaders(topic, count)
+
+    async def _owner(self, kind: ResourceType, name: str) -> Peer:
+        """A broker's configuration is known to that broker only, a topic's to all."""
+        if kind is ResourceType.BROKER and name:
+            if not name.isdigit():
+                raise kafka_error(
+                    ErrorCode.INVALID_REQUEST, f"{name!r} is not the number of a broker"
+                )
+            return await self._cluster.broker(int(name))
+        return await self._cluster.controller()
+
+    async def describe_configs(self, kind: ResourceType, name: str) -> list[ConfigEntry]:
+        """`name` is a topic, or the number of a broker (empty: the default of all brokers)."""
+        resource = m.DescribeConfigsRequestResource(
+            resource_type=kind, resource_name=name, configuration_keys=None
+        )
+
+        async def attempt() -> list[ConfigEntry]:
+            peer = await self._owner(kind, name)
+            reply = await peer.ask(
+                m.DescribeConfigsResponse,
+                lambda _version: m.DescribeConfigsRequest(resources=[resource]),
+            )
+            entries: list[ConfigEntry] = []
+            for each in reply.results:
+                if each.error_code:
+                    raise _config_error(kind, name, each.error_code, each.error_message)
+                entries += map(_config_entry, each.configs)
+            return sorted(entries, key=lambda entry: entry.name)
+
+        return await self._retrying.until_done(attempt)
+
+    async def alter_configs(
+        self, kind: ResourceType, name: str, changes: Mapping[str, str | None]
+    ) -> None:
+        """Change these values and no others; None goes back to the default."""
+        resource = m.IncrementalAlterConfigsRequestResource(
+            resource_type=kind,
+            resource_name=name,
+            configs=[
+                m.IncrementalAlterConfigsRequestConfig(
+                    name=key, config_operation=_REMOVE if value is None else _SET, value=value
+                )
+                for key, value in changes.items()
+            ],
+        )
+        request = m.IncrementalAlterConfigsRequest(resources=[resource])
+
+        async def attempt() -> None:
+            peer = await self._owner(kind, name)
+            reply = await peer.ask(m.IncrementalAlterConfigsResponse, lambda _version: request)
+            for each in reply.responses:
+                if each.error_code:
+                    raise _config_error(kind, name, each.error_code, each.error_message)
+
+        await self._retrying.until_done(attempt)
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Delete records before these offsets (-1: all); where each partition begins now."""
+        timeout_ms = int(self._cluster.settings.request_timeout_s * 1000)
+
+        async def ask(
+            peer: Peer, parts: Mapping[TopicPartition, Part[int]]
+        ) -> dict[TopicPartition, int | KafkaError]:
+            topics: dict[str, m.DeleteRecordsRequestTopic] = {}
+            for (name, partition), part in parts.items():
+                topic = topics.setdefault(
+                    name, m.DeleteRecordsRequestTopic(name=name, partitions=[])
+                )
+                topic.partitions.append(
+                    m.DeleteRecordsRequestPartition(partition_index=partition, offset=part.wanted)
+                )
+            request = m.DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=timeout_ms)
+            return _low_watermarks(
+                await peer.ask(m.DeleteRecordsResponse, lambda _version: request), parts
+            )
+
+        return await from_leaders(self._retrying, self._cluster, before, ask)
 
 
-def _new_topic(topic: NewTopic) -> CreateTopicsRequestTopic:
-    return CreateTopicsRequestTopic(
+def _new_topic(topic: NewTopic) -> m.CreateTopicsRequestTopic:
+    return m.CreateTopicsRequestTopic(
         name=topic.name,
         num_partitions=topic.partitions,
         replication_factor=topic.replication_factor,
         configs=[
-            CreateTopicsRequestConfig(name=name, value=value)
+            m.CreateTopicsRequestConfig(name=name, value=value)
             for name, value in topic.config.items()
         ],
     )
-
-
-async def _wait_for_leaders(
-    cluster: Cluster, retrying: Retrying, name: str, partition_count: int
-) -> TopicInfo:
-    """In a cluster, other brokers learn of a change a moment after it was answered."""
-
-    async def attempt() -> TopicInfo:
-        found = (await cluster.metadata([name])).topics.get(name)
-        if found is None:
-            raise kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name)
-        leaders = [each.leader_id for each in found.partitions.values()]
-        if len(leaders) < partition_count or min(leaders) < 0:
-            raise LeadershipError(ErrorCode.LEADER_NOT_AVAILABLE, topic=name)
-        return found
-
-    return await retrying.until_done(attempt)
-
-
-async def delete_topic(cluster: Cluster, retrying: Retrying, name: str) -> None:
-    lost = _Lost()
-    timeout_ms = int(cluster.settings.request_timeout_s * 1000)
-
-    def build(version: int) -> DeleteTopicsRequest:
-        if version >= _FIRST_DELETE_VERSION_WITH_IDS:
-            return DeleteTopicsRequest(
-                topics=[DeleteTopicsRequestTopic(name=name)], timeout_ms=timeout_ms
-            )
-        return DeleteTopicsRequest(topic_names=[name], timeout_ms=timeout_ms)
-
-    async def attempt() -> None:
-        peer = await cluster.controller()
-        try:
-            reply = await peer.ask(DeleteTopicsResponse, build)
-            for each in reply.responses:
-                if each.error_code:
-                    raise _deletion_error(name, each.error_code, each.error_message)
-        except ClientError as error:
-            if not lost.note(error):
-                raise
-
-    await retrying.until_done(attempt)
-    cluster.forget(kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name))
 
 
 def _deletion_error(name: str, code: int, message: str | None) -> KafkaError:
@@ -164,62 +237,7 @@ def _deletion_error(name: str, code: int, message: str | None) -> KafkaError:
     return kafka_error(code, message, topic=name, retriable=False if is_missing else None)
 
 
-async def create_partitions(
-    cluster: Cluster, retrying: Retrying, name: str, count: int
-) -> TopicInfo:
-    """Raise a topic's partitions to `count`."""
-    timeout_ms = int(cluster.settings.request_timeout_s * 1000)
-    request = CreatePartitionsRequest(
-        topics=[CreatePartitionsRequestTopic(name=name, count=count, assignments=None)],
-        timeout_ms=timeout_ms,
-    )
-
-    async def attempt() -> None:
-        peer = await cluster.controller()
-        reply = await peer.ask(CreatePartitionsResponse, lambda _version: request)
-        for each in reply.results:
-            if each.error_code:
-                raise _deletion_error(name, each.error_code, each.error_message)
-
-    await retrying.until_done(attempt)
-    return await _wait_for_leaders(cluster, retrying, name, count)
-
-
-# ---- configurations
-
-
-async def _owner(cluster: Cluster, kind: ResourceType, name: str) -> Peer:
-    """A broker's configuration is known to that broker only, a topic's to all."""
-    if kind is ResourceType.BROKER and name:
-        if not name.isdigit():
-            raise kafka_error(ErrorCode.INVALID_REQUEST, f"{name!r} is not the number of a broker")
-        return await cluster.broker(int(name))
-    return await cluster.controller()
-
-
-async def describe_configs(
-    cluster: Cluster, retrying: Retrying, kind: ResourceType, name: str
-) -> list[ConfigEntry]:
-    resource = DescribeConfigsRequestResource(
-        resource_type=kind, resource_name=name, configuration_keys=None
-    )
-
-    async def attempt() -> list[ConfigEntry]:
-        peer = await _owner(cluster, kind, name)
-        reply = await peer.ask(
-            DescribeConfigsResponse, lambda _version: DescribeConfigsRequest(resources=[resource])
-        )
-        entries: list[ConfigEntry] = []
-        for each in reply.results:
-            if each.error_code:
-                raise _config_error(kind, name, each.error_code, each.error_message)
-            entries += map(_config_entry, each.configs)
-        return sorted(entries, key=lambda entry: entry.name)
-
-    return await retrying.until_done(attempt)
-
-
-def _config_entry(each: DescribeConfigsResponseConfig) -> ConfigEntry:
+def _config_entry(each: m.DescribeConfigsResponseConfig) -> ConfigEntry:
     return ConfigEntry(
         name=each.name,
         value=each.value,
@@ -235,64 +253,8 @@ def _config_error(kind: ResourceType, name: str, code: int, message: str | None)
     return kafka_error(code, message)
 
 
-async def alter_configs(
-    cluster: Cluster,
-    retrying: Retrying,
-    kind: ResourceType,
-    name: str,
-    changes: Mapping[str, str | None],
-) -> None:
-    """Set these values and leave the others alone; None goes back to the default."""
-    resource = IncrementalAlterConfigsRequestResource(
-        resource_type=kind,
-        resource_name=name,
-        configs=[
-            IncrementalAlterConfigsRequestConfig(
-                name=key, config_operation=_REMOVE if value is None else _SET, value=value
-            )
-            for key, value in changes.items()
-        ],
-    )
-    request = IncrementalAlterConfigsRequest(resources=[resource])
-
-    async def attempt() -> None:
-        peer = await _owner(cluster, kind, name)
-        reply = await peer.ask(IncrementalAlterConfigsResponse, lambda _version: request)
-        for each in reply.responses:
-            if each.error_code:
-                raise _config_error(kind, name, each.error_code, each.error_message)
-
-    await retrying.until_done(attempt)
-
-
-# ---- records
-
-
-async def delete_records(
-    cluster: Cluster, retrying: Retrying, before: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    """Delete what lies before these offsets (-1: everything); where each partition begins now."""
-    timeout_ms = int(cluster.settings.request_timeout_s * 1000)
-
-    async def ask(
-        peer: Peer, parts: Mapping[TopicPartition, Part[int]]
-    ) -> dict[TopicPartition, int | KafkaError]:
-        topics: dict[str, DeleteRecordsRequestTopic] = {}
-        for (name, partition), part in parts.items():
-            topic = topics.setdefault(name, DeleteRecordsRequestTopic(name=name, partitions=[]))
-            topic.partitions.append(
-                DeleteRecordsRequestPartition(partition_index=partition, offset=part.wanted)
-            )
-        request = DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=timeout_ms)
-        return _low_watermarks(
-            await peer.ask(DeleteRecordsResponse, lambda _version: request), parts
-        )
-
-    return await from_leaders(retrying, cluster, before, ask)
-
-
 def _low_watermarks(
-    reply: DeleteRecordsResponse, parts: Mapping[TopicPartition, Part[int]]
+    reply: m.DeleteRecordsResponse, parts: Mapping[TopicPartition, Part[int]]
 ) -> dict[TopicPartition, int | KafkaError]:
     results: dict[TopicPartition, int | KafkaError] = {
         where: kafka_error(-1, "the reply leaves it out", topic=where.topic) for where in parts

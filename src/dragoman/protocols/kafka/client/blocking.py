@@ -8,41 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Self, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from functools import wraps
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from dragoman.limits import KAFKA_CLIENT_FETCH_BYTES, KAFKA_CLIENT_FETCH_PARTITION_BYTES
 from dragoman.protocols.kafka.client.errors import ClientClosedError
 from dragoman.protocols.kafka.client.facade import KafkaClient
-from dragoman.protocols.kafka.client.producer import Producer, ProducerOptions
+from dragoman.protocols.kafka.client.producer import Producer
 from dragoman.protocols.kafka.client.reader import Reader
 from dragoman.protocols.kafka.client.settings import ClientSettings
 from dragoman.protocols.kafka.client.values import (
-    Acks,
-    ClusterInfo,
-    CommittedOffset,
-    ConfigEntry,
     ConsumedRecord,
-    Fetched,
-    FetchFrom,
-    GroupDetails,
-    GroupListing,
-    Isolation,
     NewRecord,
-    NewTopic,
-    OffsetAt,
-    Produced,
-    ProducerIdentity,
-    RecordPosition,
-    ResourceType,
-    TopicInfo,
     TopicPartition,
 )
-from dragoman.types import Buffer
 from dragoman.world import Clock, Random
 
 Result = TypeVar("Result")
+Face = TypeVar("Face")
+Parameters = ParamSpec("Parameters")
 
 
 class _LoopThread:
@@ -67,6 +51,14 @@ class _LoopThread:
             # An interrupt ends the waiting, and must end the work as well.
             future.cancel()
             raise
+
+    def make(self, build: Callable[[], Result]) -> Result:
+        """Build something on the loop that it will belong to."""
+
+        async def built() -> Result:
+            return build()
+
+        return self.run(built())
 
     def close(self) -> None:
         if not self._loop.is_closed():
@@ -120,12 +112,7 @@ class BlockingProducer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -153,13 +140,41 @@ class BlockingReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+
+# ---- the bridge: a type checker sees the parameters and results of the methods it is given
+
+
+def _waiting(
+    method: Callable[Concatenate[KafkaClient, Parameters], Coroutine[None, None, Result]],
+) -> Callable[Concatenate[BlockingKafkaClient, Parameters], Result]:
+    """The method that hands over to this one and waits."""
+
+    @wraps(method)
+    def wait(
+        self: BlockingKafkaClient, /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
+        return self._thread.run(method(self._client, *args, **kwargs))
+
+    return wait
+
+
+def _making(
+    method: Callable[Concatenate[KafkaClient, Parameters], Result],
+    face: Callable[[_LoopThread, Result], Face],
+) -> Callable[Concatenate[BlockingKafkaClient, Parameters], Face]:
+    """The method that has this one make something, and returns its blocking face."""
+
+    @wraps(method)
+    def make(
+        self: BlockingKafkaClient, /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Face:
+        made = self._thread.make(lambda: method(self._client, *args, **kwargs))
+        return face(self._thread, made)
+
+    return make
 
 
 class BlockingKafkaClient:
@@ -175,8 +190,8 @@ class BlockingKafkaClient:
     ) -> None:
         self._thread = _LoopThread()
         try:
-            self._client = self._thread.run(
-                _make(lambda: KafkaClient(bootstrap, settings, clock=clock, random=random))
+            self._client = self._thread.make(
+                lambda: KafkaClient(bootstrap, settings, clock=clock, random=random)
             )
         except BaseException:
             self._thread.close()
@@ -202,157 +217,29 @@ class BlockingKafkaClient:
             self.close()
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---- the cluster
+    # ---- what it does
 
-    def cluster(self, topics: Sequence[str] | None = None) -> ClusterInfo:
-        return self._thread.run(self._client.cluster(topics))
-
-    def topic(self, name: str, *, auto_create: bool = False) -> TopicInfo:
-        return self._thread.run(self._client.topic(name, auto_create=auto_create))
-
-    # ---- whole batches
-
-    def fetch(
-        self,
-        partitions: Mapping[TopicPartition, FetchFrom],
-        *,
-        max_wait_ms: int = 500,
-        min_bytes: int = 1,
-        max_bytes: int = KAFKA_CLIENT_FETCH_BYTES,
-        isolation: Isolation = Isolation.READ_COMMITTED,
-    ) -> dict[TopicPartition, Fetched]:
-        return self._thread.run(
-            self._client.fetch(
-                partitions,
-                max_wait_ms=max_wait_ms,
-                min_bytes=min_bytes,
-                max_bytes=max_bytes,
-                isolation=isolation,
-            )
-        )
-
-    def produce(
-        self,
-        topic: str,
-        partition: int,
-        batch: Buffer,
-        *,
-        acks: Acks = -1,
-        timeout_ms: int = 30_000,
-        transactional_id: str | None = None,
-        auto_create: bool = True,
-    ) -> Produced:
-        return self._thread.run(
-            self._client.produce(
-                topic,
-                partition,
-                batch,
-                acks=acks,
-                timeout_ms=timeout_ms,
-                transactional_id=transactional_id,
-                auto_create=auto_create,
-            )
-        )
-
-    def new_producer_identity(self) -> ProducerIdentity:
-        return self._thread.run(self._client.new_producer_identity())
-
-    def list_offsets(
-        self,
-        partitions: Mapping[TopicPartition, int],
-        *,
-        isolation: Isolation = Isolation.READ_COMMITTED,
-    ) -> dict[TopicPartition, OffsetAt]:
-        return self._thread.run(self._client.list_offsets(partitions, isolation=isolation))
-
-    # ---- records
-
-    def producer(self, options: ProducerOptions | None = None) -> BlockingProducer:
-        made = self._thread.run(_make(lambda: self._client.producer(options)))
-        return BlockingProducer(self._thread, made)
-
-    def produce_records(
-        self, topic: str, records: Iterable[NewRecord], options: ProducerOptions | None = None
-    ) -> list[RecordPosition]:
-        return self._thread.run(self._client.produce_records(topic, records, options))
-
-    def reader(
-        self,
-        starts: Mapping[TopicPartition, int],
-        *,
-        until: Mapping[TopicPartition, int] | None = None,
-        isolation: Isolation = Isolation.READ_COMMITTED,
-        max_wait_ms: int = 500,
-        min_bytes: int = 1,
-        max_bytes: int = KAFKA_CLIENT_FETCH_BYTES,
-        partition_bytes: int = KAFKA_CLIENT_FETCH_PARTITION_BYTES,
-    ) -> BlockingReader:
-        reader = self._client.reader(
-            starts,
-            until=until,
-            isolation=isolation,
-            max_wait_ms=max_wait_ms,
-            min_bytes=min_bytes,
-            max_bytes=max_bytes,
-            partition_bytes=partition_bytes,
-        )
-        return BlockingReader(self._thread, reader)
-
-    # ---- administration
-
-    def create_topic(self, topic: NewTopic) -> TopicInfo:
-        return self._thread.run(self._client.create_topic(topic))
-
-    def delete_topic(self, name: str) -> None:
-        self._thread.run(self._client.delete_topic(name))
-
-    def create_partitions(self, topic: str, count: int) -> TopicInfo:
-        return self._thread.run(self._client.create_partitions(topic, count))
-
-    def describe_configs(self, kind: ResourceType, name: str) -> list[ConfigEntry]:
-        return self._thread.run(self._client.describe_configs(kind, name))
-
-    def alter_configs(
-        self, kind: ResourceType, name: str, changes: Mapping[str, str | None]
-    ) -> None:
-        self._thread.run(self._client.alter_configs(kind, name, changes))
-
-    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return self._thread.run(self._client.delete_records(before))
-
-    # ---- groups
-
-    def list_groups(self) -> list[GroupListing]:
-        return self._thread.run(self._client.list_groups())
-
-    def describe_group(self, group: str) -> GroupDetails:
-        return self._thread.run(self._client.describe_group(group))
-
-    def delete_group(self, group: str) -> None:
-        self._thread.run(self._client.delete_group(group))
-
-    def committed_offsets(
-        self, group: str, partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, CommittedOffset]:
-        return self._thread.run(self._client.committed_offsets(group, partitions))
-
-    def commit_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
-    ) -> None:
-        self._thread.run(self._client.commit_offsets(group, offsets))
-
-    def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        self._thread.run(self._client.delete_offsets(group, partitions))
-
-
-async def _make(build: Callable[[], Result]) -> Result:
-    """Build something on the loop that it will belong to."""
-    return build()
+    cluster = _waiting(KafkaClient.cluster)
+    topic = _waiting(KafkaClient.topic)
+    fetch = _waiting(KafkaClient.fetch)
+    produce = _waiting(KafkaClient.produce)
+    new_producer_identity = _waiting(KafkaClient.new_producer_identity)
+    list_offsets = _waiting(KafkaClient.list_offsets)
+    producer = _making(KafkaClient.producer, BlockingProducer)
+    produce_records = _waiting(KafkaClient.produce_records)
+    reader = _making(KafkaClient.reader, BlockingReader)
+    create_topic = _waiting(KafkaClient.create_topic)
+    delete_topic = _waiting(KafkaClient.delete_topic)
+    create_partitions = _waiting(KafkaClient.create_partitions)
+    describe_configs = _waiting(KafkaClient.describe_configs)
+    alter_configs = _waiting(KafkaClient.alter_configs)
+    delete_records = _waiting(KafkaClient.delete_records)
+    list_groups = _waiting(KafkaClient.list_groups)
+    describe_group = _waiting(KafkaClient.describe_group)
+    delete_group = _waiting(KafkaClient.delete_group)
+    committed_offsets = _waiting(KafkaClient.committed_offsets)
+    commit_offsets = _waiting(KafkaClient.commit_offsets)
+    delete_offsets = _waiting(KafkaClient.delete_offsets)

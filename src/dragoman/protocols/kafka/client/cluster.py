@@ -20,6 +20,7 @@ from dragoman.limits import (
     KAFKA_CLIENT_COORDINATORS_MAX,
     KAFKA_CLIENT_TOPICS_MAX,
 )
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.errors import (
     ClientClosedError,
     ClientError,
@@ -41,18 +42,9 @@ from dragoman.protocols.kafka.client.values import (
 )
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.framing import Scratch
-from dragoman.protocols.kafka.messages import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
 from dragoman.world import Random
 
-_BuildMetadata: TypeAlias = Callable[[int], MetadataRequest]
+_BuildMetadata: TypeAlias = Callable[[int], m.MetadataRequest]
 _Entry = TypeVar("_Entry")
 _GROUP_KEY = 0
 
@@ -109,16 +101,16 @@ class Cluster:
         """
         wanted = None if topics is None else list(dict.fromkeys(topics))
 
-        def build(version: int) -> MetadataRequest:
+        def build(version: int) -> m.MetadataRequest:
             if wanted is None:
                 # Version 0 has no null list; an empty one means all topics there.
-                return MetadataRequest(topics=[] if version == 0 else None)
+                return m.MetadataRequest(topics=[] if version == 0 else None)
             if version == 0 and not wanted:
                 raise UnsupportedRequestError("the broker is older than Kafka 0.10")
-            named = [MetadataRequestTopic(name=name) for name in wanted]
+            named = [m.MetadataRequestTopic(name=name) for name in wanted]
             # Before version 4 there is no such flag, and no way to prevent the creation.
             flag = auto_create or version < 4
-            return MetadataRequest(topics=named, allow_auto_topic_creation=flag)
+            return m.MetadataRequest(topics=named, allow_auto_topic_creation=flag)
 
         reply = await self._ask_any(build)
         if reply.error_code:
@@ -222,13 +214,13 @@ class Cluster:
         return self._node(node_id)
 
     async def _find_coordinator(self, group: str) -> int:
-        def build(version: int) -> FindCoordinatorRequest:
+        def build(version: int) -> m.FindCoordinatorRequest:
             if version >= 4:
-                return FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=[group])
-            return FindCoordinatorRequest(key=group)
+                return m.FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=[group])
+            return m.FindCoordinatorRequest(key=group)
 
         peers = self._in_order()
-        reply = await peers[0].ask(FindCoordinatorResponse, build)
+        reply = await peers[0].ask(m.FindCoordinatorResponse, build)
         found = reply.coordinators[0] if reply.coordinators else reply
         if found.error_code:
             raise kafka_error(found.error_code, found.error_message, group=group)
@@ -249,11 +241,11 @@ class Cluster:
         known.sort(key=lambda peer: not peer.is_connected)
         return [*known, *self._bootstrap]
 
-    async def _ask_any(self, build: _BuildMetadata) -> MetadataResponse:
+    async def _ask_any(self, build: _BuildMetadata) -> m.MetadataResponse:
         failures: list[ClientError] = []
         for peer in self._in_order():
             try:
-                return await peer.ask(MetadataResponse, build)
+                return await peer.ask(m.MetadataResponse, build)
             except ClientClosedError:
                 raise
             except ClientError as error:
@@ -273,7 +265,7 @@ class Cluster:
     def _peer(self, host: str, port: int) -> Peer:
         return Peer(host, port, self.settings, self._scratch, self._random)
 
-    def _learn_brokers(self, reply: MetadataResponse) -> None:
+    def _learn_brokers(self, reply: m.MetadataResponse) -> None:
         self._controller_id = reply.controller_id
         if not reply.brokers:
             return
@@ -287,7 +279,9 @@ class Cluster:
             # Not the end of what was asked of it: a retry finds out who took over.
             gone.close(ConnectionLostError(f"{gone.address} has left the cluster"))
 
-    def _learn_topic(self, topic: MetadataResponseTopic, *, is_asked_for: bool) -> TopicInfo | None:
+    def _learn_topic(
+        self, topic: m.MetadataResponseTopic, *, is_asked_for: bool
+    ) -> TopicInfo | None:
         assert topic.name is not None, "only topics asked for by id may lack a name"
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._topics.pop(topic.name, None)
@@ -308,7 +302,7 @@ class Cluster:
         return info
 
 
-def _partition(reply: MetadataResponsePartition) -> PartitionInfo:
+def _partition(reply: m.MetadataResponsePartition) -> PartitionInfo:
     return PartitionInfo(
         partition=reply.partition_index,
         leader_id=reply.leader_id,

@@ -22,39 +22,33 @@ from collections.abc import Iterable
 from typing import Final
 
 from dragoman.errors import DragomanError
-from dragoman.protocols.kafka.errors import RETRIABLE, ErrorCode, error_text
+from dragoman.protocols.kafka.errors import KNOWN_CODES, RETRIABLE, ErrorCode, error_text
 
 
 class ClientError(DragomanError):
-    code = "client"
     retriable = False
     #: Whether the broker may have acted on the request although it failed.
     is_ambiguous = False
 
 
 class UnreachableError(ClientError):
-    code = "unreachable"
     retriable = True
 
 
 class ConnectionLostError(ClientError):
-    code = "connection_lost"
     retriable = True
     is_ambiguous = True
 
 
 class RequestTimeoutError(ClientError):
-    code = "request_timeout"
     retriable = True
     is_ambiguous = True
 
 
-class UnsupportedRequestError(ClientError):
-    code = "unsupported_request"
+class UnsupportedRequestError(ClientError): ...
 
 
-class ClientClosedError(ClientError):
-    code = "client_closed"
+class ClientClosedError(ClientError): ...
 
 
 #: Codes of replies that come although the records may have been written.
@@ -70,8 +64,6 @@ _AMBIGUOUS: Final = frozenset(
 
 class KafkaError(ClientError):
     """The broker refused. `error_code` is the number on the wire, `name` Kafka's name for it."""
-
-    code = "kafka"
 
     def __init__(
         self,
@@ -95,60 +87,45 @@ class KafkaError(ClientError):
         super().__init__(f"{where}{self.message.rstrip('.')} ({self.name})")
 
 
-class UnknownTopicError(KafkaError):
-    code = "unknown_topic"
+class UnknownTopicError(KafkaError): ...
 
 
 class LeadershipError(KafkaError):
     """The partition's leader is away or elsewhere: the metadata is refreshed before a retry."""
 
-    code = "leadership"
-
 
 class CoordinatorError(KafkaError):
     """The group's coordinator is away or elsewhere: it is looked up again before a retry."""
-
-    code = "coordinator"
 
 
 class OffsetRangeError(KafkaError):
     code = "offset_out_of_range"
 
 
-class TopicExistsError(KafkaError):
-    code = "topic_exists"
+class TopicExistsError(KafkaError): ...
 
 
-class UnknownGroupError(KafkaError):
-    code = "unknown_group"
+class UnknownGroupError(KafkaError): ...
 
 
 class LiveGroupError(KafkaError):
     """The group has members, and only they may commit, or nobody may delete it."""
 
-    code = "live_group"
+
+class AccessDeniedError(KafkaError): ...
 
 
-class AccessDeniedError(KafkaError):
-    code = "access_denied"
+class RecordRefusedError(KafkaError): ...
 
 
-class RecordRefusedError(KafkaError):
-    code = "record_refused"
+class BatchTooLargeError(KafkaError): ...
 
 
-class BatchTooLargeError(KafkaError):
-    code = "batch_too_large"
-
-
-class ProducerFencedError(KafkaError):
-    code = "producer_fenced"
+class ProducerFencedError(KafkaError): ...
 
 
 class SequenceError(KafkaError):
     """The broker expected another sequence number: what it had of this producer is lost."""
-
-    code = "sequence"
 
 
 _CLASSES: Final[dict[type[KafkaError], tuple[ErrorCode, ...]]] = {
@@ -200,8 +177,7 @@ _CLASSES: Final[dict[type[KafkaError], tuple[ErrorCode, ...]]] = {
     ProducerFencedError: (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED),
     SequenceError: (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID),
 }
-_CLASS_OF_CODE: Final = {code: kind for kind, codes in _CLASSES.items() for code in codes}
-_KNOWN_CODES: Final = frozenset(ErrorCode)
+_CLASS_OF_CODE: Final = {int(code): kind for kind, codes in _CLASSES.items() for code in codes}
 
 
 def kafka_error(
@@ -214,9 +190,7 @@ def kafka_error(
     retriable: bool | None = None,
 ) -> KafkaError:
     """The exception for an error code: the most specific class there is."""
-    kind = KafkaError
-    if error_code in _KNOWN_CODES:
-        kind = _CLASS_OF_CODE.get(ErrorCode(error_code), KafkaError)
+    kind = _CLASS_OF_CODE.get(error_code, KafkaError)
     return kind(
         error_code, message, topic=topic, partition=partition, group=group, retriable=retriable
     )
@@ -229,7 +203,8 @@ def raise_first(errors: Iterable[KafkaError | None]) -> None:
 
 
 def _name(error_code: int) -> str:
-    return ErrorCode(error_code).name if error_code in _KNOWN_CODES else f"code {error_code}"
+    known = KNOWN_CODES.get(error_code)
+    return f"code {error_code}" if known is None else known.name
 
 
 def _where(topic: str | None, partition: int | None, group: str | None) -> str:

@@ -1,4 +1,5 @@
-"""`KafkaClient`: everything the raw client does, behind one object.
+"""`KafkaClient`: everything the raw client does, behind one object; what it asks about topics and
+groups is in `admin.py` and `groups.py`.
 
     async with KafkaClient("127.0.0.1:9092") as client:
         await client.create_topic(NewTopic(name="orders", partitions=3))
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from dragoman.limits import KAFKA_CLIENT_FETCH_BYTES, KAFKA_CLIENT_FETCH_PARTITION_BYTES
-from dragoman.protocols.kafka.client import admin, fetching, groups, listing, producing
+from dragoman.protocols.kafka.client import fetching, listing, producing
+from dragoman.protocols.kafka.client.admin import TopicCalls
 from dragoman.protocols.kafka.client.cluster import Cluster
+from dragoman.protocols.kafka.client.groups import GroupCalls
 from dragoman.protocols.kafka.client.producer import Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
 from dragoman.protocols.kafka.client.retry import Retrying
@@ -24,20 +26,14 @@ from dragoman.protocols.kafka.client.settings import ClientSettings, parse_boots
 from dragoman.protocols.kafka.client.values import (
     Acks,
     ClusterInfo,
-    CommittedOffset,
-    ConfigEntry,
     Fetched,
     FetchFrom,
-    GroupDetails,
-    GroupListing,
     Isolation,
     NewRecord,
-    NewTopic,
     OffsetAt,
     Produced,
     ProducerIdentity,
     RecordPosition,
-    ResourceType,
     TopicInfo,
     TopicPartition,
 )
@@ -45,7 +41,7 @@ from dragoman.types import Buffer
 from dragoman.world import Clock, Random, SystemClock, system_random
 
 
-class KafkaClient:
+class KafkaClient(TopicCalls, GroupCalls):
     """A client of a cluster that speaks Kafka's protocol, Apache Kafka's own included.
 
     `bootstrap` is `HOST:PORT`, or several with commas. Retriable errors are retried until
@@ -63,8 +59,8 @@ class KafkaClient:
         self.settings = settings or ClientSettings()
         self._clock = clock or SystemClock()
         self._random = random or system_random()
-        self._cluster = Cluster(parse_bootstrap(bootstrap), self.settings, self._random)
-        self._retrying = Retrying(self._cluster, self._random)
+        cluster = Cluster(parse_bootstrap(bootstrap), self.settings, self._random)
+        super().__init__(cluster, Retrying(cluster, self._random))
 
     # ---- life
 
@@ -86,12 +82,7 @@ class KafkaClient:
             await self.close()
             raise
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # ---- the cluster
@@ -226,64 +217,3 @@ class KafkaClient:
             options=options,
             partition_bytes=partition_bytes,
         )
-
-    # ---- administration
-
-    async def create_topic(self, topic: NewTopic) -> TopicInfo:
-        """Returns when its partitions have leaders. Raises `TopicExistsError`."""
-        return await admin.create_topic(self._cluster, self._retrying, topic)
-
-    async def delete_topic(self, name: str) -> None:
-        await admin.delete_topic(self._cluster, self._retrying, name)
-
-    async def create_partitions(self, topic: str, count: int) -> TopicInfo:
-        """Raise the number of a topic's partitions to `count`."""
-        return await admin.create_partitions(self._cluster, self._retrying, topic, count)
-
-    async def describe_configs(self, kind: ResourceType, name: str) -> list[ConfigEntry]:
-        """`name` is a topic, or the number of a broker (empty: the default of all brokers)."""
-        return await admin.describe_configs(self._cluster, self._retrying, kind, name)
-
-    async def alter_configs(
-        self, kind: ResourceType, name: str, changes: Mapping[str, str | None]
-    ) -> None:
-        """Change these values and no others; None goes back to the default."""
-        await admin.alter_configs(self._cluster, self._retrying, kind, name, changes)
-
-    async def delete_records(
-        self, before: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        """Delete records before these offsets (-1: all); where each partition begins now."""
-        return await admin.delete_records(self._cluster, self._retrying, before)
-
-    # ---- groups
-
-    async def list_groups(self) -> list[GroupListing]:
-        return await groups.list_groups(self._cluster, self._retrying)
-
-    async def describe_group(self, group: str) -> GroupDetails:
-        """Groups of both kinds. Raises `UnknownGroupError`."""
-        return await groups.describe_group(self._cluster, self._retrying, group)
-
-    async def delete_group(self, group: str) -> None:
-        """Raises `LiveGroupError`, `UnknownGroupError`."""
-        await groups.delete_group(self._cluster, self._retrying, group)
-
-    async def committed_offsets(
-        self, group: str, partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, CommittedOffset]:
-        """What is committed; partitions without a commit are missing. None: all partitions."""
-        return await groups.committed_offsets(self._cluster, self._retrying, group, partitions)
-
-    async def commit_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
-    ) -> None:
-        """Commit next offsets to read. Raises `LiveGroupError` when the group has members."""
-        values = {
-            where: CommittedOffset(each) if isinstance(each, int) else each
-            for where, each in offsets.items()
-        }
-        await groups.commit_offsets(self._cluster, self._retrying, group, values)
-
-    async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        await groups.delete_offsets(self._cluster, self._retrying, group, partitions)

@@ -8,6 +8,7 @@ import msgspec
 
 from dragoman.limits import BATCH_HEADER_BYTES, KAFKA_CLIENT_FETCH_BYTES
 from dragoman.log.batch import LENGTH_PREFIX_BYTES, WALK
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.cluster import Cluster
 from dragoman.protocols.kafka.client.errors import KafkaError, kafka_error
 from dragoman.protocols.kafka.client.peer import Peer
@@ -20,14 +21,6 @@ from dragoman.protocols.kafka.client.values import (
     TopicPartition,
 )
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.messages import (
-    NO_ID,
-    FetchRequest,
-    FetchRequestPartition,
-    FetchRequestTopic,
-    FetchResponse,
-    FetchResponsePartition,
-)
 
 
 class FetchOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,9 +41,9 @@ async def fetch(
     async def ask(
         peer: Peer, parts: Mapping[TopicPartition, Part[FetchFrom]]
     ) -> Mapping[TopicPartition, Fetched | KafkaError]:
-        has_ids = all(part.topic_id != NO_ID for part in parts.values())
+        has_ids = all(part.topic_id != m.NO_ID for part in parts.values())
         reply = await peer.ask(
-            FetchResponse,
+            m.FetchResponse,
             lambda _version: _request(parts, options),
             lane="fetch",
             wait_s=options.max_wait_ms / 1000,
@@ -63,22 +56,22 @@ async def fetch(
 
 def _request(
     parts: Mapping[TopicPartition, Part[FetchFrom]], options: FetchOptions
-) -> FetchRequest:
-    topics: dict[str, FetchRequestTopic] = {}
+) -> m.FetchRequest:
+    topics: dict[str, m.FetchRequestTopic] = {}
     for (name, partition), part in parts.items():
         topic = topics.get(name)
         if topic is None:
-            topic = FetchRequestTopic(topic=name, topic_id=part.topic_id, partitions=[])
+            topic = m.FetchRequestTopic(topic=name, topic_id=part.topic_id, partitions=[])
             topics[name] = topic
         topic.partitions.append(
-            FetchRequestPartition(
+            m.FetchRequestPartition(
                 partition=partition,
                 current_leader_epoch=part.leader_epoch,
                 fetch_offset=part.wanted.offset,
                 partition_max_bytes=part.wanted.max_bytes,
             )
         )
-    return FetchRequest(
+    return m.FetchRequest(
         max_wait_ms=options.max_wait_ms,
         min_bytes=options.min_bytes,
         max_bytes=options.max_bytes,
@@ -88,7 +81,7 @@ def _request(
 
 
 def _read(
-    reply: FetchResponse, parts: Mapping[TopicPartition, Part[FetchFrom]]
+    reply: m.FetchResponse, parts: Mapping[TopicPartition, Part[FetchFrom]]
 ) -> dict[TopicPartition, Fetched | KafkaError]:
     if reply.error_code:
         raise kafka_error(reply.error_code)
@@ -107,7 +100,7 @@ def _read(
     return results
 
 
-def _result(where: TopicPartition, each: FetchResponsePartition) -> Fetched | KafkaError:
+def _result(where: TopicPartition, each: m.FetchResponsePartition) -> Fetched | KafkaError:
     if each.error_code:
         return kafka_error(each.error_code, topic=where.topic, partition=where.partition)
     # Tuples of buffers occur in replies to be encoded only.

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from dragoman.errors import DecodeError
 from dragoman.protocols.kafka import codec
-from dragoman.protocols.kafka.client.cluster import Cluster
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.errors import (
     KafkaError,
     UnknownGroupError,
@@ -18,7 +18,7 @@ from dragoman.protocols.kafka.client.errors import (
     raise_first,
 )
 from dragoman.protocols.kafka.client.peer import Peer
-from dragoman.protocols.kafka.client.retry import Result, Retrying
+from dragoman.protocols.kafka.client.retry import Calls, Result
 from dragoman.protocols.kafka.client.values import (
     CommittedOffset,
     GroupDetails,
@@ -28,49 +28,135 @@ from dragoman.protocols.kafka.client.values import (
 )
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.messages import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    ConsumerGroupDescribeResponseGroup,
-    ConsumerGroupDescribeResponseMember,
-    ConsumerProtocolAssignment,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    DescribeGroupsResponseGroup,
-    DescribeGroupsResponseMember,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestGroupTopic,
-    OffsetFetchRequestTopic,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroupPartition,
-    OffsetFetchResponsePartition,
-)
 
 _FIRST_VERSION_WITH_MANY_GROUPS = 8
 _FIRST_VERSION_WITH_STABLE = 7
 _DEAD = "Dead"
 
 
-async def _at_coordinator(
-    cluster: Cluster, retrying: Retrying, group: str, ask: Callable[[Peer], Awaitable[Result]]
-) -> Result:
-    async def attempt() -> Result:
-        return await ask(await cluster.coordinator(group))
+class GroupCalls(Calls):
+    """Calls about groups."""
 
-    return await retrying.until_done(attempt)
+    async def _at_coordinator(self, group: str, ask: Callable[[Peer], Awaitable[Result]]) -> Result:
+        async def attempt() -> Result:
+            return await ask(await self._cluster.coordinator(group))
+
+        return await self._retrying.until_done(attempt)
+
+    async def committed_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What is committed; partitions without a commit are missing. None: all partitions."""
+        wanted = None if partitions is None else _by_topic(partitions)
+
+        async def ask(peer: Peer) -> dict[TopicPartition, CommittedOffset]:
+            reply = await peer.ask(
+                m.OffsetFetchResponse, lambda version: _fetch(group, wanted, version)
+            )
+            return _read_committed(group, reply)
+
+        return await self._at_coordinator(group, ask)
+
+    async def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
+    ) -> None:
+        """Commit next offsets to read. Raises `LiveGroupError` when the group has members."""
+        topics: dict[str, m.OffsetCommitRequestTopic] = {}
+        for (name, partition), given in offsets.items():
+            committed = CommittedOffset(given) if isinstance(given, int) else given
+            topic = topics.setdefault(name, m.OffsetCommitRequestTopic(name=name, partitions=[]))
+            topic.partitions.append(
+                m.OffsetCommitRequestPartition(
+                    partition_index=partition,
+                    committed_offset=committed.offset,
+                    committed_leader_epoch=committed.leader_epoch,
+                    committed_metadata=committed.metadata,
+                )
+            )
+        request = m.OffsetCommitRequest(group_id=group, topics=list(topics.values()))
+
+        async def ask(peer: Peer) -> None:
+            reply = await peer.ask(m.OffsetCommitResponse, lambda _version: request)
+            raise_first(
+                _commit_error(group, topic.name, each.partition_index, each.error_code)
+                for topic in reply.topics
+                for each in topic.partitions
+            )
+
+        await self._at_coordinator(group, ask)
+
+    async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        request = m.OffsetDeleteRequest(
+            group_id=group,
+            topics=[
+                m.OffsetDeleteRequestTopic(
+                    name=name,
+                    partitions=[
+                        m.OffsetDeleteRequestPartition(partition_index=each) for each in indexes
+                    ],
+                )
+                for name, indexes in _by_topic(partitions).items()
+            ],
+        )
+
+        async def ask(peer: Peer) -> None:
+            reply = await peer.ask(m.OffsetDeleteResponse, lambda _version: request)
+            if reply.error_code:
+                raise kafka_error(reply.error_code, group=group)
+            raise_first(
+                _commit_error(group, topic.name, each.partition_index, each.error_code)
+                for topic in reply.topics
+                for each in topic.partitions
+            )
+
+        await self._at_coordinator(group, ask)
+
+    async def list_groups(self) -> list[GroupListing]:
+        async def attempt() -> list[GroupListing]:
+            found: dict[str, GroupListing] = {}
+            # Every broker knows those it coordinates.
+            for peer in await self._cluster.all_brokers():
+                reply = await peer.ask(m.ListGroupsResponse, lambda _version: m.ListGroupsRequest())
+                if reply.error_code:
+                    raise kafka_error(reply.error_code)
+                for each in reply.groups:
+                    found[each.group_id] = GroupListing(
+                        group=each.group_id,
+                        protocol_type=each.protocol_type,
+                        state=each.group_state,
+                        kind=each.group_type.lower(),
+                    )
+            return [found[name] for name in sorted(found)]
+
+        return await self._retrying.until_done(attempt)
+
+    async def describe_group(self, group: str) -> GroupDetails:
+        """Groups of both kinds. Raises `UnknownGroupError`."""
+
+        async def ask(peer: Peer) -> GroupDetails:
+            details = await _describe_classic(peer, group)
+            if details is None and (await peer.served()).has(ApiKey.CONSUMER_GROUP_DESCRIBE):
+                # Groups of the newer kind (KIP-848) look dead through the older request.
+                details = await _describe_consumer(peer, group)
+            if details is None:
+                raise UnknownGroupError(ErrorCode.GROUP_ID_NOT_FOUND, group=group)
+            return details
+
+        return await self._at_coordinator(group, ask)
+
+    async def delete_group(self, group: str) -> None:
+        """Raises `LiveGroupError`, `UnknownGroupError`."""
+
+        async def ask(peer: Peer) -> None:
+            reply = await peer.ask(
+                m.DeleteGroupsResponse, lambda _version: m.DeleteGroupsRequest(groups_names=[group])
+            )
+            raise_first(
+                kafka_error(each.error_code, group=group) if each.error_code else None
+                for each in reply.results
+            )
+
+        await self._at_coordinator(group, ask)
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -83,44 +169,31 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 # ---- committed offsets
 
 
-async def committed_offsets(
-    cluster: Cluster,
-    retrying: Retrying,
-    group: str,
-    partitions: Iterable[TopicPartition] | None,
-) -> dict[TopicPartition, CommittedOffset]:
-    wanted = None if partitions is None else _by_topic(partitions)
-
-    async def ask(peer: Peer) -> dict[TopicPartition, CommittedOffset]:
-        reply = await peer.ask(OffsetFetchResponse, lambda version: _fetch(group, wanted, version))
-        return _read_committed(group, reply)
-
-    return await _at_coordinator(cluster, retrying, group, ask)
-
-
-def _fetch(group: str, wanted: Mapping[str, list[int]] | None, version: int) -> OffsetFetchRequest:
+def _fetch(
+    group: str, wanted: Mapping[str, list[int]] | None, version: int
+) -> m.OffsetFetchRequest:
     # An offset that a transaction is about to commit counts as not there yet (KIP-447).
     stable = version >= _FIRST_VERSION_WITH_STABLE
     if version >= _FIRST_VERSION_WITH_MANY_GROUPS:
         named = wanted and [
-            OffsetFetchRequestGroupTopic(name=name, partition_indexes=indexes)
+            m.OffsetFetchRequestGroupTopic(name=name, partition_indexes=indexes)
             for name, indexes in wanted.items()
         ]
-        asked = OffsetFetchRequestGroup(
+        asked = m.OffsetFetchRequestGroup(
             group_id=group, topics=None if wanted is None else named or []
         )
-        return OffsetFetchRequest(groups=[asked], require_stable=stable)
+        return m.OffsetFetchRequest(groups=[asked], require_stable=stable)
     topics = None
     if wanted is not None:
         topics = [
-            OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
+            m.OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
             for name, indexes in wanted.items()
         ]
-    return OffsetFetchRequest(group_id=group, topics=topics, require_stable=stable)
+    return m.OffsetFetchRequest(group_id=group, topics=topics, require_stable=stable)
 
 
 def _read_committed(
-    group: str, reply: OffsetFetchResponse
+    group: str, reply: m.OffsetFetchResponse
 ) -> dict[TopicPartition, CommittedOffset]:
     code = reply.groups[0].error_code if reply.groups else reply.error_code
     if code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -143,8 +216,8 @@ def _read_committed(
 
 
 def _fetched_partitions(
-    reply: OffsetFetchResponse,
-) -> Iterable[tuple[str, OffsetFetchResponsePartition | OffsetFetchResponseGroupPartition]]:
+    reply: m.OffsetFetchResponse,
+) -> Iterable[tuple[str, m.OffsetFetchResponsePartition | m.OffsetFetchResponseGroupPartition]]:
     for topic in reply.topics:
         for single in topic.partitions:
             yield topic.name, single
@@ -152,36 +225,6 @@ def _fetched_partitions(
         for many in group.topics:
             for each in many.partitions:
                 yield many.name, each
-
-
-async def commit_offsets(
-    cluster: Cluster,
-    retrying: Retrying,
-    group: str,
-    offsets: Mapping[TopicPartition, CommittedOffset],
-) -> None:
-    topics: dict[str, OffsetCommitRequestTopic] = {}
-    for (name, partition), committed in offsets.items():
-        topic = topics.setdefault(name, OffsetCommitRequestTopic(name=name, partitions=[]))
-        topic.partitions.append(
-            OffsetCommitRequestPartition(
-                partition_index=partition,
-                committed_offset=committed.offset,
-                committed_leader_epoch=committed.leader_epoch,
-                committed_metadata=committed.metadata,
-            )
-        )
-    request = OffsetCommitRequest(group_id=group, topics=list(topics.values()))
-
-    async def ask(peer: Peer) -> None:
-        reply = await peer.ask(OffsetCommitResponse, lambda _version: request)
-        raise_first(
-            _commit_error(group, topic.name, each.partition_index, each.error_code)
-            for topic in reply.topics
-            for each in topic.partitions
-        )
-
-    await _at_coordinator(cluster, retrying, group, ask)
 
 
 def _commit_error(group: str, topic: str, partition: int, code: int) -> KafkaError | None:
@@ -192,75 +235,12 @@ def _commit_error(group: str, topic: str, partition: int, code: int) -> KafkaErr
     return kafka_error(code, group=group)
 
 
-async def delete_offsets(
-    cluster: Cluster, retrying: Retrying, group: str, partitions: Iterable[TopicPartition]
-) -> None:
-    request = OffsetDeleteRequest(
-        group_id=group,
-        topics=[
-            OffsetDeleteRequestTopic(
-                name=name,
-                partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in indexes],
-            )
-            for name, indexes in _by_topic(partitions).items()
-        ],
-    )
-
-    async def ask(peer: Peer) -> None:
-        reply = await peer.ask(OffsetDeleteResponse, lambda _version: request)
-        if reply.error_code:
-            raise kafka_error(reply.error_code, group=group)
-        raise_first(
-            _commit_error(group, topic.name, each.partition_index, each.error_code)
-            for topic in reply.topics
-            for each in topic.partitions
-        )
-
-    await _at_coordinator(cluster, retrying, group, ask)
-
-
 # ---- groups themselves
-
-
-async def list_groups(cluster: Cluster, retrying: Retrying) -> list[GroupListing]:
-    """Every broker knows those it coordinates."""
-
-    async def attempt() -> list[GroupListing]:
-        found: dict[str, GroupListing] = {}
-        for peer in await cluster.all_brokers():
-            reply = await peer.ask(ListGroupsResponse, lambda _version: ListGroupsRequest())
-            if reply.error_code:
-                raise kafka_error(reply.error_code)
-            for each in reply.groups:
-                found[each.group_id] = GroupListing(
-                    group=each.group_id,
-                    protocol_type=each.protocol_type,
-                    state=each.group_state,
-                    kind=each.group_type.lower(),
-                )
-        return [found[name] for name in sorted(found)]
-
-    return await retrying.until_done(attempt)
-
-
-async def describe_group(cluster: Cluster, retrying: Retrying, group: str) -> GroupDetails:
-    """Raises `UnknownGroupError`."""
-
-    async def ask(peer: Peer) -> GroupDetails:
-        details = await _describe_classic(peer, group)
-        if details is None and (await peer.served()).has(ApiKey.CONSUMER_GROUP_DESCRIBE):
-            # Groups of the newer kind (KIP-848) look dead through the older request.
-            details = await _describe_consumer(peer, group)
-        if details is None:
-            raise UnknownGroupError(ErrorCode.GROUP_ID_NOT_FOUND, group=group)
-        return details
-
-    return await _at_coordinator(cluster, retrying, group, ask)
 
 
 async def _describe_classic(peer: Peer, group: str) -> GroupDetails | None:
     reply = await peer.ask(
-        DescribeGroupsResponse, lambda _version: DescribeGroupsRequest(groups=[group])
+        m.DescribeGroupsResponse, lambda _version: m.DescribeGroupsRequest(groups=[group])
     )
     for each in reply.groups:
         if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND or each.group_state == _DEAD:
@@ -271,7 +251,7 @@ async def _describe_classic(peer: Peer, group: str) -> GroupDetails | None:
     return None
 
 
-def _classic_details(each: DescribeGroupsResponseGroup) -> GroupDetails:
+def _classic_details(each: m.DescribeGroupsResponseGroup) -> GroupDetails:
     return GroupDetails(
         group=each.group_id,
         kind="classic",
@@ -282,7 +262,7 @@ def _classic_details(each: DescribeGroupsResponseGroup) -> GroupDetails:
     )
 
 
-def _classic_member(member: DescribeGroupsResponseMember) -> GroupMember:
+def _classic_member(member: m.DescribeGroupsResponseMember) -> GroupMember:
     return GroupMember(
         member_id=member.member_id,
         instance_id=member.group_instance_id,
@@ -295,7 +275,7 @@ def _classic_member(member: DescribeGroupsResponseMember) -> GroupMember:
 def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
     """Partitions of a member; none when its protocol is not the consumers'."""
     try:
-        assignment = codec.decode_versioned(ConsumerProtocolAssignment, data)
+        assignment = codec.decode_versioned(m.ConsumerProtocolAssignment, data)
     except DecodeError:
         return ()
     return tuple(
@@ -307,8 +287,8 @@ def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
 
 async def _describe_consumer(peer: Peer, group: str) -> GroupDetails | None:
     reply = await peer.ask(
-        ConsumerGroupDescribeResponse,
-        lambda _version: ConsumerGroupDescribeRequest(group_ids=[group]),
+        m.ConsumerGroupDescribeResponse,
+        lambda _version: m.ConsumerGroupDescribeRequest(group_ids=[group]),
     )
     for each in reply.groups:
         if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -319,7 +299,7 @@ async def _describe_consumer(peer: Peer, group: str) -> GroupDetails | None:
     return None
 
 
-def _consumer_details(each: ConsumerGroupDescribeResponseGroup) -> GroupDetails:
+def _consumer_details(each: m.ConsumerGroupDescribeResponseGroup) -> GroupDetails:
     return GroupDetails(
         group=each.group_id,
         kind="consumer",
@@ -330,7 +310,7 @@ def _consumer_details(each: ConsumerGroupDescribeResponseGroup) -> GroupDetails:
     )
 
 
-def _consumer_member(member: ConsumerGroupDescribeResponseMember) -> GroupMember:
+def _consumer_member(member: m.ConsumerGroupDescribeResponseMember) -> GroupMember:
     return GroupMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -342,16 +322,3 @@ def _consumer_member(member: ConsumerGroupDescribeResponseMember) -> GroupMember
             for partition in topic.partitions
         ),
     )
-
-
-async def delete_group(cluster: Cluster, retrying: Retrying, group: str) -> None:
-    async def ask(peer: Peer) -> None:
-        reply = await peer.ask(
-            DeleteGroupsResponse, lambda _version: DeleteGroupsRequest(groups_names=[group])
-        )
-        raise_first(
-            kafka_error(each.error_code, group=group) if each.error_code else None
-            for each in reply.results
-        )
-
-    await _at_coordinator(cluster, retrying, group, ask)

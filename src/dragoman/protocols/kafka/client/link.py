@@ -15,6 +15,7 @@ from typing import cast
 
 from dragoman.errors import DragomanError
 from dragoman.limits import KAFKA_CLIENT_REPLY_BYTES_MAX
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.errors import (
     ClientError,
     ConnectionLostError,
@@ -22,7 +23,6 @@ from dragoman.protocols.kafka.client.errors import (
 )
 from dragoman.protocols.kafka.connection import ClientConnection, Reply
 from dragoman.protocols.kafka.framing import Scratch
-from dragoman.protocols.kafka.messages import Message, ProduceRequest
 
 
 class _Waiting:
@@ -30,7 +30,7 @@ class _Waiting:
 
     __slots__ = ("future", "timer")
 
-    def __init__(self, future: asyncio.Future[Message], timer: asyncio.TimerHandle) -> None:
+    def __init__(self, future: asyncio.Future[m.Message], timer: asyncio.TimerHandle) -> None:
         self.future = future
         self.timer = timer
 
@@ -58,7 +58,7 @@ class Link(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         return self._transport is not None and self._lost is None
 
-    async def request(self, message: Message, version: int, timeout_s: float) -> Message | None:
+    async def request(self, message: m.Message, version: int, timeout_s: float) -> m.Message | None:
         """The reply; None for a produce that asks for none.
 
         Raises `EncodeError`, `ConnectionLostError`, `RequestTimeoutError`.
@@ -79,16 +79,16 @@ class Link(asyncio.BufferedProtocol):
         return await future
 
     def _send(
-        self, message: Message, version: int, timeout_s: float
-    ) -> asyncio.Future[Message] | None:
+        self, message: m.Message, version: int, timeout_s: float
+    ) -> asyncio.Future[m.Message] | None:
         if self._lost is not None:
             raise before_sending(self._lost)
         assert self._transport is not None
         correlation_id, frame = self._connection.send(message, version)
         self._transport.writelines(frame)
-        if isinstance(message, ProduceRequest) and message.acks == 0:
+        if isinstance(message, m.ProduceRequest) and message.acks == 0:
             return None
-        future: asyncio.Future[Message] = self._loop.create_future()
+        future: asyncio.Future[m.Message] = self._loop.create_future()
         timer = self._loop.call_later(timeout_s, self._expire, correlation_id, timeout_s)
         self._waiting[correlation_id] = _Waiting(future, timer)
         return future

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.cluster import Cluster
 from dragoman.protocols.kafka.client.errors import KafkaError, UnsupportedRequestError, kafka_error
 from dragoman.protocols.kafka.client.peer import Peer
@@ -13,12 +14,6 @@ from dragoman.protocols.kafka.client.values import (
     Isolation,
     OffsetAt,
     TopicPartition,
-)
-from dragoman.protocols.kafka.messages import (
-    ListOffsetsRequest,
-    ListOffsetsRequestPartition,
-    ListOffsetsRequestTopic,
-    ListOffsetsResponse,
 )
 
 _FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
@@ -36,10 +31,10 @@ async def list_offsets(
     async def ask(
         peer: Peer, parts: Mapping[TopicPartition, Part[int]]
     ) -> Mapping[TopicPartition, OffsetAt | KafkaError]:
-        def build(version: int) -> ListOffsetsRequest:
+        def build(version: int) -> m.ListOffsetsRequest:
             return _request(parts, isolation, version, cluster.settings.request_timeout_s)
 
-        return _read(await peer.ask(ListOffsetsResponse, build), parts)
+        return _read(await peer.ask(m.ListOffsetsResponse, build), parts)
 
     return await from_leaders(retrying, cluster, wanted, ask)
 
@@ -49,20 +44,20 @@ def _request(
     isolation: Isolation,
     version: int,
     timeout_s: float,
-) -> ListOffsetsRequest:
-    topics: dict[str, ListOffsetsRequestTopic] = {}
+) -> m.ListOffsetsRequest:
+    topics: dict[str, m.ListOffsetsRequestTopic] = {}
     for (name, partition), part in parts.items():
         if part.wanted == MAX_TIMESTAMP and version < _FIRST_VERSION_WITH_MAX_TIMESTAMP:
             raise UnsupportedRequestError("the broker cannot look up the newest timestamp")
-        topic = topics.setdefault(name, ListOffsetsRequestTopic(name=name, partitions=[]))
+        topic = topics.setdefault(name, m.ListOffsetsRequestTopic(name=name, partitions=[]))
         topic.partitions.append(
-            ListOffsetsRequestPartition(
+            m.ListOffsetsRequestPartition(
                 partition_index=partition,
                 current_leader_epoch=part.leader_epoch,
                 timestamp=part.wanted,
             )
         )
-    return ListOffsetsRequest(
+    return m.ListOffsetsRequest(
         replica_id=_CONSUMER,
         isolation_level=isolation if version >= _FIRST_VERSION_WITH_ISOLATION else 0,
         topics=list(topics.values()),
@@ -71,7 +66,7 @@ def _request(
 
 
 def _read(
-    reply: ListOffsetsResponse, parts: Mapping[TopicPartition, Part[int]]
+    reply: m.ListOffsetsResponse, parts: Mapping[TopicPartition, Part[int]]
 ) -> dict[TopicPartition, OffsetAt | KafkaError]:
     results: dict[TopicPartition, OffsetAt | KafkaError] = {
         where: kafka_error(-1, "the reply leaves it out", topic=where.topic, retriable=True)

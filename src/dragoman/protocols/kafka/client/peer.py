@@ -18,6 +18,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from dragoman import __version__
 from dragoman.errors import DragomanError
 from dragoman.limits import KAFKA_CLIENT_THROTTLE_MAX_S
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.errors import (
     ClientError,
     UnreachableError,
@@ -29,11 +30,10 @@ from dragoman.protocols.kafka.client.versions import ServedVersions, newest_api_
 from dragoman.protocols.kafka.constants import ACCEPTED_VERSIONS, ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.framing import Scratch
-from dragoman.protocols.kafka.messages import ApiVersionsRequest, ApiVersionsResponse, Message
 from dragoman.protocols.kafka.notation import message as message_spec
 from dragoman.world import Random
 
-AnyReply = TypeVar("AnyReply", bound=Message)
+AnyReply = TypeVar("AnyReply", bound=m.Message)
 LaneName: TypeAlias = Literal["control", "fetch"]
 
 #: KIP-511: what this client calls itself.
@@ -65,7 +65,7 @@ class Peer:
     async def ask(
         self,
         kind: type[AnyReply],
-        build: Callable[[int], Message],
+        build: Callable[[int], m.Message],
         *,
         lane: LaneName = "control",
         wait_s: float = 0.0,
@@ -84,7 +84,7 @@ class Peer:
     async def send(
         self,
         kind: type[AnyReply],
-        build: Callable[[int], Message],
+        build: Callable[[int], m.Message],
         *,
         lane: LaneName = "control",
         wait_s: float = 0.0,
@@ -212,15 +212,15 @@ class _Lane:
         )
 
     async def _negotiate(self, link: Link, timeout_s: float) -> ServedVersions:
-        request = ApiVersionsRequest(
+        request = m.ApiVersionsRequest(
             client_software_name=_SOFTWARE, client_software_version=__version__
         )
         version = ACCEPTED_VERSIONS[ApiKey.API_VERSIONS].high
         reply = await link.request(request, version, timeout_s)
-        assert isinstance(reply, ApiVersionsResponse)
+        assert isinstance(reply, m.ApiVersionsResponse)
         if reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
             reply = await link.request(request, newest_api_versions(reply), timeout_s)
-            assert isinstance(reply, ApiVersionsResponse)
+            assert isinstance(reply, m.ApiVersionsResponse)
         if reply.error_code:
             raise kafka_error(reply.error_code)
         return ServedVersions(self._address, reply)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Generator, Iterable
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -224,12 +223,7 @@ class Producer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # ---- gathering

@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from dragoman.log.batch import NO_PRODUCER, read_header
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.cluster import Cluster
 from dragoman.protocols.kafka.client.errors import (
     ClientError,
@@ -26,16 +27,6 @@ from dragoman.protocols.kafka.client.values import (
     TopicPartition,
 )
 from dragoman.protocols.kafka.errors import ErrorCode, error_text
-from dragoman.protocols.kafka.messages import (
-    NO_ID,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ProduceRequest,
-    ProduceRequestPartition,
-    ProduceRequestTopic,
-    ProduceResponse,
-    ProduceResponsePartition,
-)
 from dragoman.types import Buffer
 
 _NOTHING_KNOWN = Produced(NO_OFFSET, -1, NO_OFFSET)
@@ -69,10 +60,10 @@ async def produce(
         located = await cluster.leader(where, auto_create=options.auto_create)
         request = _request(where, located.topic_id, batch, options)
         reply = await located.peer.send(
-            ProduceResponse,
+            m.ProduceResponse,
             lambda _version: request,
             wait_s=options.timeout_ms / 1000,
-            with_topic_ids=located.topic_id != NO_ID,
+            with_topic_ids=located.topic_id != m.NO_ID,
         )
         return _NOTHING_KNOWN if reply is None else _read(where, reply)
 
@@ -81,19 +72,19 @@ async def produce(
 
 def _request(
     where: TopicPartition, topic_id: bytes, batch: Buffer, options: ProduceOptions
-) -> ProduceRequest:
-    data = ProduceRequestPartition(index=where.partition, records=batch)
-    return ProduceRequest(
+) -> m.ProduceRequest:
+    data = m.ProduceRequestPartition(index=where.partition, records=batch)
+    return m.ProduceRequest(
         transactional_id=options.transactional_id,
         acks=options.acks,
         timeout_ms=options.timeout_ms,
         topic_data=[
-            ProduceRequestTopic(name=where.topic, topic_id=topic_id, partition_data=[data])
+            m.ProduceRequestTopic(name=where.topic, topic_id=topic_id, partition_data=[data])
         ],
     )
 
 
-def _read(where: TopicPartition, reply: ProduceResponse) -> Produced:
+def _read(where: TopicPartition, reply: m.ProduceResponse) -> Produced:
     if not reply.responses or not reply.responses[0].partition_responses:
         raise kafka_error(
             ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -112,7 +103,7 @@ def _read(where: TopicPartition, reply: ProduceResponse) -> Produced:
     return Produced(each.base_offset, each.log_append_time_ms, each.log_start_offset)
 
 
-def _reason(each: ProduceResponsePartition) -> str | None:
+def _reason(each: m.ProduceResponsePartition) -> str | None:
     """The broker's words, with those about single records."""
     parts = [each.error_message or error_text(each.error_code)]
     parts += (
@@ -128,9 +119,9 @@ async def new_producer_identity(cluster: Cluster, retrying: Retrying) -> Produce
     async def attempt() -> ProducerIdentity:
         peer = await cluster.controller()
         reply = await peer.ask(
-            InitProducerIdResponse,
+            m.InitProducerIdResponse,
             # The time-out means nothing without a transactional id, but brokers check its range.
-            lambda _version: InitProducerIdRequest(
+            lambda _version: m.InitProducerIdRequest(
                 transactional_id=None, transaction_timeout_ms=60_000
             ),
         )

@@ -59,6 +59,14 @@ class Retrying:
             await asyncio.sleep(pause)
 
 
+class Calls:
+    """What every call of the client works with."""
+
+    def __init__(self, cluster: Cluster, retrying: Retrying) -> None:
+        self._cluster = cluster
+        self._retrying = retrying
+
+
 class Part(msgspec.Struct, Generic[Wanted], frozen=True):
     """What is wanted of one partition, and what its leader has to be told."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.errors import UnsupportedRequestError
 from dragoman.protocols.kafka.constants import ACCEPTED_VERSIONS, ApiKey
-from dragoman.protocols.kafka.messages import ApiVersionsResponse
 
 #: Newest versions sent where that is not the newest known. Offsets of version 10 name topics by id
 #: only: a reply about topics that were deleted could not be read.
@@ -21,7 +21,7 @@ class ServedVersions:
 
     __slots__ = ("_ranges", "address")
 
-    def __init__(self, address: str, reply: ApiVersionsResponse) -> None:
+    def __init__(self, address: str, reply: m.ApiVersionsResponse) -> None:
         self.address = address
         self._ranges = {
             each.api_key: (each.min_version, each.max_version) for each in reply.api_keys
@@ -48,7 +48,7 @@ class ServedVersions:
         return version
 
 
-def newest_api_versions(reply: ApiVersionsResponse) -> int:
+def newest_api_versions(reply: m.ApiVersionsResponse) -> int:
     """What to ask ApiVersions with after the first version was refused (KIP-511)."""
     for each in reply.api_keys:
         if each.api_key == ApiKey.API_VERSIONS:

@@ -36,33 +36,21 @@ _BITS: Final[dict[Operation, int]] = {
     Operation.DESCRIBE_CONFIGS: 10,
     Operation.ALTER_CONFIGS: 11,
 }
+
+
+def _operations(words: str) -> tuple[Operation, ...]:
+    return tuple(map(Operation, words.split()))
+
+
 #: What can be done to a resource of each kind at all.
-_OPERATIONS: Final[dict[Resource, tuple[Operation, ...]]] = {
-    Resource.TOPIC: (
-        Operation.READ,
-        Operation.WRITE,
-        Operation.CREATE,
-        Operation.DELETE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
+_OPERATIONS: Final = {
+    Resource.TOPIC: _operations(
+        "read write create delete alter describe describe_configs alter_configs"
     ),
-    Resource.GROUP: (
-        Operation.READ,
-        Operation.DELETE,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-    ),
-    Resource.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
-    Resource.CLUSTER: (
-        Operation.CREATE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.CLUSTER_ACTION,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
+    Resource.GROUP: _operations("read delete describe describe_configs alter_configs"),
+    Resource.TRANSACTIONAL_ID: _operations("write describe"),
+    Resource.CLUSTER: _operations(
+        "create alter describe cluster_action describe_configs alter_configs"
     ),
 }
 

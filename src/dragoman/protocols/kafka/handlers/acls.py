@@ -8,17 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    CreateAclsRequest,
-    CreateAclsResponse,
-    CreateAclsResponseResult,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DeleteAclsResponseFilterResult,
-    DescribeAclsResponse,
-)
 
 _CODE: Final = ErrorCode.SECURITY_DISABLED
 _MESSAGE: Final = "this node has no access control"
@@ -26,18 +18,16 @@ _MESSAGE: Final = "this node has no access control"
 
 def handle_describe(call: Call) -> None:
     call.request.decode()
-    call.reply(DescribeAclsResponse(error_code=_CODE, error_message=_MESSAGE))
+    call.reply(m.DescribeAclsResponse(error_code=_CODE, error_message=_MESSAGE))
 
 
 def handle_create(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, CreateAclsRequest)
-    refused = CreateAclsResponseResult(error_code=_CODE, error_message=_MESSAGE)
-    call.reply(CreateAclsResponse(results=[refused] * len(request.creations)))
+    request = call.decode(m.CreateAclsRequest)
+    refused = m.CreateAclsResponseResult(error_code=_CODE, error_message=_MESSAGE)
+    call.reply(m.CreateAclsResponse(results=[refused] * len(request.creations)))
 
 
 def handle_delete(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, DeleteAclsRequest)
-    refused = DeleteAclsResponseFilterResult(error_code=_CODE, error_message=_MESSAGE)
-    call.reply(DeleteAclsResponse(filter_results=[refused] * len(request.filters)))
+    request = call.decode(m.DeleteAclsRequest)
+    refused = m.DeleteAclsResponseFilterResult(error_code=_CODE, error_message=_MESSAGE)
+    call.reply(m.DeleteAclsResponse(filter_results=[refused] * len(request.filters)))

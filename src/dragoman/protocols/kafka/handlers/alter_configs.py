@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import TypeAlias
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 from dragoman.broker.errors import InvalidConfig
 from dragoman.config.keys import Key, Kind, format_value, near_match
@@ -18,36 +19,30 @@ from dragoman.config.settings import NODE_KEYS
 from dragoman.config.topics import TOPIC_CONFIG
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import CONFIG_KEYS_PER_REQUEST_MAX
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize, authorize_cluster
 from dragoman.protocols.kafka.handlers.config_resources import (
     ResourceType,
     node_of,
-    topic_of,
     unknown_type,
 )
-from dragoman.protocols.kafka.handlers.gathering import Gathering
-from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.gathering import Done, gather
+from dragoman.protocols.kafka.handlers.names import topic_of
+from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    AlterConfigsRequest,
-    AlterConfigsRequestConfig,
-    AlterConfigsRequestResource,
-    AlterConfigsResponse,
-    AlterConfigsResponseResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsRequestConfig,
-    IncrementalAlterConfigsRequestResource,
-    IncrementalAlterConfigsResponse,
-    IncrementalAlterConfigsResponseResource,
-)
 from dragoman.security.authorizer import Operation, Resource
 
 #: Overrides as they are to be, from those that are.
 Alter: TypeAlias = Callable[[Mapping[str, str]], dict[str, str]]
 #: What a key is without the override, as text.
 Fallback: TypeAlias = Callable[[str], str]
-Done: TypeAlias = Callable[[DragomanError | None], None]
-_AnyResource: TypeAlias = AlterConfigsRequestResource | IncrementalAlterConfigsRequestResource
+
+
+class _Resource(NamedTuple):
+    kind: int
+    name: str
+    #: From the keys that there are, and what they are without an override.
+    altered: Callable[[Mapping[str, Key], Fallback], Alter]
 
 
 class _Change(IntEnum):
@@ -61,61 +56,31 @@ class _Change(IntEnum):
 
 
 def handle_alter(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, AlterConfigsRequest)
-    resources = request.resources
-
-    def build(results: list[DragomanError | None]) -> AlterConfigsResponse:
-        return AlterConfigsResponse(
-            responses=[
-                AlterConfigsResponseResource(
-                    error_code=0 if error is None else wire_code(error),
-                    error_message=None if error is None else str(error),
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-                for resource, error in zip(resources, results, strict=True)
-            ]
-        )
-
-    def altered(index: int, _: Mapping[str, Key], __: Fallback) -> Alter:
-        return _replacement(resources[index].configs)
-
-    _Altering(
-        call, resources, request.validate_only, altered, Gathering(call, len(resources), build)
-    )
+    request = call.decode(m.AlterConfigsRequest)
+    resources = [
+        _Resource(each.resource_type, each.resource_name, partial(_replacement, each.configs))
+        for each in request.resources
+    ]
+    altering = _Altering(call, resources, request.validate_only)
+    altering.start(m.AlterConfigsResponse, m.AlterConfigsResponseResource)
 
 
 def handle_incremental(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, IncrementalAlterConfigsRequest)
-    resources = request.resources
-
-    def build(results: list[DragomanError | None]) -> IncrementalAlterConfigsResponse:
-        return IncrementalAlterConfigsResponse(
-            responses=[
-                IncrementalAlterConfigsResponseResource(
-                    error_code=0 if error is None else wire_code(error),
-                    error_message=None if error is None else str(error),
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-                for resource, error in zip(resources, results, strict=True)
-            ]
-        )
-
-    def altered(index: int, keys: Mapping[str, Key], fallback: Fallback) -> Alter:
-        return _Increments(resources[index].configs, keys, fallback)
-
-    _Altering(
-        call, resources, request.validate_only, altered, Gathering(call, len(resources), build)
-    )
+    request = call.decode(m.IncrementalAlterConfigsRequest)
+    resources = [
+        _Resource(each.resource_type, each.resource_name, partial(_Increments, each.configs))
+        for each in request.resources
+    ]
+    altering = _Altering(call, resources, request.validate_only)
+    altering.start(m.IncrementalAlterConfigsResponse, m.IncrementalAlterConfigsResponseResource)
 
 
 # ---- what a resource's overrides become
 
 
-def _replacement(configs: Sequence[AlterConfigsRequestConfig]) -> Alter:
+def _replacement(
+    configs: Sequence[m.AlterConfigsRequestConfig], _: Mapping[str, Key], __: Fallback
+) -> Alter:
     _require_distinct([each.name for each in configs])
     config: dict[str, str] = {}
     for each in configs:
@@ -130,7 +95,7 @@ class _Increments:
 
     def __init__(
         self,
-        changes: Sequence[IncrementalAlterConfigsRequestConfig],
+        changes: Sequence[m.IncrementalAlterConfigsRequestConfig],
         keys: Mapping[str, Key],
         fallback: Fallback,
     ) -> None:
@@ -145,7 +110,9 @@ class _Increments:
             self._apply(change, config)
         return config
 
-    def _apply(self, change: IncrementalAlterConfigsRequestConfig, config: dict[str, str]) -> None:
+    def _apply(
+        self, change: m.IncrementalAlterConfigsRequestConfig, config: dict[str, str]
+    ) -> None:
         name, value = change.name, change.value
         key = self._keys.get(name)
         if key is None:
@@ -194,36 +161,35 @@ def _require_distinct(names: list[str]) -> None:
 class _Altering:
     """All resources of one request, each on its own."""
 
-    def __init__(
-        self,
-        call: Call,
-        resources: Sequence[_AnyResource],
-        validate_only: bool,
-        altered: Callable[[int, Mapping[str, Key], Fallback], Alter],
-        gathering: Gathering[DragomanError | None],
-    ) -> None:
+    def __init__(self, call: Call, resources: list[_Resource], validate_only: bool) -> None:
         self._call = call
+        self._resources = resources
         self._validate_only = validate_only
-        self._altered = altered
-        named = Counter((each.resource_type, each.resource_name) for each in resources)
-        for index, each in enumerate(resources):
+        self._named = Counter((each.kind, each.name) for each in resources)
 
-            def done(error: DragomanError | None, index: int = index) -> None:
-                gathering.set(index, error)
+    def start(self, reply: Callable[..., m.Message], outcome: Callable[..., m.Message]) -> None:
+        def build(results: list[DragomanError | None]) -> m.Message:
+            outcomes = [
+                outcome(
+                    error_code=wire_code(error),
+                    error_message=wire_text(error),
+                    resource_type=resource.kind,
+                    resource_name=resource.name,
+                )
+                for resource, error in zip(self._resources, results, strict=True)
+            ]
+            return reply(responses=outcomes)
 
-            try:
-                if named[each.resource_type, each.resource_name] > 1:
-                    raise DecodeError("the resource is in the request more than once")
-                self._alter(index, each, done)
-            except DragomanError as error:
-                done(error)
+        gather(self._call, self._resources, self._alter, build)
 
-    def _alter(self, index: int, resource: _AnyResource, done: Done) -> None:
-        match resource.resource_type:
+    def _alter(self, resource: _Resource, done: Done) -> None:
+        if self._named[resource.kind, resource.name] > 1:
+            raise DecodeError("the resource is in the request more than once")
+        match resource.kind:
             case ResourceType.TOPIC:
-                self._alter_topic(index, resource.resource_name, done)
+                self._alter_topic(resource, done)
             case ResourceType.BROKER:
-                self._alter_node(index, resource.resource_name, done)
+                self._alter_node(resource, done)
             case ResourceType.GROUP:
                 raise InvalidConfig("groups have no configuration of their own")
             case ResourceType.CLIENT_METRICS:
@@ -231,31 +197,31 @@ class _Altering:
             case unknown:
                 raise unknown_type(unknown)
 
-    def _alter_topic(self, index: int, name: str, done: Done) -> None:
-        call, broker = self._call, self._call.service.broker
+    def _alter_topic(self, resource: _Resource, done: Done) -> None:
+        call, broker, name = self._call, self._call.service.broker, resource.name
         authorize(call, Operation.ALTER_CONFIGS, Resource.TOPIC, name)
         topic_of(call, name)
 
         def fallback(key: str) -> str:
             return TOPIC_CONFIG[key].default_text(broker.settings)
 
-        alter = self._altered(index, TOPIC_CONFIG, fallback)
+        alter = resource.altered(TOPIC_CONFIG, fallback)
         if self._validate_only:
             broker.topics.check_altered(name, alter)
             done(None)
         else:
             broker.topics.alter_config(name, alter, done)
 
-    def _alter_node(self, index: int, name: str, done: Done) -> None:
+    def _alter_node(self, resource: _Resource, done: Done) -> None:
         call, broker = self._call, self._call.service.broker
         authorize_cluster(call, Operation.ALTER_CONFIGS)
-        node_id = node_of(call, name)
+        node_id = node_of(call, resource.name)
 
         def fallback(key: str) -> str:
             # A node's own changes lie over those for every node.
             return format_value(broker.node_configs.cluster_wide().value(key))
 
-        alter = self._altered(index, NODE_KEYS, fallback)
+        alter = resource.altered(NODE_KEYS, fallback)
         if self._validate_only:
             broker.node_configs.check_altered(node_id, alter)
             done(None)

@@ -11,17 +11,11 @@ import re
 from functools import lru_cache
 
 from dragoman.broker.broker import Broker
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import encode_api_versions_fallback
 from dragoman.protocols.kafka.constants import ADVERTISED_VERSIONS, ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    ApiVersionsResponseApiKey,
-    ApiVersionsResponseFinalizedFeature,
-    ApiVersionsResponseSupportedFeature,
-)
 
 #: KIP-511: what a client may call itself.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -32,7 +26,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 #: version 3.
 _LEVELS = {"group.version": 1, "transaction.version": 2}
 _SUPPORTED = [
-    ApiVersionsResponseSupportedFeature(name=name, min_version=1, max_version=level)
+    m.ApiVersionsResponseSupportedFeature(name=name, min_version=1, max_version=level)
     for name, level in _LEVELS.items()
 ]
 
@@ -47,10 +41,10 @@ def feature_level(broker: Broker, feature: str) -> int:
     return min(broker.features.level(feature, _LEVELS[feature]), _LEVELS[feature])
 
 
-def _finalized(broker: Broker) -> list[ApiVersionsResponseFinalizedFeature]:
+def _finalized(broker: Broker) -> list[m.ApiVersionsResponseFinalizedFeature]:
     levels = {name: feature_level(broker, name) for name in _LEVELS}
     return [
-        ApiVersionsResponseFinalizedFeature(
+        m.ApiVersionsResponseFinalizedFeature(
             name=name, max_version_level=level, min_version_level=level
         )
         for name, level in levels.items()
@@ -58,11 +52,11 @@ def _finalized(broker: Broker) -> list[ApiVersionsResponseFinalizedFeature]:
 
 
 @lru_cache(maxsize=1)
-def served() -> list[ApiVersionsResponseApiKey]:
+def served() -> list[m.ApiVersionsResponseApiKey]:
     from dragoman.protocols.kafka.handlers.service import HANDLERS
 
     return [
-        ApiVersionsResponseApiKey(
+        m.ApiVersionsResponseApiKey(
             api_key=key,
             min_version=ADVERTISED_VERSIONS[ApiKey(key)].low,
             max_version=ADVERTISED_VERSIONS[ApiKey(key)].high,
@@ -72,8 +66,7 @@ def served() -> list[ApiVersionsResponseApiKey]:
 
 
 def handle(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, ApiVersionsRequest)
+    request = call.decode(m.ApiVersionsRequest)
     code = ErrorCode.NONE
     if call.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
@@ -81,7 +74,7 @@ def handle(call: Call) -> None:
     ):
         code = ErrorCode.INVALID_REQUEST
     call.reply(
-        ApiVersionsResponse(
+        m.ApiVersionsResponse(
             error_code=code,
             api_keys=served(),
             supported_features=_SUPPORTED,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dragoman.broker.broker import METADATA_TOPIC
 from dragoman.errors import DragomanError
-from dragoman.protocols.kafka.errors import ErrorCode, error_text
+from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import (
     CLUSTER_NAME,
     NOT_ASKED,
@@ -13,18 +14,6 @@ from dragoman.protocols.kafka.handlers.access import (
 )
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-    DescribeClusterResponseBroker,
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    DescribeQuorumResponseListener,
-    DescribeQuorumResponseNode,
-    DescribeQuorumResponsePartition,
-    DescribeQuorumResponseReplica,
-    DescribeQuorumResponseTopic,
-)
 from dragoman.security.authorizer import Operation, Resource
 
 _BROKERS, _CONTROLLERS = 1, 2
@@ -33,8 +22,7 @@ _METADATA_EPOCH = 0
 
 
 def handle_describe(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, DescribeClusterRequest)
+    request = call.decode(m.DescribeClusterRequest)
     try:
         authorize_cluster(call, Operation.DESCRIBE)
     except DragomanError as error:
@@ -46,15 +34,17 @@ def handle_describe(call: Call) -> None:
         code = (
             ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         )
-        _refuse(call, request, code, error_text(code))
+        _refuse(call, request, code, code.text)
         return
     broker = call.service.broker
     host, port = call.service.advertised(call.session.channel)
     call.reply(
-        DescribeClusterResponse(
+        m.DescribeClusterResponse(
             cluster_id=broker.image.cluster_id,
             controller_id=broker.quorum.leader,
-            brokers=[DescribeClusterResponseBroker(broker_id=broker.node_id, host=host, port=port)],
+            brokers=[
+                m.DescribeClusterResponseBroker(broker_id=broker.node_id, host=host, port=port)
+            ],
             cluster_authorized_operations=allowed_operations(call, Resource.CLUSTER, CLUSTER_NAME)
             if request.include_cluster_authorized_operations
             else NOT_ASKED,
@@ -62,27 +52,26 @@ def handle_describe(call: Call) -> None:
     )
 
 
-def _refuse(call: Call, request: DescribeClusterRequest, code: int, message: str) -> None:
+def _refuse(call: Call, request: m.DescribeClusterRequest, code: int, message: str) -> None:
     call.reply(
-        DescribeClusterResponse(
+        m.DescribeClusterResponse(
             error_code=code, error_message=message, endpoint_type=request.endpoint_type
         )
     )
 
 
 def handle_quorum(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, DescribeQuorumRequest)
+    request = call.decode(m.DescribeQuorumRequest)
     try:
         authorize_cluster(call, Operation.DESCRIBE)
     except DragomanError as error:
-        call.reply(DescribeQuorumResponse(error_code=wire_code(error), error_message=str(error)))
+        call.reply(m.DescribeQuorumResponse(error_code=wire_code(error), error_message=str(error)))
         return
     call.reply(
-        DescribeQuorumResponse(
+        m.DescribeQuorumResponse(
             error_message=None,
             topics=[
-                DescribeQuorumResponseTopic(
+                m.DescribeQuorumResponseTopic(
                     topic_name=topic.topic_name,
                     partitions=[
                         _partition(call, topic.topic_name, each.partition_index)
@@ -96,21 +85,21 @@ def handle_quorum(call: Call) -> None:
     )
 
 
-def _partition(call: Call, topic: str, index: int) -> DescribeQuorumResponsePartition:
+def _partition(call: Call, topic: str, index: int) -> m.DescribeQuorumResponsePartition:
     if (topic, index) != (METADATA_TOPIC, 0):
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return DescribeQuorumResponsePartition(
-            partition_index=index, error_code=code, error_message=error_text(code)
+        return m.DescribeQuorumResponsePartition(
+            partition_index=index, error_code=code, error_message=code.text
         )
     broker = call.service.broker
     now_ms = broker.clock.wall_ms()
-    voter = DescribeQuorumResponseReplica(
+    voter = m.DescribeQuorumResponseReplica(
         replica_id=broker.node_id,
         log_end_offset=broker.metadata_log.log_end_offset,
         last_fetch_timestamp=now_ms,
         last_caught_up_timestamp=now_ms,
     )
-    return DescribeQuorumResponsePartition(
+    return m.DescribeQuorumResponsePartition(
         partition_index=index,
         error_message=None,
         leader_id=broker.quorum.leader,
@@ -120,7 +109,7 @@ def _partition(call: Call, topic: str, index: int) -> DescribeQuorumResponsePart
     )
 
 
-def _node(call: Call) -> DescribeQuorumResponseNode:
+def _node(call: Call) -> m.DescribeQuorumResponseNode:
     host, port = call.service.advertised(call.session.channel)
-    listener = DescribeQuorumResponseListener(name="CONTROLLER", host=host, port=port)
-    return DescribeQuorumResponseNode(node_id=call.service.broker.node_id, listeners=[listener])
+    listener = m.DescribeQuorumResponseListener(name="CONTROLLER", host=host, port=port)
+    return m.DescribeQuorumResponseNode(node_id=call.service.broker.node_id, listeners=[listener])

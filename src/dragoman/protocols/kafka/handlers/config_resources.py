@@ -7,11 +7,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from dragoman.broker.errors import UnknownTopic
-from dragoman.cluster.metadata import EVERY_NODE, TopicMetadata
+from dragoman.cluster.metadata import EVERY_NODE
 from dragoman.config.keys import Kind, Source
 from dragoman.errors import DecodeError
-from dragoman.protocols.kafka.handlers.metadata import check_kafka_name
 from dragoman.protocols.kafka.handlers.session import Call
 
 
@@ -39,15 +37,6 @@ TYPES: Final[dict[Kind, int]] = {
     Kind.LIST: 7,
 }
 _NODE_DIGITS_MAX = 10
-
-
-def topic_of(call: Call, name: str) -> TopicMetadata:
-    """Raises `InvalidTopicName` or `UnknownTopic`."""
-    check_kafka_name(name)
-    topic = call.service.broker.image.topics.get(name)
-    if topic is None:
-        raise UnknownTopic(f"there is no topic {name!r}")
-    return topic
 
 
 def node_of(call: Call, name: str) -> int:

@@ -20,6 +20,7 @@ from dragoman.config.topics import (
     describe_topic_config,
 )
 from dragoman.errors import DecodeError, DragomanError
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import (
     CLUSTER_NAME,
@@ -32,40 +33,27 @@ from dragoman.protocols.kafka.handlers.config_resources import (
     TYPES,
     ResourceType,
     node_of,
-    topic_of,
     unknown_type,
 )
-from dragoman.protocols.kafka.handlers.metadata import is_visible
+from dragoman.protocols.kafka.handlers.names import is_visible, topic_of
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    DescribeConfigsRequest,
-    DescribeConfigsRequestResource,
-    DescribeConfigsResponse,
-    DescribeConfigsResponseConfig,
-    DescribeConfigsResponseResource,
-    DescribeConfigsResponseSynonym,
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
-    ListConfigResourcesResponseResource,
-)
 from dragoman.security.authorizer import Operation, Resource
 
 
 def handle_describe(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, DescribeConfigsRequest)
+    request = call.decode(m.DescribeConfigsRequest)
     call.reply(
-        DescribeConfigsResponse(
+        m.DescribeConfigsResponse(
             results=[_describe(call, request, resource) for resource in request.resources]
         )
     )
 
 
 def _describe(
-    call: Call, request: DescribeConfigsRequest, resource: DescribeConfigsRequestResource
-) -> DescribeConfigsResponseResource:
-    asked = DescribeConfigsResponseResource(
+    call: Call, request: m.DescribeConfigsRequest, resource: m.DescribeConfigsRequestResource
+) -> m.DescribeConfigsResponseResource:
+    asked = m.DescribeConfigsResponseResource(
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
@@ -80,7 +68,7 @@ def _describe(
     return msgspec.structs.replace(asked, configs=shown)
 
 
-def _entries(call: Call, resource: DescribeConfigsRequestResource) -> Iterable[ConfigEntry]:
+def _entries(call: Call, resource: m.DescribeConfigsRequestResource) -> Iterable[ConfigEntry]:
     name = resource.resource_name
     match resource.resource_type:
         case ResourceType.TOPIC:
@@ -143,15 +131,17 @@ def _derived(name: str, kind: Kind, text: str, doc: str) -> ConfigEntry:
     )
 
 
-def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResponseConfig:
+def _config(
+    entry: ConfigEntry, request: m.DescribeConfigsRequest
+) -> m.DescribeConfigsResponseConfig:
     synonyms = entry.synonyms if request.include_synonyms else ()
-    return DescribeConfigsResponseConfig(
+    return m.DescribeConfigsResponseConfig(
         name=entry.key.name,
         value=entry.text,
         read_only=entry.is_read_only,
         config_source=SOURCES[entry.source],
         synonyms=[
-            DescribeConfigsResponseSynonym(
+            m.DescribeConfigsResponseSynonym(
                 name=each.name, value=each.text, source=SOURCES[each.source]
             )
             for each in synonyms
@@ -169,21 +159,20 @@ _CLIENT_METRICS_ONLY = (ResourceType.CLIENT_METRICS,)
 
 
 def handle_list(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, ListConfigResourcesRequest)
+    request = call.decode(m.ListConfigResourcesRequest)
     wanted: Iterable[int] = request.resource_types or _EVERY_TYPE
     if call.version == 0:
         wanted = _CLIENT_METRICS_ONLY
     if not is_allowed(call, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
-        call.reply(ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        call.reply(m.ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return
     if any(each not in _EVERY_TYPE for each in wanted):
-        call.reply(ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
+        call.reply(m.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
         return
     call.reply(
-        ListConfigResourcesResponse(
+        m.ListConfigResourcesResponse(
             config_resources=[
-                ListConfigResourcesResponseResource(resource_name=name, resource_type=each)
+                m.ListConfigResourcesResponseResource(resource_name=name, resource_type=each)
                 for each in sorted(set(wanted))
                 for name in _names(call, each)
             ]
@@ -195,7 +184,7 @@ def _names(call: Call, resource_type: int) -> list[str]:
     image = call.service.broker.image
     match resource_type:
         case ResourceType.TOPIC:
-            return sorted(topic.name for topic in image.topics.values() if is_visible(topic))
+            return sorted(filter(is_visible, image.topics))
         case ResourceType.BROKER:
             return [str(node) for node in sorted(image.nodes)]
         case _:

@@ -17,22 +17,10 @@ from dragoman.broker.groups.consumer import (
     flattened,
 )
 from dragoman.errors import DragomanError
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    ConsumerGroupDescribeResponseAssignment,
-    ConsumerGroupDescribeResponseGroup,
-    ConsumerGroupDescribeResponseMember,
-    ConsumerGroupDescribeResponseTopic,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatResponseAssignment,
-    ConsumerGroupHeartbeatResponseTopic,
-    OffsetFetchRequestGroup,
-)
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, MemberId, TopicName
 
@@ -45,8 +33,7 @@ _CONSUMER_MEMBER = 1
 
 
 def handle_heartbeat(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, ConsumerGroupHeartbeatRequest)
+    request = call.decode(m.ConsumerGroupHeartbeatRequest)
 
     def reply(result: HeartbeatReply | DragomanError) -> None:
         if not call.is_done:
@@ -71,7 +58,7 @@ def _require_topics(call: Call, names: list[str] | tuple[str, ...]) -> None:
             raise NotAuthorized(f"{principal.name} may not see all topics it subscribes to")
 
 
-def _heartbeat(call: Call, request: ConsumerGroupHeartbeatRequest) -> HeartbeatRequest:
+def _heartbeat(call: Call, request: m.ConsumerGroupHeartbeatRequest) -> HeartbeatRequest:
     names, owned = request.subscribed_topic_names, request.topic_partitions
     timeout_ms = request.rebalance_timeout_ms
     return HeartbeatRequest(
@@ -93,12 +80,12 @@ def _heartbeat(call: Call, request: ConsumerGroupHeartbeatRequest) -> HeartbeatR
     )
 
 
-def _answer(result: HeartbeatReply | DragomanError) -> ConsumerGroupHeartbeatResponse:
+def _answer(result: HeartbeatReply | DragomanError) -> m.ConsumerGroupHeartbeatResponse:
     if isinstance(result, DragomanError):
-        return ConsumerGroupHeartbeatResponse(
+        return m.ConsumerGroupHeartbeatResponse(
             error_code=wire_code(result), error_message=str(result)
         )
-    return ConsumerGroupHeartbeatResponse(
+    return m.ConsumerGroupHeartbeatResponse(
         member_id=result.member_id,
         member_epoch=result.epoch,
         heartbeat_interval_ms=result.heartbeat_interval_ms if result.epoch >= JOIN else 0,
@@ -106,10 +93,10 @@ def _answer(result: HeartbeatReply | DragomanError) -> ConsumerGroupHeartbeatRes
     )
 
 
-def _assignment(partitions: Partitions) -> ConsumerGroupHeartbeatResponseAssignment:
-    return ConsumerGroupHeartbeatResponseAssignment(
+def _assignment(partitions: Partitions) -> m.ConsumerGroupHeartbeatResponseAssignment:
+    return m.ConsumerGroupHeartbeatResponseAssignment(
         topic_partitions=[
-            ConsumerGroupHeartbeatResponseTopic(topic_id=topic_id, partitions=list(indexes))
+            m.ConsumerGroupHeartbeatResponseTopic(topic_id=topic_id, partitions=list(indexes))
             for topic_id, indexes in by_topic(partitions)
         ]
     )
@@ -119,24 +106,23 @@ def _assignment(partitions: Partitions) -> ConsumerGroupHeartbeatResponseAssignm
 
 
 def handle_describe(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, ConsumerGroupDescribeRequest)
+    request = call.decode(m.ConsumerGroupDescribeRequest)
     groups = [_describe(call, GroupId(group_id)) for group_id in request.group_ids]
-    call.reply(ConsumerGroupDescribeResponse(groups=groups))
+    call.reply(m.ConsumerGroupDescribeResponse(groups=groups))
 
 
-def _describe(call: Call, group_id: GroupId) -> ConsumerGroupDescribeResponseGroup:
+def _describe(call: Call, group_id: GroupId) -> m.ConsumerGroupDescribeResponseGroup:
     try:
         groups = open_groups(call, group_id, Operation.DESCRIBE)
         return _described(call, groups.describe_consumer(group_id))
     except DragomanError as error:
-        return ConsumerGroupDescribeResponseGroup(
+        return m.ConsumerGroupDescribeResponseGroup(
             group_id=group_id, error_code=wire_code(error), error_message=str(error)
         )
 
 
-def _described(call: Call, group: ConsumerGroupDescription) -> ConsumerGroupDescribeResponseGroup:
-    return ConsumerGroupDescribeResponseGroup(
+def _described(call: Call, group: ConsumerGroupDescription) -> m.ConsumerGroupDescribeResponseGroup:
+    return m.ConsumerGroupDescribeResponseGroup(
         group_id=group.group_id,
         group_state=group.state,
         group_epoch=group.epoch,
@@ -146,8 +132,8 @@ def _described(call: Call, group: ConsumerGroupDescription) -> ConsumerGroupDesc
     )
 
 
-def _member(call: Call, member: ConsumerMemberDescription) -> ConsumerGroupDescribeResponseMember:
-    return ConsumerGroupDescribeResponseMember(
+def _member(call: Call, member: ConsumerMemberDescription) -> m.ConsumerGroupDescribeResponseMember:
+    return m.ConsumerGroupDescribeResponseMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
         rack_id=member.rack_id,
@@ -162,12 +148,12 @@ def _member(call: Call, member: ConsumerMemberDescription) -> ConsumerGroupDescr
     )
 
 
-def _named(call: Call, partitions: Partitions) -> ConsumerGroupDescribeResponseAssignment:
+def _named(call: Call, partitions: Partitions) -> m.ConsumerGroupDescribeResponseAssignment:
     """Topics that are gone have no name to show any more and are left out, as in Kafka."""
     known = call.service.broker.image.topics_by_id
-    return ConsumerGroupDescribeResponseAssignment(
+    return m.ConsumerGroupDescribeResponseAssignment(
         topic_partitions=[
-            ConsumerGroupDescribeResponseTopic(
+            m.ConsumerGroupDescribeResponseTopic(
                 topic_id=topic_id, topic_name=known[topic_id].name, partitions=list(indexes)
             )
             for topic_id, indexes in by_topic(partitions)
@@ -190,7 +176,7 @@ def check_commit_version(call: Call, group_id: str, member_id: str) -> None:
         )
 
 
-def check_fetching_member(call: Call, asked: OffsetFetchRequestGroup) -> None:
+def check_fetching_member(call: Call, asked: m.OffsetFetchRequestGroup) -> None:
     """Raises unless the member, if one is named, is in the epoch it names."""
     if not asked.member_id and asked.member_epoch < 0:
         return

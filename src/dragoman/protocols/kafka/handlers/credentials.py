@@ -10,60 +10,49 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from dragoman.protocols.kafka.errors import ErrorCode, error_text
+from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    AlterUserScramCredentialsResponseUser,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResponseUser,
-    SaslAuthenticateResponse,
-    SaslHandshakeResponse,
-)
 
 _NO_SASL: Final = "this listener does not use SASL"
 
 
 def handle_handshake(call: Call) -> None:
     call.request.decode()
-    call.reply(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
+    call.reply(m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
 
 
 def handle_authenticate(call: Call) -> None:
     call.request.decode()
     call.reply(
-        SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NO_SASL)
+        m.SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NO_SASL)
     )
 
 
 def handle_describe(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, DescribeUserScramCredentialsRequest)
+    request = call.decode(m.DescribeUserScramCredentialsRequest)
     named = Counter(each.name for each in request.users or ())
     results = []
     for name, count in named.items():
         code = ErrorCode.RESOURCE_NOT_FOUND if count == 1 else ErrorCode.DUPLICATE_RESOURCE
         results.append(
-            DescribeUserScramCredentialsResponseUser(
-                user=name, error_code=code, error_message=error_text(code)
+            m.DescribeUserScramCredentialsResponseUser(
+                user=name, error_code=code, error_message=code.text
             )
         )
-    call.reply(DescribeUserScramCredentialsResponse(error_message=None, results=results))
+    call.reply(m.DescribeUserScramCredentialsResponse(error_message=None, results=results))
 
 
 def handle_alter(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, AlterUserScramCredentialsRequest)
+    request = call.decode(m.AlterUserScramCredentialsRequest)
     # What cannot be deleted is not there; what cannot be stored, could not be used either.
     codes = {each.name: ErrorCode.RESOURCE_NOT_FOUND for each in request.deletions}
     codes |= {each.name: ErrorCode.SECURITY_DISABLED for each in request.upsertions}
     call.reply(
-        AlterUserScramCredentialsResponse(
+        m.AlterUserScramCredentialsResponse(
             results=[
-                AlterUserScramCredentialsResponseUser(
-                    user=name, error_code=code, error_message=error_text(code)
+                m.AlterUserScramCredentialsResponseUser(
+                    user=name, error_code=code, error_message=code.text
                 )
                 for name, code in codes.items()
             ]

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from dragoman.broker.errors import InvalidTopicName
 from dragoman.errors import DragomanError
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    DeleteRecordsRequest,
-    DeleteRecordsRequestPartition,
-    DeleteRecordsResponse,
-    DeleteRecordsResponsePartition,
-    DeleteRecordsResponseTopic,
-)
 from dragoman.security.authorizer import Operation, Resource
 
 _NO_OFFSET = -1
 
 
 def handle(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, DeleteRecordsRequest)
+    request = call.decode(m.DeleteRecordsRequest)
     call.reply(
-        DeleteRecordsResponse(
+        m.DeleteRecordsResponse(
             topics=[
-                DeleteRecordsResponseTopic(
+                m.DeleteRecordsResponseTopic(
                     name=topic.name,
                     partitions=[_delete(call, topic.name, each) for each in topic.partitions],
                 )
@@ -36,8 +29,8 @@ def handle(call: Call) -> None:
 
 
 def _delete(
-    call: Call, topic: str, asked: DeleteRecordsRequestPartition
-) -> DeleteRecordsResponsePartition:
+    call: Call, topic: str, asked: m.DeleteRecordsRequestPartition
+) -> m.DeleteRecordsResponsePartition:
     index = asked.partition_index
     try:
         authorize(call, Operation.DELETE, Resource.TOPIC, topic)
@@ -46,7 +39,7 @@ def _delete(
             raise InvalidTopicName(f"records of {topic} are the broker's own")
         low_watermark = replica.delete_below(asked.offset)
     except DragomanError as error:
-        return DeleteRecordsResponsePartition(
+        return m.DeleteRecordsResponsePartition(
             partition_index=index, low_watermark=_NO_OFFSET, error_code=wire_code(error)
         )
-    return DeleteRecordsResponsePartition(partition_index=index, low_watermark=low_watermark)
+    return m.DeleteRecordsResponsePartition(partition_index=index, low_watermark=low_watermark)

@@ -9,12 +9,8 @@ from __future__ import annotations
 from dragoman.broker.groups import ClassicSubscription, NamedPartitions
 from dragoman.errors import DecodeError
 from dragoman.protocols.kafka import codec
-from dragoman.protocols.kafka.handlers.metadata import LEGAL_NAME
-from dragoman.protocols.kafka.messages import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolAssignmentTopic,
-    ConsumerProtocolSubscription,
-)
+from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.handlers.names import is_visible
 from dragoman.protocols.kafka.notation import versions_of
 from dragoman.types import TopicName
 
@@ -23,11 +19,11 @@ _NEWEST = versions_of("ConsumerProtocolAssignment").high
 
 class KafkaGroupDialect:
     def is_visible(self, topic: str) -> bool:
-        return LEGAL_NAME.fullmatch(topic) is not None
+        return is_visible(topic)
 
     def read_subscription(self, metadata: bytes) -> ClassicSubscription | None:
         try:
-            read = codec.decode_versioned(ConsumerProtocolSubscription, metadata)
+            read = codec.decode_versioned(m.ConsumerProtocolSubscription, metadata)
         except DecodeError:
             return None
         return ClassicSubscription(
@@ -38,7 +34,7 @@ class KafkaGroupDialect:
 
     def read_assignment(self, assignment: bytes) -> NamedPartitions | None:
         try:
-            read = codec.decode_versioned(ConsumerProtocolAssignment, assignment)
+            read = codec.decode_versioned(m.ConsumerProtocolAssignment, assignment)
         except DecodeError:
             return None
         return [(each.topic, each.partitions) for each in read.assigned_partitions]
@@ -47,9 +43,9 @@ class KafkaGroupDialect:
         """The member reads what it writes: its metadata begins with the version it knows."""
         version = min(int.from_bytes(metadata[:2], "big"), _NEWEST)
         topics = [
-            ConsumerProtocolAssignmentTopic(topic=name, partitions=list(indexes))
+            m.ConsumerProtocolAssignmentTopic(topic=name, partitions=list(indexes))
             for name, indexes in partitions
         ]
         return codec.encode_versioned(
-            ConsumerProtocolAssignment(assigned_partitions=topics), version
+            m.ConsumerProtocolAssignment(assigned_partitions=topics), version
         )

@@ -10,17 +10,12 @@ from enum import IntEnum
 
 from dragoman.broker.errors import InvalidFeatureLevel
 from dragoman.errors import DecodeError, DragomanError
-from dragoman.protocols.kafka.errors import ErrorCode, error_text
+from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import authorize_cluster
 from dragoman.protocols.kafka.handlers.api_versions import feature_level, feature_range
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    UpdateFeaturesRequest,
-    UpdateFeaturesRequestFeatureUpdate,
-    UpdateFeaturesResponse,
-    UpdateFeaturesResponseFeature,
-)
 from dragoman.security.authorizer import Operation
 
 #: First version that answers for the whole request only.
@@ -34,8 +29,7 @@ class _Direction(IntEnum):
 
 
 def handle(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, UpdateFeaturesRequest)
+    request = call.decode(m.UpdateFeaturesRequest)
     updates = request.feature_updates
     errors: list[DragomanError | None] = [None] * len(updates)
 
@@ -62,7 +56,7 @@ def handle(call: Call) -> None:
     call.service.broker.features.change(levels, done)
 
 
-def _check(call: Call, update: UpdateFeaturesRequestFeatureUpdate) -> None:
+def _check(call: Call, update: m.UpdateFeaturesRequestFeatureUpdate) -> None:
     feature, level = update.feature, update.max_version_level
     known = feature_range(feature)
     if known is None:
@@ -84,25 +78,23 @@ def _check(call: Call, update: UpdateFeaturesRequestFeatureUpdate) -> None:
 
 def _reply(
     call: Call,
-    request: UpdateFeaturesRequest,
+    request: m.UpdateFeaturesRequest,
     errors: list[DragomanError | None],
     error: DragomanError | None,
-) -> UpdateFeaturesResponse:
+) -> m.UpdateFeaturesResponse:
     """Version 2 has one error for all; before, each feature has its own."""
     first = error or next((each for each in errors if each is not None), None)
     if error is not None or (first is not None and call.version >= _ONE_RESULT_SINCE):
         assert first is not None
-        return UpdateFeaturesResponse(error_code=wire_code(first), error_message=str(first))
+        return m.UpdateFeaturesResponse(error_code=wire_code(first), error_message=str(first))
     others = ErrorCode.NONE if first is None else ErrorCode.OPERATION_NOT_ATTEMPTED
-    return UpdateFeaturesResponse(
+    return m.UpdateFeaturesResponse(
         error_message=None,
         results=[
-            UpdateFeaturesResponseFeature(
+            m.UpdateFeaturesResponseFeature(
                 feature=update.feature,
                 error_code=others if each is None else wire_code(each),
-                error_message=(error_text(others) if others else None)
-                if each is None
-                else str(each),
+                error_message=(others.text if others else None) if each is None else str(each),
             )
             for update, each in zip(request.feature_updates, errors, strict=True)
         ],

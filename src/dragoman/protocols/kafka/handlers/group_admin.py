@@ -10,28 +10,14 @@ from dragoman.broker.errors import GroupNotFound
 from dragoman.broker.groups import GroupDescription, GroupListing, MemberDescription, State
 from dragoman.broker.offsets import PreparedOffsets
 from dragoman.errors import DragomanError
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import NOT_ASKED, allowed_operations, is_allowed
-from dragoman.protocols.kafka.handlers.gathering import Gathering
+from dragoman.protocols.kafka.handlers.gathering import Done, gather
 from dragoman.protocols.kafka.handlers.groups import open_groups
+from dragoman.protocols.kafka.handlers.names import exists
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DeleteGroupsResponseGroup,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    DescribeGroupsResponseGroup,
-    DescribeGroupsResponseMember,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    ListGroupsResponseGroup,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
-)
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, Partition, TopicName
 
@@ -45,10 +31,9 @@ _NOT_FOUND_SINCE = 6
 
 
 def handle_describe(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, DescribeGroupsRequest)
+    request = call.decode(m.DescribeGroupsRequest)
     call.reply(
-        DescribeGroupsResponse(
+        m.DescribeGroupsResponse(
             groups=[
                 _describe(call, group_id, request.include_authorized_operations)
                 for group_id in request.groups
@@ -57,7 +42,7 @@ def handle_describe(call: Call) -> None:
     )
 
 
-def _describe(call: Call, group_id: str, with_operations: bool) -> DescribeGroupsResponseGroup:
+def _describe(call: Call, group_id: str, with_operations: bool) -> m.DescribeGroupsResponseGroup:
     try:
         found = open_groups(call, group_id, Operation.DESCRIBE).describe(GroupId(group_id))
         if found.kind != _CLASSIC:
@@ -65,16 +50,16 @@ def _describe(call: Call, group_id: str, with_operations: bool) -> DescribeGroup
     except GroupNotFound as error:
         return _not_found(call, group_id, error)
     except DragomanError as error:
-        return DescribeGroupsResponseGroup(error_code=wire_code(error), group_id=group_id)
+        return m.DescribeGroupsResponseGroup(error_code=wire_code(error), group_id=group_id)
     operations = (
         allowed_operations(call, Resource.GROUP, group_id) if with_operations else NOT_ASKED
     )
     return _described(found, operations)
 
 
-def _not_found(call: Call, group_id: str, error: GroupNotFound) -> DescribeGroupsResponseGroup:
+def _not_found(call: Call, group_id: str, error: GroupNotFound) -> m.DescribeGroupsResponseGroup:
     is_error = call.version >= _NOT_FOUND_SINCE
-    return DescribeGroupsResponseGroup(
+    return m.DescribeGroupsResponseGroup(
         error_code=wire_code(error) if is_error else 0,
         error_message=str(error) if is_error else None,
         group_id=group_id,
@@ -82,8 +67,8 @@ def _not_found(call: Call, group_id: str, error: GroupNotFound) -> DescribeGroup
     )
 
 
-def _described(found: GroupDescription, operations: int) -> DescribeGroupsResponseGroup:
-    return DescribeGroupsResponseGroup(
+def _described(found: GroupDescription, operations: int) -> m.DescribeGroupsResponseGroup:
+    return m.DescribeGroupsResponseGroup(
         group_id=found.group_id,
         group_state=found.state,
         protocol_type=found.protocol_type,
@@ -93,8 +78,8 @@ def _described(found: GroupDescription, operations: int) -> DescribeGroupsRespon
     )
 
 
-def _member(member: MemberDescription) -> DescribeGroupsResponseMember:
-    return DescribeGroupsResponseMember(
+def _member(member: MemberDescription) -> m.DescribeGroupsResponseMember:
+    return m.DescribeGroupsResponseMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
         client_id=member.client_id,
@@ -108,13 +93,12 @@ def _member(member: MemberDescription) -> DescribeGroupsResponseMember:
 
 
 def handle_list(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, ListGroupsRequest)
+    request = call.decode(m.ListGroupsRequest)
     coordination = call.service.broker.coordination
     try:
         coordination.require_groups()
     except DragomanError as error:
-        call.reply(ListGroupsResponse(error_code=wire_code(error)))
+        call.reply(m.ListGroupsResponse(error_code=wire_code(error)))
         return
     # Kafka's tools write states as in "PreparingRebalance" and types in small letters, people
     # write both as they please.
@@ -129,9 +113,9 @@ def handle_list(call: Call) -> None:
         )
 
     call.reply(
-        ListGroupsResponse(
+        m.ListGroupsResponse(
             groups=[
-                ListGroupsResponseGroup(
+                m.ListGroupsResponseGroup(
                     group_id=group.group_id,
                     protocol_type=group.protocol_type,
                     group_state=group.state,
@@ -148,35 +132,26 @@ def handle_list(call: Call) -> None:
 
 
 def handle_delete(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, DeleteGroupsRequest)
+    request = call.decode(m.DeleteGroupsRequest)
     names = request.groups_names
 
-    def build(results: list[int]) -> DeleteGroupsResponse:
-        return DeleteGroupsResponse(
+    def begin(name: str, done: Done) -> None:
+        open_groups(call, name, Operation.DELETE)
+        call.service.broker.coordination.delete_group(GroupId(name), done)
+
+    def build(results: list[DragomanError | None]) -> m.DeleteGroupsResponse:
+        return m.DeleteGroupsResponse(
             results=[
-                DeleteGroupsResponseGroup(group_id=name, error_code=code)
-                for name, code in zip(names, results, strict=True)
+                m.DeleteGroupsResponseGroup(group_id=name, error_code=wire_code(error))
+                for name, error in zip(names, results, strict=True)
             ]
         )
 
-    gathering: Gathering[int] = Gathering(call, len(names), build)
-    for index, name in enumerate(names):
-
-        def done(error: DragomanError | None, index: int = index) -> None:
-            gathering.set(index, 0 if error is None else wire_code(error))
-
-        try:
-            open_groups(call, name, Operation.DELETE)
-        except DragomanError as error:
-            done(error)
-            continue
-        call.service.broker.coordination.delete_group(GroupId(name), done)
+    gather(call, names, begin, build)
 
 
 def handle_delete_offsets(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, OffsetDeleteRequest)
+    request = call.decode(m.OffsetDeleteRequest)
 
     def done(prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
         if not call.is_done:
@@ -191,40 +166,35 @@ def handle_delete_offsets(call: Call) -> None:
         (TopicName(topic.name), Partition(each.partition_index))
         for topic in request.topics
         for each in topic.partitions
-        if _exists(call, topic.name, each.partition_index)
+        if exists(call, topic.name, each.partition_index)
     ]
     coordination = call.service.broker.coordination
     coordination.delete_offsets(GroupId(request.group_id), partitions, done)
 
 
-def _exists(call: Call, topic: str, index: int) -> bool:
-    known = call.service.broker.image.topics.get(topic)
-    return known is not None and 0 <= index < len(known.partitions)
-
-
 def _offsets_deleted(
     call: Call,
-    request: OffsetDeleteRequest,
+    request: m.OffsetDeleteRequest,
     prepared: PreparedOffsets | None,
     error: DragomanError | None,
-) -> OffsetDeleteResponse:
+) -> m.OffsetDeleteResponse:
     if prepared is None:
         assert error is not None
-        return OffsetDeleteResponse(error_code=wire_code(error))
+        return m.OffsetDeleteResponse(error_code=wire_code(error))
     refused = prepared.errors
 
     def code(topic: str, index: int) -> int:
-        if not _exists(call, topic, index):
+        if not exists(call, topic, index):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         refusal = refused.get((TopicName(topic), Partition(index)))
-        return 0 if refusal is None else wire_code(refusal)
+        return wire_code(refusal)
 
-    return OffsetDeleteResponse(
+    return m.OffsetDeleteResponse(
         topics=[
-            OffsetDeleteResponseTopic(
+            m.OffsetDeleteResponseTopic(
                 name=topic.name,
                 partitions=[
-                    OffsetDeleteResponsePartition(
+                    m.OffsetDeleteResponsePartition(
                         partition_index=each.partition_index,
                         error_code=code(topic.name, each.partition_index),
                     )

@@ -16,21 +16,10 @@ from dragoman.broker.groups import (
     SyncRequest,
 )
 from dragoman.errors import DragomanError
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    JoinGroupResponseMember,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    LeaveGroupResponseMember,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, MemberId
 
@@ -51,8 +40,7 @@ def open_groups(call: Call, group_id: str, operation: Operation = Operation.READ
 
 
 def handle_join(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, JoinGroupRequest)
+    request = call.decode(m.JoinGroupRequest)
 
     def reply(result: Joined | DragomanError) -> None:
         if not call.is_done:
@@ -85,16 +73,16 @@ def handle_join(call: Call) -> None:
 
 
 def _joined(
-    call: Call, request: JoinGroupRequest, result: Joined | DragomanError
-) -> JoinGroupResponse:
+    call: Call, request: m.JoinGroupRequest, result: Joined | DragomanError
+) -> m.JoinGroupResponse:
     if isinstance(result, DragomanError):
         told = result.member_id if isinstance(result, MemberIdRequired) else request.member_id
-        return JoinGroupResponse(
+        return m.JoinGroupResponse(
             error_code=wire_code(result),
             protocol_name=None if call.version >= _NULL_PROTOCOL_SINCE else "",
             member_id=told,
         )
-    return JoinGroupResponse(
+    return m.JoinGroupResponse(
         generation_id=result.generation,
         protocol_type=result.protocol_type,
         protocol_name=result.protocol,
@@ -102,7 +90,7 @@ def _joined(
         skip_assignment=result.skip_assignment,
         member_id=result.member_id,
         members=[
-            JoinGroupResponseMember(
+            m.JoinGroupResponseMember(
                 member_id=each.member_id,
                 group_instance_id=each.instance_id,
                 metadata=each.metadata,
@@ -113,17 +101,16 @@ def _joined(
 
 
 def handle_sync(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, SyncGroupRequest)
+    request = call.decode(m.SyncGroupRequest)
 
     def reply(result: Synced | DragomanError) -> None:
         if call.is_done:
             return
         if isinstance(result, DragomanError):
-            call.reply(SyncGroupResponse(error_code=wire_code(result)))
+            call.reply(m.SyncGroupResponse(error_code=wire_code(result)))
         else:
             call.reply(
-                SyncGroupResponse(
+                m.SyncGroupResponse(
                     protocol_type=result.protocol_type,
                     protocol_name=result.protocol,
                     assignment=result.assignment,
@@ -154,8 +141,7 @@ def handle_sync(call: Call) -> None:
 
 
 def handle_heartbeat(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, HeartbeatRequest)
+    request = call.decode(m.HeartbeatRequest)
     code = 0
     try:
         open_groups(call, request.group_id).heartbeat(
@@ -166,12 +152,11 @@ def handle_heartbeat(call: Call) -> None:
         )
     except DragomanError as error:
         code = wire_code(error)
-    call.reply(HeartbeatResponse(error_code=code))
+    call.reply(m.HeartbeatResponse(error_code=code))
 
 
 def handle_leave(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, LeaveGroupRequest)
+    request = call.decode(m.LeaveGroupRequest)
     if call.version < 3:
         leaving = [LeavingMember(member_id=MemberId(request.member_id))]
     else:
@@ -182,16 +167,16 @@ def handle_leave(call: Call) -> None:
     try:
         results = open_groups(call, request.group_id).leave(GroupId(request.group_id), leaving)
     except DragomanError as error:
-        call.reply(LeaveGroupResponse(error_code=wire_code(error)))
+        call.reply(m.LeaveGroupResponse(error_code=wire_code(error)))
         return
-    codes = [0 if error is None else wire_code(error) for error in results]
+    codes = [wire_code(error) for error in results]
     if call.version < 3:
-        call.reply(LeaveGroupResponse(error_code=codes[0]))
+        call.reply(m.LeaveGroupResponse(error_code=codes[0]))
         return
     call.reply(
-        LeaveGroupResponse(
+        m.LeaveGroupResponse(
             members=[
-                LeaveGroupResponseMember(
+                m.LeaveGroupResponseMember(
                     member_id=each.member_id,
                     group_instance_id=each.instance_id,
                     error_code=code,

@@ -4,44 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dragoman.broker.errors import UnknownTopic
-from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DecodeError, DragomanError
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import authorize_cluster
-from dragoman.protocols.kafka.handlers.gathering import Gathering
-from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.gathering import Done, gather
+from dragoman.protocols.kafka.handlers.names import partition_of
+from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    AlterPartitionReassignmentsResponsePartition,
-    AlterPartitionReassignmentsResponseTopic,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    ElectLeadersResponsePartition,
-    ElectLeadersResponseTopic,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
 from dragoman.security.authorizer import Operation
 
 _PREFERRED, _UNCLEAN = 0, 1
-
-
-def _partition(call: Call, topic: str, index: int) -> PartitionMetadata:
-    known = call.service.broker.image.topics.get(topic)
-    if known is None or not 0 <= index < len(known.partitions):
-        raise UnknownTopic(f"there is no partition {index} of topic {topic!r}")
-    return known.partitions[index]
 
 
 # ---- elections
 
 
 def handle_elect(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, ElectLeadersRequest)
+    request = call.decode(m.ElectLeadersRequest)
     try:
         authorize_cluster(call, Operation.ALTER)
         if request.election_type not in (_PREFERRED, _UNCLEAN):
@@ -50,27 +30,19 @@ def handle_elect(call: Call) -> None:
         _refuse_election(call, request, error)
         return
     wanted = list(_candidates(call, request))
-    gathering: Gathering[DragomanError | None] = Gathering(
-        call, len(wanted), lambda results: _elected(request, wanted, results)
-    )
     leadership = call.service.broker.leadership
-    for place, (topic, index) in enumerate(wanted):
 
-        def done(error: DragomanError | None, place: int = place) -> None:
-            gathering.set(place, error)
-
-        try:
-            partition = _partition(call, topic, index)
-        except DragomanError as error:
-            done(error)
-            continue
+    def begin(asked: tuple[str, int], done: Done) -> None:
+        partition = partition_of(call, *asked)
         if request.election_type == _PREFERRED:
             leadership.elect_preferred(partition, done)
         else:
             leadership.elect_any(partition, done)
 
+    gather(call, wanted, begin, lambda results: _elected(request, wanted, results))
 
-def _candidates(call: Call, request: ElectLeadersRequest) -> Iterable[tuple[str, int]]:
+
+def _candidates(call: Call, request: m.ElectLeadersRequest) -> Iterable[tuple[str, int]]:
     if request.topic_partitions is not None:
         for asked in request.topic_partitions:
             for index in dict.fromkeys(asked.partitions):
@@ -81,10 +53,10 @@ def _candidates(call: Call, request: ElectLeadersRequest) -> Iterable[tuple[str,
             yield topic.name, partition.index
 
 
-def _refuse_election(call: Call, request: ElectLeadersRequest, error: DragomanError) -> None:
+def _refuse_election(call: Call, request: m.ElectLeadersRequest, error: DragomanError) -> None:
     code = wire_code(error)
     if call.version >= 1:
-        call.reply(ElectLeadersResponse(error_code=code))
+        call.reply(m.ElectLeadersResponse(error_code=code))
         return
     # Version 0 has no error of its own: every partition carries it.
     wanted = list(_candidates(call, request))
@@ -92,26 +64,26 @@ def _refuse_election(call: Call, request: ElectLeadersRequest, error: DragomanEr
 
 
 def _elected(
-    request: ElectLeadersRequest,
+    request: m.ElectLeadersRequest,
     wanted: list[tuple[str, int]],
     results: list[DragomanError | None],
-) -> ElectLeadersResponse:
-    by_topic: dict[str, list[ElectLeadersResponsePartition]] = {}
+) -> m.ElectLeadersResponse:
+    by_topic: dict[str, list[m.ElectLeadersResponsePartition]] = {}
     for (topic, index), error in zip(wanted, results, strict=True):
-        code = 0 if error is None else wire_code(error)
+        code = wire_code(error)
         # Who asks for all partitions wants to hear of those that changed.
         if request.topic_partitions is None and code == ErrorCode.ELECTION_NOT_NEEDED:
             continue
         by_topic.setdefault(topic, []).append(
-            ElectLeadersResponsePartition(
+            m.ElectLeadersResponsePartition(
                 partition_id=index,
                 error_code=code,
-                error_message=None if error is None else str(error),
+                error_message=wire_text(error),
             )
         )
-    return ElectLeadersResponse(
+    return m.ElectLeadersResponse(
         replica_election_results=[
-            ElectLeadersResponseTopic(topic=topic, partition_result=found)
+            m.ElectLeadersResponseTopic(topic=topic, partition_result=found)
             for topic, found in by_topic.items()
         ]
     )
@@ -121,24 +93,23 @@ def _elected(
 
 
 def handle_reassign(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, AlterPartitionReassignmentsRequest)
+    request = call.decode(m.AlterPartitionReassignmentsRequest)
     try:
         authorize_cluster(call, Operation.ALTER)
     except DragomanError as error:
         call.reply(
-            AlterPartitionReassignmentsResponse(
+            m.AlterPartitionReassignmentsResponse(
                 error_code=wire_code(error), error_message=str(error)
             )
         )
         return
     may_resize = request.allow_replication_factor_change
     call.reply(
-        AlterPartitionReassignmentsResponse(
+        m.AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=may_resize,
             error_message=None,
             responses=[
-                AlterPartitionReassignmentsResponseTopic(
+                m.AlterPartitionReassignmentsResponseTopic(
                     name=topic.name,
                     partitions=[
                         _reassigned(
@@ -155,11 +126,11 @@ def handle_reassign(call: Call) -> None:
 
 def _reassigned(
     call: Call, topic: str, index: int, replicas: list[int] | None, may_resize: bool
-) -> AlterPartitionReassignmentsResponsePartition:
+) -> m.AlterPartitionReassignmentsResponsePartition:
     leadership = call.service.broker.leadership
     error: DragomanError | None
     try:
-        partition = _partition(call, topic, index)
+        partition = partition_of(call, topic, index)
         # No replicas means: forget the move under way.
         error = (
             leadership.cancel_move(partition)
@@ -168,24 +139,23 @@ def _reassigned(
         )
     except DragomanError as refusal:
         error = refusal
-    return AlterPartitionReassignmentsResponsePartition(
+    return m.AlterPartitionReassignmentsResponsePartition(
         partition_index=index,
-        error_code=0 if error is None else wire_code(error),
-        error_message=None if error is None else str(error),
+        error_code=wire_code(error),
+        error_message=wire_text(error),
     )
 
 
 def handle_list_reassignments(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, ListPartitionReassignmentsRequest)
+    call.decode(m.ListPartitionReassignmentsRequest)
     try:
         authorize_cluster(call, Operation.DESCRIBE)
     except DragomanError as error:
         call.reply(
-            ListPartitionReassignmentsResponse(
+            m.ListPartitionReassignmentsResponse(
                 error_code=wire_code(error), error_message=str(error)
             )
         )
         return
     # Replicas never move, so none is on its way.
-    call.reply(ListPartitionReassignmentsResponse(error_message=None))
+    call.reply(m.ListPartitionReassignmentsResponse(error_message=None))

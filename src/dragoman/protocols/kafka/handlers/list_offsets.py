@@ -6,18 +6,12 @@ the earliest offset, latest tiered (-5) and earliest pending upload (-6) are non
 
 from __future__ import annotations
 
-from dragoman.broker.errors import NotAuthorized
 from dragoman.errors import DragomanError
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    ListOffsetsRequest,
-    ListOffsetsRequestPartition,
-    ListOffsetsResponse,
-    ListOffsetsResponsePartition,
-    ListOffsetsResponseTopic,
-)
 from dragoman.security.authorizer import Operation, Resource
 
 _EPOCH_SINCE_VERSION = 4
@@ -39,12 +33,11 @@ _SINCE = {
 
 
 def handle(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, ListOffsetsRequest)
+    request = call.decode(m.ListOffsetsRequest)
     call.reply(
-        ListOffsetsResponse(
+        m.ListOffsetsResponse(
             topics=[
-                ListOffsetsResponseTopic(
+                m.ListOffsetsResponseTopic(
                     name=topic.name,
                     partitions=[
                         _look_up(call, topic.name, partition, request.isolation_level == 1)
@@ -58,21 +51,18 @@ def handle(call: Call) -> None:
 
 
 def _look_up(
-    call: Call, topic: str, partition: ListOffsetsRequestPartition, committed_only: bool
-) -> ListOffsetsResponsePartition:
+    call: Call, topic: str, partition: m.ListOffsetsRequestPartition, committed_only: bool
+) -> m.ListOffsetsResponsePartition:
     index = partition.partition_index
-    broker = call.service.broker
-    principal = call.session.principal
     try:
-        replica = broker.find(topic, index)
-        if not broker.authorizer.is_allowed(principal, Operation.DESCRIBE, Resource.TOPIC, topic):
-            raise NotAuthorized(f"{principal.name} may not describe topic {topic!r}")
+        replica = call.service.broker.find(topic, index)
+        authorize(call, Operation.DESCRIBE, Resource.TOPIC, topic)
         replica.check_epoch(partition.current_leader_epoch)
         log = replica.log
         limit = log.last_stable_offset if committed_only else log.high_watermark
         time = partition.timestamp
         if time < 0 and call.version < _SINCE.get(time, 1 << 15):
-            return ListOffsetsResponsePartition(
+            return m.ListOffsetsResponsePartition(
                 partition_index=index, error_code=ErrorCode.UNSUPPORTED_VERSION
             )
         found: tuple[int, int] | None
@@ -87,11 +77,11 @@ def _look_up(
         else:
             found = log.offset_for_time(time, limit)
     except DragomanError as error:
-        return ListOffsetsResponsePartition(partition_index=index, error_code=wire_code(error))
+        return m.ListOffsetsResponsePartition(partition_index=index, error_code=wire_code(error))
     offset, timestamp = found if found is not None else (-1, -1)
     # Versions before 4 have no field for the epoch.
     has_epoch = found is not None and call.version >= _EPOCH_SINCE_VERSION
-    return ListOffsetsResponsePartition(
+    return m.ListOffsetsResponsePartition(
         partition_index=index,
         timestamp=timestamp,
         offset=offset,

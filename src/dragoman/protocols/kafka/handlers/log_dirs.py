@@ -8,53 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dragoman.broker.errors import LogDirectoryNotFound, UnknownTopic
+from dragoman.broker.errors import LogDirectoryNotFound
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import LOG_SIZES_PER_SLICE
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import authorize_cluster
-from dragoman.protocols.kafka.handlers.metadata import is_visible
+from dragoman.protocols.kafka.handlers.names import exists, is_visible, partition_of
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
-    AlterReplicaLogDirsResponsePartition,
-    AlterReplicaLogDirsResponseTopic,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeLogDirsResponseDir,
-    DescribeLogDirsResponsePartition,
-    DescribeLogDirsResponseTopic,
-)
 from dragoman.security.authorizer import Operation
 
 
 def handle_describe(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, DescribeLogDirsRequest)
+    request = call.decode(m.DescribeLogDirsRequest)
     try:
         authorize_cluster(call, Operation.DESCRIBE)
     except DragomanError as error:
-        call.reply(DescribeLogDirsResponse(error_code=wire_code(error)))
+        call.reply(m.DescribeLogDirsResponse(error_code=wire_code(error)))
         return
     _Sizes(call, _wanted(call, request)).take_some()
 
 
-def _wanted(call: Call, request: DescribeLogDirsRequest) -> Iterator[PartitionMetadata]:
+def _wanted(call: Call, request: m.DescribeLogDirsRequest) -> Iterator[PartitionMetadata]:
     """All partitions, or those named that exist; each once."""
     image = call.service.broker.image
     if request.topics is None:
         for topic in list(image.topics.values()):
-            if is_visible(topic):
+            if is_visible(topic.name):
                 yield from list(topic.partitions)
         return
     for asked in request.topics:
-        known = image.topics.get(asked.topic)
         for index in dict.fromkeys(asked.partitions):
-            if known is not None and 0 <= index < len(known.partitions):
-                yield known.partitions[index]
+            if exists(call, asked.topic, index):
+                yield partition_of(call, asked.topic, index)
 
 
 class _Sizes:
@@ -63,7 +51,7 @@ class _Sizes:
     def __init__(self, call: Call, wanted: Iterator[PartitionMetadata]) -> None:
         self._call = call
         self._wanted = wanted
-        self._found: dict[str, list[DescribeLogDirsResponsePartition]] = {}
+        self._found: dict[str, list[m.DescribeLogDirsResponsePartition]] = {}
 
     def take_some(self) -> None:
         broker = self._call.service.broker
@@ -86,28 +74,27 @@ class _Sizes:
             # Led by another node: its log is not in this directory.
             return
         self._found.setdefault(metadata.topic.name, []).append(
-            DescribeLogDirsResponsePartition(partition_index=metadata.index, partition_size=size)
+            m.DescribeLogDirsResponsePartition(partition_index=metadata.index, partition_size=size)
         )
 
     def _reply(self) -> None:
         broker = self._call.service.broker
-        directory = DescribeLogDirsResponseDir(
+        directory = m.DescribeLogDirsResponseDir(
             log_dir=broker.settings.data,
             topics=[
-                DescribeLogDirsResponseTopic(name=name, partitions=partitions)
+                m.DescribeLogDirsResponseTopic(name=name, partitions=partitions)
                 for name, partitions in self._found.items()
             ],
             usable_bytes=broker.store.disk.free_bytes(),
         )
-        self._call.reply(DescribeLogDirsResponse(results=[directory]))
+        self._call.reply(m.DescribeLogDirsResponse(results=[directory]))
 
 
 # ---- moving between directories
 
 
 def handle_alter(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, AlterReplicaLogDirsRequest)
+    request = call.decode(m.AlterReplicaLogDirsRequest)
     codes: dict[str, dict[int, int]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
@@ -115,12 +102,14 @@ def handle_alter(call: Call) -> None:
                 code = _move(call, directory.path, topic.name, index)
                 codes.setdefault(topic.name, {})[index] = code
     call.reply(
-        AlterReplicaLogDirsResponse(
+        m.AlterReplicaLogDirsResponse(
             results=[
-                AlterReplicaLogDirsResponseTopic(
+                m.AlterReplicaLogDirsResponseTopic(
                     topic_name=name,
                     partitions=[
-                        AlterReplicaLogDirsResponsePartition(partition_index=index, error_code=code)
+                        m.AlterReplicaLogDirsResponsePartition(
+                            partition_index=index, error_code=code
+                        )
                         for index, code in found.items()
                     ],
                 )
@@ -135,9 +124,7 @@ def _move(call: Call, path: str, topic: str, index: int) -> int:
     broker = call.service.broker
     try:
         authorize_cluster(call, Operation.ALTER)
-        known = broker.image.topics.get(topic)
-        if known is None or not 0 <= index < len(known.partitions):
-            raise UnknownTopic(f"there is no partition {index} of topic {topic!r}")
+        partition_of(call, topic, index)
         if path != broker.settings.data:
             raise LogDirectoryNotFound(f"the only data directory is {broker.settings.data!r}")
     except DragomanError as error:

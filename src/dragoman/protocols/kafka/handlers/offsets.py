@@ -7,12 +7,14 @@ that has its name now.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from dragoman.broker.errors import UnknownTopic, UnknownTopicId
 from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import BrokerError, DragomanError
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.consumer_groups import (
     check_commit_version,
@@ -21,33 +23,17 @@ from dragoman.protocols.kafka.handlers.consumer_groups import (
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    NO_ID,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestGroupTopic,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponseGroupPartition,
-    OffsetFetchResponseGroupTopic,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponseTopic,
-)
 from dragoman.security.authorizer import Operation
 from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, TopicName
+
+AnyPartition = TypeVar("AnyPartition")
 
 #: First version of both that names topics by id.
 _TOPIC_IDS_SINCE = 10
 
 
 def handle_commit(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, OffsetCommitRequest)
+    request = call.decode(m.OffsetCommitRequest)
     commits: list[OffsetCommit] = []
     # By the topic's place in the request: an unknown id has no name.
     refused: dict[tuple[int, int], DragomanError] = {}
@@ -95,7 +81,7 @@ def _topic_of(
     return topic, error
 
 
-def _commit(topic: TopicMetadata, asked: OffsetCommitRequestPartition) -> OffsetCommit:
+def _commit(topic: TopicMetadata, asked: m.OffsetCommitRequestPartition) -> OffsetCommit:
     return OffsetCommit(
         topic=TopicName(topic.name),
         partition=Partition(asked.partition_index),
@@ -107,29 +93,29 @@ def _commit(topic: TopicMetadata, asked: OffsetCommitRequestPartition) -> Offset
 
 def _committed(
     call: Call,
-    request: OffsetCommitRequest,
+    request: m.OffsetCommitRequest,
     refused: dict[tuple[int, int], DragomanError],
     prepared: PreparedOffsets | None,
     error: DragomanError | None,
-) -> OffsetCommitResponse:
+) -> m.OffsetCommitResponse:
     by_name = {} if prepared is None else prepared.errors
 
     def code(place: int, name: str, index: int) -> int:
         found: DragomanError | None = refused.get((place, index), error)
         if found is None:
             found = by_name.get((TopicName(name), Partition(index)))
-        return 0 if found is None else wire_code(found)
+        return wire_code(found)
 
     topics = []
     for place, asked in enumerate(request.topics):
         topic, _ = _topic_of(call, asked.name, asked.topic_id)
         name = asked.name if topic is None else topic.name
         topics.append(
-            OffsetCommitResponseTopic(
+            m.OffsetCommitResponseTopic(
                 name=asked.name,
                 topic_id=asked.topic_id,
                 partitions=[
-                    OffsetCommitResponsePartition(
+                    m.OffsetCommitResponsePartition(
                         partition_index=each.partition_index,
                         error_code=code(place, name, each.partition_index),
                     )
@@ -137,80 +123,65 @@ def _committed(
                 ],
             )
         )
-    return OffsetCommitResponse(topics=topics)
+    return m.OffsetCommitResponse(topics=topics)
 
 
 class _Found(NamedTuple):
-    offset: int
-    leader_epoch: int
-    metadata: str
-    error_code: int
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error_code: int = 0
+
+    def to_message(self, kind: Callable[..., AnyPartition]) -> AnyPartition:
+        """Old and new versions have classes of their own with the same fields."""
+        return kind(
+            partition_index=self.partition,
+            committed_offset=self.offset,
+            committed_leader_epoch=self.leader_epoch,
+            metadata=self.metadata,
+            error_code=self.error_code,
+        )
 
 
 def handle_fetch(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, OffsetFetchRequest)
+    request = call.decode(m.OffsetFetchRequest)
     if call.version >= 8:
         groups = [_group(call, each, request.require_stable) for each in request.groups]
-        call.reply(OffsetFetchResponse(groups=groups))
+        call.reply(m.OffsetFetchResponse(groups=groups))
         return
-    wanted = (
-        None
-        if request.topics is None
-        else [(topic.name, topic.partition_indexes) for topic in request.topics]
-    )
+    topics = request.topics
+    wanted = None if topics is None else [(each.name, each.partition_indexes) for each in topics]
     try:
         found = _find(call, request.group_id, wanted, request.require_stable)
     except BrokerError as error:
-        call.reply(_refused(call, request, wire_code(error)))
-        return
+        code = wire_code(error)
+        if call.version >= 2:
+            call.reply(m.OffsetFetchResponse(error_code=code))
+            return
+        # Version 1 has no place for an error of the whole group: each partition carries it.
+        found = [
+            (name, [_Found(index, error_code=code) for index in indexes])
+            for name, indexes in wanted or ()
+        ]
     call.reply(
-        OffsetFetchResponse(
+        m.OffsetFetchResponse(
             topics=[
-                OffsetFetchResponseTopic(
-                    name=topic,
-                    partitions=[
-                        OffsetFetchResponsePartition(
-                            partition_index=index,
-                            committed_offset=each.offset,
-                            committed_leader_epoch=each.leader_epoch,
-                            metadata=each.metadata,
-                            error_code=each.error_code,
-                        )
-                        for index, each in partitions
-                    ],
+                m.OffsetFetchResponseTopic(
+                    name=name,
+                    partitions=[each.to_message(m.OffsetFetchResponsePartition) for each in places],
                 )
-                for topic, partitions in found
+                for name, places in found
             ]
         )
     )
 
 
-def _refused(call: Call, request: OffsetFetchRequest, code: int) -> OffsetFetchResponse:
-    """Version 1 has no place for an error of the whole group: each partition carries it."""
-    if call.version >= 2:
-        return OffsetFetchResponse(error_code=code)
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=index, committed_offset=-1, error_code=code
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics or ()
-        ]
-    )
-
-
 def _group(
-    call: Call, asked: OffsetFetchRequestGroup, require_stable: bool
-) -> OffsetFetchResponseGroup:
+    call: Call, asked: m.OffsetFetchRequestGroup, require_stable: bool
+) -> m.OffsetFetchResponseGroup:
     wanted = None
-    unknown: list[OffsetFetchRequestGroupTopic] = []
+    unknown: list[m.OffsetFetchRequestGroupTopic] = []
     if asked.topics is not None:
         wanted = []
         for each in asked.topics:
@@ -224,52 +195,28 @@ def _group(
         check_fetching_member(call, asked)
         found = _find(call, asked.group_id, wanted, require_stable)
     except BrokerError as error:
-        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=wire_code(error))
-    return OffsetFetchResponseGroup(
-        group_id=asked.group_id,
-        topics=[
-            *(
-                _found_topic(call, topic, partitions)
-                for topic, partitions in found
-                # A topic that is gone has no id to name it by.
-                if call.version < _TOPIC_IDS_SINCE or topic in call.service.broker.image.topics
-            ),
-            *map(_unknown_topic, unknown),
-        ],
-    )
+        return m.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=wire_code(error))
+    known = call.service.broker.image.topics
+    topics = [
+        _found_topic(name, known[name].topic_id if name in known else m.NO_ID, places)
+        for name, places in found
+        # A topic that is gone has no id to name it by.
+        if call.version < _TOPIC_IDS_SINCE or name in known
+    ]
+    for each in unknown:
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+        places = [_Found(index, error_code=code) for index in each.partition_indexes]
+        topics.append(_found_topic("", each.topic_id, places))
+    return m.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
 def _found_topic(
-    call: Call, name: str, partitions: list[tuple[int, _Found]]
-) -> OffsetFetchResponseGroupTopic:
-    topic = call.service.broker.image.topics.get(name)
-    return OffsetFetchResponseGroupTopic(
+    name: str, topic_id: bytes, places: list[_Found]
+) -> m.OffsetFetchResponseGroupTopic:
+    return m.OffsetFetchResponseGroupTopic(
         name=name,
-        topic_id=NO_ID if topic is None else topic.topic_id,
-        partitions=[
-            OffsetFetchResponseGroupPartition(
-                partition_index=index,
-                committed_offset=each.offset,
-                committed_leader_epoch=each.leader_epoch,
-                metadata=each.metadata,
-                error_code=each.error_code,
-            )
-            for index, each in partitions
-        ],
-    )
-
-
-def _unknown_topic(asked: OffsetFetchRequestGroupTopic) -> OffsetFetchResponseGroupTopic:
-    return OffsetFetchResponseGroupTopic(
-        topic_id=asked.topic_id,
-        partitions=[
-            OffsetFetchResponseGroupPartition(
-                partition_index=index,
-                committed_offset=-1,
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-            )
-            for index in asked.partition_indexes
-        ],
+        topic_id=topic_id,
+        partitions=[each.to_message(m.OffsetFetchResponseGroupPartition) for each in places],
     )
 
 
@@ -278,7 +225,7 @@ def _find(
     group_id: str,
     wanted: list[tuple[str, list[int]]] | None,
     require_stable: bool,
-) -> list[tuple[str, list[tuple[int, _Found]]]]:
+) -> list[tuple[str, list[_Found]]]:
     open_groups(call, group_id, Operation.DESCRIBE)
     offsets = call.service.broker.coordination.offsets
     group = GroupId(group_id)
@@ -291,10 +238,10 @@ def _find(
     def one(name: str, index: int) -> _Found:
         topic, partition = TopicName(name), Partition(index)
         if require_stable and offsets.has_unstable(group, topic, partition):
-            return _Found(-1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            return _Found(index, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
         committed = offsets.committed(group, topic, partition)
         if committed is None:
-            return _Found(-1, -1, "", 0)
-        return _Found(committed.offset, committed.leader_epoch, committed.metadata, 0)
+            return _Found(index)
+        return _Found(index, committed.offset, committed.leader_epoch, committed.metadata)
 
-    return [(name, [(index, one(name, index)) for index in indexes]) for name, indexes in wanted]
+    return [(name, [one(name, index) for index in indexes]) for name, indexes in wanted]

@@ -6,53 +6,42 @@ from collections import Counter
 
 from dragoman.broker.errors import InvalidTopicName
 from dragoman.errors import DecodeError, DragomanError
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize
-from dragoman.protocols.kafka.handlers.config_resources import topic_of
-from dragoman.protocols.kafka.handlers.gathering import Gathering
-from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.gathering import Done, gather
+from dragoman.protocols.kafka.handlers.names import topic_of
+from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    CreatePartitionsRequest,
-    CreatePartitionsRequestTopic,
-    CreatePartitionsResponse,
-    CreatePartitionsResponseTopic,
-)
 from dragoman.security.authorizer import Operation, Resource
 
 
 def handle(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, CreatePartitionsRequest)
-    gathering: Gathering[CreatePartitionsResponseTopic] = Gathering(
-        call, len(request.topics), lambda results: CreatePartitionsResponse(results=results)
-    )
+    request = call.decode(m.CreatePartitionsRequest)
     named = Counter(topic.name for topic in request.topics)
-    for index, topic in enumerate(request.topics):
 
-        def done(error: DragomanError | None, index: int = index, name: str = topic.name) -> None:
-            gathering.set(
-                index,
-                CreatePartitionsResponseTopic(
-                    name=name,
-                    error_code=0 if error is None else wire_code(error),
-                    error_message=None if error is None else str(error),
-                ),
-            )
-
-        try:
-            if named[topic.name] > 1:
-                raise DecodeError(f"topic {topic.name!r} is in the request more than once")
-            assignment = _checked(call, topic)
-        except DragomanError as error:
-            done(error)
-            continue
+    def begin(topic: m.CreatePartitionsRequestTopic, done: Done) -> None:
+        if named[topic.name] > 1:
+            raise DecodeError(f"topic {topic.name!r} is in the request more than once")
+        assignment = _checked(call, topic)
         if request.validate_only:
             done(None)
         else:
             call.service.broker.topics.add_partitions(topic.name, topic.count, assignment, done)
 
+    def build(results: list[DragomanError | None]) -> m.CreatePartitionsResponse:
+        return m.CreatePartitionsResponse(
+            results=[
+                m.CreatePartitionsResponseTopic(
+                    name=topic.name, error_code=wire_code(error), error_message=wire_text(error)
+                )
+                for topic, error in zip(request.topics, results, strict=True)
+            ]
+        )
 
-def _checked(call: Call, asked: CreatePartitionsRequestTopic) -> tuple[tuple[int, ...], ...]:
+    gather(call, request.topics, begin, build)
+
+
+def _checked(call: Call, asked: m.CreatePartitionsRequestTopic) -> tuple[tuple[int, ...], ...]:
     authorize(call, Operation.ALTER, Resource.TOPIC, asked.name)
     topic = topic_of(call, asked.name)
     if topic.is_internal:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dragoman.broker.transactions import ProducerIdentity
 from dragoman.errors import DragomanError
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.refusals import code_for_version
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.transactions import open_transactions
-from dragoman.protocols.kafka.messages import InitProducerIdRequest, InitProducerIdResponse
 
 _FENCED_SINCE = 4
 
 
 def handle(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, InitProducerIdRequest)
+    request = call.decode(m.InitProducerIdRequest)
 
     def reply(result: ProducerIdentity | DragomanError) -> None:
         if call.is_done:
@@ -22,9 +21,9 @@ def handle(call: Call) -> None:
         if isinstance(result, DragomanError):
             fenced = call.version >= _FENCED_SINCE
             code = code_for_version(result, knows_fenced=fenced, knows_abortable=call.version >= 5)
-            call.reply(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
+            call.reply(m.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
             return
-        identity = InitProducerIdResponse(
+        identity = m.InitProducerIdResponse(
             producer_id=result.producer_id, producer_epoch=result.epoch
         )
         call.reply(identity)

@@ -6,54 +6,41 @@ from typing import Final
 
 from dragoman.broker.quotas import ADDRESS, ENTITY_KINDS, Component, Match
 from dragoman.errors import DecodeError, DragomanError
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import UnsupportedVersionError
 from dragoman.protocols.kafka.handlers.access import authorize_cluster
-from dragoman.protocols.kafka.handlers.gathering import Gathering
-from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.gathering import Done, gather
+from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasRequestEntry,
-    AlterClientQuotasResponse,
-    AlterClientQuotasResponseEntity,
-    AlterClientQuotasResponseEntry,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasRequestComponent,
-    DescribeClientQuotasResponse,
-    DescribeClientQuotasResponseEntity,
-    DescribeClientQuotasResponseEntry,
-    DescribeClientQuotasResponseValue,
-)
 from dragoman.security.authorizer import Operation
 
 _MATCHES: Final = {0: Match.EXACT, 1: Match.DEFAULT, 2: Match.ANY}
 
 
 def handle_describe(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, DescribeClientQuotasRequest)
+    request = call.decode(m.DescribeClientQuotasRequest)
     try:
         authorize_cluster(call, Operation.DESCRIBE_CONFIGS)
         components = _components(request.components)
     except DragomanError as error:
         call.reply(
-            DescribeClientQuotasResponse(
+            m.DescribeClientQuotasResponse(
                 error_code=wire_code(error), error_message=str(error), entries=None
             )
         )
         return
     found = call.service.broker.quotas.find(components, strict=request.strict)
     call.reply(
-        DescribeClientQuotasResponse(
+        m.DescribeClientQuotasResponse(
             error_message=None,
             entries=[
-                DescribeClientQuotasResponseEntry(
+                m.DescribeClientQuotasResponseEntry(
                     entity=[
-                        DescribeClientQuotasResponseEntity(entity_type=kind, entity_name=name)
+                        m.DescribeClientQuotasResponseEntity(entity_type=kind, entity_name=name)
                         for kind, name in entity
                     ],
                     values=[
-                        DescribeClientQuotasResponseValue(key=key, value=value)
+                        m.DescribeClientQuotasResponseValue(key=key, value=value)
                         for key, value in sorted(limits.items())
                     ],
                 )
@@ -63,7 +50,7 @@ def handle_describe(call: Call) -> None:
     )
 
 
-def _components(asked: list[DescribeClientQuotasRequestComponent]) -> list[Component]:
+def _components(asked: list[m.DescribeClientQuotasRequestComponent]) -> list[Component]:
     kinds = [each.entity_type for each in asked]
     if len(set(kinds)) < len(kinds):
         raise DecodeError("an entity type is in the filter more than once")
@@ -72,7 +59,7 @@ def _components(asked: list[DescribeClientQuotasRequestComponent]) -> list[Compo
     return [_component(each) for each in asked]
 
 
-def _component(asked: DescribeClientQuotasRequestComponent) -> Component:
+def _component(asked: m.DescribeClientQuotasRequestComponent) -> Component:
     if not asked.entity_type:
         raise DecodeError("an entity type is empty")
     if asked.entity_type not in ENTITY_KINDS:
@@ -86,41 +73,30 @@ def _component(asked: DescribeClientQuotasRequestComponent) -> Component:
 
 
 def handle_alter(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, AlterClientQuotasRequest)
-    entries = request.entries
-    gathering: Gathering[DragomanError | None] = Gathering(
-        call, len(entries), lambda results: _altered(entries, results)
-    )
+    request = call.decode(m.AlterClientQuotasRequest)
     quotas = call.service.broker.quotas
-    for index, entry in enumerate(entries):
 
-        def done(error: DragomanError | None, index: int = index) -> None:
-            gathering.set(index, error)
-
-        try:
-            authorize_cluster(call, Operation.ALTER_CONFIGS)
-            entity = _entity(entry)
-            changes = _changes(entry)
-            if request.validate_only:
-                quotas.check(entity, changes)
-        except DragomanError as error:
-            done(error)
-            continue
+    def begin(entry: m.AlterClientQuotasRequestEntry, done: Done) -> None:
+        authorize_cluster(call, Operation.ALTER_CONFIGS)
+        entity = _entity(entry)
+        changes = _changes(entry)
         if request.validate_only:
+            quotas.check(entity, changes)
             done(None)
         else:
             quotas.change(entity, changes, done)
 
+    gather(call, request.entries, begin, lambda results: _altered(request.entries, results))
 
-def _entity(entry: AlterClientQuotasRequestEntry) -> dict[str, str | None]:
+
+def _entity(entry: m.AlterClientQuotasRequestEntry) -> dict[str, str | None]:
     entity = {each.entity_type: each.entity_name for each in entry.entity}
     if len(entity) < len(entry.entity):
         raise DecodeError("an entity type is in the entity more than once")
     return entity
 
 
-def _changes(entry: AlterClientQuotasRequestEntry) -> dict[str, float | None]:
+def _changes(entry: m.AlterClientQuotasRequestEntry) -> dict[str, float | None]:
     changes = {each.key: None if each.remove else each.value for each in entry.ops}
     if len(changes) < len(entry.ops):
         raise DecodeError("a quota is in the entry more than once")
@@ -128,15 +104,15 @@ def _changes(entry: AlterClientQuotasRequestEntry) -> dict[str, float | None]:
 
 
 def _altered(
-    entries: list[AlterClientQuotasRequestEntry], results: list[DragomanError | None]
-) -> AlterClientQuotasResponse:
-    return AlterClientQuotasResponse(
+    entries: list[m.AlterClientQuotasRequestEntry], results: list[DragomanError | None]
+) -> m.AlterClientQuotasResponse:
+    return m.AlterClientQuotasResponse(
         entries=[
-            AlterClientQuotasResponseEntry(
-                error_code=0 if error is None else wire_code(error),
-                error_message=None if error is None else str(error),
+            m.AlterClientQuotasResponseEntry(
+                error_code=wire_code(error),
+                error_message=wire_text(error),
                 entity=[
-                    AlterClientQuotasResponseEntity(
+                    m.AlterClientQuotasResponseEntity(
                         entity_type=each.entity_type, entity_name=each.entity_name
                     )
                     for each in entry.entity

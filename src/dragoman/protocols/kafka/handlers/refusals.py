@@ -1,19 +1,30 @@
-"""Which of Kafka's error codes a refusal of the broker becomes."""
+"""Which of Kafka's error codes an exception becomes; no other place turns one into a number."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from dragoman.broker import errors as broker
-from dragoman.errors import DragomanError, OffsetGapError, OffsetOutOfRangeError
-from dragoman.log import producers
-from dragoman.protocols.kafka.errors import ErrorCode, code_for
-from dragoman.protocols.kafka.messages import (
-    ProduceResponsePartition,
-    ProduceResponseRecordError,
+from dragoman.errors import (
+    CorruptionError,
+    DecodeError,
+    DiskFullError,
+    DragomanError,
+    LogStoppedError,
+    OffsetGapError,
+    OffsetOutOfRangeError,
 )
+from dragoman.log import producers
+from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.errors import ErrorCode, UnsupportedVersionError
 
 _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
+    DragomanError: ErrorCode.UNKNOWN_SERVER_ERROR,
+    UnsupportedVersionError: ErrorCode.UNSUPPORTED_VERSION,
+    DecodeError: ErrorCode.INVALID_REQUEST,
+    CorruptionError: ErrorCode.KAFKA_STORAGE_ERROR,
+    DiskFullError: ErrorCode.KAFKA_STORAGE_ERROR,
+    LogStoppedError: ErrorCode.KAFKA_STORAGE_ERROR,
     OffsetOutOfRangeError: ErrorCode.OFFSET_OUT_OF_RANGE,
     OffsetGapError: ErrorCode.INVALID_RECORD,
     broker.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -105,15 +116,21 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
 }
 
 
-def wire_code(error: DragomanError) -> int:
+def wire_code(error: DragomanError | None) -> ErrorCode:
     """The number for an error; a class without an entry takes that of its nearest base."""
-    for kind in type(error).__mro__:
-        if kind in _CODES:
-            return _CODES[kind]
-    return code_for(error)
+    if error is None:
+        return ErrorCode.NONE
+    return next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
 
 
-def code_for_version(error: DragomanError, *, knows_fenced: bool, knows_abortable: bool) -> int:
+def wire_text(error: DragomanError | None) -> str | None:
+    """What goes with the number, where a reply has a field for it."""
+    return None if error is None else str(error)
+
+
+def code_for_version(
+    error: DragomanError | None, *, knows_fenced: bool, knows_abortable: bool
+) -> int:
     """Codes that older clients do not know become those they do."""
     if isinstance(error, broker.ProducerFenced) and not knows_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -122,15 +139,15 @@ def code_for_version(error: DragomanError, *, knows_fenced: bool, knows_abortabl
     return wire_code(error)
 
 
-def refused_partition(index: int, error: DragomanError, version: int) -> ProduceResponsePartition:
+def refused_partition(index: int, error: DragomanError, version: int) -> m.ProduceResponsePartition:
     """What a Produce reply of that version says of a partition whose records were refused."""
-    details: list[ProduceResponseRecordError] = []
+    details: list[m.ProduceResponseRecordError] = []
     if isinstance(error, broker.InvalidRecord):
         details = [
-            ProduceResponseRecordError(batch_index=each, batch_index_error_message=str(error))
+            m.ProduceResponseRecordError(batch_index=each, batch_index_error_message=str(error))
             for each in error.indexes
         ]
-    return ProduceResponsePartition(
+    return m.ProduceResponsePartition(
         index=index,
         # The produce path never knew PRODUCER_FENCED.
         error_code=code_for_version(error, knows_fenced=False, knows_abortable=version >= 11),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from typing import Final
 
 from dragoman.broker.broker import Broker
 from dragoman.errors import RemoteProtocolError
@@ -11,93 +13,85 @@ from dragoman.net.channel import Channel
 from dragoman.protocols.kafka.connection import Request
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.framing import Scratch
-from dragoman.protocols.kafka.handlers import (
-    acls,
-    alter_configs,
-    api_versions,
-    cluster,
-    configs,
-    consumer_groups,
-    coordinators,
-    credentials,
-    delete_records,
-    features,
-    fetch,
-    group_admin,
-    groups,
-    leader_epochs,
-    leaders,
-    list_offsets,
-    log_dirs,
-    metadata,
-    offsets,
-    partitions,
-    produce,
-    producer_ids,
-    quotas,
-    topic_partitions,
-    topics,
-    transaction_admin,
-    transactions,
-)
 from dragoman.protocols.kafka.handlers.fetch_sessions import FetchSessions
-from dragoman.protocols.kafka.handlers.session import Handler, KafkaSession
+from dragoman.protocols.kafka.handlers.session import Call, Handler, KafkaSession
 
-HANDLERS: dict[int, Handler] = {
-    ApiKey.PRODUCE: produce.handle,
-    ApiKey.FETCH: fetch.handle,
-    ApiKey.LIST_OFFSETS: list_offsets.handle,
-    ApiKey.METADATA: metadata.handle,
-    ApiKey.OFFSET_COMMIT: offsets.handle_commit,
-    ApiKey.OFFSET_FETCH: offsets.handle_fetch,
-    ApiKey.FIND_COORDINATOR: coordinators.handle,
-    ApiKey.JOIN_GROUP: groups.handle_join,
-    ApiKey.HEARTBEAT: groups.handle_heartbeat,
-    ApiKey.LEAVE_GROUP: groups.handle_leave,
-    ApiKey.SYNC_GROUP: groups.handle_sync,
-    ApiKey.API_VERSIONS: api_versions.handle,
-    ApiKey.CREATE_TOPICS: topics.handle_create,
-    ApiKey.DELETE_TOPICS: topics.handle_delete,
-    ApiKey.INIT_PRODUCER_ID: producer_ids.handle,
-    ApiKey.ADD_PARTITIONS_TO_TXN: transactions.handle_add_partitions,
-    ApiKey.ADD_OFFSETS_TO_TXN: transactions.handle_add_offsets,
-    ApiKey.END_TXN: transactions.handle_end,
-    ApiKey.TXN_OFFSET_COMMIT: transactions.handle_commit_offsets,
-    ApiKey.DESCRIBE_GROUPS: group_admin.handle_describe,
-    ApiKey.LIST_GROUPS: group_admin.handle_list,
-    ApiKey.SASL_HANDSHAKE: credentials.handle_handshake,
-    ApiKey.DELETE_RECORDS: delete_records.handle,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: leader_epochs.handle,
-    ApiKey.WRITE_TXN_MARKERS: transaction_admin.handle_write_markers,
-    ApiKey.DESCRIBE_ACLS: acls.handle_describe,
-    ApiKey.CREATE_ACLS: acls.handle_create,
-    ApiKey.DELETE_ACLS: acls.handle_delete,
-    ApiKey.DESCRIBE_CONFIGS: configs.handle_describe,
-    ApiKey.ALTER_CONFIGS: alter_configs.handle_alter,
-    ApiKey.ALTER_REPLICA_LOG_DIRS: log_dirs.handle_alter,
-    ApiKey.DESCRIBE_LOG_DIRS: log_dirs.handle_describe,
-    ApiKey.SASL_AUTHENTICATE: credentials.handle_authenticate,
-    ApiKey.CREATE_PARTITIONS: partitions.handle,
-    ApiKey.DELETE_GROUPS: group_admin.handle_delete,
-    ApiKey.ELECT_LEADERS: leaders.handle_elect,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs.handle_incremental,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: leaders.handle_reassign,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: leaders.handle_list_reassignments,
-    ApiKey.OFFSET_DELETE: group_admin.handle_delete_offsets,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: quotas.handle_describe,
-    ApiKey.ALTER_CLIENT_QUOTAS: quotas.handle_alter,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: credentials.handle_describe,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: credentials.handle_alter,
-    ApiKey.DESCRIBE_QUORUM: cluster.handle_quorum,
-    ApiKey.UPDATE_FEATURES: features.handle,
-    ApiKey.DESCRIBE_CLUSTER: cluster.handle_describe,
-    ApiKey.DESCRIBE_PRODUCERS: transaction_admin.handle_describe_producers,
-    ApiKey.DESCRIBE_TRANSACTIONS: transaction_admin.handle_describe,
-    ApiKey.LIST_TRANSACTIONS: transaction_admin.handle_list,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_groups.handle_heartbeat,
-    ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_groups.handle_describe,
-    ApiKey.LIST_CONFIG_RESOURCES: configs.handle_list,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_partitions.handle,
+#: Module and function of each request's handler.
+_PLACES: Final = {
+    ApiKey.PRODUCE: "produce.handle",
+    ApiKey.FETCH: "fetch.handle",
+    ApiKey.LIST_OFFSETS: "list_offsets.handle",
+    ApiKey.METADATA: "metadata.handle",
+    ApiKey.OFFSET_COMMIT: "offsets.handle_commit",
+    ApiKey.OFFSET_FETCH: "offsets.handle_fetch",
+    ApiKey.FIND_COORDINATOR: "coordinators.handle",
+    ApiKey.JOIN_GROUP: "groups.handle_join",
+    ApiKey.HEARTBEAT: "groups.handle_heartbeat",
+    ApiKey.LEAVE_GROUP: "groups.handle_leave",
+    ApiKey.SYNC_GROUP: "groups.handle_sync",
+    ApiKey.API_VERSIONS: "api_versions.handle",
+    ApiKey.CREATE_TOPICS: "topics.handle_create",
+    ApiKey.DELETE_TOPICS: "topics.handle_delete",
+    ApiKey.INIT_PRODUCER_ID: "producer_ids.handle",
+    ApiKey.ADD_PARTITIONS_TO_TXN: "transactions.handle_add_partitions",
+    ApiKey.ADD_OFFSETS_TO_TXN: "transactions.handle_add_offsets",
+    ApiKey.END_TXN: "transactions.handle_end",
+    ApiKey.TXN_OFFSET_COMMIT: "transactions.handle_commit_offsets",
+    ApiKey.DESCRIBE_GROUPS: "group_admin.handle_describe",
+    ApiKey.LIST_GROUPS: "group_admin.handle_list",
+    ApiKey.SASL_HANDSHAKE: "credentials.handle_handshake",
+    ApiKey.DELETE_RECORDS: "delete_records.handle",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "leader_epochs.handle",
+    ApiKey.WRITE_TXN_MARKERS: "transaction_admin.handle_write_markers",
+    ApiKey.DESCRIBE_ACLS: "acls.handle_describe",
+    ApiKey.CREATE_ACLS: "acls.handle_create",
+    ApiKey.DELETE_ACLS: "acls.handle_delete",
+    ApiKey.DESCRIBE_CONFIGS: "configs.handle_describe",
+    ApiKey.ALTER_CONFIGS: "alter_configs.handle_alter",
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "log_dirs.handle_alter",
+    ApiKey.DESCRIBE_LOG_DIRS: "log_dirs.handle_describe",
+    ApiKey.SASL_AUTHENTICATE: "credentials.handle_authenticate",
+    ApiKey.CREATE_PARTITIONS: "partitions.handle",
+    ApiKey.DELETE_GROUPS: "group_admin.handle_delete",
+    ApiKey.ELECT_LEADERS: "leaders.handle_elect",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "alter_configs.handle_incremental",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "leaders.handle_reassign",
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: "leaders.handle_list_reassignments",
+    ApiKey.OFFSET_DELETE: "group_admin.handle_delete_offsets",
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: "quotas.handle_describe",
+    ApiKey.ALTER_CLIENT_QUOTAS: "quotas.handle_alter",
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "credentials.handle_describe",
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "credentials.handle_alter",
+    ApiKey.DESCRIBE_QUORUM: "cluster.handle_quorum",
+    ApiKey.UPDATE_FEATURES: "features.handle",
+    ApiKey.DESCRIBE_CLUSTER: "cluster.handle_describe",
+    ApiKey.DESCRIBE_PRODUCERS: "transaction_admin.handle_describe_producers",
+    ApiKey.DESCRIBE_TRANSACTIONS: "transaction_admin.handle_describe",
+    ApiKey.LIST_TRANSACTIONS: "transaction_admin.handle_list",
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: "consumer_groups.handle_heartbeat",
+    ApiKey.CONSUMER_GROUP_DESCRIBE: "consumer_groups.handle_describe",
+    ApiKey.LIST_CONFIG_RESOURCES: "configs.handle_list",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "topic_partitions.handle",
+}
+
+
+def _loaded_at_first_use(api_key: int, place: str) -> Handler:
+    """Most clients send a dozen of these requests; a start need not load what serves the others.
+
+    A module takes some milliseconds to load, once.
+    """
+
+    def load_and_handle(call: Call) -> None:
+        module, _, function = place.partition(".")
+        handler: Handler = getattr(import_module(f"{__package__}.{module}"), function)
+        HANDLERS[api_key] = handler
+        handler(call)
+
+    return load_and_handle
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    key: _loaded_at_first_use(key, place) for key, place in _PLACES.items()
 }
 
 
@@ -123,7 +117,9 @@ class KafkaService:
     def refuse_version(self, request: Request) -> Handler:
         """Only ApiVersions has an answer for versions that are not served; else close."""
         if request.api_key == ApiKey.API_VERSIONS:
-            return api_versions.handle_unsupported
+            from dragoman.protocols.kafka.handlers.api_versions import handle_unsupported
+
+            return handle_unsupported
         raise RemoteProtocolError(
             f"api key {request.api_key} version {request.version} is not served"
         )

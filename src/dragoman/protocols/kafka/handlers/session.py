@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from dragoman.broker.replica import Replica
 from dragoman.errors import EncodeError, RemoteProtocolError
@@ -30,6 +30,8 @@ from dragoman.types import Buffer
 
 if TYPE_CHECKING:
     from dragoman.protocols.kafka.handlers.service import KafkaService
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 log = logging.getLogger("dragoman.kafka")
 
@@ -55,6 +57,12 @@ class Call:
     @property
     def service(self) -> KafkaService:
         return self.session.service
+
+    def decode(self, kind: type[AnyMessage]) -> AnyMessage:
+        """The request, as the message that its handler serves."""
+        message = self.request.decode()
+        assert isinstance(message, kind)
+        return message
 
     def reply(self, message: Message) -> None:
         request = self.request

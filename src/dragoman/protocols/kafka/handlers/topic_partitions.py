@@ -7,27 +7,19 @@ empty, not null, or Java's admin client fails.
 
 from __future__ import annotations
 
-from dragoman.broker.errors import UnknownTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import DESCRIBED_PARTITIONS_MAX
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import allowed_operations, authorize, is_allowed
-from dragoman.protocols.kafka.handlers.metadata import check_kafka_name, is_visible
+from dragoman.protocols.kafka.handlers.names import is_visible, topic_of
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponseCursor,
-    DescribeTopicPartitionsResponsePartition,
-    DescribeTopicPartitionsResponseTopic,
-)
 from dragoman.security.authorizer import Operation, Resource
 
 
 def handle(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, DescribeTopicPartitionsRequest)
+    request = call.decode(m.DescribeTopicPartitionsRequest)
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         # The reply has no place for an error of the whole request.
@@ -41,14 +33,14 @@ def handle(call: Call) -> None:
         page.add(name, cursor.partition_index if cursor is not None and is_first else 0)
         if page.cursor is not None:
             break
-    call.reply(DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.cursor))
+    call.reply(m.DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.cursor))
 
 
 def _visible_names(call: Call) -> list[str]:
     return sorted(
-        topic.name
-        for topic in call.service.broker.image.topics.values()
-        if is_visible(topic) and is_allowed(call, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        name
+        for name in call.service.broker.image.topics
+        if is_visible(name) and is_allowed(call, Operation.DESCRIBE, Resource.TOPIC, name)
     )
 
 
@@ -56,8 +48,8 @@ class _Page:
     def __init__(self, call: Call, partitions_max: int) -> None:
         self._call = call
         self._room = partitions_max
-        self.topics: list[DescribeTopicPartitionsResponseTopic] = []
-        self.cursor: DescribeTopicPartitionsResponseCursor | None = None
+        self.topics: list[m.DescribeTopicPartitionsResponseTopic] = []
+        self.cursor: m.DescribeTopicPartitionsResponseCursor | None = None
 
     def add(self, name: str, first: int) -> None:
         """Add a topic from partition `first` on, or as much of it as there is room for."""
@@ -68,13 +60,13 @@ class _Page:
             topic = self._find(name)
         except DragomanError as error:
             self.topics.append(
-                DescribeTopicPartitionsResponseTopic(error_code=wire_code(error), name=name)
+                m.DescribeTopicPartitionsResponseTopic(error_code=wire_code(error), name=name)
             )
             return
         shown = topic.partitions[first : first + self._room]
         self._room -= len(shown)
         self.topics.append(
-            DescribeTopicPartitionsResponseTopic(
+            m.DescribeTopicPartitionsResponseTopic(
                 name=name,
                 topic_id=topic.topic_id,
                 is_internal=topic.is_internal,
@@ -86,19 +78,17 @@ class _Page:
             self._end_at(name, first + len(shown))
 
     def _end_at(self, name: str, index: int) -> None:
-        self.cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=index)
+        self.cursor = m.DescribeTopicPartitionsResponseCursor(
+            topic_name=name, partition_index=index
+        )
 
     def _find(self, name: str) -> TopicMetadata:
         authorize(self._call, Operation.DESCRIBE, Resource.TOPIC, name)
-        check_kafka_name(name)
-        topic = self._call.service.broker.image.topics.get(name)
-        if topic is None:
-            raise UnknownTopic(f"there is no topic {name!r}")
-        return topic
+        return topic_of(self._call, name)
 
 
-def _partition(partition: PartitionMetadata) -> DescribeTopicPartitionsResponsePartition:
-    return DescribeTopicPartitionsResponsePartition(
+def _partition(partition: PartitionMetadata) -> m.DescribeTopicPartitionsResponsePartition:
+    return m.DescribeTopicPartitionsResponsePartition(
         partition_index=partition.index,
         leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,

@@ -8,40 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dragoman.broker.errors import NotAuthorized
+from dragoman.broker.patterns import full_match
 from dragoman.broker.transactions import (
     ProducerIdentity,
     TransactionDescription,
     TransactionState,
 )
 from dragoman.errors import DragomanError
+from dragoman.limits import ID_PATTERN_BYTES_MAX
 from dragoman.log.batch import Marker
 from dragoman.log.producers import InvalidProducerEpochError
-from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize, authorize_cluster, is_allowed
-from dragoman.protocols.kafka.handlers.gathering import Gathering
-from dragoman.protocols.kafka.handlers.patterns import PatternError, full_match
+from dragoman.protocols.kafka.handlers.gathering import Done, gather
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    DescribeProducersResponseActiveProducer,
-    DescribeProducersResponsePartition,
-    DescribeProducersResponseTopic,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    DescribeTransactionsResponseTopic,
-    DescribeTransactionsResponseTransaction,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    ListTransactionsResponseTransaction,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersRequestMarker,
-    WriteTxnMarkersResponse,
-    WriteTxnMarkersResponseMarker,
-    WriteTxnMarkersResponsePartition,
-    WriteTxnMarkersResponseTopic,
-)
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 
@@ -54,12 +35,11 @@ _EPOCH_PER_TRANSACTION = 2
 
 
 def handle_describe_producers(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, DescribeProducersRequest)
+    request = call.decode(m.DescribeProducersRequest)
     call.reply(
-        DescribeProducersResponse(
+        m.DescribeProducersResponse(
             topics=[
-                DescribeProducersResponseTopic(
+                m.DescribeProducersResponseTopic(
                     name=topic.name,
                     partitions=[
                         _producers(call, topic.name, index) for index in topic.partition_indexes
@@ -71,18 +51,18 @@ def handle_describe_producers(call: Call) -> None:
     )
 
 
-def _producers(call: Call, topic: str, index: int) -> DescribeProducersResponsePartition:
+def _producers(call: Call, topic: str, index: int) -> m.DescribeProducersResponsePartition:
     try:
         authorize(call, Operation.READ, Resource.TOPIC, topic)
         states = call.service.broker.find(topic, index).log.producers
     except DragomanError as error:
-        return DescribeProducersResponsePartition(
+        return m.DescribeProducersResponsePartition(
             partition_index=index, error_code=wire_code(error), error_message=str(error)
         )
-    return DescribeProducersResponsePartition(
+    return m.DescribeProducersResponsePartition(
         partition_index=index,
         active_producers=[
-            DescribeProducersResponseActiveProducer(
+            m.DescribeProducersResponseActiveProducer(
                 producer_id=each.producer_id,
                 producer_epoch=each.epoch,
                 last_sequence=each.last_sequence,
@@ -99,24 +79,23 @@ def _producers(call: Call, topic: str, index: int) -> DescribeProducersResponseP
 
 
 def handle_describe(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, DescribeTransactionsRequest)
+    request = call.decode(m.DescribeTransactionsRequest)
     call.reply(
-        DescribeTransactionsResponse(
+        m.DescribeTransactionsResponse(
             transaction_states=[_describe(call, each) for each in request.transactional_ids]
         )
     )
 
 
-def _describe(call: Call, transactional_id: str) -> DescribeTransactionsResponseTransaction:
+def _describe(call: Call, transactional_id: str) -> m.DescribeTransactionsResponseTransaction:
     try:
         authorize(call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id)
         found = call.service.broker.coordination.transactions.describe(transactional_id)
     except DragomanError as error:
-        return DescribeTransactionsResponseTransaction(
+        return m.DescribeTransactionsResponseTransaction(
             error_code=wire_code(error), transactional_id=transactional_id
         )
-    return DescribeTransactionsResponseTransaction(
+    return m.DescribeTransactionsResponseTransaction(
         transactional_id=transactional_id,
         transaction_state=found.state.value,
         transaction_timeout_ms=found.timeout_ms,
@@ -124,7 +103,7 @@ def _describe(call: Call, transactional_id: str) -> DescribeTransactionsResponse
         producer_id=found.identity.producer_id,
         producer_epoch=found.identity.epoch,
         topics=[
-            DescribeTransactionsResponseTopic(topic=topic, partitions=partitions)
+            m.DescribeTransactionsResponseTopic(topic=topic, partitions=partitions)
             for topic, partitions in _enrolled(call, found).items()
         ],
     )
@@ -142,13 +121,12 @@ def _enrolled(call: Call, found: TransactionDescription) -> dict[str, list[int]]
 
 
 def handle_list(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, ListTransactionsRequest)
+    request = call.decode(m.ListTransactionsRequest)
     states = {_STATES[each] for each in request.state_filters if each in _STATES}
     unknown = [each for each in request.state_filters if each not in _STATES]
     if request.state_filters and not states:
         # Nothing can be in a state that does not exist.
-        call.reply(ListTransactionsResponse(unknown_state_filters=unknown))
+        call.reply(m.ListTransactionsResponse(unknown_state_filters=unknown))
         return
     try:
         found = call.service.broker.coordination.transactions.list_transactions(
@@ -157,17 +135,14 @@ def handle_list(call: Call) -> None:
             request.duration_filter if request.duration_filter >= 0 else None,
             _id_filter(call, request.transactional_id_pattern),
         )
-    except PatternError:
-        call.reply(ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
-        return
     except DragomanError as error:
-        call.reply(ListTransactionsResponse(error_code=wire_code(error)))
+        call.reply(m.ListTransactionsResponse(error_code=wire_code(error)))
         return
     call.reply(
-        ListTransactionsResponse(
+        m.ListTransactionsResponse(
             unknown_state_filters=unknown,
             transaction_states=[
-                ListTransactionsResponseTransaction(
+                m.ListTransactionsResponseTransaction(
                     transactional_id=each.transactional_id,
                     producer_id=each.producer_id,
                     transaction_state=each.state.value,
@@ -179,7 +154,7 @@ def handle_list(call: Call) -> None:
 
 
 def _id_filter(call: Call, pattern: str | None) -> Callable[[str], bool]:
-    matches = full_match(pattern) if pattern else None
+    matches = full_match(pattern, ID_PATTERN_BYTES_MAX) if pattern else None
 
     def accepts(transactional_id: str) -> bool:
         return (matches is None or matches(transactional_id)) and is_allowed(
@@ -193,32 +168,28 @@ def _id_filter(call: Call, pattern: str | None) -> Callable[[str], bool]:
 
 
 def handle_write_markers(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, WriteTxnMarkersRequest)
+    request = call.decode(m.WriteTxnMarkersRequest)
     wanted = [
         (marker, TopicName(topic.name), Partition(index))
         for marker in request.markers
         for topic in marker.topics
         for index in topic.partition_indexes
     ]
-    gathering: Gathering[int] = Gathering(call, len(wanted), lambda codes: _written(request, codes))
-    for place, (marker, topic, index) in enumerate(wanted):
 
-        def done(error: DragomanError | None, place: int = place) -> None:
-            gathering.set(place, 0 if error is None else wire_code(error))
-
-        try:
-            _authorize_markers(call)
-            _check_epoch(call, marker, topic, index)
-        except DragomanError as error:
-            done(error)
-            continue
+    def begin(
+        asked: tuple[m.WriteTxnMarkersRequestMarker, TopicName, Partition], done: Done
+    ) -> None:
+        marker, topic, index = asked
+        _authorize_markers(call)
+        _check_epoch(call, marker, topic, index)
         call.service.broker.coordination.end_by_hand(
             ProducerIdentity(marker.producer_id, marker.producer_epoch),
             Marker(marker.transaction_result, marker.coordinator_epoch),
             (topic, index),
             done,
         )
+
+    gather(call, wanted, begin, lambda results: _written(request, results))
 
 
 def _authorize_markers(call: Call) -> None:
@@ -229,7 +200,9 @@ def _authorize_markers(call: Call) -> None:
         authorize_cluster(call, Operation.ALTER)
 
 
-def _check_epoch(call: Call, marker: WriteTxnMarkersRequestMarker, topic: str, index: int) -> None:
+def _check_epoch(
+    call: Call, marker: m.WriteTxnMarkersRequestMarker, topic: str, index: int
+) -> None:
     if marker.transaction_version < _EPOCH_PER_TRANSACTION:
         return
     states = call.service.broker.find(topic, index).log.producers
@@ -238,18 +211,20 @@ def _check_epoch(call: Call, marker: WriteTxnMarkersRequestMarker, topic: str, i
         raise InvalidProducerEpochError(marker.producer_id, known.epoch + 1, marker.producer_epoch)
 
 
-def _written(request: WriteTxnMarkersRequest, codes: list[int]) -> WriteTxnMarkersResponse:
-    remaining = iter(codes)
-    return WriteTxnMarkersResponse(
+def _written(
+    request: m.WriteTxnMarkersRequest, results: list[DragomanError | None]
+) -> m.WriteTxnMarkersResponse:
+    codes = map(wire_code, results)
+    return m.WriteTxnMarkersResponse(
         markers=[
-            WriteTxnMarkersResponseMarker(
+            m.WriteTxnMarkersResponseMarker(
                 producer_id=marker.producer_id,
                 topics=[
-                    WriteTxnMarkersResponseTopic(
+                    m.WriteTxnMarkersResponseTopic(
                         name=topic.name,
                         partitions=[
-                            WriteTxnMarkersResponsePartition(
-                                partition_index=index, error_code=next(remaining)
+                            m.WriteTxnMarkersResponsePartition(
+                                partition_index=index, error_code=next(codes)
                             )
                             for index in topic.partition_indexes
                         ],

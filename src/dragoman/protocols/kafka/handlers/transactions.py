@@ -16,25 +16,13 @@ from dragoman.broker.errors import (
 from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.broker.transactions import ProducerIdentity, TransactionCoordinator
 from dragoman.errors import DragomanError
+from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
+from dragoman.protocols.kafka.handlers.names import exists
 from dragoman.protocols.kafka.handlers.refusals import code_for_version
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.messages import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnResponsePartition,
-    AddPartitionsToTxnResponseTopic,
-    EndTxnRequest,
-    EndTxnResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, ProducerId, TopicName
 
@@ -52,25 +40,17 @@ def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinat
 
 
 def handle_add_partitions(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, AddPartitionsToTxnRequest)
+    request = call.decode(m.AddPartitionsToTxnRequest)
     asked = [
         (topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions
     ]
-    image = call.service.broker.image
-    missing = {
-        (name, index)
-        for name, index in asked
-        if name not in image.topics or index >= len(image.topics[name].partitions)
-    }
+    missing = {(name, index) for name, index in asked if not exists(call, name, index)}
 
     def reply(error: DragomanError | None) -> None:
         if call.is_done:
             return
-        code = 0
-        if error is not None:
-            fenced = call.version >= _FENCED_SINCE
-            code = code_for_version(error, knows_fenced=fenced, knows_abortable=False)
+        fenced = call.version >= _FENCED_SINCE
+        code = code_for_version(error, knows_fenced=fenced, knows_abortable=False)
         call.reply(_added(request, missing, code))
 
     if missing:
@@ -90,17 +70,17 @@ def handle_add_partitions(call: Call) -> None:
 
 
 def _added(
-    request: AddPartitionsToTxnRequest, missing: set[tuple[str, int]], code: int
-) -> AddPartitionsToTxnResponse:
+    request: m.AddPartitionsToTxnRequest, missing: set[tuple[str, int]], code: int
+) -> m.AddPartitionsToTxnResponse:
     def one(name: str, index: int) -> int:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if (name, index) in missing else code
 
-    return AddPartitionsToTxnResponse(
+    return m.AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[
-            AddPartitionsToTxnResponseTopic(
+            m.AddPartitionsToTxnResponseTopic(
                 name=topic.name,
                 results_by_partition=[
-                    AddPartitionsToTxnResponsePartition(
+                    m.AddPartitionsToTxnResponsePartition(
                         partition_index=index, partition_error_code=one(topic.name, index)
                     )
                     for index in topic.partitions
@@ -112,17 +92,14 @@ def _added(
 
 
 def handle_add_offsets(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, AddOffsetsToTxnRequest)
+    request = call.decode(m.AddOffsetsToTxnRequest)
 
     def reply(error: DragomanError | None) -> None:
         if call.is_done:
             return
-        code = 0
-        if error is not None:
-            fenced = call.version >= _FENCED_SINCE
-            code = code_for_version(error, knows_fenced=fenced, knows_abortable=call.version >= 4)
-        call.reply(AddOffsetsToTxnResponse(error_code=code))
+        fenced = call.version >= _FENCED_SINCE
+        code = code_for_version(error, knows_fenced=fenced, knows_abortable=call.version >= 4)
+        call.reply(m.AddOffsetsToTxnResponse(error_code=code))
 
     try:
         open_groups(call, request.group_id)
@@ -135,8 +112,7 @@ def handle_add_offsets(call: Call) -> None:
 
 
 def handle_end(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, EndTxnRequest)
+    request = call.decode(m.EndTxnRequest)
     with_epoch = call.version >= END_WITH_EPOCH_SINCE
 
     def reply(result: ProducerIdentity | DragomanError) -> None:
@@ -145,9 +121,9 @@ def handle_end(call: Call) -> None:
         if isinstance(result, DragomanError):
             fenced = call.version >= _FENCED_SINCE
             code = code_for_version(result, knows_fenced=fenced, knows_abortable=call.version >= 4)
-            call.reply(EndTxnResponse(error_code=code))
+            call.reply(m.EndTxnResponse(error_code=code))
             return
-        call.reply(EndTxnResponse(producer_id=result.producer_id, producer_epoch=result.epoch))
+        call.reply(m.EndTxnResponse(producer_id=result.producer_id, producer_epoch=result.epoch))
 
     try:
         coordinator = open_transactions(call, request.transactional_id)
@@ -159,15 +135,14 @@ def handle_end(call: Call) -> None:
 
 
 def handle_commit_offsets(call: Call) -> None:
-    request = call.request.decode()
-    assert isinstance(request, TxnOffsetCommitRequest)
+    request = call.decode(m.TxnOffsetCommitRequest)
     _CommitOffsets(call, request).start()
 
 
 class _CommitOffsets:
     """Offsets that become visible with the transaction they are part of."""
 
-    def __init__(self, call: Call, request: TxnOffsetCommitRequest) -> None:
+    def __init__(self, call: Call, request: m.TxnOffsetCommitRequest) -> None:
         self._call = call
         self._request = request
         self._producer = ProducerIdentity(request.producer_id, request.producer_epoch)
@@ -208,11 +183,10 @@ class _CommitOffsets:
         )
 
     def _commits(self) -> Iterable[OffsetCommit]:
-        topics = self._call.service.broker.image.topics
         for topic in self._request.topics:
             for each in topic.partitions:
                 index = each.partition_index
-                if topic.name not in topics or index >= len(topics[topic.name].partitions):
+                if not exists(self._call, topic.name, index):
                     unknown = UnknownTopic(f"there is no {topic.name}-{index}")
                     self._missing[topic.name, index] = unknown
                     continue
@@ -231,12 +205,12 @@ class _CommitOffsets:
         if prepared is not None:
             refused |= {(str(name), index): each for (name, index), each in prepared.errors.items()}
         self._call.reply(
-            TxnOffsetCommitResponse(
+            m.TxnOffsetCommitResponse(
                 topics=[
-                    TxnOffsetCommitResponseTopic(
+                    m.TxnOffsetCommitResponseTopic(
                         name=topic.name,
                         partitions=[
-                            TxnOffsetCommitResponsePartition(
+                            m.TxnOffsetCommitResponsePartition(
                                 partition_index=each.partition_index,
                                 error_code=self._code(
                                     refused.get((topic.name, each.partition_index), error)
@@ -251,8 +225,6 @@ class _CommitOffsets:
         )
 
     def _code(self, error: DragomanError | None) -> int:
-        if error is None:
-            return 0
         # This request never knew PRODUCER_FENCED.
         abortable = self._call.version >= 4
         return code_for_version(error, knows_fenced=False, knows_abortable=abortable)

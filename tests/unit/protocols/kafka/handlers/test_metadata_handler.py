@@ -131,11 +131,13 @@ def test_two_clients_that_name_a_new_topic_at_the_same_time(world: World, wire: 
         assert reply.message.topics[0].error_code == 0
 
 
-def test_topic_is_found_by_id(world: World, wire: Wire) -> None:
+@pytest.mark.parametrize("name", [None, ""])
+def test_topic_is_found_by_id(world: World, wire: Wire, name: str | None) -> None:
+    """Without a name as the specification has it, or with an empty one as Java sends it."""
     world.create("t")
     topic_id = world.broker.image.topics["t"].topic_id
     for version in (12, 13):
-        request = m.MetadataRequest(topics=[m.MetadataRequestTopic(topic_id=topic_id, name=None)])
+        request = m.MetadataRequest(topics=[m.MetadataRequestTopic(topic_id=topic_id, name=name)])
         (topic,) = wire.ask(request, version, m.MetadataResponse).topics
         assert (topic.name, topic.topic_id, topic.error_code) == ("t", topic_id, 0)
 

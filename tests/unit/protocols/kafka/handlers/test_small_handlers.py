@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import struct
+from importlib import import_module
 
 import pytest
 
@@ -13,6 +14,7 @@ from dragoman.errors import BrokerError, CorruptionError, DiskFullError, OffsetO
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ACCEPTED_VERSIONS, ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.handlers import service
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.service import HANDLERS
 
@@ -150,3 +152,21 @@ def test_errors_of_the_log() -> None:
     assert wire_code(OffsetOutOfRangeError("x")) == ErrorCode.OFFSET_OUT_OF_RANGE
     assert wire_code(DiskFullError("x")) == ErrorCode.KAFKA_STORAGE_ERROR
     assert wire_code(CorruptionError("p", 0, "x")) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+# ---- the table of handlers
+
+
+@pytest.mark.parametrize(("key", "place"), service._PLACES.items(), ids=str)
+def test_every_place_of_a_handler_has_one(key: ApiKey, place: str) -> None:
+    module, _, function = place.partition(".")
+    handlers = import_module(f"dragoman.protocols.kafka.handlers.{module}")
+    assert list(inspect.signature(getattr(handlers, function)).parameters) == ["call"]
+
+
+def test_handler_is_loaded_once(wire: Wire) -> None:
+    wire.ask(m.FindCoordinatorRequest(key="g"), 1, m.FindCoordinatorResponse)
+    loaded = HANDLERS[ApiKey.FIND_COORDINATOR]
+    assert loaded.__module__ == "dragoman.protocols.kafka.handlers.coordinators"
+    wire.ask(m.FindCoordinatorRequest(key="g"), 1, m.FindCoordinatorResponse)
+    assert HANDLERS[ApiKey.FIND_COORDINATOR] is loaded

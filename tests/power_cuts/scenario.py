@@ -35,8 +35,8 @@ from dragoman.testing.sim.background import SimBackground, SyncDelays
 from dragoman.testing.sim.clock import SimClock
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import PowerCut
-from dragoman.testing.sim.log_model import MismatchError, ModelLog, expect
 from dragoman.testing.sim.scheduler import SimScheduler
+from power_cuts.model import MismatchError, ModelLog, expect
 
 _KIB = 1 << 10
 

@@ -1,4 +1,4 @@
-"""`python -m dragoman.testing.sim.powercuts --cuts 10000 --seed 1 [--mutants]`
+"""`PYTHONPATH=tests python -m power_cuts.survey --cuts 10000 --seed 1 [--mutants]`
 
 Cuts the power under the log many times and prints what happened; exit status 1 when a run failed or
 a mutant lived.
@@ -18,16 +18,16 @@ import msgspec
 from dragoman.errors import DragomanError
 from dragoman.log.store import Durability, LogStore
 from dragoman.testing.sim.faults import DiskFaults
-from dragoman.testing.sim.log_damage import run_damage
-from dragoman.testing.sim.log_mutants import (
+from dragoman.testing.sim.powercut import Plan, PowerCutError, SurveyRow, run, table
+from power_cuts.damage import run_damage
+from power_cuts.mutants import (
     SHOWN_BY_DAMAGE,
     SHOWN_WITHOUT_JOURNAL,
     Mutant,
     faults_of,
     mutated,
 )
-from dragoman.testing.sim.log_scenario import LogScenario, StoreOptions, small_bounds
-from dragoman.testing.sim.powercut import Plan, PowerCutError, SurveyRow, run, table
+from power_cuts.scenario import LogScenario, StoreOptions, small_bounds
 
 _PLAN = Plan(cycles=6, operations_max=150, steps_max=60, kill_rate=0.2, restart_operations_max=40)
 #: name, durability, faults, share of the cuts.

@@ -21,8 +21,8 @@ from dragoman.log.node import NODE_FILE, read_node_state
 from dragoman.log.store import LogStore
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import Flip
-from dragoman.testing.sim.log_model import expect, readable
-from dragoman.testing.sim.log_scenario import LogScenario, StoreOptions
+from power_cuts.model import expect, readable
+from power_cuts.scenario import LogScenario, StoreOptions
 
 _STEPS = 60
 #: A bad header costs its index range; one batch of five large records is 4.6 KB.

@@ -1,0 +1,78 @@
+"""Goal: codes of errors, which programs match on, do not change when somebody renames a class.
+
+A code that is missing here was renamed or removed, which is a breaking change of the HTTP API; one
+that is new is added here.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from dragoman.errors import DragomanError
+
+CODES = {
+    "dragoman.errors": """
+        auth broker cdc cluster config corruption decode directory_in_use disk_full encode
+        error format local_protocol log log_stopped offset_gap offset_out_of_range protocol
+        remote_protocol
+    """,
+    "dragoman.broker.errors": """
+        cluster_not_authorized concurrent_transactions coordinator_loading
+        coordinator_not_available corrupt_message election_not_needed epochless_request
+        fenced_instance fenced_leader_epoch fenced_member_epoch foreign_group
+        group_max_size_reached group_not_authorized group_not_found group_request_too_large
+        group_subscribed_to_topic illegal_generation inconsistent_protocol invalid_acks
+        invalid_commit_offset invalid_config invalid_feature_level invalid_group_id
+        invalid_group_request invalid_partitions invalid_producer_epoch
+        invalid_producer_id_mapping invalid_quota invalid_record invalid_regular_expression
+        invalid_replica_assignment invalid_replication_factor invalid_session_timeout
+        invalid_timestamp invalid_topic_name invalid_transaction_state
+        invalid_transactional_id log_directory_not_found member_id_required
+        message_too_large no_reassignment_in_progress non_empty_group not_authorized
+        not_coordinator not_enough_replicas not_leader not_transaction_coordinator
+        offset_metadata_too_large overloaded preferred_leader_not_available producer_fenced
+        producer_ids_unavailable read_only_config rebalance_in_progress
+        records_not_deletable request_timed_out shutting_down stale_member_epoch
+        too_many_groups too_many_offsets too_many_transactional_ids topic_deletion_disabled
+        topic_exists transaction transaction_abortable transaction_coordinator_loading
+        transaction_not_persisted transaction_timeout_invalid
+        transactional_id_not_authorized transactional_id_not_found unknown_leader_epoch
+        unknown_member unknown_topic unknown_topic_id unreleased_instance
+        unsupported_assignor unsupported_compression unsupported_format
+    """,
+    "dragoman.protocols.kafka.client.errors": """
+        access_denied batch_too_large client client_closed connection_lost coordinator kafka
+        leadership live_group offset_out_of_range producer_fenced record_refused
+        request_timeout sequence topic_exists unknown_group unknown_topic unreachable
+        unsupported_request
+    """,
+    "dragoman.log.producers.errors": """
+        coordinator_fenced duplicate_sequence invalid_producer_epoch out_of_order_sequence
+        producer too_many_aborted too_many_producers transaction_expected
+    """,
+}
+
+
+@pytest.mark.parametrize("module", CODES)
+def test_codes_are_what_they_were(module: str) -> None:
+    defined = [
+        value.code
+        for value in vars(import_module(module)).values()
+        if isinstance(value, type)
+        and issubclass(value, DragomanError)
+        and value.__module__ == module
+    ]
+    assert sorted(defined) == CODES[module].split()
+
+
+def test_class_may_state_another_code() -> None:
+    class StatedError(DragomanError):
+        code = "other"
+
+    class InheritingError(StatedError):
+        pass
+
+    assert StatedError("x").code == "other"
+    assert InheritingError("x").code == "inheriting"
