@@ -33,6 +33,10 @@ TAIL_CHUNK_BYTES_MAX = 16 << 10
 DIRTY_BYTES_MAX = 4 << 20
 #: The same for one partition: a large write costs less per byte than many small ones.
 DIRTY_PARTITION_BYTES_MAX = 64 << 10
+#: Bytes written to a segment before the disk is told to begin with them. A checkpoint that finds
+#: all of a journal file's bytes still in the page cache keeps the disk busy for tens of
+#: milliseconds, and the journal waits.
+WRITE_OUT_BYTES_MIN = 512 << 10
 #: Open segment files. Least recently used are closed.
 OPEN_SEGMENTS_MAX = 512
 #: Sparse indexes of rolled segments kept in memory. Least recently used are dropped.

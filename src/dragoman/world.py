@@ -150,6 +150,9 @@ class BackgroundJob(msgspec.Struct, frozen=True, kw_only=True):
     replace: tuple[Replacement, ...] = ()
     #: Files to create with this many zero bytes, synced.
     zero_fill: tuple[tuple[str, int], ...] = ()
+    #: Bytes (path, position, size) that shall be on their way to the disk before they are synced.
+    #: Only advice: it may be ignored, and nothing about it is an error.
+    write_out: tuple[tuple[str, int, int], ...] = ()
 
 
 class Background(Protocol):

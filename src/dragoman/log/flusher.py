@@ -129,6 +129,7 @@ class Flusher:
                 tuple(map(path, job.sync_directories)),
                 tuple((path(each.path), bytes(each.data)) for each in job.replace),
                 tuple((path(name), size) for name, size in job.zero_fill),
+                tuple((path(name), position, size) for name, position, size in job.write_out),
                 BULK_SYNC_FILES_MIN,
             )
         )

@@ -8,7 +8,7 @@ test runs both on the same jobs and compares.
 
     frame   length (u32, little endian) · `marshal` of a tuple
     job     (files to sync, directories to sync, ((path, data), …), ((path, size), …),
-             number of files from which on the whole file system is synced)
+             ((path, position, size), …), files from which on the whole file system is synced)
     reply   (error number or 0, path)
 
 Paths are absolute and in bytes. `marshal` is safe here because both ends are the same interpreter
@@ -28,6 +28,7 @@ import sys
 #: Written at once when a file is filled with zeros.
 _ZERO_BLOCK_BYTES = 1 << 20
 _LENGTH_BYTES = 4
+_SYNC_FILE_RANGE_WRITE = 2
 
 
 def perform(
@@ -35,6 +36,7 @@ def perform(
     directories: tuple[bytes, ...],
     replacements: tuple[tuple[bytes, bytes], ...],
     zero_fills: tuple[tuple[bytes, int], ...],
+    write_outs: tuple[tuple[bytes, int, int], ...],
     bulk_files_min: int,
 ) -> None:
     """Do one job. Raises the first `OSError`, with the path in it."""
@@ -49,6 +51,8 @@ def perform(
             _replace(path, data)
     for path, size in zero_fills:
         _zero_fill(path, size)
+    for path, position, size in write_outs:
+        _write_out(path, position, size)
 
 
 def _perform_in_bulk(replacements: tuple[tuple[bytes, bytes], ...], any_path: bytes) -> None:
@@ -134,6 +138,23 @@ def _zero_fill(path: bytes, size: int) -> None:
     finally:
         os.close(fd)
     _sync_directory(os.path.dirname(path))
+
+
+def _write_out(path: bytes, position: int, size: int) -> None:
+    """Have the system begin to write; it does not wait, and what cannot be done is left undone."""
+    import ctypes
+
+    start = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if start is None:
+        return
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        start(fd, ctypes.c_int64(position), ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
+    finally:
+        os.close(fd)
 
 
 def _create(path: bytes) -> int:

@@ -609,6 +609,7 @@ class PartitionLog:
         file.truncate(position)
         segment.cuts += 1
         segment.size = segment.written = position
+        segment.written_out = min(segment.written_out, position)
         segment.next_offset = next_offset
         index.cut_to_range(number)
         # Whoever cuts has verified these headers against the range's check, or has just written

@@ -50,6 +50,7 @@ class Segment:
         "next_offset",
         "size",
         "written",
+        "written_out",
     )
 
     def __init__(self, directory: str, base_offset: int, generation: int) -> None:
@@ -59,6 +60,8 @@ class Segment:
         self.next_offset = base_offset
         self.size = 0
         self.written = 0
+        #: Bytes of the file that the system has been told to begin writing to the disk.
+        self.written_out = 0
         self.checksum = 0
         self.max_timestamp = -1
         self.created_ms = -1

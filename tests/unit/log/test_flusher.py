@@ -122,6 +122,7 @@ JOBS = {
     "exists": BackgroundJob(zero_fill=(("y", 4), ("a", 4), ("z", 4))),
     "no parent": BackgroundJob(replace=(Replacement("nowhere/x", b"x"), Replacement("y", b"y"))),
     "is a directory": BackgroundJob(sync=("a", "d")),
+    "write out": BackgroundJob(write_out=(("a", 0, 3), ("none", 0, 9), ("a", 99, 1), ("d", 0, 1))),
     "non-ascii": BackgroundJob(replace=(Replacement("d/ü%2F\udcff", b"x"),)),
 }
 
@@ -504,7 +505,7 @@ def test_an_error_of_a_descriptor_names_its_file(
         for part in arguments
     ]
     with pytest.raises(OSError, match="broken") as raised:
-        flusher_process.perform(*placed, 1000)  # type: ignore[arg-type]
+        flusher_process.perform(*placed, (), 1000)  # type: ignore[arg-type]
     assert raised.value.errno == errno.EIO
     assert os.fsencode(raised.value.filename).startswith(root)
 

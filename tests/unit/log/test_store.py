@@ -19,12 +19,13 @@ from dragoman.errors import (
     OffsetGapError,
     OffsetOutOfRangeError,
 )
+from dragoman.limits import WRITE_OUT_BYTES_MIN
 from dragoman.log.batch import Record, build_batch, read_header
 from dragoman.log.node import Durability, read_node_state, write_node_state
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import DiskFaults
-from log_world import World, make_batch
+from log_world import Config, World, make_batch
 
 MakeWorld = Callable[..., World]
 
@@ -77,6 +78,33 @@ def test_a_slow_clock_moves_the_sync_off_the_loop(world: World, monkeypatch: pyt
     world.fill(40)
     assert any(path.endswith(".jnl") for job in submitted for path in job.sync)
     assert len(world.values()) == 41
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+def test_the_disk_begins_with_large_writes_before_they_are_synced(
+    new_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, durability: Durability
+):
+    world = new_world(durability=durability)
+    world.config = Config(segment_bytes=1 << 30)
+    log = world.partition(7)
+    advice: list[tuple[str, int, int]] = []
+    submit = world.store._background.submit
+    monkeypatch.setattr(
+        world.store._background,
+        "submit",
+        lambda job, done: (advice.extend(job.write_out), submit(job, done)),
+    )
+    for _ in range(20):
+        world.append(bytes(WRITE_OUT_BYTES_MIN // 4), log=log)
+        world.commit()
+    # Every byte once, in order, but for what is not yet enough.
+    ends = [position + size for _, position, size in advice]
+    assert [position for _, position, _ in advice] == [0, *ends[:-1]]
+    assert len(advice) == 5
+    assert log.size - ends[-1] < WRITE_OUT_BYTES_MIN
+    # At a stop there is nobody left to advise.
+    world.append(bytes(2 * WRITE_OUT_BYTES_MIN), log=log)
+    world.store.close()
 
 
 @pytest.mark.parametrize("clean", [True, False])
