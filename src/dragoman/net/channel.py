@@ -24,6 +24,8 @@ from dragoman.world import Scheduler
 log = logging.getLogger("dragoman.net")
 #: Buffers of up to this size on average are joined; larger ones are handed over piece by piece.
 _JOIN_BYTES_MAX = 4 << 10
+#: A loop reads at most 32 times from one connection in a turn: smaller reads cannot fill one.
+_COUNTED_READ_BYTES_MIN = READ_PER_TURN_BYTES_MAX // 32
 
 
 class Session(Protocol):
@@ -189,7 +191,8 @@ class Channel(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = self._loop.time()
         self._channels.bytes_in += nbytes
-        self._channels.count_read(self, nbytes)
+        if nbytes >= _COUNTED_READ_BYTES_MIN:
+            self._channels.count_read(self, nbytes)
         session = self._session
         if session is None or self.is_closing:
             return
