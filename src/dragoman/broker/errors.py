@@ -1,8 +1,9 @@
 """Reasons for which the broker refuses a request, one class per reason.
 
 They carry no number of any wire; each protocol folder maps the classes it can meet to its own form.
-The classes are named after the reason, as the protocols name theirs, hence without the suffix
-`Error`.
+The rule for names: a refusal is named after its reason alone. What ends in `Error` is a family, or
+a fault that another layer raises: the client's `UnknownTopicError` is not the broker's
+`UnknownTopic`, nor the log's `InvalidProducerEpochError` the coordinator's `InvalidProducerEpoch`.
 """
 
 # ruff: noqa: N818
@@ -12,10 +13,6 @@ from __future__ import annotations
 from dragoman.errors import BrokerError
 
 # ---- topics and partitions
-
-
-class CoordinatorLoading(BrokerError):
-    """What the coordinator knows is still being read back: repeat the request."""
 
 
 class UnknownTopic(BrokerError): ...
@@ -295,6 +292,10 @@ class InvalidRegularExpression(BrokerError):
 
 class EpochlessRequest(BrokerError):
     """A member whose epoch changes at any time used a request that cannot name it."""
+
+
+class CoordinatorLoading(BrokerError):
+    """What the coordinator knows is still being read back: repeat the request."""
 
 
 class NotCoordinator(BrokerError):
