@@ -86,7 +86,10 @@ def _read_one(wanted: Wanted, room: int, committed_only: bool, is_first: bool) -
     aborted: list[tuple[int, int]] | None = None
     buffers, size = _NOTHING, 0
     error = UnknownTopic(f"{log.describe()} is gone") if log.is_removed else wanted.error
-    if error is None:
+    if error is None and wanted.offset == limit >= log.log_start_offset:
+        # At the end, where most partitions of most fetches are.
+        aborted = [] if committed_only else None
+    elif error is None:
         try:
             if room > 0 or is_first:
                 buffers, size, next_offset = log.read(wanted.offset, max(room, 0), limit)

@@ -51,6 +51,34 @@ TARGETS = (
         at_most=60,
     ),
     Target(
+        text="reading the tail, 16 KB batches: broker CPU-seconds per GB",
+        scenario="tail-fetch",
+        case="16 KB batches read from the tail",
+        metric="server_cpu_s_per_gb",
+        at_most=1,
+    ),
+    *(
+        Target(
+            text=f"catching up, {batches} batches, into a reader that discards: MB/s",
+            scenario="catch-up-fetch",
+            case=f"{batches} batches",
+            metric="mb_per_s",
+            at_least=1000,
+        )
+        for batches in ("1 MB", "16 KB")
+    ),
+    *(
+        Target(
+            text=f"{request}, {in_flight} in flight, no sync: broker CPU in µs",
+            scenario="scale",
+            case=f"{request}, {in_flight} in flight",
+            metric="small_cpu_us",
+            at_most=60,
+        )
+        for request in ("small produce", "empty fetch")
+        for in_flight in (1, 32)
+    ),
+    Target(
         text="one synchronous durable producer: rate against redis appendfsync always",
         scenario="produce-sync",
         case="one record at a time",

@@ -16,4 +16,5 @@ SCENARIOS = {
     "idle-connections": "idle_connections",
     "many-partitions": "many_partitions",
     "flatness": "flatness",
+    "scale": "scale",
 }

@@ -23,6 +23,9 @@ from harness.wire import (
     produce_reply_bytes,
 )
 
+from dragoman.limits import TAIL_BYTES_MAX
+from scenarios.catch_up_fetch import fill
+
 _VALUE_BYTES = 100
 _BATCH_RECORDS, _BATCH_VALUE_BYTES = 15, 1024
 _SECONDS_MAX = 10.0
@@ -53,6 +56,37 @@ def run(context: Context) -> None:
             {"dragoman": samples["flow"]},
             memory,
         )
+    _reads(context)
+
+
+def _reads(context: Context) -> None:
+    """What only just was written, read again and again: what goes out costs this much."""
+    batch = batch_of(_BATCH_RECORDS, _BATCH_VALUE_BYTES)
+    batches = TAIL_BYTES_MAX * 3 // 4 // len(batch)
+    with context.broker(durability="os") as broker:
+        create_topics(broker.address, ["tail"], 1)
+        fill(broker.address, "tail", batch, batches)
+        read = partial(_read_over, broker, batch, batches, context.scaled(40, 5))
+        samples = {"dragoman": [read() for _ in range(context.rounds)]}
+        context.add_contest("16 KB batches read from the tail", samples, memory_metrics(broker))
+
+
+def _read_over(broker: BrokerProcess, batch: bytes, batches: int, times: int) -> Sample:
+    reader = FetchReader(
+        broker.address,
+        "tail",
+        batch_bytes=len(batch),
+        batch_records=_BATCH_RECORDS,
+        bytes_max=1 << 20,
+    )
+    watch = Stopwatch(broker.cpu_seconds)
+    for _ in range(times):
+        reader.offset = 0
+        while reader.offset < batches * _BATCH_RECORDS:
+            reader.fetch()
+    reader.close()
+    records = times * batches * _BATCH_RECORDS
+    return watch.sample(records, records * _BATCH_VALUE_BYTES)
 
 
 class _Latency:

@@ -89,6 +89,15 @@ def test_offset_below_the_log_start_is_an_error(world: World, replica: Replica) 
     assert found.log_start_offset == 1
 
 
+def test_committed_end_below_the_log_start_is_an_error(world: World, replica: Replica) -> None:
+    open_transaction(world, replica, 7, b"secret")
+    world.write(replica, b"after")
+    replica.log.move_log_start(1)
+    (found,) = world.fetch([Wanted(replica, 0, 1000)], committed_only=True).found
+    assert found.last_stable_offset == 0
+    assert isinstance(found.error, OffsetOutOfRangeError)
+
+
 def test_error_on_one_partition_answers_for_all(world: World) -> None:
     good, bad = world.create("two", 2)
     probe = world.fetch([Wanted(good, 0, 1000), Wanted(bad, 7, 1000)], bytes_min=100)

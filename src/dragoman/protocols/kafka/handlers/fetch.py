@@ -6,6 +6,8 @@ recompressed, so clients of versions before 10, which may not know zstd, are ref
 
 from __future__ import annotations
 
+from functools import partial
+
 from dragoman.broker.errors import NotAuthorized, UnsupportedCompression
 from dragoman.broker.fetch import Fetched, FetchLimits, Wanted
 from dragoman.broker.replica import Replica
@@ -43,9 +45,14 @@ def handle(call: Call) -> None:
     except SessionError as error:
         call.reply(FetchResponse(error_code=error.code))
         return
-    asked_for = list(session.partitions.items()) if session is not None else list(asked(request))
     broker = call.service.broker
-    wanted = [_wanted(call, key, partition) for key, partition in asked_for]
+    if session is not None:
+        keys, wanted = session.resolve(broker.quorum.version, partial(_wanted, call))
+    else:
+        keys, wanted = [], []
+        for key, partition in asked(request):
+            keys.append(key)
+            wanted.append(_wanted(call, key, partition))
     budget = call.service.budget
     limits = FetchLimits(
         bytes_min=request.min_bytes,
@@ -59,7 +66,7 @@ def handle(call: Call) -> None:
     def finish(found: list[Fetched]) -> None:
         if call.version < _ZSTD_SINCE_VERSION:
             found = [_without_zstd(each) for each in found]
-        results = [(key, each) for (key, _), each in zip(asked_for, found, strict=True)]
+        results = list(zip(keys, found, strict=True))
         if session is not None and request.session_epoch > 0:
             results = [(key, each) for key, each in results if session.has_news(key, each)]
         elif session is not None:

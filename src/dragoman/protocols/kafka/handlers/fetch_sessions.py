@@ -15,10 +15,10 @@ room if it has been idle for a while, and otherwise the newcomer gets none.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from dragoman.broker.fetch import Fetched
+from dragoman.broker.fetch import Fetched, Wanted
 from dragoman.limits import FETCH_SESSION_IDLE_S, FETCH_SESSION_PARTITIONS_MAX
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.messages import FetchRequest, FetchRequestPartition
@@ -33,6 +33,8 @@ _EPOCH_MAX = (1 << 31) - 1
 Key: TypeAlias = tuple[str, bytes, int]
 #: High watermark, last stable offset, log start: what a reader was told last.
 Marks: TypeAlias = tuple[int, int, int]
+#: Keys, and what they stand for.
+Found: TypeAlias = tuple[list[Key], list[Wanted]]
 
 
 class SessionError(Exception):
@@ -44,7 +46,16 @@ class SessionError(Exception):
 
 
 class FetchSession:
-    __slots__ = ("_marks", "epoch", "last_used", "partitions", "session_id", "uses_ids")
+    __slots__ = (
+        "_marks",
+        "_resolved",
+        "_resolved_at",
+        "epoch",
+        "last_used",
+        "partitions",
+        "session_id",
+        "uses_ids",
+    )
 
     def __init__(self, session_id: int, uses_ids: bool, now: float) -> None:
         self.session_id = session_id
@@ -54,15 +65,37 @@ class FetchSession:
         #: In the order in which they are read; those that had data go to the end.
         self.partitions: OrderedDict[Key, FetchRequestPartition] = OrderedDict()
         self._marks: dict[Key, Marks] = {}
+        #: Partitions as they were found under the metadata of a version: most requests of a
+        #: session change nothing, and finding thousands costs more than reading them.
+        self._resolved: dict[Key, Wanted] = {}
+        self._resolved_at = -1
+
+    def resolve(self, version: int, find: Callable[[Key, FetchRequestPartition], Wanted]) -> Found:
+        """All partitions in order; `find` is asked again when the metadata has changed."""
+        resolved = self._resolved
+        if version != self._resolved_at:
+            resolved.clear()
+            self._resolved_at = version
+        found: list[Wanted] = []
+        for key, partition in self.partitions.items():
+            wanted = resolved.get(key)
+            if wanted is None:
+                wanted = find(key, partition)
+                if wanted.error is None:
+                    resolved[key] = wanted
+            found.append(wanted)
+        return list(self.partitions), found
 
     def update(self, request: FetchRequest) -> None:
         for key, partition in asked(request):
             self.partitions[key] = partition
+            self._resolved.pop(key, None)
         for topic in request.forgotten_topics_data:
             for index in topic.partitions:
                 key = (topic.topic, topic.topic_id, index)
                 self.partitions.pop(key, None)
                 self._marks.pop(key, None)
+                self._resolved.pop(key, None)
 
     def has_news(self, key: Key, found: Fetched) -> bool:
         """Whether the reply must name the partition; remembers what it will say."""

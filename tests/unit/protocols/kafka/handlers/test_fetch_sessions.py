@@ -123,6 +123,18 @@ def test_deleted_topic_is_reported_in_the_session(world: World, wire: Wire) -> N
     assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_topic_made_anew_under_the_same_name_is_read_in_the_session(
+    world: World, wire: Wire
+) -> None:
+    world.write(world.create("t")[0], b"old")
+    session_id = opened(world, wire)
+    world.broker.topics.delete("t", lambda _: None)
+    world.settle()
+    world.write(world.create("t")[0], b"new")
+    part = only(wire.ask(incremental(session_id, 1), 12, m.FetchResponse))
+    assert values_in(part.records) == [b"new"]
+
+
 def test_cache_is_bounded_and_idle_sessions_make_room() -> None:
     world = World(Settings(max_incremental_fetch_session_cache_slots=2))
     wire = Wire(world)
