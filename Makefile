@@ -94,11 +94,12 @@ format: $(VENV)/dev.stamp ## let ruff rewrite what it can
 docs: $(VENV)/dev.stamp ## write anew the tables that repeat the code
 	$(BIN)/python docs/tables.py
 	$(BIN)/python docs/configuration_page.py
+	$(BIN)/python tests/interop/page.py
 
 # ---- run by hand
 
 .PHONY: interop
-interop: $(VENV)/dev.stamp ## clients that others wrote, operation by operation
+interop: $(VENV)/dev.stamp ## clients that others wrote; ARGS="java --only KIP-848" picks
 	$(BIN)/python tests/interop/run.py $(ARGS)
 
 .PHONY: bench

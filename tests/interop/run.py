@@ -1,111 +1,128 @@
 """`make interop`: clients that others wrote, operation by operation, against a real broker.
 
-    python tests/interop/run.py [--output FILE] [CLIENT ...]
+    python tests/interop/run.py [--only WORDS] [CLIENT ...]
 
-Prints a table, what was not run and why, and the reason of every failure; ends with status 1 when
-something failed. An empty cell means that the client itself cannot do it.
+Prints what came of every operation; ends with status 1 when one failed. Without `--only`, what
+was found replaces the client's columns of docs/reference/compatibility.md and of the JSON beside
+it. A client that cannot be set up here is named and left as it was.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import re
 import sys
-from types import ModuleType
+import time
+from collections.abc import Callable
+from typing import Any
 
-from operations import OPERATIONS, Unsupported
-from rich.console import Console
-from rich.table import Table
+import page
+from admin_operations import ADMIN
+from client import NotDone, Operations, Unsupported
+from group_operations import GROUPS
+from record_operations import RECORDS
+from transaction_operations import TRANSACTIONS
 
 from dragoman import __version__
 from dragoman.testing import EphemeralBroker
 
+#: Module and class of each, in the order of the page.
 CLIENTS = {
-    "confluent-kafka": "confluent_client",
-    "kafka-python": "kafka_python_client",
-    "aiokafka": "aiokafka_client",
-    "kcat": "kcat_client",
+    "java": ("java_client", "JavaClient"),
+    "confluent-kafka": ("confluent_client", "ConfluentClient"),
+    "kafka-python": ("kafka_python_client", "KafkaPythonClient"),
+    "aiokafka": ("aiokafka_client", "AiokafkaClient"),
+    "kafkajs": ("kafkajs_client", "KafkaJSClient"),
+    "kcat": ("kcat_client", "KcatClient"),
+    "quix": ("quix_client", "QuixClient"),
+    "connect": ("connect_client", "ConnectClient"),
 }
-#: Clients that this run does not know how to set up.
-NOT_RUN = {
-    "KafkaJS": "needs Node",
-    "franz-go, sarama": "need Go",
-    "Java client, Kafka Connect": "need Maven",
+SECTIONS: dict[str, Operations] = {
+    "Records": RECORDS,
+    "Transactions": TRANSACTIONS,
+    "Groups": GROUPS,
+    "Administration": ADMIN,
+}
+#: Heartbeats in fractions of a second, so that groups settle while one watches.
+SETTINGS = {
+    "group.consumer.min.heartbeat.interval.ms": "50",
+    "group.consumer.heartbeat.interval.ms": "100",
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="interop")
     parser.add_argument("clients", nargs="*", metavar="CLIENT", help=", ".join(CLIENTS))
-    parser.add_argument("--output", metavar="FILE", help="write the results as JSON")
+    parser.add_argument("--only", metavar="WORDS", help="operations with these words in the title")
     options = parser.parse_args()
     unknown = set(options.clients) - CLIENTS.keys()
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    skipped = dict(NOT_RUN)
-    results: dict[str, dict[str, str]] = {}
+    columns: list[page.Column] = []
     for name in options.clients or CLIENTS:
-        client = _load(name, skipped)
-        if client is not None:
-            results[f"{client.name} {client.version}"] = _try_all(client)
-    _show(results, skipped)
-    if options.output:
-        with open(options.output, "w", encoding="utf-8") as file:
-            json.dump({"dragoman": __version__, "results": results, "not run": skipped}, file)
-    failed = [cell for cells in results.values() for cell in cells.values() if cell not in _FINE]
-    return 1 if failed or not results else 0
+        client, reason = _load(name)
+        if client is None:
+            print(f"not run: {name} ({reason})")
+            continue
+        found = _try_all(client, options.only or "")
+        columns.append({"name": client.name, "version": client.version, "sections": found})
+    if options.only is None:
+        _keep(columns)
+    cells = [
+        cell for each in columns for found in each["sections"].values() for cell in found.values()
+    ]
+    return 0 if cells and all(cell in page.SHOWN for cell in cells) else 1
 
 
-def _load(name: str, skipped: dict[str, str]) -> ModuleType | None:
+def _load(name: str) -> tuple[Any, str]:
+    """The client's class, or why there is none here."""
+    module, class_name = CLIENTS[name]
     try:
-        client = importlib.import_module(CLIENTS[name])
+        loaded = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        skipped[name] = str(error)
-        return None
-    if not client.version:
-        skipped[name] = "not installed"
-        return None
-    return client
+        return None, str(error)
+    reason = loaded.set_up()
+    return (None, reason) if reason else (getattr(loaded, class_name), "")
 
 
-_FINE = ("pass", "")
+def _try_all(client: Any, words: str) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    with EphemeralBroker(settings=SETTINGS) as broker:
+        running = client(broker.bootstrap_servers)
+        try:
+            for section, operations in (client.sections or SECTIONS).items():
+                cells = found[section] = {}
+                for title in operations:
+                    if words in title:
+                        begun = time.monotonic()
+                        topic = re.sub(r"\W+", "-", f"{section} {title}")
+                        cells[title] = cell = _try(operations[title], running, topic)
+                        spent = time.monotonic() - begun
+                        print(f"{client.name}: {title}: {cell or 'not done'} ({spent:.1f} s)")
+        finally:
+            running.close()
+    return found
 
 
-def _try_all(client: ModuleType) -> dict[str, str]:
-    """Per operation `pass`, nothing when the client cannot, or what went wrong."""
-    cells: dict[str, str] = {}
-    with EphemeralBroker() as broker:
-        for title, operation in OPERATIONS.items():
-            topic = re.sub(r"\W+", "-", title)
-            try:
-                operation(client, broker.bootstrap_servers, topic)
-            except Unsupported:
-                cells[title] = ""
-            except Exception as error:  # noqa: BLE001 - whatever a client raises is its result
-                cells[title] = f"{type(error).__name__}: {error}"
-            else:
-                cells[title] = "pass"
-    return cells
+def _try(operation: Callable[[Any, str], None], client: Any, topic: str) -> str:
+    """`pass`, `none` when the library has no such thing, nothing when its adapter does not ask
+    for it, or what went wrong.
+    """
+    try:
+        operation(client, topic)
+    except Unsupported:
+        return "none"
+    except NotDone:
+        return ""
+    except Exception as error:  # noqa: BLE001 - whatever a client raises is its result
+        return " ".join(f"{type(error).__name__}: {error}".split())
+    return "pass"
 
 
-def _show(results: dict[str, dict[str, str]], skipped: dict[str, str]) -> None:
-    console = Console(highlight=False)
-    table = Table(title=f"Dragoman {__version__}", title_justify="left")
-    table.add_column("operation")
-    for client in results:
-        table.add_column(client, justify="center")
-    for title in OPERATIONS:
-        cells = [each[title] for each in results.values()]
-        table.add_row(title, *(cell if cell in _FINE else "[red]FAIL[/red]" for cell in cells))
-    console.print(table)
-    for client, reason in skipped.items():
-        console.print(f"not run: {client} ({reason})")
-    for client, cells in results.items():
-        for title, cell in cells.items():
-            if cell not in _FINE:
-                console.print(f"failed: {client}, {title}: {cell}", markup=False)
+def _keep(columns: list[page.Column]) -> None:
+    kept = {each["name"]: each for each in [*page.read()["clients"], *columns]}
+    page.write({"dragoman": __version__, "clients": list(kept.values())})
 
 
 if __name__ == "__main__":
