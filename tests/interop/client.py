@@ -23,7 +23,9 @@ are such that a program in another language can be asked for them over JSON (`re
     list_transactions() -> {name: state}      producer_states(topic, partition) -> open or not, each
     elect_leader(topic, partition) -> error   list_reassignments() -> count
     quota(client_id) -> values                alter_quota(client_id, key, value)
-    log_directory_bytes(topic) -> bytes       reassign(topic, partition, nodes) -> error
+    log_directory_bytes(topic) -> bytes
+
+`restart_broker()` is there for all of them: the run provides it.
 """
 
 from __future__ import annotations

@@ -162,6 +162,23 @@ def live_change_of_protocol(client: Client, topic: str) -> None:
     check_values(readers.rows, numbered(12))
 
 
+def _broker_restart(protocol: str) -> Callable[[Client, str], None]:
+    def run(client: Client, topic: str) -> None:
+        """A member reads on where it was, without being told."""
+        client.create_topic(topic, PARTITIONS)
+        with closing(client.member(f"group-{topic}", [topic], protocol=protocol)) as member:
+            Readers(member).share(topic)
+            for round_ in range(2):
+                client.produce(topic, numbered(20, first=20 * round_))
+                readers = Readers(member)
+                readers.read(20)
+                check_values(readers.rows, numbered(20, first=20 * round_))
+                member.commit()
+                client.restart_broker()
+
+    return run
+
+
 GROUPS: dict[str, Callable[[Client, str], None]] = {
     **{
         f"{title}: share, take over, go on": _take_over(protocol)
@@ -171,6 +188,8 @@ GROUPS: dict[str, Callable[[Client, str], None]] = {
     "KIP-848: static member": _static("consumer"),
     "classic: topics by pattern": _pattern("classic"),
     "KIP-848: topics by pattern": _pattern("consumer"),
+    "classic: broker restarts": _broker_restart("classic"),
+    "KIP-848: broker restarts": _broker_restart("consumer"),
     "empty group changes protocol and back": change_of_protocol,
     "group with members changes protocol": live_change_of_protocol,
 }

@@ -36,6 +36,7 @@ CLIENTS = {
     "kafkajs": ("kafkajs_client", "KafkaJSClient"),
     "kcat": ("kcat_client", "KcatClient"),
     "quix": ("quix_client", "QuixClient"),
+    "streams": ("streams_client", "StreamsClient"),
     "connect": ("connect_client", "ConnectClient"),
 }
 SECTIONS: dict[str, Operations] = {
@@ -88,8 +89,9 @@ def _load(name: str) -> tuple[Any, str]:
 
 def _try_all(client: Any, words: str) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    with EphemeralBroker(settings=SETTINGS) as broker:
+    with EphemeralBroker(storage="directory", settings=SETTINGS) as broker:
         running = client(broker.bootstrap_servers)
+        running.restart_broker = broker.restart
         try:
             for section, operations in (client.sections or SECTIONS).items():
                 cells = found[section] = {}

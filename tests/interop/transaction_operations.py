@@ -99,10 +99,24 @@ def fencing(client: Client, topic: str) -> None:
     assert [row.value for row in rows] == [b"newer"]
 
 
+def broker_restart(client: Client, topic: str) -> None:
+    """A transaction that was open before goes on after."""
+    client.create_topic(topic, 1)
+    with closing(client.transactor(topic)) as transactor:
+        transactor.begin()
+        transactor.send(topic, [b"before"])
+        client.restart_broker()
+        transactor.send(topic, [b"after"])
+        transactor.commit()
+    rows = client.consume(topic, 2, committed_only=True)
+    assert [row.value for row in rows] == [b"before", b"after"]
+
+
 TRANSACTIONS: dict[str, Callable[[Client, str], None]] = {
     "commit and abort, both isolation levels": commit_and_abort,
     "open transaction holds readers back": open_transaction,
     "consume, transform, produce": _consume_transform_produce("classic"),
     "consume, transform, produce, KIP-848": _consume_transform_produce("consumer"),
     "older producer is fenced": fencing,
+    "broker restarts in between": broker_restart,
 }

@@ -35,7 +35,8 @@ class EphemeralBroker:
     """Start with `start` or as a context manager; a stopped one may be started again.
 
     `settings` are the keys of `dragoman serve --set`. A broker with `storage="directory"` keeps
-    its data over `stop` and `start`, one in memory forgets it.
+    its data over `restart`, and over `stop` and `start` when it was given the directory; one in
+    memory forgets it.
     """
 
     def __init__(

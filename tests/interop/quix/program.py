@@ -1,7 +1,7 @@
 """One run of a Quix Streams application: `program.py '{"servers": …, "source": …, …}'`.
 
-Counts, per key, the records that it reads from `source` and writes the running totals to `target`,
-with the counts in its state. It ends after `count` records and says nothing.
+Writes the totals of `source` (see totals.py) to `target`, with the counts in its state, and ends
+after `count` records.
 """
 
 import json
