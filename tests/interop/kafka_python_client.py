@@ -24,13 +24,20 @@ class KafkaPythonClient(Client):
     name = "kafka-python"
     version = version(name)
     lacks = frozenset({"quota", "alter_quota"})
+    _last_admin: KafkaAdminClient | None = None
 
-    def __init__(self, servers: str) -> None:
-        super().__init__(servers)
-        self._admin = KafkaAdminClient(bootstrap_servers=servers)
+    @property
+    def _admin(self) -> KafkaAdminClient:
+        """A new one for every call: one that has seen the broker go fails at once, without a try,
+        for as long as it waits before it connects again.
+        """
+        self.close()
+        self._last_admin = KafkaAdminClient(bootstrap_servers=self.servers)
+        return self._last_admin
 
     def close(self) -> None:
-        self._admin.close()
+        if self._last_admin is not None:
+            self._last_admin.close()
 
     # ---- records
 

@@ -51,10 +51,10 @@ class Remote:
 class Program:
     """The process, and one question at a time."""
 
-    def __init__(self, command: Sequence[str], folder: str | None = None) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         self.closed: set[int] = set()
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def ask(self, call: str, number: int, arguments: Sequence[object]) -> Any:
@@ -91,13 +91,10 @@ class Program:
 class RemoteClient(Client):
     def __init__(self, servers: str) -> None:
         super().__init__(servers)
-        self._program = Program(self.command(servers), self.folder())
+        self._program = Program(self.command(servers))
 
     def command(self, servers: str) -> list[str]:
         raise NotImplementedError
-
-    def folder(self) -> str | None:
-        return None
 
     def close(self) -> None:
         self._program.end()

@@ -36,6 +36,7 @@ CLIENTS = {
     "kafkajs": ("kafkajs_client", "KafkaJSClient"),
     "kcat": ("kcat_client", "KcatClient"),
     "quix": ("quix_client", "QuixClient"),
+    "tools": ("tools_client", "ToolsClient"),
     "streams": ("streams_client", "StreamsClient"),
     "connect": ("connect_client", "ConnectClient"),
 }
