@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dragoman.config.groups import GROUP_CONFIG, GroupKey
 from dragoman.config.keys import Key, format_value
 from dragoman.config.listeners import LISTENER_NAMES
 from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings
@@ -92,6 +93,16 @@ nothing obeys them.
 |---|---|---|---|---|
 """
 
+_GROUP_HEADING = """
+## Groups
+
+Kafka clients can give a single group its own values (resource type `GROUP`), within the bounds that
+the node sets. They count from the members' next heartbeat on.
+
+| key | type | default | accepts | meaning |
+|---|---|---|---|---|
+"""
+
 
 def reference_page() -> str:
     """The text of docs/reference/configuration.md."""
@@ -106,6 +117,8 @@ def reference_page() -> str:
         + "".join(_topic_row(key) for key in effective)
         + _IGNORED_HEADING
         + "".join(_topic_row(key) for key in ignored)
+        + _GROUP_HEADING
+        + "".join(_topic_row(key) for key in GROUP_CONFIG.values())
     )
 
 
@@ -124,7 +137,7 @@ def _node_row(key: Key) -> str:
     return _table_row(key, f"`{format_value(Settings().value(key.name))}`", live)
 
 
-def _topic_row(key: TopicKey) -> str:
+def _topic_row(key: TopicKey | GroupKey) -> str:
     default = f"`{key.default}`" if key.default else "empty"
     if key.node_key:
         default = f"`{format_value(Settings().value(key.node_key))}` (`{key.node_key}`)"

@@ -317,6 +317,8 @@ CLI_READ_BYTES = 256 << 10
 CONFIG_CHANGES_WAITING_MAX = 1000
 #: Overrides that one resource may be given in one request; there are fewer keys. More: refused.
 CONFIG_KEYS_PER_REQUEST_MAX = 1000
+#: Groups with a configuration of their own; each stays in memory. One more is refused.
+GROUP_CONFIGS_MAX = 100_000
 #: Entities with quotas; each stays in memory on every node. One more is refused.
 CLIENT_QUOTA_ENTITIES_MAX = 100_000
 #: The name of a user or client in a quota. Longer: refused.

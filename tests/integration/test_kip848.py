@@ -8,6 +8,7 @@ Nothing is timed: each step polls until what must come has come, and gives up af
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,6 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from dragoman.cli.main import main
 from dragoman.testing.ephemeral import EphemeralBroker
 
 PATIENCE_S = 60.0
@@ -258,3 +260,21 @@ def test_cooperative_members_move_too_and_the_group_moves_back(broker: Ephemeral
         node = broker._node
         assert node is not None
         assert node.broker.coordination.groups.describe("g").kind == "classic"
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_http_and_command_line_show_what_members_read(
+    protocol: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with EphemeralBroker(settings=SETTINGS) as broker:
+        create(broker, "t", partitions=3)
+        config = CLASSIC if protocol == "classic" else {}
+        member = Member(broker, "t", **config)
+        with group(member):
+            poll_until([member], lambda: len(member.assigned) == 3)
+            command = ["group", "describe", "g", "--server", broker.http_url]
+            assert main([*command, "--output", "json"]) == 0
+            (shown,) = json.loads(capsys.readouterr().out)["members"]
+            assert shown["assignment"] == [{"topic": "t", "partitions": [0, 1, 2]}]
+            assert main(command) == 0
+            assert "t:0,1,2" in capsys.readouterr().out

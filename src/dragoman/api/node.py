@@ -10,6 +10,7 @@ from dragoman import __version__
 from dragoman.api.values import (
     ClusterStatus,
     ConfigValue,
+    GroupAssignment,
     GroupDescription,
     GroupMember,
     GroupOffset,
@@ -137,6 +138,7 @@ class BrokerView:
         if coordination.groups.get(group_id) is None:
             return None
         described = coordination.groups.describe(group_id)
+        assigned = coordination.groups.assignments(group_id)
         return GroupDescription(
             group=group,
             protocol=described.owner or "",
@@ -148,8 +150,10 @@ class BrokerView:
                     member_id=each.member_id,
                     client_id=each.client_id,
                     host=each.client_host,
-                    # What a member was assigned is in its protocol's own form.
-                    assignment=(),
+                    assignment=tuple(
+                        GroupAssignment(topic=topic, partitions=tuple(partitions))
+                        for topic, partitions in assigned.get(each.member_id, ())
+                    ),
                 )
                 for each in described.members
             ),

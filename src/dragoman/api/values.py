@@ -37,7 +37,7 @@ class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
 class ConfigValue(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: str
-    source: Literal["topic", "dynamic_node", "dynamic_cluster", "node", "default"]
+    source: Literal["topic", "group", "dynamic_node", "dynamic_cluster", "node", "default"]
     #: False: accepted for the sake of clients, obeyed by nothing.
     effective: bool
 

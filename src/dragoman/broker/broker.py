@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from dragoman.broker.configs import NodeConfigs
+from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.coordination import Coordination, GroupDialect
 from dragoman.broker.errors import NotLeader, ShuttingDown, UnknownTopic, UnknownTopicId
 from dragoman.broker.features import Features
@@ -89,6 +89,7 @@ class Broker:
         self.quorum.on_applied = self._applied
         self.topics = Topics(self.image, self.quorum, settings, clock, random)
         self.node_configs = NodeConfigs(self.image, self.quorum, settings, self.node_id)
+        self.group_configs = GroupConfigs(self.image, self.quorum, lambda: self.settings)
         self.quotas = ClientQuotas(self.image, self.quorum)
         self.leadership = Leadership(self.image, self.quorum)
         self.features = Features(self.image, self.quorum)

@@ -1,7 +1,8 @@
 """Settings that operators change while nodes run: checked here, stored as metadata events.
 
-There is a set of changes for every node and one for each node, whose own go first. Each is stored
-as a whole; changes take turns, so that one which adds to what is there sees all before it.
+There is a set of changes for every node and one for each node, whose own go first; and one for each
+group, which counts from its members' next heartbeat on. Each is stored as a whole; changes take
+turns, so that one which adds to what is there sees all before it.
 """
 
 from __future__ import annotations
@@ -10,20 +11,23 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from dragoman.broker.errors import InvalidConfig, ReadOnlyConfig
+from dragoman.broker.errors import InvalidConfig, Overloaded, ReadOnlyConfig
 from dragoman.broker.turns import Done, Turns
-from dragoman.cluster.events import NodeConfigChanged
+from dragoman.cluster.events import GroupConfigChanged, NodeConfigChanged
 from dragoman.cluster.metadata import EVERY_NODE, MetadataImage
 from dragoman.cluster.quorum import MetadataQuorum
 from dragoman.config.dynamic import ReadOnlyKeyError, with_changes
+from dragoman.config.groups import check_group_config
 from dragoman.config.keys import Source
 from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError
+from dragoman.limits import GROUP_CONFIGS_MAX
 
 log = logging.getLogger("dragoman.broker")
 
 #: Gives a set of changes as it is to be from what it is.
 Alter: TypeAlias = Callable[[Mapping[str, str]], dict[str, str]]
+_NOTHING: Mapping[str, str] = {}
 
 
 class NodeConfigs:
@@ -89,3 +93,38 @@ class NodeConfigs:
 
         # One queue for all: what is for every node and what is for one must fit together.
         self._turns.take(None, change, done)
+
+
+class GroupConfigs:
+    def __init__(
+        self, image: MetadataImage, quorum: MetadataQuorum, settings: Callable[[], Settings]
+    ) -> None:
+        self._image = image
+        self._quorum = quorum
+        self._settings = settings
+        self._turns = Turns()
+
+    def of(self, group_id: str) -> Mapping[str, str]:
+        """The group's overrides, as text."""
+        return self._image.group_configs.get(group_id, _NOTHING)
+
+    def check_altered(self, group_id: str, alter: Alter) -> dict[str, str]:
+        """What the group's overrides would be. Raises `BrokerError`."""
+        config = alter(self.of(group_id))
+        try:
+            check_group_config(self._settings(), config)
+        except ConfigError as error:
+            raise InvalidConfig(str(error)) from None
+        known = self._image.group_configs
+        if group_id not in known and len(known) >= GROUP_CONFIGS_MAX:
+            raise Overloaded(f"{len(known)} groups have configurations")
+        return config
+
+    def alter(self, group_id: str, alter: Alter, done: Done) -> None:
+        """`done` comes when the change is durable and in force. `alter` may raise `BrokerError`."""
+
+        def change(finish: Done) -> None:
+            config = self.check_altered(group_id, alter)
+            self._quorum.propose([GroupConfigChanged(group_id=group_id, config=config)], finish)
+
+        self._turns.take(group_id, change, done)

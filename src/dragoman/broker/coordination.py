@@ -82,6 +82,7 @@ class Coordination:
                 broker.image, _anything if dialect is None else dialect.is_visible
             ),
             dialect=dialect,
+            own_config=broker.group_configs.of,
         )
         self.offsets = Offsets(self.groups)
         self.producer_ids = ProducerIds(self._allocate_block)

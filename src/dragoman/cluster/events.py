@@ -80,6 +80,13 @@ class NodeConfigChanged(_Event, frozen=True, kw_only=True):
     node_id: int = -1
 
 
+class GroupConfigChanged(_Event, frozen=True, kw_only=True):
+    """The group's overrides as a whole, after the change; none: it has none any more."""
+
+    group_id: str
+    config: dict[str, str]
+
+
 class ClientQuotaChanged(_Event, frozen=True, kw_only=True):
     """The quotas of one entity as a whole, after the change; none: the entity has none any more.
 
@@ -108,6 +115,7 @@ Event: TypeAlias = (
     | ProducerIdsReserved
     | NodeRegistered
     | NodeConfigChanged
+    | GroupConfigChanged
     | ClientQuotaChanged
     | FeatureLevelChanged
 )

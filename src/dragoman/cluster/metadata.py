@@ -9,6 +9,7 @@ from dragoman.cluster.events import (
     ClusterCreated,
     Event,
     FeatureLevelChanged,
+    GroupConfigChanged,
     LeaderChanged,
     NodeConfigChanged,
     NodeRegistered,
@@ -75,6 +76,8 @@ class MetadataImage:
         self.next_producer_id = 0
         #: Settings changed at run time, by node; those for every node under `EVERY_NODE`.
         self.node_configs: dict[int, dict[str, str]] = {}
+        #: Groups that have a configuration of their own.
+        self.group_configs: dict[str, dict[str, str]] = {}
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         #: Levels that were changed; a feature not named here has the level of this release.
         self.features: dict[str, int] = {}
@@ -110,6 +113,11 @@ class MetadataImage:
                 self.nodes[event.node_id] = event.incarnation
             case NodeConfigChanged():
                 self.node_configs[event.node_id] = event.config
+            case GroupConfigChanged():
+                if event.config:
+                    self.group_configs[event.group_id] = event.config
+                else:
+                    self.group_configs.pop(event.group_id, None)
             case ClientQuotaChanged():
                 self._change_quota(event)
             case FeatureLevelChanged():

@@ -40,6 +40,7 @@ class Source(enum.Enum):
     """Where the value of a key comes from, the strongest first."""
 
     TOPIC = "topic"
+    GROUP = "group"
     #: Changed at run time, for one node.
     DYNAMIC_NODE = "dynamic_node"
     #: Changed at run time, for every node of the cluster.

@@ -157,20 +157,20 @@ message.max.bytes                          | int 0..      | live | Largest recor
 fetch.max.bytes                            | int 1024..   | live | Most bytes of records in one reply to a fetch.
 socket.request.max.bytes                   | int 1024..   |      | Largest request; a connection that announces more is closed.
 connections.max.idle.ms                    | long -1..    | live | Close a connection idle for longer; -1: never.
-max.incremental.fetch.session.cache.slots  | int 0..      |      | Fetch sessions kept for Kafka consumers; 0: none, every request is a full one.
+max.incremental.fetch.session.cache.slots  | int 0..      | live | Fetch sessions kept for Kafka consumers; 0: none, every request is a full one.
 group.min.session.timeout.ms               | int 0..      | live | Shortest session time-out a group member may ask for.
 group.max.session.timeout.ms               | int 1..      | live | Longest session time-out a group member may ask for.
 group.initial.rebalance.delay.ms           | int 0..      | live | How long an empty group waits for more members before its first rebalance.
 group.max.size                             | int 1..      | live | Most members of a group.
-group.consumer.session.timeout.ms          | int 1..      |      | How long a member of a consumer group (KIP-848) may be silent before it is removed.
-group.consumer.min.session.timeout.ms      | int 1..      |      | Least that `group.consumer.session.timeout.ms` may be.
-group.consumer.max.session.timeout.ms      | int 1..      |      | Most that `group.consumer.session.timeout.ms` may be.
-group.consumer.heartbeat.interval.ms       | int 1..      |      | How often members of consumer groups are told to send heartbeats.
-group.consumer.min.heartbeat.interval.ms   | int 1..      |      | Least that `group.consumer.heartbeat.interval.ms` may be.
-group.consumer.max.heartbeat.interval.ms   | int 1..      |      | Most that `group.consumer.heartbeat.interval.ms` may be.
-group.consumer.max.size                    | int 1..      |      | Most members of a consumer group.
-group.consumer.assignors                   | list uniform,range |      | Assignors that consumer groups may use; the first is used when members ask for none.
-group.consumer.migration.policy            | string disabled,upgrade,downgrade,bidirectional |      | Which way a group with members may change: `upgrade` from classic to consumer, `downgrade` back, `bidirectional` or `disabled`.
+group.consumer.session.timeout.ms          | int 1..      | live | How long a member of a consumer group (KIP-848) may be silent before it is removed.
+group.consumer.min.session.timeout.ms      | int 1..      | live | Least that `group.consumer.session.timeout.ms` may be.
+group.consumer.max.session.timeout.ms      | int 1..      | live | Most that `group.consumer.session.timeout.ms` may be.
+group.consumer.heartbeat.interval.ms       | int 1..      | live | How often members of consumer groups are told to send heartbeats.
+group.consumer.min.heartbeat.interval.ms   | int 1..      | live | Least that `group.consumer.heartbeat.interval.ms` may be.
+group.consumer.max.heartbeat.interval.ms   | int 1..      | live | Most that `group.consumer.heartbeat.interval.ms` may be.
+group.consumer.max.size                    | int 1..      | live | Most members of a consumer group.
+group.consumer.assignors                   | list uniform,range | live | Assignors that consumer groups may use; the first is used when members ask for none.
+group.consumer.migration.policy            | string disabled,upgrade,downgrade,bidirectional | live | Which way a group with members may change: `upgrade` from classic to consumer, `downgrade` back, `bidirectional` or `disabled`.
 offsets.retention.minutes                  | int 1..      | live | How long the committed offsets of a group without members are kept.
 offsets.retention.check.interval.ms        | long 1..     | live | How often expired offsets are looked for.
 offsets.topic.num.partitions               | int 1..{limits.TOPIC_PARTITIONS_MAX} |      | Partitions of `__consumer_offsets`.

@@ -197,7 +197,7 @@ def describe_topic_config(settings: Settings, overrides: Mapping[str, str]) -> l
 def describe_node_config(settings: Settings) -> list[ConfigEntry]:
     """Every key of the node with its value and where that comes from, in order of name."""
     return [
-        _entry(key, _node_synonyms(settings, name), is_read_only=name not in DYNAMIC_KEYS)
+        config_entry(key, node_synonyms(settings, name), is_read_only=name not in DYNAMIC_KEYS)
         for name, key in sorted(NODE_KEYS.items())
     ]
 
@@ -209,17 +209,17 @@ def _describe_topic_key(
     if key.name in overrides:
         synonyms.append(Synonym(key.name, overrides[key.name], Source.TOPIC))
     if key.node_key:
-        synonyms += _node_synonyms(settings, key.node_key)
+        synonyms += node_synonyms(settings, key.node_key)
     else:
         synonyms.append(Synonym(key.name, key.default, Source.DEFAULT))
-    return _entry(key, synonyms)
+    return config_entry(key, synonyms)
 
 
-def _node_synonyms(settings: Settings, name: str) -> list[Synonym]:
+def node_synonyms(settings: Settings, name: str) -> list[Synonym]:
     return [Synonym(name, format_value(value), source) for source, value in settings.origins(name)]
 
 
-def _entry(key: Key, synonyms: list[Synonym], *, is_read_only: bool = False) -> ConfigEntry:
+def config_entry(key: Key, synonyms: list[Synonym], *, is_read_only: bool = False) -> ConfigEntry:
     return ConfigEntry(
         key=key,
         text=synonyms[0].text,

@@ -27,6 +27,7 @@ from dragoman.config.keys import Source
 from dragoman.config.settings import DYNAMIC_KEYS, Settings
 from dragoman.log.store import Durability
 from dragoman.protocols.kafka import messages as m
+from dragoman.types import GroupId
 
 DAY_S = 86_400.0
 
@@ -253,6 +254,61 @@ def compacted_after(seconds: float) -> Callable[[World], object]:
     return probe
 
 
+# ---- consumer groups
+
+
+def consumer_join(
+    world: World, member: str = "m", **more: object
+) -> m.ConsumerGroupHeartbeatResponse:
+    _topic(world)
+    fields: dict[str, object] = {
+        "group_id": "g",
+        "member_id": member,
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": ["t"],
+        "topic_partitions": [],
+        **more,
+    }
+    request = m.ConsumerGroupHeartbeatRequest(**fields)  # type: ignore[arg-type]
+    return Wire(world).ask(request, 1, m.ConsumerGroupHeartbeatResponse)
+
+
+def members_after(seconds: float) -> Callable[[World], object]:
+    def probe(world: World) -> object:
+        assert consumer_join(world).error_code == 0
+        world.advance(seconds)
+        return len(world.broker.coordination.groups.describe_consumer(GroupId("g")).members)
+
+    return probe
+
+
+def second_consumer(world: World) -> object:
+    consumer_join(world)
+    return consumer_join(world, "n").error_code
+
+
+def upgraded(world: World) -> object:
+    join(world, 10_000)
+    return consumer_join(world).error_code
+
+
+def own_value(key: str, text: str) -> Callable[[World], object]:
+    def probe(world: World) -> object:
+        try:
+            world.broker.group_configs.check_altered("g", lambda _: {f"consumer.{key}": text})
+        except InvalidConfig:
+            return "refused"
+        return "taken"
+
+    return probe
+
+
+def fetch_session(world: World) -> object:
+    _topic(world)
+    request = fetch_request("t", session_epoch=0)
+    return Wire(world).ask(request, 12, m.FetchResponse).session_id > 0
+
+
 OLD = {"segment.bytes": "600", "retention.ms": "1000"}
 #: Key, new value, probe, what it says before, what it says after.
 EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
@@ -279,6 +335,33 @@ EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
     ("group.max.session.timeout.ms", "9000", join_with(10_000), -1, 26),
     ("group.initial.rebalance.delay.ms", "0", joined_at_once, -1, 0),
     ("group.max.size", "1", second_member, -1, 81),
+    ("group.consumer.session.timeout.ms", "50000", members_after(47), 0, 1),
+    (
+        "group.consumer.heartbeat.interval.ms",
+        "6000",
+        lambda world: consumer_join(world).heartbeat_interval_ms,
+        5000,
+        6000,
+    ),
+    *(
+        (f"group.consumer.{bound}.{key}", limit, own_value(key, text), "refused", "taken")
+        for bound, key, limit, text in (
+            ("min", "session.timeout.ms", "30000", "40000"),
+            ("max", "session.timeout.ms", "90000", "80000"),
+            ("min", "heartbeat.interval.ms", "1000", "2000"),
+            ("max", "heartbeat.interval.ms", "20000", "18000"),
+        )
+    ),
+    ("group.consumer.max.size", "1", second_consumer, 0, 81),
+    (
+        "group.consumer.assignors",
+        "range",
+        lambda world: consumer_join(world, server_assignor="uniform").error_code,
+        0,
+        112,
+    ),
+    ("group.consumer.migration.policy", "disabled", upgraded, 0, 69),
+    ("max.incremental.fetch.session.cache.slots", "0", fetch_session, True, False),
     ("offset.metadata.max.bytes", "10", committed_metadata, 0, 12),
     ("offsets.retention.minutes", "1", offset_after(1300), 1, 0),
     ("transaction.max.timeout.ms", "1000", transaction_timeout, 0, 50),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
@@ -23,6 +23,8 @@ Persist: TypeAlias = Callable[
 ]
 #: The topics in a member's metadata, given its protocol type; None when they cannot be told.
 ReadSubscription: TypeAlias = Callable[[str, bytes], frozenset[TopicName] | None]
+#: What a group has of the configuration that groups may have of their own, as text.
+OwnConfig: TypeAlias = Callable[[GroupId], Mapping[str, str]]
 #: Indexes of partitions by the name of their topic.
 NamedPartitions: TypeAlias = Sequence[tuple[str, Sequence[int]]]
 
@@ -85,6 +87,7 @@ class GroupPorts(msgspec.Struct, frozen=True, kw_only=True):
     catalog: Catalog
     #: None where no wire has one: groups cannot change from one protocol to the other then.
     dialect: Dialect | None
+    own_config: OwnConfig
     patterns: Patterns
     #: Called when a group has neither members nor anybody who was promised to become one.
     became_idle: Callable[[GroupId], None]
@@ -106,3 +109,8 @@ class NoTopics:
 
     def names(self) -> Iterable[TopicName]:
         return ()
+
+
+def no_config(_group_id: GroupId) -> Mapping[str, str]:
+    """For groups that have no configuration of their own."""
+    return {}

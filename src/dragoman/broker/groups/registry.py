@@ -37,7 +37,7 @@ from dragoman.broker.errors import (
 from dragoman.broker.groups.classic import ClassicGroup
 from dragoman.broker.groups.consumer.checks import check_heartbeat
 from dragoman.broker.groups.consumer.classic_members import ClassicMembers
-from dragoman.broker.groups.consumer.conversion import read_members, take_in
+from dragoman.broker.groups.consumer.conversion import names_of, read_members, take_in
 from dragoman.broker.groups.consumer.group import PROTOCOL_TYPE, ConsumerGroup
 from dragoman.broker.groups.consumer.messages import (
     JOIN,
@@ -64,9 +64,12 @@ from dragoman.broker.groups.ports import (
     Catalog,
     Dialect,
     GroupPorts,
+    NamedPartitions,
     NoTopics,
+    OwnConfig,
     Persist,
     ReadSubscription,
+    no_config,
 )
 from dragoman.broker.groups.records import (
     ConsumerGroupValue,
@@ -117,6 +120,7 @@ class Groups:
         read_subscription: ReadSubscription | None = None,
         catalog: Catalog | None = None,
         dialect: Dialect | None = None,
+        own_config: OwnConfig = no_config,
     ) -> None:
         if read_subscription is None:
             read_subscription = _unreadable if dialect is None else _reader(dialect)
@@ -129,6 +133,7 @@ class Groups:
             read_subscription=read_subscription,
             catalog=catalog or NoTopics(),
             dialect=dialect,
+            own_config=own_config,
             patterns=Patterns(),
             became_idle=self._discard_if_blank,
             became_classic=self._became_classic,
@@ -206,6 +211,25 @@ class Groups:
             leader=None,
             members=(),
         )
+
+    def assignments(self, group_id: GroupId) -> dict[MemberId, NamedPartitions]:
+        """What each member of Kafka's two protocols may read, as far as that can be told.
+
+        Raises `GroupNotFound`.
+        """
+        consumer, dialect = self.consumer_group(group_id), self._ports.dialect
+        if consumer is not None:
+            return {
+                each.member_id: names_of(each.assigned, self._ports.catalog)
+                for each in consumer.describe_members().members
+            }
+        described = self.describe(group_id)
+        if dialect is None or described.protocol_type != PROTOCOL_TYPE:
+            return {}
+        read = (
+            (each.member_id, dialect.read_assignment(each.assignment)) for each in described.members
+        )
+        return {member_id: named for member_id, named in read if named is not None}
 
     def claim(
         self,

@@ -86,6 +86,7 @@ from dragoman.broker.groups.records import (
     record,
 )
 from dragoman.broker.groups.timer import DeadlineTimer, PhaseTimer
+from dragoman.config.groups import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.types import GroupId, MemberId, TopicName
 
@@ -212,6 +213,8 @@ class ConsumerGroup:
         except BrokerError as error:
             reply(error)
             return
+        # It may have been changed since the last one.
+        member.session_timeout = self._session_timeout_s()
         member.touch()
         self._answer(member, request, reply)
 
@@ -239,7 +242,7 @@ class ConsumerGroup:
         told = HeartbeatReply(
             member_id=member.member_id,
             epoch=member.epoch,
-            heartbeat_interval_ms=self.ports.settings.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._heartbeat_interval_ms(),
             assignment=assigned if is_news else None,
         )
         if not is_news and self._unstored.is_empty:
@@ -319,9 +322,19 @@ class ConsumerGroup:
     def new_member(self, member_id: MemberId, instance_id: str | None) -> ConsumerMember:
         scheduler = self.ports.scheduler
         ended = partial(self.expire, member_id)
-        timeout = self.ports.settings.group_consumer_session_timeout_ms / 1000
         session = DeadlineTimer(scheduler, ended)
+        timeout = self._session_timeout_s()
         return ConsumerMember(member_id, instance_id, session, PhaseTimer(scheduler), timeout)
+
+    def _session_timeout_s(self) -> float:
+        own = self.ports.own_config(self.group_id).get(SESSION_TIMEOUT)
+        for_all = self.ports.settings.group_consumer_session_timeout_ms
+        return (for_all if own is None else int(own)) / 1000
+
+    def _heartbeat_interval_ms(self) -> int:
+        own = self.ports.own_config(self.group_id).get(HEARTBEAT_INTERVAL)
+        for_all = self.ports.settings.group_consumer_heartbeat_interval_ms
+        return for_all if own is None else int(own)
 
     def _new_member_id(self) -> MemberId:
         raw = self.ports.random.getrandbits(128).to_bytes(16, "big")
@@ -457,7 +470,7 @@ class ConsumerGroup:
         told = HeartbeatReply(
             member_id=member.member_id,
             epoch=request.epoch,
-            heartbeat_interval_ms=self.ports.settings.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._heartbeat_interval_ms(),
         )
 
         def stored(error: DragomanError | None) -> None:

@@ -1,8 +1,8 @@
 """AlterConfigs (33), versions 0 to 2, and IncrementalAlterConfigs (44), versions 0 and 1.
 
 The old request replaces all overrides of a resource, the new one changes single keys; a list may be
-added to or taken from. Topics and brokers can be altered. What is taken from a topic falls back to
-the node's setting, what is taken from a node to what it was started with.
+added to or taken from. Topics, brokers and groups can be altered. What is taken from a topic or a
+group falls back to the node's setting, what is taken from a node to what it was started with.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from dragoman.broker.errors import InvalidConfig
+from dragoman.config.groups import GROUP_CONFIG
 from dragoman.config.keys import Key, Kind, format_value, near_match
 from dragoman.config.settings import NODE_KEYS
 from dragoman.config.topics import TOPIC_CONFIG
@@ -23,6 +24,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize, authorize_cluster
 from dragoman.protocols.kafka.handlers.config_resources import (
     ResourceType,
+    group_of,
     node_of,
     unknown_type,
 )
@@ -191,7 +193,7 @@ class _Altering:
             case ResourceType.BROKER:
                 self._alter_node(resource, done)
             case ResourceType.GROUP:
-                raise InvalidConfig("groups have no configuration of their own")
+                self._alter_group(resource, done)
             case ResourceType.CLIENT_METRICS:
                 raise InvalidConfig("client metrics are not collected")
             case unknown:
@@ -227,3 +229,18 @@ class _Altering:
             done(None)
         else:
             broker.node_configs.alter(node_id, alter, done)
+
+    def _alter_group(self, resource: _Resource, done: Done) -> None:
+        call, broker = self._call, self._call.service.broker
+        authorize(call, Operation.ALTER_CONFIGS, Resource.GROUP, resource.name)
+        group_id = group_of(resource.name)
+
+        def fallback(key: str) -> str:
+            return format_value(broker.settings.value(GROUP_CONFIG[key].node_key))
+
+        alter = resource.altered(GROUP_CONFIG, fallback)
+        if self._validate_only:
+            broker.group_configs.check_altered(group_id, alter)
+            done(None)
+        else:
+            broker.group_configs.alter(group_id, alter, done)

@@ -10,6 +10,7 @@ from typing import Final
 from dragoman.cluster.metadata import EVERY_NODE
 from dragoman.config.keys import Kind, Source
 from dragoman.errors import DecodeError
+from dragoman.limits import GROUP_ID_BYTES_MAX
 from dragoman.protocols.kafka.handlers.session import Call
 
 
@@ -23,6 +24,7 @@ class ResourceType(IntEnum):
 
 SOURCES: Final[dict[Source, int]] = {
     Source.TOPIC: 1,
+    Source.GROUP: 8,
     Source.DYNAMIC_NODE: 2,
     Source.DYNAMIC_CLUSTER: 3,
     Source.NODE: 4,
@@ -48,6 +50,14 @@ def node_of(call: Call, name: str) -> int:
     if not is_number or int(name) != own:
         raise DecodeError(f"expected broker {own} or an empty name, got {name[:40]!r}")
     return own
+
+
+def group_of(name: str) -> str:
+    if not name:
+        raise DecodeError("the resource needs a name")
+    if len(name.encode()) > GROUP_ID_BYTES_MAX:
+        raise DecodeError(f"the name of the group has {len(name)} characters")
+    return name
 
 
 def unknown_type(resource_type: int) -> DecodeError:

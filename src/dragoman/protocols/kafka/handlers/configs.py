@@ -1,8 +1,9 @@
 """DescribeConfigs (32), versions 1 to 4, and ListConfigResources (74), versions 0 and 1.
 
 A topic shows all of its keys; a broker (by its id) all settings of the node, and the broker without
-a name those that were changed for every node. Groups have no configuration of their own yet and
-client metrics are not collected: asking is no error, and there is nothing to show.
+a name those that were changed for every node. A group shows what it may have of its own, whether
+it exists or not. Client metrics are not collected: asking is no error, and there is nothing to
+show.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from dragoman.cluster.metadata import EVERY_NODE
+from dragoman.config.groups import describe_group_config
 from dragoman.config.keys import Key, Kind, Source
 from dragoman.config.topics import (
     ConfigEntry,
@@ -32,6 +34,7 @@ from dragoman.protocols.kafka.handlers.config_resources import (
     SOURCES,
     TYPES,
     ResourceType,
+    group_of,
     node_of,
     unknown_type,
 )
@@ -80,6 +83,8 @@ def _entries(call: Call, resource: m.DescribeConfigsRequestResource) -> Iterable
             return _node_entries(call, node_of(call, name))
         case ResourceType.GROUP:
             authorize(call, Operation.DESCRIBE_CONFIGS, Resource.GROUP, name)
+            broker = call.service.broker
+            return describe_group_config(broker.settings, broker.group_configs.of(group_of(name)))
         case ResourceType.CLIENT_METRICS:
             authorize_cluster(call, Operation.DESCRIBE_CONFIGS)
         case _:
@@ -187,5 +192,7 @@ def _names(call: Call, resource_type: int) -> list[str]:
             return sorted(filter(is_visible, image.topics))
         case ResourceType.BROKER:
             return [str(node) for node in sorted(image.nodes)]
+        case ResourceType.GROUP:
+            return sorted(image.group_configs)
         case _:
             return []

@@ -115,7 +115,7 @@ def asked(request: FetchRequest) -> Iterator[tuple[Key, FetchRequestPartition]]:
 
 
 class FetchSessions:
-    def __init__(self, slots: int, clock: Clock, random: Random) -> None:
+    def __init__(self, slots: Callable[[], int], clock: Clock, random: Random) -> None:
         self._slots = slots
         self._clock = clock
         self._random = random
@@ -160,12 +160,12 @@ class FetchSessions:
         return session
 
     def _make_room(self, now: float) -> bool:
-        if len(self._sessions) < self._slots:
-            return True
-        oldest = next(iter(self._sessions.values()), None)
-        if oldest is None or now - oldest.last_used < FETCH_SESSION_IDLE_S:
-            return False
-        del self._sessions[oldest.session_id]
+        slots = self._slots()
+        while len(self._sessions) >= slots:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now - oldest.last_used < FETCH_SESSION_IDLE_S:
+                return False
+            del self._sessions[oldest.session_id]
         return True
 
     def _new_id(self) -> int:

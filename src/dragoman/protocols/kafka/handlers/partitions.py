@@ -38,7 +38,7 @@ def handle(call: Call) -> None:
             ]
         )
 
-    gather(call, request.topics, begin, build)
+    gather(call, request.topics, begin, build, request.timeout_ms)
 
 
 def _checked(call: Call, asked: m.CreatePartitionsRequestTopic) -> tuple[tuple[int, ...], ...]:

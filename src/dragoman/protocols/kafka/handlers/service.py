@@ -107,8 +107,11 @@ class KafkaService:
         #: Host and port that a client on this channel is told to connect to.
         self.advertised = advertised
         self.requests = 0
-        slots = broker.settings.max_incremental_fetch_session_cache_slots
-        self.fetch_sessions = FetchSessions(slots, broker.clock, broker.random)
+        self.fetch_sessions = FetchSessions(
+            lambda: broker.settings.max_incremental_fetch_session_cache_slots,
+            broker.clock,
+            broker.random,
+        )
         self._scratch = Scratch()
 
     def session(self, channel: Channel) -> KafkaSession:

@@ -53,7 +53,7 @@ def handle_create(call: Call) -> None:
             ]
         )
 
-    gather(call, request.topics, begin, build)
+    gather(call, request.topics, begin, build, request.timeout_ms)
 
 
 def _created(call: Call, new: NewTopic) -> m.CreateTopicsResponseTopic:
@@ -127,7 +127,7 @@ def handle_delete(call: Call) -> None:
             ]
         )
 
-    gather(call, named, begin, build)
+    gather(call, named, begin, build, request.timeout_ms)
 
 
 def _topic_of(call: Call, asked: m.DeleteTopicsRequestTopic) -> TopicMetadata | None:

@@ -259,6 +259,52 @@ def test_brokers_are_altered(world: World, wire: Wire, name: str, version: int) 
     assert world.broker.settings.num_partitions == 1
 
 
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+
+@pytest.mark.parametrize("version", INCREMENTAL)
+def test_groups_are_altered_and_stay_so_over_a_restart(
+    world: World, wire: Wire, version: int
+) -> None:
+    changes = ((SESSION, SET, "50000"), (HEARTBEAT, SET, "6000"))
+    assert increment(wire, GROUP, "g", *changes, version=version).error_code == 0
+    assert increment(wire, GROUP, "g", (HEARTBEAT, DELETE, None)).error_code == 0
+    assert world.broker.group_configs.of("g") == {SESSION: "50000"}
+    again = world.reopened()
+    assert again.broker.group_configs.of("g") == {SESSION: "50000"}
+    assert increment(Wire(again), GROUP, "g", (SESSION, DELETE, None)).error_code == 0
+    assert again.broker.image.group_configs == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "code"),
+    [
+        ("", (SESSION, SET, "50000"), ErrorCode.INVALID_REQUEST),
+        ("g", (SESSION, SET, "44999"), ErrorCode.INVALID_CONFIG),
+        ("g", (SESSION, SET, "60001"), ErrorCode.INVALID_CONFIG),
+        ("g", (HEARTBEAT, SET, "4999"), ErrorCode.INVALID_CONFIG),
+        ("g", (HEARTBEAT, SET, "soon"), ErrorCode.INVALID_CONFIG),
+        ("g", ("retention.ms", SET, "1"), ErrorCode.INVALID_CONFIG),
+        ("g", (SESSION, APPEND, "1"), ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_bad_changes_of_a_group(
+    world: World, wire: Wire, name: str, change: tuple[str, int, str], code: int
+) -> None:
+    assert increment(wire, GROUP, name, change).error_code == code
+    assert world.broker.image.group_configs == {}
+
+
+def test_groups_with_configurations_are_bounded(
+    world: World, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.broker.configs.GROUP_CONFIGS_MAX", 1)
+    assert increment(wire, GROUP, "a", (SESSION, SET, "50000")).error_code == 0
+    refused = increment(wire, GROUP, "b", (SESSION, SET, "50000"))
+    assert refused.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert increment(wire, GROUP, "a", (SESSION, SET, "51000")).error_code == 0
+
+
 def test_what_is_for_all_does_not_build_on_what_is_for_one(world: World, wire: Wire) -> None:
     key = "log.cleanup.policy"
     assert not increment(wire, BROKER, "1", (key, SET, "compact")).error_code

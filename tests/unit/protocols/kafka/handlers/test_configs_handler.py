@@ -159,10 +159,22 @@ def test_what_does_not_exist_is_refused(
     assert result.error_message
 
 
-@pytest.mark.parametrize("resource_type", [GROUP, CLIENT_METRICS])
-def test_groups_and_client_metrics_have_nothing_to_show(wire: Wire, resource_type: int) -> None:
-    result = describe(wire, resource_type, "any")
+def test_client_metrics_have_nothing_to_show(wire: Wire) -> None:
+    result = describe(wire, CLIENT_METRICS, "any")
     assert (result.error_code, result.configs, result.error_message) == (0, [], None)
+
+
+def test_group_shows_its_own_values_over_the_nodes(wire: Wire) -> None:
+    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    before = {
+        each.name: (each.value, each.config_source) for each in describe(wire, GROUP, "g").configs
+    }
+    assert before == {session: ("45000", 5), heartbeat: ("5000", 5)}
+    assert increment(wire, GROUP, "g", (session, SET, "50000")).error_code == 0
+    assert value_of(wire, GROUP, "g", session) == ("50000", 8)
+    assert value_of(wire, GROUP, "g", heartbeat) == ("5000", 5)
+    assert value_of(wire, GROUP, "other", session) == ("45000", 5)
+    assert listed(wire, 1, GROUP) == [("g", GROUP)]
 
 
 def test_one_bad_resource_does_not_spoil_the_others(world: World, wire: Wire) -> None:

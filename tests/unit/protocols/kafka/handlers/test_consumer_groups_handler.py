@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from admin_world import increment
 from broker_world import Wire, World
 from consumer_clients import DIALECT, subscription
 from dragoman.config.settings import Settings
@@ -347,3 +348,22 @@ def test_metadata_of_every_version_is_read_and_answered_in_kind() -> None:
         assert DIALECT.read_assignment(answer) == [("t", [1])]
     newer = (9).to_bytes(2, "big") + subscription(["t"], (), 3)[2:]
     assert DIALECT.write_assignment(newer, [])[:2] == b"\x00\x03"
+
+
+def test_groups_own_times_count_from_the_next_heartbeat_on(world: World, wire: Wire) -> None:
+    world.create("t")
+    epoch = join(wire).member_epoch
+    changes = (
+        ("consumer.session.timeout.ms", 0, "60000"),
+        ("consumer.heartbeat.interval.ms", 0, "7000"),
+    )
+    assert increment(wire, 32, "g", *changes).error_code == 0
+    assert heartbeat(wire, member_epoch=epoch).heartbeat_interval_ms == 7000
+    world.advance(50)
+    assert heartbeat(wire, member_epoch=epoch).error_code == 0
+    deletions = tuple((name, 1, None) for name, _, _ in changes)
+    assert increment(wire, 32, "g", *deletions).error_code == 0
+    assert heartbeat(wire, member_epoch=epoch).heartbeat_interval_ms == 5000
+    world.advance(50)
+    refused = heartbeat(wire, member_epoch=epoch)
+    assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID

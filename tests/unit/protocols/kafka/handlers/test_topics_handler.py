@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from broker_world import Wire, World
 from dragoman.broker.topics import NewTopic
+from dragoman.cluster.events import Event
+from dragoman.cluster.quorum import Done
 from dragoman.config.settings import Settings
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
@@ -224,3 +228,72 @@ def test_authorizer_is_asked() -> None:
     (found,) = delete(Wire(world), "t")
     assert found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert "t" in world.broker.image.topics
+
+
+# ---- how long clients want to wait
+
+
+def changes(timeout_ms: int) -> list[tuple[m.Message, int]]:
+    """One request of each kind, and its version."""
+    new = m.CreateTopicsRequestTopic(name="new", num_partitions=1, replication_factor=1)
+    more = m.CreatePartitionsRequestTopic(name="t", count=2, assignments=None)
+    return [
+        (m.CreateTopicsRequest(topics=[new], timeout_ms=timeout_ms), 7),
+        (m.CreatePartitionsRequest(topics=[more], timeout_ms=timeout_ms), 3),
+        (m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequestTopic("t")], timeout_ms=timeout_ms), 6),
+    ]
+
+
+def outcomes(wire: Wire) -> list[tuple[str | None, int]]:
+    found: list[tuple[str | None, int]] = []
+    for reply in wire.replies():
+        match reply.message:
+            case m.CreateTopicsResponse(topics=topics):
+                found += [(each.name, each.error_code) for each in topics]
+            case m.CreatePartitionsResponse(results=results):
+                found += [(each.name, each.error_code) for each in results]
+            case m.DeleteTopicsResponse(responses=responses):
+                found += [(each.name, each.error_code) for each in responses]
+    return found
+
+
+@pytest.mark.parametrize("kind", range(3))
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 1000])
+def test_change_that_is_durable_in_the_same_turn_is_in_time(
+    world: World, wire: Wire, kind: int, timeout_ms: int
+) -> None:
+    world.create("t")
+    request, version = changes(timeout_ms)[kind]
+    wire.send(request, version)
+    world.settle()
+    assert [code for _, code in outcomes(wire)] == [0]
+
+
+@pytest.mark.parametrize("kind", range(3))
+def test_client_is_told_when_its_time_is_over_and_the_change_still_happens(
+    world: World, wire: Wire, kind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.create("t")
+    held: list[Callable[[], None]] = []
+    propose = world.broker.quorum.propose
+
+    def slow(events: list[Event], done: Done) -> None:
+        held.append(lambda: propose(events, done))
+
+    monkeypatch.setattr(world.broker.quorum, "propose", slow)
+    request, version = changes(500)[kind]
+    wire.send(request, version)
+    world.advance(0.4)
+    assert outcomes(wire) == []
+    world.advance(0.2)
+    (outcome,) = outcomes(wire)
+    assert outcome == ("new" if kind == 0 else "t", ErrorCode.REQUEST_TIMED_OUT)
+    held[0]()
+    world.settle()
+    assert wire.replies() == []
+    topics = world.broker.image.topics
+    assert {name: len(topic.partitions) for name, topic in topics.items()} == [
+        {"t": 1, "new": 1},
+        {"t": 2},
+        {},
+    ][kind]
