@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import subprocess
@@ -52,6 +53,15 @@ def test_nothing_is_left_after_the_end() -> None:
             write(broker, b"v")
     assert set(threading.enumerate()) == before
     assert len(os.listdir("/proc/self/fd")) <= descriptors
+
+
+def test_connection_that_comes_with_the_stop_is_closed() -> None:
+    """Tried often, because it has to come in the one turn; a forgotten one is a warning."""
+    for _ in range(20):
+        with EphemeralBroker(listeners=("kafka",)) as broker:
+            host, _, port = broker.bootstrap_servers.partition(":")
+            socket.create_connection((host, int(port))).close()
+        gc.collect()
 
 
 def test_several_at_the_same_time_are_apart() -> None:
