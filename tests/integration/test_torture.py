@@ -33,7 +33,7 @@ def test_every_input_has_one_effect(tmp_path: Path) -> None:
 
 def owns(at: float, generation: int, *partitions: int, member_id: str = "id") -> dict[str, object]:
     facts = {"kind": "owns", "generation": generation, "member_id": member_id}
-    return {"at": at, "partitions": list(partitions), **facts}
+    return {"at": at, "partitions": list(partitions), "is_assigned": bool(partitions), **facts}
 
 
 def committed(started: float, at: float, offset: int, member_id: str = "id") -> dict[str, object]:

@@ -18,6 +18,7 @@ import itertools
 import random
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -57,6 +58,8 @@ class Figures(msgspec.Struct, kw_only=True):
     crashed: int = 0
     frozen: int = 0
     broker_kills: int = 0
+    #: Commits sent in the name of a member, with a generation that is over.
+    ghosts: int = 0
     descriptions: int = 0
     generations: int = 0
     commits: int = 0
@@ -116,7 +119,10 @@ class Torture:
                 member.thaw_when_due()
             self._change()
             self._check_description()
+            self._haunt()
             time.sleep(self._random.uniform(0.1, 1.2))
+        for _ in kills:
+            self._node.kill()
         for member in self._present:
             member.thaw_when_due(now=True)
 
@@ -135,7 +141,7 @@ class Torture:
             self._start()
             return
         victim = self._random.choice(awake)
-        match self._random.choice(("leave", "leave", "crash", "freeze", "nothing")):
+        match self._random.choice(("leave", "crash", "freeze", "freeze")):
             case "leave":
                 self._present.remove(victim)
                 victim.leave()
@@ -146,8 +152,26 @@ class Torture:
                 self.figures.crashed += 1
             case "freeze" if len(awake) > self._plan.members // 2:
                 # Some wake up before the others have noticed, some long after.
-                victim.freeze(self._random.uniform(0.2, 2.5) * SESSION_MS / 1000)
+                victim.freeze(self._random.uniform(0.5, 2.5) * SESSION_MS / 1000)
                 self.figures.frozen += 1
+
+    def _haunt(self) -> None:
+        """Commits as a member would that has slept through a rebalance; clients notice too soon."""
+        places = [each for member in self._all for each in _places(member.diary.read_on())]
+        latest: dict[str, int] = {}
+        for each in places:
+            if not each["is_assigned"]:
+                continue
+            known = latest.get(each["member_id"], -1)
+            latest[each["member_id"]] = max(known, each["generation"])
+        ghosts = [
+            (each["member_id"], each["generation"], each["partitions"][0])
+            for each in places
+            if each["partitions"] and 0 <= each["generation"] < latest.get(each["member_id"], 0)
+        ]
+        if ghosts:
+            self._node.ask(partial(_commit_as, *self._random.choice(ghosts)))
+            self.figures.ghosts += 1
 
     # ---- what the broker says
 
@@ -228,11 +252,15 @@ class Torture:
         )
 
 
+def _places(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a member has said about its place in the group."""
+    return [entry for entry in entries if entry["kind"] in ("owns", "lost")]
+
+
 def _owned(entries: list[dict[str, Any]]) -> list[int]:
     """A member's last word."""
-    said = (entry for entry in reversed(entries) if entry["kind"] in ("owns", "lost"))
-    last = next(said, None)
-    return [] if last is None else sorted(last["partitions"])
+    said = _places(entries)
+    return sorted(said[-1]["partitions"]) if said else []
 
 
 # ---- questions to the coordinator
@@ -261,6 +289,24 @@ def _classic_group(client: KafkaSocket) -> tuple[int, Description]:
         group.group_state,
         {member.member_id: _assigned(member.member_assignment) for member in group.members},
     )
+
+
+def _commit_as(
+    member_id: str, generation: int, partition: int, client: KafkaSocket
+) -> tuple[int, None]:
+    """An error unless the commit is refused as it must be."""
+    part = m.OffsetCommitRequestPartition(partition_index=partition, committed_offset=0)
+    request = m.OffsetCommitRequest(
+        group_id=GROUP,
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        topics=[m.OffsetCommitRequestTopic(name=TOPIC, partitions=[part])],
+    )
+    answer = client.ask(request, 9, m.OffsetCommitResponse)
+    error = answer.topics[0].partitions[0].error_code
+    if error == ErrorCode.NONE:
+        return ErrorCode.UNKNOWN_SERVER_ERROR, None
+    return (error if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else 0), None
 
 
 def _assigned(data: bytes) -> list[int]:

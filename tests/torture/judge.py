@@ -27,8 +27,10 @@ def check_generations(diaries: Diaries) -> int:
     owner: dict[tuple[int, int], str] = {}
     for name, entries in diaries.items():
         for entry in entries:
+            if entry["kind"] != "owns":
+                continue
             # Below zero: it has lost its place by the time that it writes this.
-            if entry["kind"] != "owns" or entry["generation"] < 0:
+            if not entry["is_assigned"] or entry["generation"] < 0:
                 continue
             for partition in entry["partitions"]:
                 key = (entry["generation"], partition)

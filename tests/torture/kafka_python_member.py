@@ -75,10 +75,22 @@ class PythonMember(ConsumerRebalanceListener):  # type: ignore[misc]
     def run(self) -> None:
         while not self._book.is_leaving:
             for partition, records in self._consumer.poll(timeout_ms=50).items():
-                for record in records:
+                for record in self._fresh(partition, records):
                     self._book.reads(partition.partition, record.offset)
             self._commit(self._book.to_commit())
         self._consumer.close(autocommit=False)
+
+    def _fresh(self, partition: TopicPartition, records: list[Any]) -> list[Any]:
+        """Without what it had fetched before it lost the partition and got it again: that still
+        comes, before the client has asked what is committed."""
+        if not self._book.is_at_start(partition.partition):
+            return records
+        started = time.monotonic()
+        committed = self._consumer.committed(partition) or 0
+        if committed not in [record.offset for record in records]:
+            return []
+        self._book.resumes(started, {partition.partition: committed})
+        return [record for record in records if record.offset >= committed]
 
     def _commit(self, offsets: dict[int, int]) -> None:
         if not offsets:

@@ -5,7 +5,9 @@
 
 Entries of the diary:
 
-    owns      what it may read from now on, in which generation (member epoch with KIP-848)
+    owns      what it may read from now on, in which generation (member epoch with KIP-848); only
+              where it was assigned something is the generation one that the broker has stored:
+              clients know the next one before, and a broker that is killed then never had it
     lost      it was told that its partitions are others' already
     resumes   what it found committed for new partitions, and when it began to ask
     committed offsets whose commit was acknowledged, and when it began to send them
@@ -64,12 +66,16 @@ class Book:
         self.owned |= taken
         self._next.update(dict.fromkeys(taken, None))
         self._taken_at.update(dict.fromkeys(taken, time.monotonic()))
-        self._own("owns", place)
+        self._own("owns", place, is_assigned=True)
 
-    def _own(self, kind: str, place: Place) -> None:
+    def _own(self, kind: str, place: Place, *, is_assigned: bool = False) -> None:
         generation, member_id = place
         self.diary.write(
-            kind, generation=generation, member_id=member_id, partitions=sorted(self.owned)
+            kind,
+            generation=generation,
+            member_id=member_id,
+            partitions=sorted(self.owned),
+            is_assigned=is_assigned,
         )
 
     def gives_up(self, partitions: Iterable[int], place: Place, *, lost: bool = False) -> None:
@@ -78,6 +84,10 @@ class Book:
             self._next.pop(partition, None)
             self._uncommitted.pop(partition, None)
         self._own("lost" if lost else "owns", place)
+
+    def is_at_start(self, partition: int) -> bool:
+        """It has the partition, and nobody knows yet from where on."""
+        return self._next.get(partition, 0) is None
 
     def resumes(self, started: float, offsets: Mapping[int, int]) -> None:
         self.diary.write("resumes", started=started, offsets=offsets)

@@ -23,8 +23,10 @@ from dragoman.protocols.kafka import messages as m
 from kafka_socket import KafkaSocket
 from torture.member import SESSION_MS
 from torture.stage import WAIT_S, ClientProcess, Feeder, Node, moments
-from torture.worker import ANSWER_S, FENCED_OR_FAILED, GROUP, INPUT, OUTPUT, TRANSACTION_MS
+from torture.worker import ANSWER_S, FENCED_OR_FAILED, GROUP, INPUT, OUTPUT
 
+#: Of transactions whose owner is gone.
+ABANDONED_MS = 4_000
 LASTING_STATES = ("Empty", "CompleteCommit", "CompleteAbort")
 
 
@@ -69,7 +71,7 @@ class HeldTransaction:
             {
                 "bootstrap.servers": servers,
                 "transactional.id": name,
-                "transaction.timeout.ms": TRANSACTION_MS,
+                "transaction.timeout.ms": ABANDONED_MS,
                 "reconnect.backoff.max.ms": 300,
                 "log_level": 0,
             }
@@ -139,6 +141,8 @@ class Torture:
                 worker.thaw_when_due()
             self._replace_those_that_ended()
             time.sleep(self._random.uniform(0.1, 1.0))
+        for _ in kills:
+            self._kill_broker()
         for worker in self._all:
             worker.thaw_when_due(now=True)
 
@@ -150,22 +154,31 @@ class Torture:
         self._workers[name] = worker
 
     def _change(self) -> None:
-        name = self._random.choice(list(self._workers))
-        match self._random.choice(("crash", "freeze", "abandon", "nothing", "nothing")):
+        awake = [name for name, worker in self._workers.items() if worker.thaws_at is None]
+        if not awake:
+            return
+        name = self._random.choice(awake)
+        match self._random.choice(("crash", "freeze", "freeze", "replace", "abandon", "nothing")):
             case "crash":
                 self._workers[name].crash()
                 self.figures.worker_kills += 1
                 self._start(name)
             case "freeze":
+                # It may wake up with a transaction of what others have read meanwhile.
+                self._freeze(name, sessions=self._random.uniform(1.2, 2.5))
+            case "replace":
                 # It wakes up in the middle of a transaction that its successor has aborted.
-                self._workers[name].freeze(self._random.uniform(0.2, 1.5) * SESSION_MS / 1000)
-                self.figures.frozen += 1
+                self._freeze(name, sessions=self._random.uniform(0.2, 1.5))
                 self._start(name)
             case "abandon" if len(self._abandoned) < self._plan.seconds / 5:
                 number = len(self._abandoned)
                 # Its producer stays as it is: a client that hangs.
                 self._abandoned.append(HeldTransaction(self._node.servers, f"abandoned-{number}"))
                 self.figures.left_to_time_out += 1
+
+    def _freeze(self, name: str, *, sessions: float) -> None:
+        self._workers[name].freeze(sessions * SESSION_MS / 1000)
+        self.figures.frozen += 1
 
     def _replace_those_that_ended(self) -> None:
         for name, worker in list(self._workers.items()):

@@ -14,6 +14,7 @@ import faulthandler
 import random
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -29,13 +30,15 @@ from torture.member import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS
 INPUT = "input"
 OUTPUT = "output"
 GROUP = "workers"
-TRANSACTION_MS = 4_000
+#: Longer than a session: a worker that was thrown out may still have its transaction.
+TRANSACTION_MS = 15_000
 RECORDS_MAX = 40
 ANSWER_S = 10.0
 #: Exit status.
 FENCED_OR_FAILED = 3
 ABORTED_SHARE = 0.08
 REWINDS_MAX = 20
+WORK_S_MAX = 0.1
 
 
 class Worker:
@@ -106,19 +109,21 @@ class Worker:
 
     def _transact(self) -> None:
         read, self._read = self._read, []
+        # Taken now: a worker that is thrown out from here on must not commit what it has read.
+        place = self._consumer.consumer_group_metadata()
         try:
             self._producer.begin_transaction()
             for message in read:
                 self._producer.produce(OUTPUT, message.value(), message.key())
+            # The work, in which most of them are when something happens to them.
+            time.sleep(self._random.uniform(0, WORK_S_MAX))
             if self._random.random() < ABORTED_SHARE:
                 self._abort("by choice")
                 return
             after = {each.partition(): each.offset() + 1 for each in read}
             offsets = [TopicPartition(INPUT, each, offset) for each, offset in after.items()]
             self._insist(
-                lambda: self._producer.send_offsets_to_transaction(
-                    offsets, self._consumer.consumer_group_metadata(), ANSWER_S
-                )
+                lambda: self._producer.send_offsets_to_transaction(offsets, place, ANSWER_S)
             )
             self._insist(lambda: self._producer.commit_transaction(ANSWER_S))
         except KafkaException as error:
