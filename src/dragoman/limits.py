@@ -24,6 +24,9 @@ JOURNAL_FILE_BYTES = 32 << 20
 JOURNAL_FILES_MAX = 8
 #: Bytes gathered into one group before it is committed without waiting for the loop turn to end.
 GROUP_BYTES_MAX = 8 << 20
+#: What one partition has in a group from which on the others' parts are committed before it: a
+#: megabyte takes milliseconds to write, a record a fraction of one.
+LARGE_PART_BYTES_MIN = 256 << 10
 #: Appended bytes kept in memory for tail readers, over all partitions. Oldest go first.
 TAIL_BYTES_MAX = 16 << 20
 #: Batches that one commit brings to a partition are kept joined in pieces of up to this size.
@@ -202,7 +205,7 @@ KAFKA_IN_FLIGHT_MAX = 1000
 SEND_BUFFER_BYTES_MAX = 1 << 20
 #: Bytes that one connection may bring in one loop turn. Past it, the others come first. It bounds
 #: how much one group commit has to write, and with it how long a small durable write waits.
-READ_PER_TURN_BYTES_MAX = 1 << 20
+READ_PER_TURN_BYTES_MAX = 512 << 10
 #: Requests of one connection that are worked on at the same time. Past it, it is not read.
 READ_AHEAD_REQUESTS_MAX = 512
 #: Routes of the produce express kept per connection. At the bound all are learnt anew.

@@ -43,6 +43,7 @@ from dragoman.limits import (
     FAST_SYNC_S,
     GROUP_BYTES_MAX,
     JOURNAL_FILE_BYTES,
+    LARGE_PART_BYTES_MIN,
     OPEN_SEGMENTS_MAX,
     SLOW_SYNC_PROBE_GROUPS,
     TAIL_BYTES_MAX,
@@ -169,6 +170,8 @@ class LogStore:
         self._in_flight: list[Flight] | None = None
         self._dirty: dict[PartitionLog, None] = {}
         self._dirty_bytes = 0
+        #: Those with enough of it to be written at once.
+        self._much_dirty: dict[PartitionLog, None] = {}
         #: Partitions with something to sync or a manifest to write.
         self._work: dict[PartitionLog, None] = {}
         self._checkpoint: Checkpoint | None = None
@@ -267,6 +270,7 @@ class LogStore:
         self._work.pop(partition, None)
         self._unstage(partition)
         self._dirty.pop(partition, None)
+        self._much_dirty.pop(partition, None)
         self._dirty_bytes -= partition.dirty_bytes
         partition.dirty.clear()
         partition.dirty_bytes = 0
@@ -279,7 +283,7 @@ class LogStore:
     def _unstage(self, partition: PartitionLog) -> None:
         if partition in self._staged:
             del self._staged[partition]
-            self._staged_bytes -= sum(run.size + ENTRY_BYTES for run in partition.staged)
+            self._staged_bytes -= _staged_size(partition)
             partition.staged = []
 
     def _remove_directory(self, directory: str) -> None:
@@ -412,14 +416,33 @@ class LogStore:
     # ---- committing
 
     def _commit(self) -> None:
-        group: list[Flight] = [(each, each.staged, each.log_end_offset) for each in self._staged]
-        for partition, runs, _ in group:
-            partition.staged = []
+        """Commit what is staged. Small parts go first: they need not wait for large ones."""
+        small = self._small_beside_large()
+        if small:
+            self._commit_of(small)
+            if not self._staged or self._in_flight is not None or self.has_failed():
+                return
+        self._commit_of(list(self._staged))
+
+    def _small_beside_large(self) -> list[PartitionLog]:
+        if self._staged_bytes < LARGE_PART_BYTES_MIN or len(self._staged) == 1:
+            return []
+        small = [each for each in self._staged if _staged_size(each) < LARGE_PART_BYTES_MIN]
+        return small if len(small) < len(self._staged) else []
+
+    def _commit_of(self, partitions: list[PartitionLog]) -> None:
+        group: list[Flight] = []
+        size = 0
+        for partition in partitions:
+            runs, partition.staged = partition.staged, []
+            del self._staged[partition]
+            group.append((partition, runs, partition.log_end_offset))
             for run in runs:
+                size += run.size + ENTRY_BYTES
                 if len(run.chunks) > 1:
                     run.chunks = join_small(run.chunks, run.size)
-        self._staged.clear()
-        size, self._staged_bytes, self._admit_limit = self._staged_bytes, 0, -1
+        self._staged_bytes -= size
+        self._admit_limit = -1
         self.stats.groups += 1
         self.stats.committed_bytes += size
         if self.durability is Durability.OS:
@@ -494,6 +517,8 @@ class LogStore:
                 if run.segment not in partition.unsynced:
                     partition.unsynced.append(run.segment)
         self._dirty[partition] = None
+        if partition.dirty_bytes >= DIRTY_PARTITION_BYTES_MAX:
+            self._much_dirty[partition] = None
         self._work[partition] = None
 
     def _commit_to_segments(self, group: list[Flight]) -> None:
@@ -549,18 +574,15 @@ class LogStore:
         partition.dirty = kept
         if not kept:
             self._dirty.pop(partition, None)
+            self._much_dirty.pop(partition, None)
 
     # ---- writing behind
 
     def _write_behind(self) -> None:
         """Write large pieces at once, everything when much has gathered, and free old memory."""
-        if self._dirty_bytes > DIRTY_BYTES_MAX:
-            for partition in list(self._dirty):
-                self.flush(partition)
-        else:
-            large = [p for p in self._dirty if p.dirty_bytes >= DIRTY_PARTITION_BYTES_MAX]
-            for partition in large:
-                self.flush(partition)
+        wanted = self._dirty if self._dirty_bytes > DIRTY_BYTES_MAX else self._much_dirty
+        for partition in list(wanted):
+            self.flush(partition)
         self._after_writing()
 
     def _after_writing(self) -> None:
@@ -595,6 +617,7 @@ class LogStore:
             self._dirty_bytes -= run.size
             del partition.dirty[0]
         self._dirty.pop(partition, None)
+        self._much_dirty.pop(partition, None)
 
     def _write_out(self, segment: Segment) -> None:
         """Have the disk begin with what a checkpoint will sync, so that it finds little to do."""
@@ -912,6 +935,11 @@ class LogStore:
         self._journal.close()
         self.files.close()
         self._lock.release()
+
+
+def _staged_size(partition: PartitionLog) -> int:
+    """Bytes with the headers of their entries."""
+    return sum(run.size + ENTRY_BYTES for run in partition.staged)
 
 
 def _group_parts(group: list[Flight]) -> tuple[list[Buffer], int]:

@@ -80,6 +80,44 @@ def test_a_slow_clock_moves_the_sync_off_the_loop(world: World, monkeypatch: pyt
     assert len(world.values()) == 41
 
 
+@pytest.fixture
+def large_part_bytes(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr("dragoman.log.store.LARGE_PART_BYTES_MIN", 2000)
+    return 2000
+
+
+def test_small_parts_of_a_turn_are_committed_before_large_ones(world: World, large_part_bytes: int):
+    world.config = Config(segment_bytes=1 << 30)
+    large, small = world.partition(3), world.partition(4)
+    told: list[list[str]] = []
+    world.store.on_stable = lambda those: told.append([each.describe() for each in those])
+    world.append(bytes(large_part_bytes), log=large)
+    world.append(b"a", log=small)
+    world.append(b"b")
+    world.commit()
+    assert told == [["t-4", "t-0"], ["t-3"]]
+    # Without anything large, or with nothing else, a turn is one group.
+    world.append(b"a", log=small)
+    world.append(b"b")
+    world.commit()
+    world.append(bytes(large_part_bytes), log=large)
+    world.commit()
+    assert told[2:] == [["t-4", "t-0"], ["t-3"]]
+    assert world.store._staged_bytes == 0
+
+
+def test_small_parts_go_first_on_a_slow_disk_too(world: World, large_part_bytes: int):
+    world.config = Config(segment_bytes=1 << 30)
+    large = world.partition(3)
+    world.store._sync_average_s = 1.0
+    world.append(bytes(large_part_bytes), log=large)
+    world.append(b"a")
+    world.store._scheduled_commit()
+    assert world.stable == []
+    world.commit()
+    assert world.stable == [("t-0", 1), ("t-3", 1)]
+
+
 @pytest.mark.parametrize("durability", list(Durability))
 def test_the_disk_begins_with_large_writes_before_they_are_synced(
     new_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, durability: Durability
