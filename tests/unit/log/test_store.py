@@ -82,8 +82,8 @@ def test_a_slow_clock_moves_the_sync_off_the_loop(world: World, monkeypatch: pyt
 
 @pytest.fixture
 def large_part_bytes(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr("dragoman.log.store.LARGE_PART_BYTES_MIN", 2000)
-    return 2000
+    monkeypatch.setattr("dragoman.log.store.LARGE_PART_BYTES_MIN", 500)
+    return 500
 
 
 def test_small_parts_of_a_turn_are_committed_before_large_ones(world: World, large_part_bytes: int):
