@@ -18,7 +18,7 @@ import msgspec
 
 from dragoman import world
 from dragoman.errors import DiskFullError, LogStoppedError
-from dragoman.log import checkpoint, cleaner, journal, salvage, store
+from dragoman.log import checkpoint, cleaner, journal, salvage, store, tail
 from dragoman.log.batch import (
     TRANSACTIONAL,
     Marker,
@@ -51,7 +51,9 @@ def small_bounds() -> Iterator[None]:
         (journal, "JOURNAL_FILES_MAX", 4),
         (store, "_GROUP_SLACK_BYTES", 4 * _KIB),
         (store, "GROUP_BYTES_MAX", 2 * _KIB),
+        (store, "LARGE_PART_BYTES_MIN", 800),
         (store, "TAIL_BYTES_MAX", 4 * _KIB),
+        (tail, "TAIL_CHUNK_BYTES_MAX", 600),
         (store, "DIRTY_BYTES_MAX", 3 * _KIB),
         (store, "DIRTY_PARTITION_BYTES_MAX", 1 * _KIB),
         (store, "OPEN_SEGMENTS_MAX", 4),

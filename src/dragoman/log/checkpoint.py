@@ -196,6 +196,18 @@ class PartitionSave:
         directories = (self.partition.directory,) if self._has_new_index else ()
         return BackgroundJob(sync=paths, sync_directories=directories)
 
+    def put_back(self) -> None:
+        """It did not come to the indexes: a later checkpoint has to write them."""
+        unsynced = self.partition.unsynced
+        for mark in self._marks:
+            segment, index = mark.segment, mark.ranges
+            is_same = segment.cuts == mark.cuts and segment.index is index
+            if segment.is_gone or not is_same or index is None or segment in unsynced:
+                continue
+            if index.saved_position < mark.written:
+                unsynced.append(segment)
+        self.settle_lists()
+
     def settle_lists(self) -> None:
         """Put the partition on the store's lists, or take it off, as its own lists say."""
         self._store.list_work(self.partition)
@@ -208,7 +220,13 @@ class Checkpoint:
         self._store = store
         self._sequence = store.safe_sequence()
         self._left = partitions
+        self._saves: list[PartitionSave] = []
         self._is_complete = True
+
+    def abandon(self) -> None:
+        """Nobody will hear of its jobs any more."""
+        for save in self._saves:
+            save.put_back()
 
     def next_job(self) -> None:
         store = self._store
@@ -225,6 +243,7 @@ class Checkpoint:
         some = self._left[:count]
         del self._left[:count]
         saves = [PartitionSave(store, each) for each in some if not each.is_removed]
+        self._saves = saves
         if store.has_failed():
             return
 
@@ -274,7 +293,7 @@ class Checkpoint:
             return False
         self._is_complete = False
         for save in saves:
-            save.settle_lists()
+            save.put_back()
         return True
 
 

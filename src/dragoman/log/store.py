@@ -892,7 +892,9 @@ class LogStore:
         if self._timer is not None:
             self._timer.cancel()
         self.settle_all()
-        self._checkpoint = None
+        if self._checkpoint is not None:
+            self._checkpoint.abandon()
+            self._checkpoint = None
         self._is_closing = True
         try:
             self._background.close()

@@ -5,6 +5,7 @@ Method: a store on a disk in memory or a simulated one, driven by a simulated lo
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from random import Random
 
@@ -21,10 +22,12 @@ from dragoman.errors import (
 )
 from dragoman.limits import WRITE_OUT_BYTES_MIN
 from dragoman.log.batch import Record, build_batch, read_header
+from dragoman.log.index import load_index
 from dragoman.log.node import Durability, read_node_state, write_node_state
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import DiskFaults
+from dragoman.world import BackgroundJob, read_whole
 from log_world import Config, World, make_batch
 
 MakeWorld = Callable[..., World]
@@ -160,6 +163,42 @@ def test_everything_is_there_after_a_restart(
     assert world.store.was_clean is clean
     world.fill(5)
     assert world.log.log_end_offset == 47
+
+
+@pytest.mark.parametrize("is_disk_full", [False, True])
+def test_indexes_are_written_though_a_checkpoint_ended_before_them(
+    new_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, is_disk_full: bool
+):
+    """Only the index can tell a wrong header once the journal has let go of it."""
+    world = new_world()
+    world.append(b"a")
+    world.commit()
+    submit = world.store._background.submit
+
+    def only_syncs(job: BackgroundJob, done: Callable[[OSError | None], None]) -> None:
+        if not job.replace:
+            submit(job, done)
+        elif is_disk_full:
+            done(OSError(errno.ENOSPC, "full"))
+
+    monkeypatch.setattr(world.store._background, "submit", only_syncs)
+    world.log.manifest_version += 1
+    world.store.start_checkpoint()
+    world.commit()
+    segment = world.log.active
+    assert segment is not None
+    assert not world.disk.exists(segment.index_path)
+    monkeypatch.undo()
+    if is_disk_full:
+        world.store.retry_full_disk()
+        world.store.start_checkpoint()
+        world.commit()
+    else:
+        world.store.close()
+    index = read_whole(world.disk, segment.index_path)
+    _, checkpoint, _ = load_index(index)
+    assert checkpoint is not None
+    assert checkpoint.position == segment.size
 
 
 def test_a_clean_start_replays_nothing(world: World):
