@@ -1,5 +1,5 @@
 # Set-up is a virtual environment in .venv and pip with constraints.txt. It is done once for what a
-# target needs (`demo` less, the others all) and again when pyproject.toml or constraints.txt change.
+# target needs (`demo` less, the others all) and again when what an installation is made from changes.
 #
 #   make PYTHON=python3.13 test      another interpreter
 #   make demo ARGS=--exit            arguments for what the target runs
@@ -17,6 +17,8 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 pyth
 	then echo $$candidate; break; fi; done)
 PIP_FLAGS := --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := $(shell find src -name '*.py')
+# What an installation is made from, beside the sources that it finds in the tree.
+INSTALLED := pyproject.toml constraints.txt hatch_build.py src/dragoman/spark/batches/records.c
 
 # The broker refuses to run without its assertions.
 export PYTHONOPTIMIZE =
@@ -41,13 +43,13 @@ define make_venv
 				"(Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }; fi
 endef
 
-$(VENV)/demo.stamp: pyproject.toml constraints.txt
+$(VENV)/demo.stamp: $(INSTALLED)
 	$(call make_venv,$(VENV))
 	@echo "installing what the broker and the demo need"
 	@$(BIN)/pip install $(PIP_FLAGS) --editable '.[demo]'
 	@touch $@
 
-$(VENV)/dev.stamp: pyproject.toml constraints.txt
+$(VENV)/dev.stamp: $(INSTALLED)
 	$(call make_venv,$(VENV))
 	@echo "installing what development needs"
 	@$(BIN)/pip install $(PIP_FLAGS) --editable '.[dev]'
@@ -106,7 +108,7 @@ interop: $(VENV)/dev.stamp ## clients that others wrote; ARGS="java --only KIP-8
 bench: $(BENCH_VENV)/bench.stamp ## benchmarks on the installed wheel; ARGS=--quick
 	$(BENCH_VENV)/bin/python tests/benchmarks/run.py $(ARGS)
 
-$(BENCH_VENV)/bench.stamp: pyproject.toml constraints.txt README.md $(SOURCES)
+$(BENCH_VENV)/bench.stamp: $(INSTALLED) README.md $(SOURCES)
 	$(call make_venv,$(BENCH_VENV))
 	@rm -rf build/bench
 	@$(BENCH_VENV)/bin/pip wheel --quiet --disable-pip-version-check --no-deps -w build/bench .

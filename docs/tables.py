@@ -1,4 +1,4 @@
-"""Writes the tables of ARCHITECTURE.md that repeat the code: limits and the map of files.
+"""Writes the tables that repeat the code: limits, the map of files, the options for Spark.
 
     python docs/tables.py            rewrite them (`make docs`)
 
@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dragoman import limits
+from dragoman.spark import options
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dragoman"
 PAGE = ROOT / "ARCHITECTURE.md"
+SPARK_PAGE = ROOT / "docs" / "reference" / "spark.md"
 
 _LIMIT = re.compile(r"^([A-Z][A-Z0-9_]*) = ")
 _SECTION = re.compile(r"^# ---- (.+)$")
@@ -73,9 +76,12 @@ def _value(name: str) -> str:
 TABLES = {"file map": file_map, "limits": limits_table}
 
 
-def with_tables(page: str) -> str:
+SPARK_TABLES = {"options": options.table}
+
+
+def with_tables(page: str, tables: Mapping[str, Callable[[], str]] = TABLES) -> str:
     """The page with every table as it should be. Raises `ValueError` when one has no place."""
-    for name, make in TABLES.items():
+    for name, make in tables.items():
         begin, end = f"<!-- {name}: written by docs/tables.py -->", f"<!-- end {name} -->"
         before, found_begin, rest = page.partition(begin)
         _, found_end, after = rest.partition(end)
@@ -87,3 +93,4 @@ def with_tables(page: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(with_tables(PAGE.read_text()))
+    SPARK_PAGE.write_text(with_tables(SPARK_PAGE.read_text(), SPARK_TABLES))

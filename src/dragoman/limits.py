@@ -343,3 +343,14 @@ PATTERN_MEMORY_BYTES_MAX = 1 << 20
 TOPIC_PATTERNS_CACHED = 256
 #: Partitions that one member may be said to own in a heartbeat. More: refused.
 MEMBER_OWNED_PARTITIONS_MAX = 1_000_000
+
+# ---- Spark
+#: Bytes of the log that a Spark task reads at once, from a file or from a broker: enough for the
+#: decoder to work on whole columns, few enough for many tasks on one machine.
+SPARK_READ_BYTES = 8 << 20
+#: Replies without records after which a range that the broker says it has is taken for a gap.
+SPARK_EMPTY_REPLIES_MAX = 3
+#: Milliseconds that a broker may hold back a reply to a Spark task, so that a stop is noticed.
+SPARK_FETCH_WAIT_MS = 500
+#: Spark partitions of one read. More are refused: each is a task, and its plan stays in memory.
+SPARK_PARTITIONS_MAX = 100_000

@@ -13,6 +13,8 @@ import os
 import signal
 from collections.abc import Callable
 
+import msgspec
+
 from dragoman.broker.broker import Broker
 from dragoman.config.listeners import Listener
 from dragoman.config.settings import Settings
@@ -249,7 +251,8 @@ async def _serve(
     disk = open_data_directory(settings.data)
     try:
         node = Node(
-            settings,
+            # Others on this machine, such as Spark, are told where the data is.
+            msgspec.structs.replace(settings, data=disk.root),
             loop,
             disk=disk,
             background=Flusher(disk.root, loop),

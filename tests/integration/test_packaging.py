@@ -8,6 +8,7 @@ they can be fetched is what setting up the tests has shown already.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import site
 import subprocess
@@ -31,9 +32,7 @@ ENVIRONMENT = {
 }
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("wheel")
+def _build(directory: Path, environment: dict[str, str]) -> Path:
     subprocess.run(
         [
             *(sys.executable, "-m", "build", "--wheel", "--no-isolation"),
@@ -41,10 +40,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ],
         check=True,
         capture_output=True,
-        env=ENVIRONMENT,
+        env=environment,
     )
     (built,) = directory.glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _build(tmp_path_factory.mktemp("wheel"), ENVIRONMENT)
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +87,26 @@ def test_wheel_has_every_module_the_type_marker_and_the_licence(wheel: Path) -> 
     for path in source.rglob("*.py"):
         assert path.relative_to(source).as_posix() in names
     assert "dragoman/py.typed" in names
+    assert "dragoman/spark/log4j2.properties" in names
     assert f"dragoman-{__version__}.dist-info/licenses/LICENSE" in names
 
 
 def test_wheel_has_nothing_that_belongs_to_the_checkout_only(wheel: Path) -> None:
     for name in _names(wheel):
-        assert name.startswith(("dragoman/", f"dragoman-{__version__}.dist-info/")), name
+        ours = ("dragoman/", "pyspark_dragoman.py", f"dragoman-{__version__}.dist-info/")
+        assert name.startswith(ours), name
         assert "__pycache__" not in name
         assert "/test_" not in name
+
+
+def test_wheel_without_a_compiler_lacks_the_compiled_library_only(
+    wheel: Path, tmp_path: Path
+) -> None:
+    pure = _build(tmp_path, {**ENVIRONMENT, "CC": "no-such-compiler"})
+    assert pure.name.endswith("-py3-none-any.whl")
+    library = {"dragoman/spark/batches/_records.so"} if shutil.which("cc") else set()
+    assert set(_names(wheel)) - set(_names(pure)) == library
+    assert ("-py3-none-linux_" in wheel.name) == bool(library)
 
 
 def test_metadata_is_what_an_index_shows(wheel: Path) -> None:

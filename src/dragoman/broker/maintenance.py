@@ -27,6 +27,7 @@ from dragoman.log.cleaner import (
     roll_due,
 )
 from dragoman.log.partition import PartitionLog
+from dragoman.log.pins import sweep_pins
 from dragoman.world import Handle
 
 if TYPE_CHECKING:
@@ -72,7 +73,15 @@ class Maintenance:
 
     def _begin_retention(self) -> None:
         del self._timers["retention"]
+        self._sweep_pins()
         self._retain_some(self._partitions_with_data())
+
+    def _sweep_pins(self) -> None:
+        """What scans from outside have kept from deletion, and need no more."""
+        try:
+            sweep_pins(self._broker.store.disk, self._broker.clock.wall_ms())
+        except OSError as error:
+            log.warning("leases of scans are left for now: %s", error)
 
     def _partitions_with_data(self) -> Iterator[PartitionMetadata]:
         """Partitions in use, and those that have a directory though nobody has used them yet."""

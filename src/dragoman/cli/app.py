@@ -18,6 +18,7 @@ Verbatim = Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]
 _NOUNS = {
     "produce": "Write records to a topic.",
     "consume": "Read records of a topic.",
+    "sql": "Query topics with SQL.",
     "topic": "Topics of a running node.",
     "group": "Groups of a running node.",
     "cluster": "State of the cluster.",

@@ -120,8 +120,8 @@ class EphemeralBroker:
 
     async def _open(self) -> None:
         loop = asyncio.get_running_loop()
-        settings = self._settings()
         disk, background = self._open_storage(loop)
+        settings = self._settings()
         node = Node(
             settings,
             loop,
@@ -137,6 +137,8 @@ class EphemeralBroker:
     def _settings(self) -> Settings:
         durability = "os" if self._storage == "memory" else "fsync"
         given = {"durability": durability, **self._overrides}
+        if self._directory is not None:
+            given["data"] = self._directory
         return load(
             file=None,
             environment={},

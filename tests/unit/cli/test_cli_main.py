@@ -19,6 +19,7 @@ COMMANDS = {
     "serve": (),
     "produce": (),
     "consume": (),
+    "sql": (),
     "topic": ("list", "describe", "create", "delete"),
     "group": ("list", "describe", "reset"),
     "cluster": ("status",),

@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text()
 def test_commands_are_all_listed() -> None:
     app = build()
     nouns = [name for name in app if not name.startswith("-")]
-    commands = {"--version", "serve", "produce", "consume"} | {
+    commands = {"--version", "serve", "produce", "consume", "sql"} | {
         f"{noun} {verb}" for noun in nouns for verb in app[noun] if not verb.startswith("-")
     }
     listed = re.findall(r"^\| `dragoman ([a-z-]+(?: [a-z]+)?)", PAGE, re.MULTILINE)

@@ -53,9 +53,10 @@ KAFKA_DEFAULTS = {
 }
 
 
-def test_keys_and_defaults_are_kafkas_and_one_of_ours() -> None:
+def test_keys_and_defaults_are_kafkas_and_two_of_ours() -> None:
     described = {each.key.name: each.text for each in describe_topic_config(Settings(), {})}
-    assert described == KAFKA_DEFAULTS | {"retention.segments": "-1"}
+    ours = {"retention.segments": "-1", "dragoman.value.schema": ""}
+    assert described == KAFKA_DEFAULTS | ours
 
 
 def test_every_default_is_valid() -> None:

@@ -7,7 +7,7 @@ success, as is "does not exist" after a lost deletion.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.errors import (
@@ -23,6 +23,7 @@ from dragoman.protocols.kafka.client.peer import Peer
 from dragoman.protocols.kafka.client.retry import Calls, Part, from_leaders
 from dragoman.protocols.kafka.client.values import (
     ConfigEntry,
+    LogDirectory,
     NewTopic,
     ResourceType,
     TopicInfo,
@@ -194,6 +195,33 @@ class TopicCalls(Calls):
 
         await self._retrying.until_done(attempt)
 
+    async def log_directories(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> list[LogDirectory]:
+        """The data directories of all brokers, with the bytes of these partitions in them.
+
+        None: of all partitions, which is a lot of work where there are many.
+        """
+        topics: dict[str, m.DescribeLogDirsRequestTopic] = {}
+        for name, partition in partitions or ():
+            topics.setdefault(
+                name, m.DescribeLogDirsRequestTopic(topic=name, partitions=[])
+            ).partitions.append(partition)
+        request = m.DescribeLogDirsRequest(
+            topics=None if partitions is None else list(topics.values())
+        )
+
+        async def attempt() -> list[LogDirectory]:
+            found: list[LogDirectory] = []
+            for peer in await self._cluster.all_brokers():
+                reply = await peer.ask(m.DescribeLogDirsResponse, lambda _version: request)
+                if reply.error_code:
+                    raise kafka_error(reply.error_code)
+                found += map(_log_directory, reply.results)
+            return found
+
+        return await self._retrying.until_done(attempt)
+
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
@@ -235,6 +263,15 @@ def _deletion_error(name: str, code: int, message: str | None) -> KafkaError:
     # The controller knows all topics: one that it does not have will not turn up.
     is_missing = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return kafka_error(code, message, topic=name, retriable=False if is_missing else None)
+
+
+def _log_directory(each: m.DescribeLogDirsResponseDir) -> LogDirectory:
+    sizes = {
+        TopicPartition(topic.name, partition.partition_index): partition.partition_size
+        for topic in each.topics
+        for partition in topic.partitions
+    }
+    return LogDirectory(path=each.log_dir, sizes=sizes)
 
 
 def _config_entry(each: m.DescribeConfigsResponseConfig) -> ConfigEntry:

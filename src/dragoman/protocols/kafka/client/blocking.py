@@ -236,6 +236,7 @@ class BlockingKafkaClient:
     create_partitions = _waiting(KafkaClient.create_partitions)
     describe_configs = _waiting(KafkaClient.describe_configs)
     alter_configs = _waiting(KafkaClient.alter_configs)
+    log_directories = _waiting(KafkaClient.log_directories)
     delete_records = _waiting(KafkaClient.delete_records)
     list_groups = _waiting(KafkaClient.list_groups)
     describe_group = _waiting(KafkaClient.describe_group)

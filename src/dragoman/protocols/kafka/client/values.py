@@ -181,6 +181,13 @@ class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
     is_sensitive: bool
 
 
+class LogDirectory(msgspec.Struct, frozen=True, kw_only=True):
+    """A directory on a broker's machine, and the bytes of each partition in it."""
+
+    path: str
+    sizes: dict[TopicPartition, int]
+
+
 class CommittedOffset(msgspec.Struct, frozen=True):
     offset: int
     metadata: str = ""

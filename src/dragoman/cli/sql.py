@@ -1,0 +1,139 @@
+"""`dragoman sql`: a query over topics, with Spark on this machine."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+
+import msgspec
+from cyclopts import App, Parameter
+
+from dragoman.cli.output import print_table
+from dragoman.cli.status import OK, USAGE, CommandError, say
+from dragoman.cli.wire import DEFAULT_BOOTSTRAP, Bootstrap
+from dragoman.errors import DragomanError
+
+if TYPE_CHECKING:
+    from dragoman.spark.sql import Query
+
+Row = TypeVar("Row")
+
+app = App(name="sql", help="Query topics with SQL.")
+
+#: A table for people is laid out as a whole; more rows than this are for a program.
+_TABLE_ROWS_MAX = 1000
+
+
+@app.default
+def sql(
+    query: str,
+    /,
+    *,
+    bootstrap: Bootstrap = "",
+    path: str = "",
+    output: Annotated[
+        Literal["table", "csv", "json", "parquet"], Parameter(name=["--output", "-o"])
+    ] = "table",
+    to: str = "",
+    decode: Literal["string", "json", "raw"] = "string",
+    master: str = "local[*]",
+) -> int:
+    """Run a query in which every topic is a table.
+
+    The columns of a table are key, value, topic, partition, offset, timestamp and timestampType.
+
+    Parameters
+    ----------
+    query
+        Such as: select key, count(*) from orders group by key
+    path
+        A broker's data directory, to be read without the broker.
+    output
+        Form of the result.
+    to
+        Directory that Parquet files are written to.
+    decode
+        What the value is: text, JSON (a struct: value.amount) or bytes as they are.
+    master
+        Where Spark runs.
+    """
+    if (output == "parquet") != bool(to):
+        raise CommandError("--output parquet and --to DIRECTORY belong together", USAGE)
+    if not path and not bootstrap:
+        bootstrap = DEFAULT_BOOTSTRAP
+    try:
+        from dragoman.spark.failures import readable
+        from dragoman.spark.sql import Query
+    except ImportError as error:
+        raise CommandError(f"{error}: `pip install 'dragoman[spark]'`") from None
+    started = time.monotonic()
+    say("starting Spark …")
+    config = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
+    try:
+        asked = Query(
+            query, bootstrap=bootstrap, path=path, decode=decode, master=master, config=config
+        )
+        count = _write(asked, output, to)
+    except CommandError:
+        raise
+    except DragomanError as error:
+        raise CommandError(str(error)) from None
+    except Exception as error:
+        # Spark has many classes for what a query may have wrong, and a trace in each.
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        raise CommandError(readable(error)) from None
+    rows = "written" if count is None else f"{count:,} rows"
+    say(f"{rows} in {time.monotonic() - started:.1f} s")
+    return OK
+
+
+def _write(asked: Query, output: str, to: str) -> int | None:
+    """How many rows; None when nobody counted them."""
+    match output:
+        case "parquet":
+            asked.write_parquet(to)
+            return None
+        case "csv":
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerow(asked.columns)
+            return _each(asked.rows(), lambda row: writer.writerow(map(_text, row)))
+        case "json":
+            encode = msgspec.json.Encoder(enc_hook=_text).encode
+            return _each(asked.dictionaries(), lambda row: print(encode(row).decode()))
+        case _:
+            return _print_rows(asked)
+
+
+def _each(rows: Iterable[Row], write: Callable[[Row], object]) -> int:
+    count = 0
+    for row in rows:
+        write(row)
+        count += 1
+    return count
+
+
+def _print_rows(asked: Query) -> int:
+    rows: list[list[int | str]] = []
+    for row in asked.rows():
+        if len(rows) == _TABLE_ROWS_MAX:
+            say(f"only the first {_TABLE_ROWS_MAX} rows are shown; `--output csv` has all")
+            break
+        rows.append([value if isinstance(value, int) else _text(value) for value in row])
+    print_table([name.upper() for name in asked.columns], rows)
+    return len(rows)
+
+
+def _text(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bytes() | bytearray():
+            return bytes(value).decode(errors="backslashreplace")
+        case dict() | list() | tuple():
+            return msgspec.json.encode(value, enc_hook=_text).decode()
+        case _:
+            return str(value)

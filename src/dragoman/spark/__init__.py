@@ -1,0 +1,36 @@
+"""Every topic is a Spark table: the data source `dragoman`, a session that is set up right, SQL.
+
+    from dragoman import spark
+
+    orders = spark.table("orders")
+    spark.session().readStream.format("dragoman").options(...)
+
+Names are looked up when they are used: importing this package does not import Spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dragoman.spark.failures import readable as readable
+    from dragoman.spark.sessions import session as session
+    from dragoman.spark.tables import create_views as create_views
+    from dragoman.spark.tables import table as table
+
+_HOMES = {
+    "session": "dragoman.spark.sessions",
+    "table": "dragoman.spark.tables",
+    "create_views": "dragoman.spark.tables",
+    "readable": "dragoman.spark.failures",
+}
+__all__ = ["create_views", "readable", "session", "table"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(_HOMES[name]), name)
+    return value

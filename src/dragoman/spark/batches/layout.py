@@ -1,0 +1,111 @@
+"""What the compiled and the numpy way share: the table of batches, Arrow's types, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dragoman.types import Buffer
+
+Int64s: TypeAlias = NDArray[np.int64]
+Bytes: TypeAlias = NDArray[np.uint8]
+
+#: What a scan must know of a batch. `batch_t` of records.c has the same layout.
+BATCH = np.dtype(
+    [
+        (name, np.int64)
+        for name in ("start", "size", "count", "base_offset", "time_ms", "is_append_time")
+    ]
+)
+#: Length, attributes, two deltas, two lengths and a count take a byte each.
+RECORD_BYTES_MIN = 7
+
+#: Times are milliseconds in batches and microseconds in Arrow; past this they do not fit.
+TIME_MS_MAX = (2**63 - 1) // 1000
+
+#: Arrow counts the bytes of a column in 32 bits.
+ARROW_BYTES_MAX = 2**31 - 1
+
+HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+#: Spark's own conversion of its Kafka source's columns, which Spark compares with what it gets.
+COLUMN_TYPES: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.field("element", HEADER)),
+}
+
+
+class Scanned(NamedTuple):
+    """The columns asked for, of `row_count` records."""
+
+    row_count: int
+    columns: dict[str, pa.Array]
+
+
+#: (payloads, table of batches, first offset, end offset, columns wanted) → records in that range.
+Scan: TypeAlias = Callable[[Bytes, NDArray[Any], int, int, frozenset[str]], Scanned]
+
+
+class Rows(NamedTuple):
+    """What batches are made of; `headers` in wire form with their count in front."""
+
+    key: pa.BinaryArray | None
+    value: pa.BinaryArray
+    headers: pa.BinaryArray | None
+    times_ms: Int64s
+
+
+#: (rows, where batches begin and the end) → the records of each batch in wire form.
+Pack: TypeAlias = Callable[[Rows, Int64s], Iterable[Buffer]]
+
+
+class MalformedBatchError(Exception):
+    """The batch at `index` of a table is not what its header promises. Never leaves this folder."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
+def headers_column(offsets: NDArray[np.int32], names: pa.Array, values: pa.Array) -> pa.Array:
+    """Raises `pyarrow.ArrowInvalid` when a name is not UTF-8."""
+    names.validate(full=True)
+    entries = pa.StructArray.from_buffers(HEADER, len(names), [None], children=[names, values])
+    return pa.ListArray.from_buffers(
+        COLUMN_TYPES["headers"],
+        len(offsets) - 1,
+        [None, pa.py_buffer(offsets)],
+        children=[entries],
+    )
+
+
+def fixed_column(name: str, numbers: NDArray[Any]) -> pa.Array:
+    return pa.Array.from_buffers(COLUMN_TYPES[name], len(numbers), [None, pa.py_buffer(numbers)])
+
+
+# ---- columns of variable length
+
+
+def offsets_of(column: pa.Array) -> NDArray[np.int32]:
+    """Those of a slice are those of its rows."""
+    offsets = np.frombuffer(column.buffers()[1], np.int32)
+    return offsets[column.offset : column.offset + len(column) + 1]
+
+
+def field_sizes(column: pa.Array | None, count: int) -> Int64s:
+    """-1 for null, and for a column that is not there."""
+    if column is None:
+        return np.full(count, -1, np.int64)
+    sizes = np.diff(offsets_of(column)).astype(np.int64)
+    if column.null_count:
+        sizes[column.is_null().to_numpy(zero_copy_only=False)] = -1
+    return sizes

@@ -1,0 +1,275 @@
+"""Records of many batches to Arrow columns with numpy alone.
+
+A record begins where the one before it ends, which nothing but that one's length tells. So all
+batches go in lockstep: step k finds the k-th record of every batch at once, and what it costs is
+shared by as many records as there are batches. Once all records are found, each field of all of
+them is one pass over the positions that the field before it has left.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dragoman.spark.batches.layout import (
+    TIME_MS_MAX,
+    Bytes,
+    Int64s,
+    MalformedBatchError,
+    Scanned,
+    fixed_column,
+    headers_column,
+)
+from dragoman.spark.batches.varints import (
+    PAIR_SIZES,
+    PAIR_VALUES,
+    BadVarintError,
+    read_pairs,
+    read_varints,
+)
+
+#: Wide enough that a step, which costs the same for one batch as for a hundred, is shared by many.
+UNIT_BYTES = 32 << 20
+
+
+def scan(
+    flat: Bytes, batches: NDArray[Any], start: int, end: int, wanted: frozenset[str]
+) -> Scanned:
+    """The `Scan` of layout.py."""
+    try:
+        records = _Records(flat, batches)
+    except _MalformedRecordError as error:
+        ends = np.cumsum(batches["count"])
+        raise MalformedBatchError(int(np.searchsorted(ends, error.row, side="right"))) from None
+    kept = (records.offsets >= start) & (records.offsets < end)
+    rows = slice(None) if kept.all() else np.flatnonzero(kept)
+    columns: dict[str, pa.Array] = {}
+    if "key" in wanted:
+        columns["key"] = _gather(flat, records.keys.select(rows), pa.binary())
+    if "value" in wanted:
+        columns["value"] = _gather(flat, records.values.select(rows), pa.binary())
+    if "offset" in wanted:
+        columns["offset"] = fixed_column("offset", records.offsets[rows])
+    if "timestamp" in wanted:
+        columns["timestamp"] = fixed_column("timestamp", records.times_ms[rows] * 1000)
+    if "timestampType" in wanted:
+        kinds = records.of_batch("is_append_time").astype(np.int32)
+        columns["timestampType"] = fixed_column("timestampType", kinds[rows])
+    if "headers" in wanted:
+        columns["headers"] = _headers_column(flat, records.headers, kept)
+    return Scanned(int(np.count_nonzero(kept)), columns)
+
+
+class _MalformedRecordError(Exception):
+    """`row` counts the records of all batches."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+
+class _Fields(NamedTuple):
+    """Keys, values or names: where each begins and its size, negative for null."""
+
+    starts: Int64s
+    sizes: Int64s
+
+    def select(self, rows: slice | Int64s | NDArray[np.bool_]) -> _Fields:
+        return _Fields(self.starts[rows], self.sizes[rows])
+
+
+class _Headers(NamedTuple):
+    """Those of all records, in order; `counts` says how many each record has."""
+
+    counts: Int64s
+    names: _Fields
+    values: _Fields
+
+
+class _Cursor:
+    """A position in each of many records. What is read moves all of them on."""
+
+    def __init__(self, flat: Bytes, at: Int64s, ends: Int64s, rows: Int64s | None = None) -> None:
+        self._flat = flat
+        self.at = at
+        self.ends = ends
+        self._rows = rows
+
+    def require(self, fine: NDArray[np.bool_]) -> None:
+        if not fine.all():
+            self._refuse(int(np.argmin(fine)))
+
+    def _refuse(self, index: int) -> None:
+        raise _MalformedRecordError(index if self._rows is None else int(self._rows[index]))
+
+    def varints(self) -> Int64s:
+        try:
+            values, self.at = read_varints(self._flat, self.at)
+        except BadVarintError as error:
+            self._refuse(error.index)
+        return values
+
+    def fields(self) -> _Fields:
+        sizes = self.varints()
+        starts = self.at
+        self.require(sizes <= self.ends - starts)
+        self.at = starts + np.maximum(sizes, 0)
+        return _Fields(starts, sizes)
+
+
+class _Records:
+    """Every field of every record, by where it is."""
+
+    def __init__(self, flat: Bytes, batches: NDArray[Any]) -> None:
+        self._batches = batches
+        cursor = _Cursor(flat, *_find_records(flat, batches))
+        cursor.varints()  # its length, known by now
+        cursor.at += 1  # attributes, of which none is defined
+        time_deltas = cursor.varints()
+        offset_deltas = cursor.varints()
+        self.keys = cursor.fields()
+        self.values = cursor.fields()
+        self.headers = _read_headers(flat, cursor)
+        cursor.require(cursor.at == cursor.ends)
+        self.offsets = self._offsets(cursor, offset_deltas)
+        self.times_ms = self._times_ms(cursor, time_deltas)
+
+    def of_batch(self, field: str) -> Int64s:
+        """A field of the batch for each of its records."""
+        return np.repeat(self._batches[field], self._batches["count"])
+
+    def _offsets(self, cursor: _Cursor, deltas: Int64s) -> Int64s:
+        bases = self.of_batch("base_offset")
+        offsets = bases + deltas
+        cursor.require((deltas == deltas.astype(np.int32)) & ((deltas < 0) | (offsets >= bases)))
+        return offsets
+
+    def _times_ms(self, cursor: _Cursor, deltas: Int64s) -> Int64s:
+        bases = self.of_batch("time_ms")
+        if self._batches["is_append_time"].any():
+            deltas = np.where(self.of_batch("is_append_time"), 0, deltas)
+        times = bases + deltas
+        has_overflowed = ((bases ^ times) & (deltas ^ times)) < 0
+        cursor.require((np.abs(times) <= TIME_MS_MAX) & ~has_overflowed & (times >= -TIME_MS_MAX))
+        return times
+
+
+# ---- where records begin
+
+
+#: By the first two bytes of a record: how far it is to the next one; 0 when two do not tell.
+_JUMPS = np.where((PAIR_SIZES > 0) & (PAIR_VALUES >= 0), PAIR_SIZES + PAIR_VALUES, 0)
+
+
+def _find_records(flat: Bytes, batches: NDArray[Any]) -> tuple[Int64s, Int64s]:
+    """Where each record begins, its length included, and where it ends.
+
+    Batches with most records come first, so that those with a k-th record are always a prefix.
+    """
+    order = np.argsort(-batches["count"], kind="stable")
+    counts = batches["count"][order]
+    at = batches["start"][order]
+    step_count = int(counts[0]) if len(counts) else 0
+    widths = np.searchsorted(-counts, -np.arange(step_count), side="left")
+    step_starts = np.concatenate(([0], np.cumsum(widths)))
+    found = np.empty(step_starts[-1], np.int64)
+    ends = np.empty(step_starts[-1], np.int64)
+    first_rows = np.cumsum(batches["count"]) - batches["count"]
+    for step, (width, begin) in enumerate(zip(widths.tolist(), step_starts.tolist(), strict=False)):
+        positions = at[:width]
+        found[begin : begin + width] = positions
+        jumps = _JUMPS.take(read_pairs(flat, positions))
+        if jumps.all():
+            positions += jumps
+        else:
+            rows = first_rows[order[:width]] + step
+            positions[:] = _next_records(flat, positions, rows)
+        ends[begin : begin + width] = positions
+    is_filled = np.empty(len(order), np.bool_)
+    is_filled[order] = at == batches["start"][order] + batches["size"][order]
+    if not is_filled.all():
+        raise MalformedBatchError(int(np.argmin(is_filled)))
+    rows = _row_order(order, batches["count"], step_starts)
+    return found[rows], ends[rows]
+
+
+def _next_records(flat: Bytes, positions: Int64s, rows: Int64s) -> Int64s:
+    """The slow way over records of any length."""
+    cursor = _Cursor(flat, positions, positions, rows)
+    sizes = cursor.varints()
+    # A record that ends past all data cannot lead further astray: the next one ends there too.
+    cursor.require((sizes >= 0) & (sizes <= len(flat)))
+    return cursor.at + sizes
+
+
+def _row_order(order: Int64s, counts: Int64s, step_starts: Int64s) -> Int64s:
+    """For each record in its order in the log: where the steps have put it."""
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order))
+    first_rows = np.cumsum(counts) - counts
+    steps = np.arange(int(counts.sum())) - np.repeat(first_rows, counts)
+    return step_starts[steps] + np.repeat(ranks, counts)
+
+
+# ---- headers
+
+
+def _read_headers(flat: Bytes, cursor: _Cursor) -> _Headers:
+    """In lockstep again: the first header of all records that have one, then the second."""
+    counts = cursor.varints()
+    cursor.require((counts >= 0) & (2 * counts <= cursor.ends - cursor.at))
+    total = int(counts.sum())
+    names = _Fields(np.empty(total, np.int64), np.empty(total, np.int64))
+    values = _Fields(np.empty(total, np.int64), np.empty(total, np.int64))
+    first_entries = np.cumsum(counts) - counts
+    rows = np.flatnonzero(counts)
+    step = 0
+    while rows.size:
+        these = _Cursor(flat, cursor.at[rows], cursor.ends[rows], rows)
+        for fields in (names, values):
+            fields.starts[first_entries[rows] + step], fields.sizes[first_entries[rows] + step] = (
+                these.fields()
+            )
+        these.require(names.sizes[first_entries[rows] + step] >= 0)
+        cursor.at[rows] = these.at
+        step += 1
+        rows = rows[counts[rows] > step]
+    return _Headers(counts, names, values)
+
+
+def _headers_column(flat: Bytes, headers: _Headers, kept: NDArray[np.bool_]) -> pa.Array:
+    entries = np.repeat(kept, headers.counts)
+    offsets = np.zeros(np.count_nonzero(kept) + 1, np.int32)
+    np.cumsum(headers.counts[kept], out=offsets[1:])
+    names = _gather(flat, headers.names.select(entries), pa.string())
+    return headers_column(
+        offsets, names, _gather(flat, headers.values.select(entries), pa.binary())
+    )
+
+
+# ---- bytes
+
+
+def _gather(flat: Bytes, fields: _Fields, kind: pa.DataType) -> pa.Array:
+    """The fields' bytes, one after the other.
+
+    Positions only grow, so fields and what lies between them are one array over the input; every
+    second entry of that is taken.
+    """
+    count = len(fields.starts)
+    if not count:
+        return pa.array([], kind)
+    bounds = np.empty(2 * count, np.int32)
+    bounds[0::2] = fields.starts
+    bounds[1::2] = fields.starts + np.maximum(fields.sizes, 0)
+    everything = pa.Array.from_buffers(
+        kind, 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(flat)]
+    )
+    is_null = fields.sizes < 0
+    chosen = pa.array(
+        np.arange(0, 2 * count, 2, dtype=np.int32), mask=is_null if is_null.any() else None
+    )
+    return everything.take(chosen)

@@ -1,0 +1,59 @@
+"""What went wrong, in one line: Spark wraps errors of a source in traces of two languages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from dragoman.errors import DragomanError
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+#: The last line of a Python trace, when one of our own errors ended it.
+_OURS = re.compile(r"^(?:dragoman|pyspark_dragoman)(?:\.\w+)+: (.+)$", re.MULTILINE)
+_ANY = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+
+
+def readable(error: BaseException) -> str:
+    """The message that a person needs, without what Spark wrapped around it."""
+    text = str(error)
+    if ours := _OURS.findall(text):
+        return str(ours[-1])
+    if "Traceback" in text and (found := _ANY.findall(text)):
+        kind, message = found[-1]
+        return f"{kind}: {message}"
+    return text.partition("\n\nJVM stacktrace")[0].partition("; line ")[0].strip().split("\n")[0]
+
+
+def plainly(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Have our own errors leave a method that Spark calls without the way they came.
+
+    Spark prints every frame in front of the message; they say nothing to whoever wrote the job.
+    """
+
+    @wraps(method)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        try:
+            return method(*args, **kwargs)
+        except DragomanError as error:
+            raise error.with_traceback(None) from None
+
+    return call
+
+
+def iterated_plainly(
+    method: Callable[Parameters, Iterator[Result]],
+) -> Callable[Parameters, Iterator[Result]]:
+    """The same for a method that yields."""
+
+    @wraps(method)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Iterator[Result]:
+        try:
+            yield from method(*args, **kwargs)
+        except DragomanError as error:
+            raise error.with_traceback(None) from None
+
+    return call

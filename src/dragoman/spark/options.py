@@ -1,0 +1,299 @@
+"""The options of the source `dragoman`: names, meaning, and their reading into one value.
+
+Names are those of Spark's Kafka source, so that a job moves by changing one word; a few are ours.
+Spark hands options over as text and does not tell capital letters apart.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import re
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from dragoman.errors import ConfigError
+
+log = logging.getLogger("dragoman.spark")
+
+EARLIEST, LATEST = -2, -1
+_WORDS = {"earliest": EARLIEST, "latest": LATEST}
+Mode: TypeAlias = Literal["batch", "stream"]
+
+
+class Option(NamedTuple):
+    name: str
+    default: str
+    meaning: str
+
+
+OPTIONS = (
+    Option("kafka.bootstrap.servers", "", "brokers, `HOST:PORT` with commas; also `bootstrap.servers`"),
+    Option("path", "", "a broker's data directory; alone, no broker is needed"),
+    Option("subscribe", "", "topics, with commas; exactly one of this and the next two"),
+    Option("subscribePattern", "", "regular expression that whole topic names match"),
+    Option("assign", "", 'partitions as JSON: `{"orders": [0, 1]}`'),
+    Option("startingOffsets", "batch: earliest, stream: latest", "`earliest`, `latest`, or JSON: `{\"orders\": {\"0\": 23}}`; -2 earliest, -1 latest"),
+    Option("endingOffsets", "latest", "batch only; the same form"),
+    Option("startingTimestamp", "", "milliseconds since 1970 for all partitions; beats the options by partition"),
+    Option("endingTimestamp", "", "the same for the end; batch only"),
+    Option("startingOffsetsByTimestamp", "", "JSON of milliseconds by partition; beats `startingOffsets`"),
+    Option("endingOffsetsByTimestamp", "", "the same for the end; batch only"),
+    Option("startingOffsetsByTimestampStrategy", "error", "when no record is that young: `error` or `latest`"),
+    Option("failOnDataLoss", "true", "fail when records were deleted before they were read, or a topic is another one"),
+    Option("maxOffsetsPerTrigger", "", "records in one micro-batch at most, over all partitions"),
+    Option("minOffsetsPerTrigger", "", "records to wait for before a micro-batch"),
+    Option("maxTriggerDelay", "15m", "how long to wait for them at most"),
+    Option("maxBytesPerTrigger", "", "bytes of the log in one micro-batch at most"),
+    Option("minPartitions", "", "Spark partitions at least: large ranges are split"),
+    Option("maxRecordsPerPartition", "", "offsets in one Spark partition at most"),
+    Option("includeHeaders", "false", "adds the column `headers`"),
+    Option("columns", "", "columns wanted, with commas; a schema does the same"),
+    Option("readMode", "auto", "`segments`: files only; `broker`: never files; `auto`: files where they are seen"),
+    Option("pushdown", "false", "take filters over; needs `spark.sql.python.filterPushdown.enabled`"),
+    Option("onIncomplete", "warn", "`path` alone, directory in use or not stopped cleanly: `warn` or `fail`"),
+    Option("pinSeconds", "900", "how long planned files are kept from deletion after their last use"),
+    Option("kafka.isolation.level", "read_committed", "or `read_uncommitted`"),
+    Option("kafka.group.id", "", "a group that progress of a stream is committed to, so that its lag is seen"),
+    Option("groupIdPrefix", "spark-dragoman-source", "taken for jobs of the Kafka source; there is no hidden group here"),
+    Option("kafka.client.id", "dragoman-spark", "how the broker's log names this reader"),
+    Option("kafka.request.timeout.ms", "30000", "time for one request"),
+    Option("kafkaConsumer.pollTimeoutMs", "120000", "time for data to arrive, with all retries"),
+    Option("fetchOffset.numRetries", "3", "taken; retries go on until the time is up"),
+    Option("fetchOffset.retryIntervalMs", "10", "pause before the first retry"),
+    Option("decode", "", "`string` or `json`: the type of the column `value`"),
+    Option("valueSchema", "", "fields of `decode=json`, as DDL; else those pinned in the topic's configuration, else inferred and pinned"),
+    Option("onDecodeError", "fail", "a value that does not decode: `fail` or `deadletter`"),
+    Option("deadLetterTopic", "", "where `deadletter` writes such records; needs a broker"),
+)  # fmt: skip
+_NAMES = {option.name.lower(): option for option in OPTIONS}
+
+
+def table() -> str:
+    """For the page of the reference."""
+    rows = ["| option | default | meaning |", "|---|---|---|"]
+    for each in OPTIONS:
+        shown = f"`{each.default}`" if each.default and " " not in each.default else each.default
+        rows.append(f"| `{each.name}` | {shown} | {each.meaning} |")
+    return "\n".join(rows)
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """Where to begin or end. The first that is set decides."""
+
+    timestamp: int | None = None
+    timestamps: dict[str, dict[int, int]] | None = None
+    offsets: int | dict[str, dict[int, int]] = LATEST
+
+
+class Topics(msgspec.Struct, frozen=True):
+    """Which topics are read; exactly one is set."""
+
+    names: tuple[str, ...] = ()
+    pattern: str = ""
+    partitions: dict[str, tuple[int, ...]] = {}
+
+    def describe(self) -> str:
+        return self.pattern or ", ".join(self.names or self.partitions)
+
+
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    bootstrap: str
+    path: str
+    topics: Topics
+    starting: Bound
+    ending: Bound
+    is_late_start_allowed: bool
+    fail_on_data_loss: bool
+    max_offsets: int | None
+    min_offsets: int | None
+    max_delay_s: float
+    max_bytes: int | None
+    min_partitions: int | None
+    max_records: int | None
+    include_headers: bool
+    columns: tuple[str, ...]
+    #: auto, segments or broker
+    read_mode: str
+    pushdown: bool
+    fail_on_incomplete: bool
+    pin_s: int
+    committed_only: bool
+    group_id: str
+    client_id: str
+    request_timeout_s: float
+    poll_timeout_s: float
+    retry_pause_s: float
+    #: Empty: the bytes as they are.
+    decode: str
+    value_schema: str
+    #: Empty: a value that does not decode fails the read.
+    dead_letter_topic: str
+
+
+def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
+    """Raises `ConfigError` that names the option, what was expected and what came."""
+    reading = _Reading(given)
+    bootstrap = reading.text("kafka.bootstrap.servers")
+    path = reading.text("path")
+    read_mode = reading.choice("readMode", ("auto", "segments", "broker"))
+    if not bootstrap and not path:
+        raise ConfigError("give kafka.bootstrap.servers, or path for a data directory")
+    if read_mode == "broker" and not bootstrap:
+        raise ConfigError("readMode=broker needs kafka.bootstrap.servers")
+    start_default = EARLIEST if mode == "batch" else LATEST
+    return SourceOptions(
+        bootstrap=bootstrap,
+        path=path,
+        topics=reading.topics(),
+        starting=reading.bound("starting", start_default),
+        ending=reading.bound("ending", LATEST),
+        is_late_start_allowed=reading.choice(
+            "startingOffsetsByTimestampStrategy", ("error", "latest")
+        )
+        == "latest",
+        fail_on_data_loss=reading.flag("failOnDataLoss"),
+        max_offsets=reading.count("maxOffsetsPerTrigger"),
+        min_offsets=reading.count("minOffsetsPerTrigger"),
+        max_delay_s=reading.duration_s("maxTriggerDelay"),
+        max_bytes=reading.count("maxBytesPerTrigger"),
+        min_partitions=reading.count("minPartitions"),
+        max_records=reading.count("maxRecordsPerPartition"),
+        include_headers=reading.flag("includeHeaders"),
+        columns=reading.names("columns"),
+        read_mode=read_mode,
+        pushdown=reading.flag("pushdown"),
+        fail_on_incomplete=reading.choice("onIncomplete", ("warn", "fail")) == "fail",
+        pin_s=reading.count("pinSeconds") or 0,
+        committed_only=reading.choice(
+            "kafka.isolation.level", ("read_committed", "read_uncommitted")
+        )
+        == "read_committed",
+        group_id=reading.text("kafka.group.id"),
+        client_id=reading.text("kafka.client.id"),
+        request_timeout_s=(reading.count("kafka.request.timeout.ms") or 0) / 1000,
+        poll_timeout_s=(reading.count("kafkaConsumer.pollTimeoutMs") or 0) / 1000,
+        retry_pause_s=(reading.count("fetchOffset.retryIntervalMs") or 0) / 1000,
+        decode=reading.choice("decode", ("", "string", "json")),
+        value_schema=reading.text("valueSchema"),
+        dead_letter_topic=reading.dead_letter_topic(bootstrap),
+    )
+
+
+class _Reading:
+    """Values by name, each refused with its name when it is not what was expected."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        if "bootstrap.servers" in self._given:
+            self._given.setdefault("kafka.bootstrap.servers", self._given.pop("bootstrap.servers"))
+        for name in self._given:
+            _refuse_unknown(name)
+
+    def text(self, name: str) -> str:
+        return self._given.get(name.lower(), _NAMES[name.lower()].default).strip()
+
+    def names(self, name: str) -> tuple[str, ...]:
+        return tuple(part.strip() for part in self.text(name).split(",") if part.strip())
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        value = self.text(name).lower()
+        if value not in choices:
+            expected = " or ".join(filter(None, choices))
+            raise ConfigError(f"{name}: expected {expected}, got {value!r}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self.text(name).lower()
+        if value not in ("true", "false"):
+            raise ConfigError(f"{name}: expected true or false, got {value!r}")
+        return value == "true"
+
+    def count(self, name: str) -> int | None:
+        value = self.text(name)
+        if not value:
+            return None
+        if not (value.isascii() and value.isdigit() and int(value) > 0):
+            raise ConfigError(f"{name}: expected a positive number, got {value!r}")
+        return int(value)
+
+    def duration_s(self, name: str) -> float:
+        value = self.text(name)
+        found = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)?", value)
+        if found is None:
+            raise ConfigError(f"{name}: expected a time such as 30s or 15m, got {value!r}")
+        return int(found[1]) * {"ms": 0.001, "m": 60, "h": 3600, "d": 86400}.get(found[2], 1)
+
+    def dead_letter_topic(self, bootstrap: str) -> str:
+        topic = self.text("deadLetterTopic")
+        if self.choice("onDecodeError", ("fail", "deadletter")) == "fail":
+            return ""
+        if not topic or not bootstrap:
+            raise ConfigError(
+                "onDecodeError=deadletter needs deadLetterTopic and kafka.bootstrap.servers"
+            )
+        return topic
+
+    def topics(self) -> Topics:
+        given = [name for name in ("subscribe", "subscribePattern", "assign") if self.text(name)]
+        if len(given) != 1:
+            raise ConfigError(
+                "give exactly one of subscribe, subscribePattern and assign; "
+                f"got {' and '.join(given) or 'none'}"
+            )
+        if given == ["assign"]:
+            return Topics(partitions=self._assigned())
+        if given == ["subscribePattern"]:
+            pattern = self.text("subscribePattern")
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ConfigError(f"subscribePattern: {error} in {pattern!r}") from None
+            return Topics(pattern=pattern)
+        return Topics(names=tuple(dict.fromkeys(self.names("subscribe"))))
+
+    def _assigned(self) -> dict[str, tuple[int, ...]]:
+        try:
+            return msgspec.json.decode(self.text("assign"), type=dict[str, tuple[int, ...]])
+        except msgspec.DecodeError as error:
+            raise ConfigError(f'assign: expected JSON such as {{"orders": [0]}}: {error}') from None
+
+    def bound(self, which: Literal["starting", "ending"], default: int) -> Bound:
+        timestamp = self.count(f"{which}Timestamp")
+        by_time = f"{which}OffsetsByTimestamp"
+        name = f"{which}Offsets"
+        text = self._given.get(name.lower(), "").strip()
+        word = _WORDS.get(text.lower()) if text else default
+        return Bound(
+            timestamp=timestamp,
+            timestamps=self._by_partition(by_time) if self.text(by_time) else None,
+            offsets=word if word is not None else self._by_partition(name),
+        )
+
+    def _by_partition(self, name: str) -> dict[str, dict[int, int]]:
+        try:
+            # Kafka's layout has partitions as JSON keys, which are text.
+            raw = msgspec.json.decode(self.text(name), type=dict[str, dict[str, int]])
+            return {
+                topic: {int(partition): value for partition, value in parts.items()}
+                for topic, parts in raw.items()
+            }
+        except (msgspec.DecodeError, ValueError) as error:
+            expected = json.dumps({"orders": {"0": 23}})
+            raise ConfigError(f"{name}: expected earliest, latest or {expected}: {error}") from None
+
+
+def _refuse_unknown(name: str) -> None:
+    if name in _NAMES:
+        return
+    if name.startswith(("kafka.sasl.", "kafka.ssl.", "kafka.security.")):
+        raise ConfigError(f"{name}: this release has no authentication and no TLS")
+    if name.startswith("kafka."):
+        log.warning("option %s is not used by this source", name)
+        return
+    near = difflib.get_close_matches(name, _NAMES, n=1)
+    hint = f"; is {_NAMES[near[0]].name} meant?" if near else ""
+    raise ConfigError(f"unknown option {name!r}{hint}")

@@ -1,0 +1,171 @@
+"""From offsets to Spark partitions: which topics, from where to where, in how many pieces.
+
+The driver does this once per read or micro-batch. What an executor gets needs no further metadata:
+offsets, and the files that speak for as many of them as are stable.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+from pyspark.sql.datasource import InputPartition
+
+from dragoman.client.kafka import TopicPartition
+from dragoman.errors import ConfigError, LogError
+from dragoman.limits import SPARK_PARTITIONS_MAX
+from dragoman.spark.offsets import Log, Offsets, Topic
+from dragoman.spark.options import SourceOptions, Topics
+from dragoman.spark.pins import Lease, pin
+from dragoman.spark.storage import StoredLog, StoredPiece
+
+log = logging.getLogger("dragoman.spark")
+
+
+class DataLossError(LogError):
+    """Records that should have been read are gone."""
+
+
+class OffsetRange(msgspec.Struct, frozen=True):
+    where: TopicPartition
+    topic_id: str
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+class RangePartition(InputPartition):
+    """One Spark partition: a range of offsets, and the files for its stable part."""
+
+    def __init__(
+        self,
+        offsets: OffsetRange,
+        pieces: tuple[StoredPiece, ...] = (),
+        lease: Lease | None = None,
+    ) -> None:
+        self.offsets = offsets
+        self.pieces = pieces
+        self.lease = lease
+
+
+# ---- topics
+
+
+def chosen_topics(log_: Log, topics: Topics) -> dict[str, Topic]:
+    """Raises `ConfigError` when a topic or partition that was named does not exist."""
+    known = log_.topics()
+    if topics.pattern:
+        pattern = re.compile(topics.pattern)
+        return {name: topic for name, topic in known.items() if pattern.fullmatch(name)}
+    names = topics.names or tuple(topics.partitions)
+    if missing := [name for name in names if name not in known]:
+        raise ConfigError(f"there is no topic {', '.join(map(repr, missing))}")
+    chosen = {name: known[name] for name in names}
+    for name, wanted in topics.partitions.items():
+        if unknown := set(wanted) - set(known[name].partitions):
+            raise ConfigError(f"topic {name!r} has no partition {min(unknown)}")
+        chosen[name] = msgspec.structs.replace(chosen[name], partitions=wanted)
+    return chosen
+
+
+def partitions_of(topics: Mapping[str, Topic]) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, index) for topic in topics.values() for index in topic.partitions
+    ]
+
+
+# ---- ranges
+
+
+def ranges_between(
+    topics: Mapping[str, Topic], starts: Offsets, ends: Offsets
+) -> list[OffsetRange]:
+    """Those that are not empty."""
+    return [
+        OffsetRange(where, topics[where.topic].topic_id, starts[where], ends[where])
+        for where in sorted(ends)
+        if starts[where] < ends[where]
+    ]
+
+
+def without_lost(
+    starts: Offsets, earliest: Offsets, latest: Offsets, *, fail_on_data_loss: bool
+) -> Offsets:
+    """Starts that exist. Raises `DataLossError` where records are gone, or says so."""
+    found = {}
+    for where, start in starts.items():
+        found[where] = start
+        first, last = earliest.get(where, start), latest.get(where, start)
+        if start < first:
+            problem = f"{where}: offsets {start} to {first - 1} are gone; the log starts at {first}"
+        elif start > last:
+            problem = f"{where}: offset {start} is past the end of the log at {last}"
+        else:
+            continue
+        if fail_on_data_loss:
+            raise DataLossError(f"{problem} (failOnDataLoss=false reads on)")
+        log.warning("%s; reading on", problem)
+        found[where] = first if start < first else last
+    return found
+
+
+def split(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
+    """Smaller ranges, as the options ask for."""
+    parts = list(ranges)
+    if options.max_records is not None:
+        most = options.max_records
+        parts = [part for each in parts for part in _in_parts(each, -(-len(each) // most))]
+    if options.min_partitions is not None and len(parts) < options.min_partitions:
+        total = sum(map(len, parts))
+        wanted = options.min_partitions
+        parts = [
+            part
+            for each in parts
+            for part in _in_parts(each, max(1, -(-len(each) * wanted // total)))
+        ]
+    if len(parts) > SPARK_PARTITIONS_MAX:
+        raise ConfigError(f"{len(parts)} Spark partitions; at most {SPARK_PARTITIONS_MAX}")
+    return parts
+
+
+def _in_parts(each: OffsetRange, count: int) -> list[OffsetRange]:
+    count = min(count, len(each))
+    borders = [each.start + len(each) * part // count for part in range(count + 1)]
+    return [OffsetRange(each.where, each.topic_id, start, end) for start, end in pairwise(borders)]
+
+
+# ---- files
+
+
+def plan(
+    ranges: Sequence[OffsetRange], options: SourceOptions, stored: StoredLog | None
+) -> tuple[list[RangePartition], Lease | None]:
+    """Spark partitions, with files pinned for what is stable in them."""
+    parts = split(ranges, options)
+    if stored is None:
+        return [RangePartition(part) for part in parts], None
+    lookups = {each.where: each.topic_id for each in parts}
+    held = {where: stored.partition(where, topic_id) for where, topic_id in lookups.items()}
+    pieces = []
+    for part in parts:
+        partition = held[part.where]
+        found = (
+            partition.pieces(part.start, part.end, committed_only=options.committed_only)
+            if partition is not None
+            else []
+        )
+        pieces.append(found)
+    flat = [piece for found in pieces for piece in found]
+    if not flat:
+        return [RangePartition(part) for part in parts], None
+    lease, linked = pin(stored.root, flat, options.pin_s)
+    links = iter(linked)
+    return [
+        RangePartition(part, tuple(next(links) for _ in found), lease)
+        for part, found in zip(parts, pieces, strict=True)
+    ], lease

@@ -1,0 +1,82 @@
+"""A Spark session that is set up right for Dragoman."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dragoman.errors import ConfigError
+from dragoman.spark.java import use_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Filters reach the source only with this setting; without it a source that takes them fails.
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+_DEFAULTS = {
+    PUSHDOWN: "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+}
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+#: On one machine there is nobody to talk to over the network, and little to shuffle.
+_LOCAL_DEFAULTS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+}
+
+
+def session(
+    app_name: str = "dragoman",
+    *,
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """The running session, or a new one, with the source `dragoman` registered.
+
+    `master` is `local[*]` unless it is given here or by `spark-submit`. What `config` says comes
+    last. Workers use the interpreter that runs this program, unless `PYSPARK_PYTHON` names one.
+    Raises `ConfigError` when Spark or Java is missing.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise ConfigError("PySpark is not installed: `pip install 'dragoman[spark]'`") from None
+    from dragoman.spark.datasource import PushdownDataSource
+
+    running = SparkSession.getActiveSession()
+    if running is None:
+        running = _started(SparkSession.builder, app_name, master, config or {})
+    else:
+        for name, value in {PUSHDOWN: "true", **(config or {})}.items():
+            # What only a start can set is as it is.
+            if running.conf.isModifiable(name):
+                running.conf.set(name, value)
+    running.dataSource.register(PushdownDataSource)
+    return running
+
+
+def _started(
+    builder: SparkSession.Builder, app_name: str, master: str | None, config: Mapping[str, str]
+) -> SparkSession:
+    use_java()
+    submitted = os.environ.get("SPARK_ENV_LOADED") or os.environ.get("PYSPARK_GATEWAY_PORT")
+    if master is None and not submitted:
+        master = "local[*]"
+    settings = dict(_DEFAULTS)
+    if master is not None and master.startswith("local"):
+        settings |= _LOCAL_DEFAULTS
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    for name, value in (settings | dict(config)).items():
+        builder = builder.config(name, value)
+    builder = builder.appName(app_name)
+    return (builder.master(master) if master is not None else builder).getOrCreate()

@@ -1,0 +1,354 @@
+"""A data directory as the log that it holds, read without asking its broker.
+
+Only *stable* bytes are looked at: segments that the partition's manifest lists, up to the high
+watermark and (for readers of committed records) the last stable offset that it states. What was
+written since is in files too, or in the journal alone, and only the broker can tell what of it
+counts. `node.json` says whether the broker stopped cleanly, which makes all of it stable.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from dragoman.checksum import crc32c
+from dragoman.client.kafka import TopicPartition
+from dragoman.errors import ConfigError, CorruptionError
+from dragoman.limits import SCAN_CHUNK_BYTES, SPARK_READ_BYTES
+from dragoman.log.batch import (
+    LENGTH_PREFIX_BYTES,
+    WALK,
+    WALKED_PREFIX_BYTES,
+    batches,
+    iterate_records,
+)
+from dragoman.log.checkpoint import PARTITIONS
+from dragoman.log.index import SparseIndex, load_index
+from dragoman.log.manifest import NAME, Manifest, SegmentEntry, decode_manifest
+from dragoman.log.node import NODE_FILE, read_node_state
+from dragoman.log.reading import walk_range
+from dragoman.log.segment import Segment
+from dragoman.spark.offsets import Offsets, Topic
+from dragoman.world import RealDisk
+
+
+class StoredPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets of one partition that one segment file speaks for, whether it holds them or not."""
+
+    directory: str
+    base_offset: int
+    next_offset: int
+    generation: int
+    size: int
+    checksum: int
+    has_gaps: bool
+    start: int
+    end: int
+    #: (producer id, first offset, offset of the marker)
+    aborted: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def segment(self) -> Segment:
+        segment = Segment(self.directory, self.base_offset, self.generation)
+        segment.size, segment.has_gaps = self.size, self.has_gaps
+        return segment
+
+    @property
+    def log_path(self) -> str:
+        return self.segment.log_path
+
+    @property
+    def index_path(self) -> str:
+        return self.segment.index_path
+
+
+class StoredPartition:
+    """One partition's manifest, and what of it may be read."""
+
+    def __init__(self, directory: str, manifest: Manifest) -> None:
+        self.directory = directory
+        self.manifest = manifest
+        last = () if manifest.clean_end is None else (manifest.clean_end,)
+        self._entries: tuple[SegmentEntry, ...] = manifest.segments + last
+
+    @property
+    def start(self) -> int:
+        return self.manifest.log_start_offset
+
+    def end(self, *, committed_only: bool) -> int:
+        listed = self._entries[-1].next_offset if self._entries else self.start
+        limit = min(listed, self.manifest.high_watermark)
+        if committed_only:
+            limit = min(limit, self.manifest.last_stable_offset)
+        return max(limit, self.start)
+
+    def pieces(self, start: int, end: int, *, committed_only: bool) -> list[StoredPiece]:
+        """Files for the offsets from `start` to `end`, as far as they are stable and sound."""
+        end = min(end, self.end(committed_only=committed_only))
+        found: list[StoredPiece] = []
+        # Compaction may leave nothing of a segment: the next one speaks for its offsets as well.
+        covered = self.start
+        for entry in self._entries:
+            first, covered = max(covered, start), entry.next_offset
+            last = min(entry.next_offset, end)
+            if first < last and not entry.damage:
+                found.append(self._piece(entry, first, last))
+        return found
+
+    def _piece(self, entry: SegmentEntry, start: int, end: int) -> StoredPiece:
+        return StoredPiece(
+            directory=self.directory,
+            base_offset=entry.base_offset,
+            next_offset=entry.next_offset,
+            generation=entry.generation,
+            size=entry.size,
+            checksum=entry.checksum,
+            has_gaps=entry.has_gaps,
+            start=start,
+            end=end,
+            aborted=tuple(each for each in entry.aborted if each[1] < end and each[2] >= start),
+        )
+
+    def bytes_between(self, start: int, end: int) -> int:
+        """Bytes of the files for these offsets, to the nearest range of the index."""
+        return sum(
+            _position(piece, piece.end) - _position(piece, piece.start)
+            for piece in self.pieces(start, end, committed_only=False)
+        )
+
+    def offset_after(self, start: int, end: int, size: int) -> int:
+        """The last border of index ranges up to which there are `size` bytes at most."""
+        for piece in self.pieces(start, end, committed_only=False):
+            first, last = _position(piece, piece.start), _position(piece, piece.end)
+            if last - first > size:
+                with open(piece.log_path, "rb") as file:
+                    index = _usable_index(piece, file.fileno())
+                number = index.range_at_position(first + size)
+                return piece.base_offset + index.range_at(number, piece.size).first
+            size -= last - first
+        return end
+
+    def offset_at(self, timestamp: int, *, committed_only: bool) -> int | None:
+        """The first record at or after a time; None when no stable one is that young."""
+        end = self.end(committed_only=committed_only)
+        for entry in self._entries:
+            start = max(self.start, entry.base_offset)
+            if entry.max_timestamp < timestamp or entry.damage or start >= end:
+                continue
+            piece = self._piece(entry, start, min(end, entry.next_offset))
+            found = _offset_in(piece, timestamp)
+            if found is not None:
+                return found
+        return None
+
+
+def _offset_in(piece: StoredPiece, timestamp: int) -> int | None:
+    for data, _ in read_piece(piece, since=timestamp):
+        for header, batch in batches(data):
+            if header.max_timestamp < timestamp or header.is_control:
+                continue
+            for record in iterate_records(batch, header):
+                if record.timestamp >= timestamp and piece.start <= record.offset < piece.end:
+                    return record.offset
+    return None
+
+
+class StoredLog:
+    """The `Log` of a directory."""
+
+    def __init__(self, path: str, *, committed_only: bool) -> None:
+        self.root = os.path.abspath(path)
+        self._committed_only = committed_only
+        #: Directories of partitions do not change their names.
+        self._directories: dict[TopicPartition, str] = {}
+        if not self.is_at(path):
+            raise ConfigError(f"path: {path} is not the data directory of a broker")
+
+    @staticmethod
+    def is_at(path: str) -> bool:
+        return os.path.isfile(f"{path}/{NODE_FILE}") and os.access(f"{path}/{NODE_FILE}", os.R_OK)
+
+    def is_complete(self) -> bool:
+        """Whether everything that was ever acknowledged is stable: the broker stopped cleanly."""
+        return read_node_state(RealDisk(self.root)).is_clean
+
+    def partitions(self) -> dict[TopicPartition, StoredPartition]:
+        found = {}
+        for name in RealDisk(self.root).names(PARTITIONS):
+            held = _read_partition(f"{self.root}/{PARTITIONS}/{name}")
+            if held is not None:
+                identity = held.manifest.identity
+                where = TopicPartition(identity.topic, identity.partition)
+                self._directories[where] = held.directory
+                found[where] = held
+        return found
+
+    def partition(self, where: TopicPartition, topic_id: str) -> StoredPartition | None:
+        """The partition, if this directory has it and it is the same topic."""
+        held = self._held(where)
+        return held if held is not None and held.manifest.identity.topic_id == topic_id else None
+
+    def _held(self, where: TopicPartition) -> StoredPartition | None:
+        directory = self._directories.get(where)
+        held = None if directory is None else _read_partition(directory)
+        if held is None:
+            # New since the directory was looked through, or another of the same name.
+            held = self.partitions().get(where)
+        return held
+
+    def _some(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, StoredPartition]:
+        found = {where: self._held(where) for where in partitions}
+        return {where: held for where, held in found.items() if held is not None}
+
+    def topics(self) -> dict[str, Topic]:
+        found: dict[str, Topic] = {}
+        for where, held in sorted(self.partitions().items()):
+            if is_internal(where.topic):
+                continue
+            known = found.get(where.topic)
+            indexes = (*known.partitions, where.partition) if known else (where.partition,)
+            found[where.topic] = Topic(where.topic, held.manifest.identity.topic_id, indexes)
+        return found
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return {where: held.start for where, held in self._some(partitions).items()}
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return {
+            where: held.end(committed_only=self._committed_only)
+            for where, held in self._some(partitions).items()
+        }
+
+    def at_times(self, times: Mapping[TopicPartition, int]) -> Offsets:
+        found = {
+            where: held.offset_at(times[where], committed_only=self._committed_only)
+            for where, held in self._some(times).items()
+        }
+        return {where: offset for where, offset in found.items() if offset is not None}
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+def is_internal(topic: str) -> bool:
+    """The broker's own topics, which Kafka's protocol marks as such."""
+    return topic.startswith("__")
+
+
+def _read_partition(directory: str) -> StoredPartition | None:
+    """None when nothing of the partition is stable yet, or it was just deleted."""
+    path = f"{directory}/{NAME}"
+    try:
+        with open(path, "rb") as file:
+            return StoredPartition(directory, decode_manifest(file.read(), path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+# ---- bytes
+
+
+def read_piece(piece: StoredPiece, since: int | None = None) -> Iterator[tuple[memoryview, int]]:
+    """Whole batches with the offset that each chunk begins at; headers verified, CRCs not.
+
+    With `since`, ranges at the beginning without records of that time or later are left out.
+    Raises `FileNotFoundError` before the first chunk when the file is gone, `CorruptionError` for
+    damage.
+    """
+    segment = piece.segment
+    with open(segment.log_path, "rb", buffering=0) as file:
+        fd = file.fileno()
+        index = _usable_index(piece, fd)
+        number = index.range_holding(max(0, piece.start - piece.base_offset))
+        if since is not None:
+            number = max(number, index.range_for_time(since) or 0)
+        while number < index.range_count:
+            ranges = []
+            size = 0
+            while number < index.range_count and size < SPARK_READ_BYTES:
+                each = index.range_at(number, piece.size)
+                if each.start >= piece.size or piece.base_offset + each.first >= piece.end:
+                    number = index.range_count
+                    break
+                ranges.append(each)
+                size += each.stop - each.start
+                number += 1
+            if not ranges:
+                return
+            data = memoryview(os.pread(fd, size, ranges[0].start))
+            if len(data) < size:
+                raise CorruptionError(
+                    segment.log_path, ranges[0].start + len(data), "file is too short"
+                )
+            for each in ranges:
+                walk_range(data, ranges[0].start, segment, each)
+            yield data, piece.base_offset + ranges[0].first
+
+
+def _position(piece: StoredPiece, offset: int) -> int:
+    """Where the range that holds the offset begins in the file; its size for what lies behind."""
+    if offset >= piece.next_offset:
+        return piece.size
+    if offset <= piece.base_offset:
+        return 0
+    with open(piece.log_path, "rb") as file:
+        index = _usable_index(piece, file.fileno())
+    number = index.range_holding(offset - piece.base_offset)
+    return index.range_at(number, piece.size).start if number < index.range_count else piece.size
+
+
+def _usable_index(piece: StoredPiece, fd: int) -> SparseIndex:
+    """The index file when it covers the segment, else one made from the bytes and their checksum.
+
+    After a clean stop and another start the segment goes on, and so does its index: the ranges up
+    to the size that the manifest states are still those that it was stated for.
+    """
+    try:
+        with open(piece.index_path, "rb") as file:
+            index, checkpoint, _ = load_index(file.read())
+    except FileNotFoundError:
+        return _rebuilt_index(piece, fd)
+    if checkpoint is None or checkpoint.position < piece.size:
+        return _rebuilt_index(piece, fd)
+    if checkpoint.position > piece.size:
+        number = index.range_at_position(piece.size)
+        if index.range_at(number, checkpoint.position).start != piece.size:
+            return _rebuilt_index(piece, fd)
+        index.cut_to_range(number)
+    return index
+
+
+def _rebuilt_index(piece: StoredPiece, fd: int) -> SparseIndex:
+    index = SparseIndex()
+    checksum, position, rest = 0, 0, b""
+    while position < piece.size:
+        data = rest + os.pread(
+            fd, min(SCAN_CHUNK_BYTES, piece.size - position - len(rest)), position + len(rest)
+        )
+        if len(data) == len(rest):
+            raise CorruptionError(piece.log_path, position, "file is too short or damaged")
+        taken = _add_whole_batches(index, memoryview(data), position, piece)
+        checksum = crc32c(data[:taken], checksum)
+        position += taken
+        rest = data[taken:]
+    index.seal()
+    if checksum != piece.checksum:
+        raise CorruptionError(piece.log_path, 0, "file fails the checksum in its manifest")
+    return index
+
+
+def _add_whole_batches(
+    index: SparseIndex, data: memoryview, position: int, piece: StoredPiece
+) -> int:
+    taken = 0
+    while len(data) - taken >= WALK.size:
+        base, length, _ = WALK.unpack_from(data, taken)
+        size = length + LENGTH_PREFIX_BYTES
+        if size < WALK.size or size > len(data) - taken:
+            break
+        prefix = data[taken : taken + WALKED_PREFIX_BYTES]
+        index.add(base - piece.base_offset, position + taken, prefix, -1, SCAN_CHUNK_BYTES)
+        taken += size
+    return taken

@@ -1,0 +1,230 @@
+"""Reading topics as they grow: the streaming side of the source.
+
+One object beside the driver answers where the topics end; copies of it read on executors. How much
+goes into a micro-batch is decided here: Spark's own limits cannot be combined, ours can.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from dragoman.client.kafka import CommittedOffset
+from dragoman.spark import planner
+from dragoman.spark.admission import ByteBound, within_records
+from dragoman.spark.broker import BrokerLog
+from dragoman.spark.failures import plainly
+from dragoman.spark.logs import AnyLog, open_logs
+from dragoman.spark.offsets import Offsets, Position, Topic, starting_offsets
+from dragoman.spark.options import SourceOptions
+from dragoman.spark.pins import Lease
+from dragoman.spark.planner import DataLossError, RangePartition
+from dragoman.spark.storage import StoredLog
+from dragoman.spark.typed import TypedReading
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._reading = TypedReading(options, schema)
+        self._forget()
+
+    def _forget(self) -> None:
+        """What only the one beside the driver has."""
+        self._logs: tuple[AnyLog, StoredLog | None] | None = None
+        self._initial: dict[str, Any] | None = None
+        self._frozen: Offsets | None = None
+        self._byte_bound: ByteBound | None = None
+        self._last_batch_at = time.monotonic()
+        #: Leases on files by the position that their batch ends at.
+        self._leases: list[tuple[Position, Lease]] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_reading": self._reading}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    # ---- the driver's side
+
+    def _opened(self) -> tuple[AnyLog, StoredLog | None]:
+        if self._logs is None:
+            self._logs = open_logs(self._options)
+        return self._logs
+
+    @plainly
+    def initialOffset(self) -> dict[str, Any]:
+        if self._initial is None:
+            log, _ = self._opened()
+            topics = planner.chosen_topics(log, self._options.topics)
+            starts = starting_offsets(
+                log,
+                planner.partitions_of(topics),
+                self._options.starting,
+                is_late_start_allowed=self._options.is_late_start_allowed,
+            )
+            self._initial = Position(starts, _ids(topics)).to_json()
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._options
+        if options.max_offsets is not None:
+            return ReadMaxRows(options.max_offsets)
+        if options.max_bytes is not None:
+            return ReadMaxBytes(options.max_bytes)
+        if options.min_offsets is not None:
+            return ReadMinRows(options.min_offsets)
+        return ReadAllAvailable()
+
+    @plainly
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        position = Position.from_json(start)
+        topics = self._same_topics(position)
+        ends = self._target(topics)
+        starts = {where: position.offsets.get(where, 0) for where in ends}
+        ends = {where: max(end, starts[where]) for where, end in ends.items()}
+        if not isinstance(limit, ReadAllAvailable):
+            if self._is_too_little(starts, ends):
+                return start
+            ends = self._admitted(topics, starts, ends)
+        moved = {where: end for where, end in ends.items() if end > starts[where]}
+        if not moved:
+            return start
+        self._last_batch_at = time.monotonic()
+        return Position(position.offsets | moved, position.topic_ids | _ids(topics)).to_json()
+
+    @plainly
+    def reportLatestOffset(self) -> dict[str, Any]:
+        log, _ = self._opened()
+        topics = planner.chosen_topics(log, self._options.topics)
+        return Position(log.latest(planner.partitions_of(topics)), _ids(topics)).to_json()
+
+    @plainly
+    def prepareForTriggerAvailableNow(self) -> None:
+        log, _ = self._opened()
+        topics = planner.chosen_topics(log, self._options.topics)
+        self._frozen = log.latest(planner.partitions_of(topics))
+
+    @plainly
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        before, after = Position.from_json(start), Position.from_json(end)
+        topics = self._same_topics(after)
+        log, stored = self._opened()
+        ends = {where: offset for where, offset in after.offsets.items() if where.topic in topics}
+        # A partition that was added since begins at its first record.
+        starts = {where: before.offsets.get(where, 0) for where in ends}
+        moved = {where: start for where, start in starts.items() if start < ends[where]}
+        if not moved:
+            return []
+        starts |= planner.without_lost(
+            moved,
+            log.earliest(moved),
+            log.latest(moved),
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
+        planned, lease = planner.plan(
+            planner.ranges_between(topics, starts, ends), self._options, stored
+        )
+        if lease is not None:
+            self._leases.append((after, lease))
+        return planned
+
+    @plainly
+    def commit(self, end: dict[str, Any]) -> None:
+        """Only to let go of files and to show progress: Spark does not call it for a last batch."""
+        position = Position.from_json(end)
+        done = [each for each in self._leases if _is_reached(each[0], position)]
+        for each in done:
+            each[1].release()
+            self._leases.remove(each)
+        log, _ = self._opened()
+        if self._options.group_id and isinstance(log, BrokerLog):
+            committed = {where: CommittedOffset(at) for where, at in position.offsets.items()}
+            log.client.commit_offsets(self._options.group_id, committed)
+
+    def stop(self) -> None:
+        for _, lease in self._leases:
+            lease.release()
+        self._leases.clear()
+        if self._logs is not None:
+            self._logs[0].close()
+            self._logs = None
+
+    # ---- the executors' side
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, RangePartition):
+            return iter(())
+        return self._reading.read(partition)
+
+    # ---- steps
+
+    def _same_topics(self, position: Position) -> dict[str, Topic]:
+        """The topics as they are now; refused when one is not the topic of the checkpoint."""
+        log, _ = self._opened()
+        topics = planner.chosen_topics(log, self._options.topics)
+        for name, topic_id in position.topic_ids.items():
+            now = topics.get(name)
+            if now is None:
+                self._gone(f"topic {name!r} with id {topic_id} was deleted")
+            elif topic_id and now.topic_id != topic_id:
+                raise DataLossError(
+                    f"topic {name!r} was deleted and made anew: the checkpoint is of id "
+                    f"{topic_id}, now it has id {now.topic_id}; its offsets mean nothing there. "
+                    "A new checkpoint starts over"
+                )
+        return topics
+
+    def _gone(self, problem: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{problem} (failOnDataLoss=false goes on without it)")
+
+    def _target(self, topics: dict[str, Topic]) -> Offsets:
+        """Where to read to: the frozen ends of an AvailableNow run, else what there is now."""
+        log, _ = self._opened()
+        if self._frozen is not None:
+            return self._frozen
+        return log.latest(planner.partitions_of(topics))
+
+    def _is_too_little(self, starts: Offsets, ends: Offsets) -> bool:
+        wanted = self._options.min_offsets
+        if wanted is None or self._frozen is not None:
+            return False
+        if time.monotonic() - self._last_batch_at >= self._options.max_delay_s:
+            return False
+        return sum(ends[where] - starts[where] for where in ends) < wanted
+
+    def _admitted(self, topics: dict[str, Topic], starts: Offsets, ends: Offsets) -> Offsets:
+        options = self._options
+        if options.max_offsets is not None:
+            ends = within_records(starts, ends, options.max_offsets)
+        if options.max_bytes is not None:
+            log, stored = self._opened()
+            if self._byte_bound is None:
+                self._byte_bound = ByteBound(log, stored, options)
+            ends = self._byte_bound.within(starts, ends, _ids(topics), options.max_bytes)
+        return ends
+
+
+def _ids(topics: dict[str, Topic]) -> dict[str, str]:
+    return {topic.name: topic.topic_id for topic in topics.values()}
+
+
+def _is_reached(wanted: Position, reached: Position) -> bool:
+    return all(reached.offsets.get(where, 0) >= end for where, end in wanted.offsets.items())

@@ -1,0 +1,92 @@
+"""Topics as tables, in one call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from dragoman.client.kafka import BlockingKafkaClient, ClientSettings
+from dragoman.errors import ConfigError
+from dragoman.spark.sessions import session
+from dragoman.spark.storage import StoredLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_CONNECT_SECONDS = 10.0
+
+
+def table(
+    topic: str,
+    *,
+    bootstrap: str = "",
+    path: str = "",
+    stream: bool = False,
+    spark: SparkSession | None = None,
+    **options: str,
+) -> DataFrame:
+    """A topic as a DataFrame, of all its records or (`stream`) of those to come as well.
+
+    `bootstrap` is the broker, by default the one on this machine; `path` alone reads a broker's
+    directory without the broker. Further `options` are those of the source, by the same names.
+    """
+    return frame(spark or session(), topic, bootstrap, path, options, stream=stream)
+
+
+def frame(
+    spark: SparkSession,
+    topic: str,
+    bootstrap: str,
+    path: str,
+    options: Mapping[str, str],
+    *,
+    stream: bool,
+) -> DataFrame:
+    """`table` with the options in a mapping, since their names have dots."""
+    given = dict(options)
+    if path:
+        # Spark's processes may have been started somewhere else.
+        given["path"] = os.path.abspath(path)
+    if bootstrap or not path:
+        given["kafka.bootstrap.servers"] = bootstrap or DEFAULT_BOOTSTRAP
+    if stream:
+        given.setdefault("startingOffsets", "earliest")
+    reader = spark.readStream if stream else spark.read
+    return reader.format("dragoman").options(**given).option("subscribe", topic).load()
+
+
+def topic_names(*, bootstrap: str = "", path: str = "") -> list[str]:
+    """All topics but the broker's own. Raises `UnreachableError`, `ConfigError`."""
+    if path and not bootstrap:
+        return sorted(StoredLog(path, committed_only=True).topics())
+    settings = ClientSettings(client_id="dragoman-spark", operation_timeout_s=_CONNECT_SECONDS)
+    with BlockingKafkaClient(bootstrap or DEFAULT_BOOTSTRAP, settings) as client:
+        topics = client.cluster().topics.values()
+        return sorted(topic.name for topic in topics if not topic.is_internal)
+
+
+def create_views(
+    topics: Iterable[str] | None = None,
+    *,
+    bootstrap: str = "",
+    path: str = "",
+    spark: SparkSession | None = None,
+    **options: str,
+) -> list[str]:
+    """A temporary view for each topic, by its name, for SQL; the names.
+
+    Views show what is there when a query runs. Each costs a moment to make: name the topics when
+    there are many.
+    """
+    active = spark or session()
+    known = topic_names(bootstrap=bootstrap, path=path)
+    names = known if topics is None else list(topics)
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"there is no topic {name!r}")
+        view = frame(active, name, bootstrap, path, options, stream=False)
+        # In backquotes a name may have dots and dashes.
+        view.createOrReplaceTempView(f"`{name}`")
+    return names

@@ -1,0 +1,85 @@
+"""Goal: options mean what the page says, and a wrong one is refused with its name.
+
+Method: parse texts as Spark hands them over; compare the page's table with the one in the code.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dragoman.errors import ConfigError
+from dragoman.spark.options import EARLIEST, LATEST, OPTIONS, Bound, parse, table
+
+ROOT = Path(__file__).parents[3]
+GIVEN = {"kafka.bootstrap.servers": "h:1", "subscribe": "orders"}
+
+
+def test_defaults_are_those_of_the_kafka_source() -> None:
+    batch, stream = parse(GIVEN, "batch"), parse(GIVEN, "stream")
+    assert (batch.starting.offsets, batch.ending.offsets) == (EARLIEST, LATEST)
+    assert stream.starting.offsets == LATEST
+    assert batch.fail_on_data_loss
+    assert batch.committed_only
+    assert not batch.include_headers
+    assert batch.max_delay_s == 900
+
+
+def test_names_are_read_in_any_case_and_with_their_alias() -> None:
+    options = parse({"BOOTSTRAP.servers": "h:1", "SUBSCRIBE": "a, b,a"}, "batch")
+    assert options.bootstrap == "h:1"
+    assert options.topics.names == ("a", "b")
+
+
+def test_offsets_are_words_numbers_and_times() -> None:
+    options = parse(
+        {
+            **GIVEN,
+            "startingOffsets": '{"orders": {"0": 23, "1": -2}}',
+            "endingOffsets": "latest",
+            "startingTimestamp": "5",
+            "endingOffsetsByTimestamp": '{"orders": {"0": 9}}',
+        },
+        "batch",
+    )
+    assert options.starting == Bound(timestamp=5, offsets={"orders": {0: 23, 1: -2}})
+    assert options.ending == Bound(timestamps={"orders": {0: 9}}, offsets=LATEST)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"subscribe": "a"}, "give kafka.bootstrap.servers, or path"),
+        ({"path": "/d", "subscribe": "a", "readMode": "broker"}, "readMode=broker needs kafka"),
+        ({"path": "/d"}, "exactly one of subscribe.*got none"),
+        ({**GIVEN, "assign": '{"a": [0]}'}, "exactly one of .*got subscribe and assign"),
+        ({**GIVEN, "startingOffset": "earliest"}, "unknown option.*is startingOffsets meant"),
+        ({**GIVEN, "startingOffsets": "soon"}, "startingOffsets: expected earliest, latest or"),
+        ({**GIVEN, "startingOffsets": '{"a": {"x": 1}}'}, "startingOffsets: expected"),
+        ({**GIVEN, "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger: expected a positive"),
+        ({**GIVEN, "failOnDataLoss": "no"}, "failOnDataLoss: expected true or false, got 'no'"),
+        ({**GIVEN, "readMode": "fast"}, "readMode: expected auto or segments or broker"),
+        ({**GIVEN, "maxTriggerDelay": "soon"}, "maxTriggerDelay: expected a time"),
+        ({**GIVEN, "kafka.security.protocol": "SASL_SSL"}, "no authentication and no TLS"),
+        ({**GIVEN, "onDecodeError": "deadletter"}, "onDecodeError=deadletter needs deadLetter"),
+        ({"path": "/d", "subscribePattern": "("}, "subscribePattern: .* in '\\('"),
+        ({"path": "/d", "assign": "[0]"}, "assign: expected JSON"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(given, "batch")
+
+
+def test_settings_of_kafka_clients_without_a_meaning_here_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    parse({**GIVEN, "kafka.fetch.max.bytes": "5"}, "batch")
+    assert "kafka.fetch.max.bytes is not used" in caplog.text
+
+
+def test_page_has_the_table_of_the_code() -> None:
+    page = (ROOT / "docs" / "reference" / "spark.md").read_text()
+    assert table() in page, "run `make docs`"
+    assert len(OPTIONS) > 30

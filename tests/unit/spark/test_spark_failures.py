@@ -1,0 +1,36 @@
+"""Goal: of what Spark wraps around an error, people see one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from dragoman.errors import ConfigError
+from dragoman.spark.failures import plainly, readable
+
+WRAPPED = """[PYTHON_DATA_SOURCE_ERROR] Failed to generate partitions: Traceback:
+  File "failures.py", line 42, in call
+    raise error.with_traceback(None) from None
+dragoman.errors.ConfigError: there is no topic 'nope'
+ SQLSTATE: 38000"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (WRAPPED, "there is no topic 'nope'"),
+        ("Traceback:\n  File x\nValueError: no\n", "ValueError: no"),
+        ("[PARSE] Error at 'x'. SQLSTATE: 1; line 1 pos 2", "[PARSE] Error at 'x'. SQLSTATE: 1"),
+    ],
+)
+def test_message_is_found(text: str, line: str) -> None:
+    assert readable(RuntimeError(text)) == line
+
+
+def test_own_errors_leave_without_the_way_they_came() -> None:
+    @plainly
+    def outer() -> None:
+        raise ConfigError("wrong")
+
+    with pytest.raises(ConfigError, match="wrong") as caught:
+        outer()
+    assert [entry.name for entry in caught.traceback][1:] == ["call"]
