@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, InputPartition, LessThan
 
-from dragoman.client.kafka import BlockingKafkaClient, NewRecord, TopicPartition
+from dragoman.client.kafka import BlockingKafkaClient, NewRecord, ResourceType, TopicPartition
 from dragoman.errors import ConfigError, CorruptionError, DecodeError
 from dragoman.log.pins import PINS, sweep_pins
 from dragoman.spark.logs import IncompleteError
@@ -290,6 +290,24 @@ def test_retention_during_a_scan_loses_nothing(node: EphemeralBroker) -> None:
     assert numbers_in(read_partitions(reader, planned)) == list(range(600))
 
 
+def test_compaction_during_a_scan_loses_nothing(node: EphemeralBroker) -> None:
+    make_topic(node, cleanup_policy="compact", min_compaction_lag_ms="86400000")
+    with BlockingKafkaClient(node.bootstrap_servers) as client:
+        records = [NewRecord(key=b"k", value=b"%d" % number) for number in range(600)]
+        for start in range(0, 600, 20):
+            client.produce_records("orders", records[start : start + 20])
+        node.restart()
+        old = min(Path(node.data_directory).glob("partitions/*-orders-0/*.log"))
+        reader = batch_reader(options_for(node))
+        planned = reader.partitions()
+        changes = {"min.compaction.lag.ms": "0", "min.cleanable.dirty.ratio": "0.01"}
+        client.alter_configs(ResourceType.TOPIC, "orders", changes)
+        while old.exists():
+            pass
+    assert numbers_in(read_partitions(reader, planned)) == list(range(600))
+    assert len(read(options_for(node))) < 600
+
+
 def _drop_all(node: EphemeralBroker, end: int) -> None:
     """Have the broker delete every record, and wait until the files are gone."""
     where = TopicPartition("orders", 0)
@@ -362,6 +380,33 @@ def test_start_before_the_log_is_a_loss_that_is_told(node: EphemeralBroker) -> N
     with pytest.raises(DataLossError, match="offsets 50 to 99 are gone; the log starts at 100"):
         read(given)
     assert numbers_in(read({**given, "failOnDataLoss": "false"})) == list(range(100, 600))
+
+
+def test_files_that_an_executor_cannot_open_are_asked_of_the_broker(node: EphemeralBroker) -> None:
+    make_topic(node)
+    write(node, range(600))
+    node.restart()
+    reader = batch_reader(options_for(node))
+    planned = reader.partitions()
+    shutil.rmtree(Path(node.data_directory, PINS))
+    assert _offsets_in_files(planned) == 600
+    assert numbers_in(read_partitions(reader, planned)) == list(range(600))
+
+
+def test_manifest_that_is_damaged_leaves_its_partition_to_the_broker(
+    node: EphemeralBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_topic(node, partitions=2)
+    write(node, range(600), partitions=2)
+    node.restart()
+    copy = f"{node.data_directory}-copy"
+    shutil.copytree(node.data_directory, copy)
+    (manifest,) = Path(copy).glob("partitions/*-orders-1/manifest.json")
+    manifest.write_bytes(manifest.read_bytes()[:-9] + b"00000000\n")
+    assert sorted(numbers_in(read(options_for(node, path=copy)))) == list(range(600))
+    assert "orders-1 is read from the broker alone" in caplog.text
+    with pytest.raises(CorruptionError, match="manifest fails its checksum"):
+        read(options_for(path=copy))
 
 
 # ---- directories alone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from dragoman.client.kafka import (
     EARLIEST,
@@ -48,11 +48,11 @@ class BrokerLog:
         self._isolation = isolation_of(options)
         self.client = open_client(options)
 
-    def topics(self) -> dict[str, Topic]:
+    def topics(self, names: Sequence[str] = ()) -> dict[str, Topic]:
         return {
             each.name: Topic(each.name, id_text(each.topic_id), tuple(sorted(each.partitions)))
-            for each in self.client.cluster().topics.values()
-            if not each.is_internal
+            for each in self.client.cluster(names or None).topics.values()
+            if names or not each.is_internal
         }
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:

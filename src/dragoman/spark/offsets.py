@@ -7,7 +7,7 @@ anew has another id, and its offsets mean nothing to an old checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -31,7 +31,9 @@ class Topic(msgspec.Struct, frozen=True):
 class Log(Protocol):
     """Topics and their offsets, as a broker or a directory knows them."""
 
-    def topics(self) -> dict[str, Topic]: ...
+    def topics(self, names: Sequence[str] = ()) -> dict[str, Topic]:
+        """Those of these names that exist; without names, all but the broker's own."""
+        ...
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets: ...
 

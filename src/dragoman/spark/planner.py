@@ -20,7 +20,7 @@ from dragoman.limits import SPARK_PARTITIONS_MAX
 from dragoman.spark.offsets import Log, Offsets, Topic
 from dragoman.spark.options import SourceOptions, Topics
 from dragoman.spark.pins import Lease, pin
-from dragoman.spark.storage import StoredLog, StoredPiece
+from dragoman.spark.storage import StoredLog, StoredPartition, StoredPiece
 
 log = logging.getLogger("dragoman.spark")
 
@@ -58,11 +58,11 @@ class RangePartition(InputPartition):
 
 def chosen_topics(log_: Log, topics: Topics) -> dict[str, Topic]:
     """Raises `ConfigError` when a topic or partition that was named does not exist."""
-    known = log_.topics()
     if topics.pattern:
         pattern = re.compile(topics.pattern)
-        return {name: topic for name, topic in known.items() if pattern.fullmatch(name)}
+        return {name: topic for name, topic in log_.topics().items() if pattern.fullmatch(name)}
     names = topics.names or tuple(topics.partitions)
+    known = log_.topics(names)
     if missing := [name for name in names if name not in known]:
         raise ConfigError(f"there is no topic {', '.join(map(repr, missing))}")
     chosen = {name: known[name] for name in names}
@@ -150,7 +150,10 @@ def plan(
     if stored is None:
         return [RangePartition(part) for part in parts], None
     lookups = {each.where: each.topic_id for each in parts}
-    held = {where: stored.partition(where, topic_id) for where, topic_id in lookups.items()}
+    held = {
+        where: _stored_partition(stored, where, topic_id, options)
+        for where, topic_id in lookups.items()
+    }
     pieces = []
     for part in parts:
         partition = held[part.where]
@@ -169,3 +172,15 @@ def plan(
         RangePartition(part, tuple(next(links) for _ in found), lease)
         for part, found in zip(parts, pieces, strict=True)
     ], lease
+
+
+def _stored_partition(
+    stored: StoredLog, where: TopicPartition, topic_id: str, options: SourceOptions
+) -> StoredPartition | None:
+    try:
+        return stored.partition(where, topic_id)
+    except (OSError, LogError) as error:
+        if not options.bootstrap:
+            raise
+        log.warning("%s is read from the broker alone: %s", where, error)
+        return None

@@ -91,8 +91,9 @@ class _Task:
         chunks = read_piece(piece)
         try:
             first = next(chunks, None)
-        except FileNotFoundError:
-            log.info("%s is gone; asking the broker", piece.log_path)
+        except OSError as error:
+            # Gone, or not to be seen from here.
+            log.info("asking the broker instead: %s", error)
             yield from self._from_broker(piece.start, piece.end)
             return
         while first is not None:

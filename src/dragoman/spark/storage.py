@@ -9,7 +9,7 @@ counts. `node.json` says whether the broker stopped cleanly, which makes all of 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -202,10 +202,10 @@ class StoredLog:
         found = {where: self._held(where) for where in partitions}
         return {where: held for where, held in found.items() if held is not None}
 
-    def topics(self) -> dict[str, Topic]:
+    def topics(self, names: Sequence[str] = ()) -> dict[str, Topic]:
         found: dict[str, Topic] = {}
         for where, held in sorted(self.partitions().items()):
-            if is_internal(where.topic):
+            if where.topic not in names if names else is_internal(where.topic):
                 continue
             known = found.get(where.topic)
             indexes = (*known.partitions, where.partition) if known else (where.partition,)

@@ -6,6 +6,7 @@ goes into a micro-batch is decided here: Spark's own limits cannot be combined, 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from dragoman.client.kafka import CommittedOffset
+from dragoman.client.kafka import ClientError, CommittedOffset
 from dragoman.spark import planner
 from dragoman.spark.admission import ByteBound, within_records
 from dragoman.spark.broker import BrokerLog
@@ -36,6 +37,8 @@ from dragoman.spark.typed import TypedReading
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+logger = logging.getLogger("dragoman.spark")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -156,7 +159,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log, _ = self._opened()
         if self._options.group_id and isinstance(log, BrokerLog):
             committed = {where: CommittedOffset(at) for where, at in position.offsets.items()}
-            log.client.commit_offsets(self._options.group_id, committed)
+            try:
+                log.client.commit_offsets(self._options.group_id, committed)
+            except ClientError as error:
+                logger.warning("lag of %s is not shown: %s", self._options.group_id, error)
 
     def stop(self) -> None:
         for _, lease in self._leases:

@@ -6,7 +6,7 @@ Method: a log made of plain numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
@@ -21,7 +21,7 @@ A, B = TopicPartition("a", 0), TopicPartition("a", 1)
 class NumberedLog:
     """Offsets 10 to 99 at ten times their number in milliseconds; B has none."""
 
-    def topics(self) -> dict[str, Topic]:
+    def topics(self, names: Sequence[str] = ()) -> dict[str, Topic]:
         return {"a": Topic("a", "00", (0, 1))}
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
