@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator
 
 from dragoman.protocols.kafka import messages, notation
+from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.messages import Message
 from dragoman.protocols.kafka.notation import FieldSpec, StructSpec, TypeSpec
@@ -25,9 +26,9 @@ def all_versions(name: str) -> range:
 
 
 def api_messages() -> Iterator[tuple[str, int]]:
-    """Every message that has an API key, in every version."""
+    """Every message with one of Kafka's API keys, in every version."""
     for name in notation.message_names():
-        if notation.message(name).api_key >= 0:
+        if 0 <= notation.message(name).api_key < ApiKey.OPEN_STAGING:
             for version in all_versions(name):
                 yield name, version
 

@@ -19,10 +19,15 @@ _LISTENER = re.compile(r"(\S+) on (\S+), advertised as (.+)")
 class ServedNode:
     """Starts on construction; `ready` reads up to the line of that name."""
 
-    def __init__(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        module: str = "dragoman.cli.main",
+    ) -> None:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("DRAGOMAN_")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "dragoman.cli.main", "serve", *arguments],
+            [sys.executable, "-m", module, "serve", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

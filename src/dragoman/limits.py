@@ -254,6 +254,44 @@ TRANSACTION_EXPIRY_INTERVAL_S = 3600.0
 #: Keys and values gathered into one batch; past it the batch is appended and the next one begins.
 GATHERED_BATCH_BYTES_MAX = 900_000
 
+# ---- publishing
+
+#: Partitions of the topic in which records are staged; attempts take turns over them.
+STAGING_PARTITIONS = 8
+#: A segment of that topic. What was published leaves the disk by whole segments.
+STAGING_SEGMENT_BYTES = 16 << 20
+#: Age at which staged records that nobody asked for are dropped: longer than a batch may take from
+#: its first record to its end. A publication that comes later is refused.
+STAGING_AGE_MAX_S = 86_400.0
+#: Steps in which that age is measured.
+STAGING_AGE_MARKS = 48
+#: Published pieces per staging partition that wait for older ones. More: all wait for their age.
+STAGING_RELEASED_MAX = 100_000
+#: Seconds between looks for staged records that may go.
+STAGING_SWEEP_INTERVAL_S = 1.0
+#: Staged bytes that are checked, or copied and made durable, at a time; then others have their
+#: turn. As much as one connection may bring in one.
+PUBLISH_SLICE_BYTES = 1 << 20
+#: A writer's id and that of its query: keys of records, kept in memory. Longer: refused.
+WRITER_ID_BYTES_MAX = 1024
+#: Writers that are remembered. One more is refused.
+WRITERS_MAX = 100_000
+#: Pieces of one publication; the decision about them is one record of some 25 bytes each. More:
+#: refused, and the batch has to be split.
+PUBLICATION_PIECES_MAX = 100_000
+#: Publications that wait for the one under way of the same writer. More: told to come back.
+PUBLICATIONS_WAITING_MAX = 64
+#: Seconds between tries to finish publications that were decided and could not be completed.
+PUBLICATION_RETRY_INTERVAL_S = 1.0
+#: Seconds between looks for writers that can be forgotten, and how many one look takes.
+WRITER_EXPIRY_INTERVAL_S = 600.0
+WRITER_EXPIRIES_PER_SCAN = 1000
+#: A writer of a single batch is forgotten after this: its client has long stopped repeating.
+SINGLE_WRITER_IDLE_MS_MAX = 3_600_000
+#: Any other after 90 days without a batch. A query that comes back later with its last batch would
+#: write it twice.
+WRITER_IDLE_MS_MAX = 90 * 86_400_000
+
 # ---- compaction and maintenance
 
 #: Seconds that everybody else has between two slices of a compaction.

@@ -18,6 +18,7 @@ import uvloop
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
+from dragoman.checksum import crc32c
 from dragoman.cli.main import main
 from dragoman.client.kafka import (
     EARLIEST,
@@ -30,11 +31,14 @@ from dragoman.client.kafka import (
     FetchFrom,
     Isolation,
     KafkaClient,
+    KafkaError,
     LiveGroupError,
     NewRecord,
     NewTopic,
     OffsetRangeError,
     ProducerOptions,
+    StagedBatch,
+    StagedPiece,
     TopicExistsError,
     TopicPartition,
     UnknownTopicError,
@@ -439,3 +443,33 @@ async def test_broker_that_stays_away_is_named_in_time() -> None:
         await asyncio.to_thread(broker.stop)
         with pytest.raises(ClientError, match=r"cannot reach 127\.0\.0\.1:.*: connection refused"):
             await client.fetch({WHERE: FetchFrom(0)})
+
+
+async def test_staged_batches_are_published_once(client: KafkaClient) -> None:
+    await client.create_topic(NewTopic(name="t", partitions=1))
+
+    async def stage(*values: bytes) -> StagedPiece:
+        place = await client.open_staging("writer")
+        batch = build_batch(
+            [Record(value=value) for value in values],
+            producer_id=place.identity.producer_id,
+            producer_epoch=place.identity.producer_epoch,
+            base_sequence=0,
+        )
+        at = (await client.produce(*place.partition, batch)).base_offset
+        checksum = crc32c(batch[17:21])
+        count = len(values)
+        return StagedPiece(place.partition.partition, at, at + count, count, checksum)
+
+    pieces = [await stage(b"a", b"b"), await stage(b"c")]
+    await stage(b"loser")
+    uncommitted = Isolation.READ_UNCOMMITTED
+    assert await read_all(client, "t", uncommitted) == []
+    batch = StagedBatch(writer_id="writer", query_id="q", batch_id=0, pieces={WHERE: pieces})
+    assert await client.publish_staged(batch) is False
+    assert await client.publish_staged(batch) is True
+    found = await read_all(client, "t", uncommitted)
+    assert [value for *_, value in found] == [b"a", b"b", b"c"]
+    other = StagedBatch(writer_id="writer", query_id="other", batch_id=0, pieces={})
+    with pytest.raises(KafkaError, match="belongs to query q"):
+        await client.publish_staged(other)

@@ -32,7 +32,7 @@ from kafka_instances import api_messages, random_message
 
 SEED = 20
 INSTANCES = 6
-NAMES = [name for name in notation.message_names() if notation.message(name).api_key >= 0]
+NAMES = list(dict.fromkeys(name for name, _ in api_messages()))
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 

@@ -26,7 +26,8 @@ CODES = {
         group_subscribed_to_topic illegal_generation inconsistent_protocol invalid_acks
         invalid_commit_offset invalid_config invalid_feature_level invalid_group_id
         invalid_group_request invalid_partitions invalid_producer_epoch
-        invalid_producer_id_mapping invalid_quota invalid_record invalid_regular_expression
+        invalid_producer_id_mapping invalid_publication invalid_quota invalid_record
+        invalid_regular_expression
         invalid_replica_assignment invalid_replication_factor invalid_session_timeout
         invalid_timestamp invalid_topic_name invalid_transaction_state
         invalid_transactional_id log_directory_not_found member_id_required
@@ -34,13 +35,13 @@ CODES = {
         not_coordinator not_enough_replicas not_leader not_transaction_coordinator
         offset_metadata_too_large overloaded preferred_leader_not_available producer_fenced
         producer_ids_unavailable read_only_config rebalance_in_progress
-        records_not_deletable request_timed_out shutting_down stale_member_epoch
+        records_not_deletable request_timed_out shutting_down staged_records_gone stale_member_epoch
         too_many_groups too_many_offsets too_many_transactional_ids topic_deletion_disabled
         topic_exists transaction transaction_abortable transaction_coordinator_loading
         transaction_not_persisted transaction_timeout_invalid
         transactional_id_not_authorized transactional_id_not_found unknown_leader_epoch
         unknown_member unknown_topic unknown_topic_id unreleased_instance
-        unsupported_assignor unsupported_compression unsupported_format
+        unsupported_assignor unsupported_compression unsupported_format writer_of_another_query
     """,
     "dragoman.protocols.kafka.client.errors": """
         access_denied batch_too_large client client_closed connection_lost coordinator kafka

@@ -17,6 +17,7 @@ from dragoman.broker.fetch import Fetch, Fetched, FetchLimits, Finish, Wanted
 from dragoman.broker.gather import Gatherer
 from dragoman.broker.leadership import Leadership
 from dragoman.broker.maintenance import Maintenance
+from dragoman.broker.publishing import Publishing
 from dragoman.broker.quotas import ClientQuotas
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.topics import NewTopic, Topics
@@ -94,6 +95,7 @@ class Broker:
         self.leadership = Leadership(self.image, self.quorum)
         self.features = Features(self.image, self.quorum)
         self.coordination = Coordination(self, dialect)
+        self.publishing = Publishing(self, self.coordination.producer_ids)
         self.gatherer = Gatherer(scheduler, clock)
         self.maintenance = Maintenance(self)
 
@@ -130,6 +132,7 @@ class Broker:
             if error is None:
                 self.is_ready = True
                 self.coordination.start()
+                self.publishing.start()
                 self.maintenance.start()
             done(error)
 
@@ -164,6 +167,7 @@ class Broker:
         self.is_stopping = True
         self.maintenance.stop()
         self.coordination.close()
+        self.publishing.close()
         self.store.settle_all()
         for fetch in list(self._fetches):
             fetch.finish_now()

@@ -26,6 +26,7 @@ from dragoman.broker.internal import InternalTopic
 from dragoman.broker.offsets import CommitRequest, Offsets, PreparedOffsets
 from dragoman.broker.placement import coordinator_partition
 from dragoman.broker.replica import Acknowledge, Replica
+from dragoman.broker.steps import AllOf
 from dragoman.broker.transactions import (
     Markers,
     ProducerIdentity,
@@ -256,14 +257,14 @@ class Coordination:
             by_partition.setdefault(index, []).append((each.key, each.value))
         append = self._transactions_log.append
         steps = [_bound(append, index, found) for index, found in by_partition.items()]
-        _AllOf(len(steps), done).run(steps)
+        AllOf(len(steps), done).run(steps)
 
     def _write_markers(self, markers: Markers, done: Acknowledge) -> None:
         steps = [
             _bound(self._write_marker, markers, topic, index) for topic, index in markers.partitions
         ]
         steps += [_bound(self._end_offsets, markers, group) for group in markers.groups]
-        _AllOf(len(steps), done).run(steps)
+        AllOf(len(steps), done).run(steps)
 
     def _write_marker(
         self, markers: Markers, topic: TopicName, index: int, done: Acknowledge
@@ -377,27 +378,6 @@ def _coordinator_epoch(replica: Replica, producer_id: int) -> int:
     states = replica.log.producers
     known = None if states is None else states.producers().get(producer_id)
     return 0 if known is None else max(0, known.coordinator_epoch)
-
-
-class _AllOf:
-    """Calls back once when several steps are done, with the first error if there was one."""
-
-    def __init__(self, count: int, done: Acknowledge) -> None:
-        self._left = count
-        self._done = done
-        self._error: DragomanError | None = None
-
-    def run(self, steps: Sequence[Callable[[Acknowledge], None]]) -> None:
-        if not steps:
-            self._done(None)
-        for step in steps:
-            step(self._finished)
-
-    def _finished(self, error: DragomanError | None) -> None:
-        self._error = self._error or error
-        self._left -= 1
-        if not self._left:
-            self._done(self._error)
 
 
 def _bound(function: Callable[..., None], *arguments: object) -> Callable[[Acknowledge], None]:

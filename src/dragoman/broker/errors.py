@@ -206,6 +206,21 @@ class NotTransactionCoordinator(TransactionError):
     """This coordinator was closed: find the present one. The outcome of the request is open."""
 
 
+# ---- publishing
+
+
+class InvalidPublication(BrokerError):
+    """What is to be published is not what was staged, or exceeds a bound of `limits.py`."""
+
+
+class StagedRecordsGone(BrokerError):
+    """They waited too long. Nothing was published: the batch has to be written again."""
+
+
+class WriterOfAnotherQuery(BrokerError):
+    """The writer id belongs to a query that counts its batches anew: some would be left out."""
+
+
 # ---- groups and committed offsets
 
 

@@ -135,7 +135,8 @@ class Maintenance:
                     dropped,
                     partition.log_start_offset,
                 )
-        if partition.producers is not None:
+        is_needed = self._broker.publishing.publisher.is_publishing_to
+        if partition.producers is not None and not is_needed(replica.metadata.partition_id):
             idle_max_ms = self._broker.settings.producer_id_expiration_ms
             partition.producers.expire(now_ms, idle_max_ms)
 

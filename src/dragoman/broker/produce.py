@@ -83,9 +83,27 @@ def place(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int)
 
     `batch` is the producer's own buffer; the log keeps it and writes offsets into it.
     """
+    batch, header = as_configured(replica, batch, header, now_ms)
+    check_rules(replica, batch, header, now_ms)
+    return replica.log.append(batch, header, replica.metadata.leader_epoch)
+
+
+def as_configured(
+    replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int
+) -> tuple[memoryview, BatchHeader]:
+    """The batch in the form that the topic's configuration wants: its codec, its kind of time."""
     config = replica.config
     if config.compression_type != "producer":
         batch, header = _recompressed(batch, header, codec_by_name(config.compression_type))
+    if config.message_timestamp_type == "LogAppendTime":
+        stamp_append_time(batch, now_ms)
+        header = _make_header(_unpack_header(batch))
+    return batch, header
+
+
+def check_rules(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+    """Raises `BrokerError` for a batch that the topic's configuration does not allow."""
+    config = replica.config
     if len(batch) > config.max_message_bytes:
         raise MessageTooLarge(
             f"{replica.log.describe()}: batch of {len(batch)} bytes, "
@@ -93,12 +111,8 @@ def place(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int)
         )
     if config.is_compacted:
         _require_keys(batch, header)
-    if config.message_timestamp_type == "LogAppendTime":
-        stamp_append_time(batch, now_ms)
-        header = _make_header(_unpack_header(batch))
-    elif header.max_timestamp != NO_TIMESTAMP:
+    if config.message_timestamp_type != "LogAppendTime" and header.max_timestamp != NO_TIMESTAMP:
         _check_time(replica, header, now_ms)
-    return replica.log.append(batch, header, replica.metadata.leader_epoch)
 
 
 def _recompressed(

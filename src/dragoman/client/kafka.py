@@ -40,6 +40,7 @@ from dragoman.protocols.kafka.client.partitioner import murmur2, partition_for_k
 from dragoman.protocols.kafka.client.producer import Delivery, Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
 from dragoman.protocols.kafka.client.settings import ClientSettings
+from dragoman.protocols.kafka.client.staging import StagedBatch, StagedPiece, StagingPlace
 from dragoman.protocols.kafka.client.values import (
     EARLIEST,
     LATEST,
@@ -120,6 +121,9 @@ __all__ = [
     "RequestTimeoutError",
     "ResourceType",
     "SequenceError",
+    "StagedBatch",
+    "StagedPiece",
+    "StagingPlace",
     "TopicExistsError",
     "TopicInfo",
     "TopicPartition",

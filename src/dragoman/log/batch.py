@@ -32,6 +32,8 @@ WALK = struct.Struct(">qi11xi")
 #: Base offset, length and leader epoch: one call writes what is assigned, and the length again.
 _PLACE = struct.Struct(">qii")
 _CRC = struct.Struct(">I")
+#: Producer id, producer epoch and base sequence.
+_PRODUCER = struct.Struct(">qhi")
 _ATTRIBUTES_AND_BELOW = 21
 #: Base offset and length: the part of a batch that its own length does not count.
 LENGTH_PREFIX_BYTES = 12
@@ -145,6 +147,14 @@ def stamp_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
     (attributes,) = struct.unpack_from(">h", batch, 21)
     struct.pack_into(">h", batch, 21, attributes | LOG_APPEND_TIME)
     struct.pack_into(">q", batch, 35, now_ms)
+    _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[_ATTRIBUTES_AND_BELOW:]))
+
+
+def stamp_producer(
+    batch: bytearray | memoryview, producer_id: int, epoch: int, sequence: int
+) -> None:
+    """Make this a batch of another producer, and the CRC anew."""
+    _PRODUCER.pack_into(batch, 43, producer_id, epoch, sequence)
     _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[_ATTRIBUTES_AND_BELOW:]))
 
 

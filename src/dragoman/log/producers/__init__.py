@@ -16,12 +16,19 @@ from dragoman.log.producers.errors import (
     TooManyProducersError,
     TransactionExpectedError,
 )
-from dragoman.log.producers.producer import ACCEPT, Accept, Duplicate, ProducerDescription
+from dragoman.log.producers.producer import (
+    ACCEPT,
+    SEQUENCE_MASK,
+    Accept,
+    Duplicate,
+    ProducerDescription,
+)
 from dragoman.log.producers.snapshot import load_snapshot, take_snapshot
 from dragoman.log.producers.states import ProducerStates
 
 __all__ = [
     "ACCEPT",
+    "SEQUENCE_MASK",
     "AbortedTransaction",
     "Accept",
     "CoordinatorFencedError",

@@ -69,6 +69,9 @@ class ApiKey(IntEnum):
     PUSH_TELEMETRY = 72
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    # Our own; other brokers do not list them, and other clients do not look for them.
+    OPEN_STAGING = 32000
+    PUBLISH_STAGED = 32001
 
 
 def _valid(api_key: ApiKey) -> Versions:

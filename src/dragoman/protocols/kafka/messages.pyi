@@ -1760,3 +1760,51 @@ class DescribeTopicPartitionsResponse(Message, frozen=True):
     throttle_time_ms: int = 0
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: DescribeTopicPartitionsResponseCursor | None = None
+
+class OpenStagingRequest(Message, frozen=True):
+    """Key 32000, version 0."""
+
+    writer_id: str = ""
+
+class OpenStagingResponse(Message, frozen=True):
+    """Key 32000, version 0."""
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = None
+    topic: str = ""
+    partition: int = -1
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+class PublishStagedRequestPiece(Message, frozen=True):
+    staging_partition: int = 0
+    first_offset: int = 0
+    next_offset: int = 0
+    record_count: int = 0
+    checksum: int = 0
+
+class PublishStagedRequestPartition(Message, frozen=True):
+    index: int = 0
+    pieces: list[PublishStagedRequestPiece] = []
+
+class PublishStagedRequestTopic(Message, frozen=True):
+    name: str = ""
+    partitions: list[PublishStagedRequestPartition] = []
+
+class PublishStagedRequest(Message, frozen=True):
+    """Key 32001, version 0."""
+
+    writer_id: str = ""
+    query_id: str = ""
+    batch_id: int = 0
+    is_single: bool = False
+    topics: list[PublishStagedRequestTopic] = []
+
+class PublishStagedResponse(Message, frozen=True):
+    """Key 32001, version 0."""
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = None
+    was_published_before: bool = False

@@ -1,4 +1,5 @@
-"""Every Kafka message this package speaks, as data: names, types and versions of Apache Kafka 4.3.
+"""Every Kafka message this package speaks, as data: names, types and versions of Apache Kafka 4.3,
+and two requests of our own, far above Kafka's keys (32000 and 32001; `handlers/staging.py`).
 
 One API is three lines: key, name, valid versions and first flexible version; then the request (`Q`),
 then the response (`R`). Structures without an API key have `-` for a key and one line (`D`).
@@ -208,4 +209,10 @@ R ThrottleTimeMs:i32; ErrorCode:i16; ConfigResources:[Resource{ResourceName:str;
 75 DescribeTopicPartitions 0-0 flex 0
 Q Topics:[Topic{Name:str}]; ResponsePartitionLimit:i32 =2000; Cursor:Cursor{TopicName:str; PartitionIndex:i32} =null
 R ThrottleTimeMs:i32 ~; Topics:[Topic{ErrorCode:i16; Name:str null; TopicId:uuid ~; IsInternal:bool ~; Partitions:[Partition{ErrorCode:i16; PartitionIndex:i32; LeaderId:i32; LeaderEpoch:i32 =-1 ~; ReplicaNodes:[i32]; IsrNodes:[i32]; EligibleLeaderReplicas:[i32] =null; LastKnownElr:[i32] =null; OfflineReplicas:[i32] ~}]; TopicAuthorizedOperations:i32 =-2147483648}]; NextCursor:Cursor{TopicName:str; PartitionIndex:i32} =null
+32000 OpenStaging 0-0 flex 0
+Q WriterId:str
+R ThrottleTimeMs:i32 ~; ErrorCode:i16; ErrorMessage:str =null ~; Topic:str; Partition:i32 =-1; ProducerId:i64 =-1; ProducerEpoch:i16 =-1
+32001 PublishStaged 0-0 flex 0
+Q WriterId:str; QueryId:str; BatchId:i64; IsSingle:bool; Topics:[Topic{Name:str; Partitions:[Partition{Index:i32; Pieces:[Piece{StagingPartition:i32; FirstOffset:i64; NextOffset:i64; RecordCount:i64; Checksum:i64}]}]}]
+R ThrottleTimeMs:i32 ~; ErrorCode:i16; ErrorMessage:str =null ~; WasPublishedBefore:bool
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
 from functools import wraps
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
@@ -51,6 +52,10 @@ class _LoopThread:
             # An interrupt ends the waiting, and must end the work as well.
             future.cancel()
             raise
+
+    def begin(self, work: Coroutine[None, None, Result]) -> Future[Result]:
+        """Hand work over without waiting for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def make(self, build: Callable[[], Result]) -> Result:
         """Build something on the loop that it will belong to."""
@@ -161,6 +166,20 @@ def _waiting(
     return wait
 
 
+def _beginning(
+    method: Callable[Concatenate[KafkaClient, Parameters], Coroutine[None, None, Result]],
+) -> Callable[Concatenate[BlockingKafkaClient, Parameters], Future[Result]]:
+    """The method that hands over to this one and returns what can be waited for."""
+
+    @wraps(method)
+    def begin(
+        self: BlockingKafkaClient, /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Future[Result]:
+        return self._thread.begin(method(self._client, *args, **kwargs))
+
+    return begin
+
+
 def _making(
     method: Callable[Concatenate[KafkaClient, Parameters], Result],
     face: Callable[[_LoopThread, Result], Face],
@@ -226,6 +245,7 @@ class BlockingKafkaClient:
     topic = _waiting(KafkaClient.topic)
     fetch = _waiting(KafkaClient.fetch)
     produce = _waiting(KafkaClient.produce)
+    begin_produce = _beginning(KafkaClient.produce)
     new_producer_identity = _waiting(KafkaClient.new_producer_identity)
     list_offsets = _waiting(KafkaClient.list_offsets)
     producer = _making(KafkaClient.producer, BlockingProducer)
@@ -244,3 +264,5 @@ class BlockingKafkaClient:
     committed_offsets = _waiting(KafkaClient.committed_offsets)
     commit_offsets = _waiting(KafkaClient.commit_offsets)
     delete_offsets = _waiting(KafkaClient.delete_offsets)
+    open_staging = _waiting(KafkaClient.open_staging)
+    publish_staged = _waiting(KafkaClient.publish_staged)

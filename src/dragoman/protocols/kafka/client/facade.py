@@ -1,5 +1,5 @@
 """`KafkaClient`: everything the raw client does, behind one object; what it asks about topics and
-groups is in `admin.py` and `groups.py`.
+groups is in `admin.py` and `groups.py`, and what it stages in `staging.py`.
 
     async with KafkaClient("127.0.0.1:9092") as client:
         await client.create_topic(NewTopic(name="orders", partitions=3))
@@ -23,6 +23,7 @@ from dragoman.protocols.kafka.client.producer import Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
 from dragoman.protocols.kafka.client.retry import Retrying
 from dragoman.protocols.kafka.client.settings import ClientSettings, parse_bootstrap
+from dragoman.protocols.kafka.client.staging import StagingCalls
 from dragoman.protocols.kafka.client.values import (
     Acks,
     ClusterInfo,
@@ -41,7 +42,7 @@ from dragoman.types import Buffer
 from dragoman.world import Clock, Random, SystemClock, system_random
 
 
-class KafkaClient(TopicCalls, GroupCalls):
+class KafkaClient(TopicCalls, GroupCalls, StagingCalls):
     """A client of a cluster that speaks Kafka's protocol, Apache Kafka's own included.
 
     `bootstrap` is `HOST:PORT`, or several with commas. Retriable errors are retried until

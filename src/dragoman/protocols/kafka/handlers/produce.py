@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from dragoman.broker.errors import InvalidAcks, InvalidRecord, NotAuthorized, UnsupportedCompression
 from dragoman.broker.produce import check_produced, place
+from dragoman.broker.publishing import check_writable
 from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import ProducerIdentity
 from dragoman.errors import DragomanError
@@ -95,6 +96,7 @@ class _Produce:
                 replica.check_in_sync()
             records = partition.records
             header = check_produced(memoryview(records) if records is not None else None)
+            check_writable(replica.metadata.topic, header)
             if header.attributes & CODEC_MASK == Codec.ZSTD and self._call.version < 7:
                 raise UnsupportedCompression("zstd needs version 7 of Produce")
             assert records is not None
@@ -150,7 +152,9 @@ class _Produce:
         append_time_ms = -1
         if replica.config.message_timestamp_type == "LogAppendTime":
             append_time_ms = appended.timestamp if appended.is_duplicate else self._now_ms
-        elif self._is_usual and not write.header.is_transactional:
+        elif self._is_usual and not (
+            write.header.is_transactional or replica.metadata.topic.is_internal
+        ):
             self._call.session.learn(self._call.request, write.batch, replica)
         replies[at] = ProduceResponsePartition(
             index=replies[at].index,
@@ -185,8 +189,6 @@ class _Produce:
             principal, Operation.WRITE, Resource.TOPIC, metadata.name
         ):
             raise NotAuthorized(f"{principal.name} may not write to topic {metadata.name!r}")
-        if metadata.is_internal:
-            raise NotAuthorized(f"topic {metadata.name!r} is written by the broker only")
         return replica
 
     def _one_less(self) -> None:

@@ -72,6 +72,8 @@ _PLACES: Final = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: "consumer_groups.handle_describe",
     ApiKey.LIST_CONFIG_RESOURCES: "configs.handle_list",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "topic_partitions.handle",
+    ApiKey.OPEN_STAGING: "staging.handle_open",
+    ApiKey.PUBLISH_STAGED: "staging.handle_publish",
 }
 
 

@@ -1,0 +1,142 @@
+"""The sink `dragoman`: what Spark calls to write a table or a stream to topics.
+
+Tasks stage their rows, the driver publishes them (`publishing.py`). A streaming query writes every
+row exactly once, whatever dies on the way; a batch job that is run twice writes twice.
+
+Columns are those of Spark's Kafka sink: `value`, and if they are there `key`, `headers`, `topic`
+and `partition`. Others are ignored.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from dragoman.errors import ConfigError
+from dragoman.spark.failures import plainly
+from dragoman.spark.publishing import Attempt, Staged, open_client, publish, shared_client
+from dragoman.spark.sink_options import SinkOptions, parse_sink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: A batch job's only batch.
+_ONLY_BATCH = 0
+_QUERY_ID = "sql.streaming.queryId"
+_TYPES: Mapping[str, tuple[type[DataType], ...]] = {
+    "key": (BinaryType, StringType),
+    "value": (BinaryType, StringType),
+    "topic": (StringType,),
+    "partition": (IntegerType,),
+}
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+
+@dataclass
+class StagedMessage(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    staged: Staged
+
+
+class DragomanWriter(DataSourceArrowWriter):
+    """Of a batch job."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = parse_sink(options)
+        check_columns(schema, self._options.topic)
+        self._writer_id = f"batch-{uuid.uuid4()}"
+
+    @plainly
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _stage(iterator, self._options, self._writer_id, self._writer_id)
+
+    @plainly
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        _publish(self._options, messages, _ONLY_BATCH, is_single=True)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What was staged goes by its age."""
+
+
+class DragomanStreamWriter(DataSourceStreamArrowWriter):
+    """Of a streaming query. Spark makes a new one for every call: nothing is kept in it."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = parse_sink(options)
+        check_columns(schema, self._options.topic)
+
+    @plainly
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
+        if not query_id:
+            raise ConfigError(f"Spark did not tell the id of the query ({_QUERY_ID})")
+        return _stage(iterator, self._options, self._options.writer_id or query_id, query_id)
+
+    @plainly
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        _publish(self._options, messages, batchId, is_single=False)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """What was staged goes by its age."""
+
+
+def _stage(
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, writer_id: str, query_id: str
+) -> StagedMessage:
+    attempt = Attempt(shared_client(options), options, writer_id)
+    for batch in batches:
+        attempt.add(batch)
+    return StagedMessage(Staged(writer_id, query_id, attempt.finish()))
+
+
+def _publish(
+    options: SinkOptions,
+    messages: list[WriterCommitMessage | None],
+    batch_id: int,
+    *,
+    is_single: bool,
+) -> None:
+    staged = [message.staged for message in messages if isinstance(message, StagedMessage)]
+    client = open_client(options)
+    try:
+        publish(client, staged, batch_id, is_single=is_single)
+    finally:
+        client.close()
+
+
+def check_columns(schema: StructType, topic: str) -> None:
+    """Raises `ConfigError` when rows of this schema cannot become records."""
+    fields: dict[str, StructField] = {field.name: field for field in schema.fields}
+    if "value" not in fields:
+        raise ConfigError(f"a column value is needed, there are {', '.join(fields) or 'none'}")
+    if not topic and "topic" not in fields:
+        raise ConfigError("give the option topic, or a column topic")
+    for name, kinds in _TYPES.items():
+        if name in fields and not isinstance(fields[name].dataType, kinds):
+            expected = " or ".join(kind.typeName() for kind in kinds)
+            came = fields[name].dataType.simpleString()
+            raise ConfigError(f"column {name}: expected {expected}, got {came}")
+    if "headers" in fields:
+        came = fields["headers"].dataType.simpleString()
+        if came != _HEADERS or not isinstance(fields["headers"].dataType, ArrayType):
+            raise ConfigError(f"column headers: expected {_HEADERS}, got {came}")

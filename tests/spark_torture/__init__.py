@@ -1,0 +1,6 @@
+"""A streaming query whose driver, tasks and broker are killed, and the proof that nobody can tell.
+
+faults.py    where something dies, and the sink that has it die there
+driver.py    the job: a program of its own, one life per start
+rounds.py    starts it again and again, feeds it, watches what it writes, and judges
+"""
