@@ -46,7 +46,8 @@ class Router:
     def move_on(self, where: TopicPartition) -> None:
         """A batch for this partition is full: rows that may go anywhere go elsewhere now."""
         if self._present.get(where.topic) == where.partition:
-            del self._present[where.topic]
+            following = where.partition + 1
+            self._present[where.topic] = following % self._partition_count(where.topic)
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._topic:
