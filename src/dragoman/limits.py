@@ -265,6 +265,9 @@ STAGING_SEGMENT_BYTES = 16 << 20
 STAGING_AGE_MAX_S = 86_400.0
 #: Steps in which that age is measured.
 STAGING_AGE_MARKS = 48
+#: An attempt that has been silent for so long is forgotten as a producer at the next such step. A
+#: batch that it repeats after that is staged twice, and named once.
+STAGING_PRODUCER_IDLE_MS_MAX = 600_000
 #: Published pieces per staging partition that wait for older ones. More: all wait for their age.
 STAGING_RELEASED_MAX = 100_000
 #: Seconds between looks for staged records that may go.

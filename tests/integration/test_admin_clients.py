@@ -584,12 +584,19 @@ def test_idle_connections_are_closed_when_the_setting_says_so(
 ) -> None:
     host, _, port = broker.bootstrap_servers.rpartition(":")
 
-    def sweep() -> None:
-        """What the node does every few seconds."""
+    def sweep_two_hours_later(silent: socket.socket) -> None:
+        """What the node does every few seconds, for one connection that says nothing."""
         loop, node = broker._loop, broker._node
         assert loop is not None
         assert node is not None
-        loop.call_soon_threadsafe(node._sweep)
+
+        def sweep() -> None:
+            for channel in [each for group in node.channels.values() for each in group.open]:
+                if channel.peer_address == silent.getsockname():
+                    channel.last_active -= 7200
+            node._sweep()
+
+        loop.call_soon_threadsafe(sweep)
 
     def set_idle(text: str | None) -> None:
         how = "DELETE" if text is None else "SET"
@@ -599,11 +606,11 @@ def test_idle_connections_are_closed_when_the_setting_says_so(
     with socket.create_connection((host, int(port)), WAIT_S) as idle:
         idle.settimeout(WAIT_S)
         set_idle("-1")
-        sweep()
+        sweep_two_hours_later(idle)
         idle.sendall(bytes.fromhex("0000000a0012000000000001ffff"))
         assert len(idle.recv(4)) == 4
-        set_idle("0")
-        sweep()
+        set_idle("3600000")
+        sweep_two_hours_later(idle)
         while idle.recv(65536):
             pass
         set_idle(None)

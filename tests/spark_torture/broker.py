@@ -10,11 +10,12 @@ from unittest import mock
 
 from dragoman.broker.publishing.staging import Staging
 from dragoman.cli.main import main
+from dragoman.log.partition import PartitionLog
 from spark_torture.faults import load_plan
 
 
-def too_old_below(self: Staging, index: int, end: int) -> int:
-    return end if load_plan().all_is_old.exists() else 0
+def too_old_below(self: Staging, index: int, log: PartitionLog) -> int:
+    return log.high_watermark if load_plan().all_is_old.exists() else 0
 
 
 if __name__ == "__main__":

@@ -102,6 +102,8 @@ class Watcher:
                 "enable.auto.commit": False,
                 "isolation.level": "read_uncommitted",
                 "reconnect.backoff.max.ms": 200,
+                # Brokers that are gone are what this is about.
+                "log_level": 0,
             }
         )
         self._consumer.assign([TopicPartition("out", index, 0) for index in range(PARTITIONS)])

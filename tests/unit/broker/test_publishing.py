@@ -389,6 +389,17 @@ def test_decided_records_stay_in_staging_whatever_their_age(world: World):
     assert values_of(world) == [b"a"]
 
 
+def test_attempts_that_are_over_are_forgotten_as_producers(world: World):
+    first = opened(world)
+    stage(world, [b"a"], place=first)
+    log = world.broker.find(STAGING_TOPIC, first.partition).log
+    world.advance(2)
+    assert log.producers
+    with mock.patch("dragoman.broker.publishing.staging.STAGING_PRODUCER_IDLE_MS_MAX", 1000):
+        world.advance(AGE_MAX_S / 4)
+    assert not log.producers
+
+
 def test_released_pieces_are_forgotten_at_the_bound(world: World):
     staging = world.broker.publishing.staging
     with mock.patch("dragoman.broker.publishing.staging.STAGING_RELEASED_MAX", 2):

@@ -41,10 +41,12 @@ from dragoman.limits import (
     STAGING_AGE_MARKS,
     STAGING_AGE_MAX_S,
     STAGING_PARTITIONS,
+    STAGING_PRODUCER_IDLE_MS_MAX,
     STAGING_RELEASED_MAX,
     STAGING_SEGMENT_BYTES,
 )
 from dragoman.log.batch import BatchHeader, read_header
+from dragoman.log.partition import PartitionLog
 
 if TYPE_CHECKING:
     from dragoman.broker.broker import Broker
@@ -213,7 +215,7 @@ class Staging:
     def _free_below(self, index: int, replica: Replica) -> int:
         log = replica.log
         held = [first[index] for first in self._held.values() if index in first]
-        start = max(log.log_start_offset, self._too_old_below(index, log.high_watermark))
+        start = max(log.log_start_offset, self._too_old_below(index, log))
         released = self._released.get(index, {})
         while start in released:
             start = released[start]
@@ -221,12 +223,16 @@ class Staging:
         self._released[index] = {first: end for first, end in released.items() if end > start}
         return start
 
-    def _too_old_below(self, index: int, end: int) -> int:
+    def _too_old_below(self, index: int, log: PartitionLog) -> int:
         """Where the log ended `STAGING_AGE_MAX_S` ago, as far as is known."""
-        now = self._broker.clock.monotonic()
+        clock = self._broker.clock
+        now = clock.monotonic()
         ends = self._ends.setdefault(index, deque())
         if not ends or now - ends[-1][0] >= STAGING_AGE_MAX_S / STAGING_AGE_MARKS:
-            ends.append((now, end))
+            ends.append((now, log.high_watermark))
+            if log.producers is not None:
+                # Every attempt is a producer, and none comes back.
+                log.producers.expire(clock.wall_ms(), STAGING_PRODUCER_IDLE_MS_MAX)
         offset = 0
         while ends and now - ends[0][0] >= STAGING_AGE_MAX_S:
             offset = ends.popleft()[1]

@@ -41,11 +41,7 @@ class _LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[None, None, Result]) -> Result:
-        try:
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:
-            work.close()
-            raise ClientClosedError("the client is closed") from None
+        future = self.begin(work)
         try:
             return future.result()
         except BaseException:
@@ -55,7 +51,11 @@ class _LoopThread:
 
     def begin(self, work: Coroutine[None, None, Result]) -> Future[Result]:
         """Hand work over without waiting for it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            work.close()
+            raise ClientClosedError("the client is closed") from None
 
     def make(self, build: Callable[[], Result]) -> Result:
         """Build something on the loop that it will belong to."""
