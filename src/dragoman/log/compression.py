@@ -42,7 +42,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
         case Codec.SNAPPY:
             return _compress_xerial(data)
         case Codec.LZ4:
-            return bytes(cramjam.lz4.compress(data, level if level is not None else 4))
+            return bytes(cramjam.lz4.compress(data, level if level is not None else 1))
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data, level if level is not None else 3))
 
@@ -73,7 +73,7 @@ def _bounded(decompress_into: Callable[[Buffer, bytearray], int], data: Buffer) 
     The room starts at a guess and grows while it is too small, which the library tells only in the
     text of its error (a test holds it to that).
     """
-    room = min(DECOMPRESSED_BATCH_BYTES_MAX, 8 * len(data) + (64 << 10))
+    room = min(DECOMPRESSED_BATCH_BYTES_MAX, 8 * len(data) + (4 << 10))
     while True:
         output = bytearray(room)
         try:

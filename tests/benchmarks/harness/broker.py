@@ -11,12 +11,14 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.request import urlopen
 
 from harness.processes import cpu_seconds, memory_kb, reset_memory_peak
 
 _START_SECONDS_MAX = 120.0
 _STOP_SECONDS_MAX = 120.0
-_LISTENER = re.compile(r"^kafka on (\S+):(\d+),", re.MULTILINE)
+_LISTENER = re.compile(r"^(\S+) on (\S+):(\d+),", re.MULTILINE)
+_SENT = re.compile(r'sent_bytes_total\{listener="kafka"\} (\S+)')
 
 
 class BenchmarkError(Exception):
@@ -55,18 +57,21 @@ class BrokerProcess:
         *,
         durability: str = "fsync",
         settings: Mapping[str, str] | None = None,
+        serve_http: bool = False,
     ) -> None:
         self._options = [
             "serve",
             f"--data={directory}",
             f"--durability={durability}",
             "--listen=kafka=127.0.0.1:0",
+            *(["--listen=http=127.0.0.1:0"] if serve_http else []),
             "--log-level=warning",
             *(f"--set={key}={value}" for key, value in (settings or {}).items()),
         ]
         self.directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self.address = ("", 0)
+        self._http: tuple[str, int] | None = None
 
     def start(self) -> float:
         """Seconds from the start of the process to its line `ready`."""
@@ -108,10 +113,25 @@ class BrokerProcess:
                 if not data:
                     raise BenchmarkError(f"ended with status {self._process.wait()} at its start")
                 text += data
-        found = _LISTENER.search(text.decode())
-        if found is None:
+        found = {each[1]: (each[2], int(each[3])) for each in _LISTENER.finditer(text.decode())}
+        if "kafka" not in found:
             raise BenchmarkError(f"no Kafka listener in {text.decode()!r}")
-        self.address = (found[1], int(found[2]))
+        self.address = found["kafka"]
+        self._http = found.get("http")
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return "{}:{}".format(*self.address)
+
+    def sent_bytes(self) -> float:
+        """What the node has sent to Kafka clients, by its own count."""
+        assert self._http is not None
+        with urlopen("http://{}:{}/metrics".format(*self._http), timeout=30) as answer:
+            text = answer.read().decode()
+        found = _SENT.search(text)
+        if found is None:
+            raise BenchmarkError("the metrics do not count what was sent")
+        return float(found[1])
 
     @property
     def pid(self) -> int:

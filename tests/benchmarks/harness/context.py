@@ -55,11 +55,17 @@ class Context:
 
     @contextmanager
     def broker(
-        self, *, durability: str = "fsync", settings: Mapping[str, str] | None = None
+        self,
+        *,
+        durability: str = "fsync",
+        settings: Mapping[str, str] | None = None,
+        serve_http: bool = False,
     ) -> Iterator[BrokerProcess]:
         """A running broker with an empty directory, which goes with it."""
         directory = self.directory(f"dragoman-{durability}")
-        broker = BrokerProcess(directory, durability=durability, settings=settings)
+        broker = BrokerProcess(
+            directory, durability=durability, settings=settings, serve_http=serve_http
+        )
         try:
             broker.start()
             yield broker

@@ -169,6 +169,33 @@ TARGETS = (
         for operation in ("append", "fetch")
         for more, fewer in (("1000 segments", "10"), ("10000 partitions", "10"))
     ),
+    *(
+        Target(
+            text=f"Spark reads {case}: CPU against Parquet (zstd, all columns)",
+            scenario="spark-read",
+            case=case,
+            metric="cost_against_parquet",
+            at_most=most,
+        )
+        for case, most in (
+            ("none, all columns", 1.5),
+            ("zstd, all columns", 2.0),
+            ("none, two columns", 1.2),
+            ("lz4, two columns", 1.2),
+            ("zstd, two columns", 1.2),
+            ("none, all columns (numpy)", 2.2),
+        )
+    ),
+    *(
+        Target(
+            text=f"Spark writes, {case}: CPU ns per row, broker included",
+            scenario="spark-write",
+            case=case,
+            metric="cpu_ns_per_row",
+            at_most=3500,
+        )
+        for case in ("parquet to a topic, none", "parquet to a topic, zstd")
+    ),
 )
 
 

@@ -17,4 +17,7 @@ SCENARIOS = {
     "many-partitions": "many_partitions",
     "flatness": "flatness",
     "scale": "scale",
+    "spark-read": "spark_read",
+    "spark-write": "spark_write",
+    "spark-latency": "spark_latency",
 }
