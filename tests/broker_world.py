@@ -1,8 +1,8 @@
-"""A broker on virtual time and a disk in memory, and a Kafka client on a pipe made of lists.
+"""A broker on virtual time and a disk in memory, and clients on pipes made of lists.
 
 `World` is a node without sockets: nothing happens until `settle` runs what is ready or `advance`
-lets time pass. `Wire` is one connection to it, through the real channel, session and codec; what
-the peer has not taken yet stays in `transport.unsent`.
+lets time pass. `Pipe` is one connection to it, through the real channel and session, `Wire` one of
+Kafka's; what the peer has not taken yet stays in `transport.unsent`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
+from dragoman.framing import Scratch
 from dragoman.log.batch import Marker, Record, batches, build_batch, build_marker, records
 from dragoman.log.compression import Codec
 from dragoman.log.partition import Appended
 from dragoman.log.store import Durability, LogStore
 from dragoman.net.admission import MemoryBudget
-from dragoman.net.channel import Channel, Channels
+from dragoman.net.channel import Channel, Channels, Session
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import ClientConnection, Reply
-from dragoman.protocols.kafka.framing import Scratch
 from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
 from dragoman.protocols.kafka.handlers.service import KafkaService
 from dragoman.security.authorizer import Authorizer
@@ -300,17 +300,21 @@ class FakeTransport:
     abort = close
 
 
-class Wire:
-    """One Kafka connection to a world."""
+class Pipe:
+    """One connection to a world, whatever the session at its end speaks."""
 
-    def __init__(self, world: World, local: tuple[str, int] = ("127.0.0.1", 9092)) -> None:
+    def __init__(
+        self,
+        world: World,
+        make_session: Callable[[Channel], Session],
+        local: tuple[str, int] = ("127.0.0.1", 9092),
+    ) -> None:
         self.world = world
-        self.channel = Channel(world.channels, world.service.session, world.scheduler)  # type: ignore[arg-type]
+        self.channel = Channel(world.channels, make_session, world.scheduler)  # type: ignore[arg-type]
         self.transport = FakeTransport(self._lost, local)
         self.transport.channel = self.channel
         self.channel.connection_made(self.transport)  # type: ignore[arg-type]
         self.is_lost = False
-        self._client = ClientConnection("test", 100 << 20, Scratch())
         self._read = 0
 
     def _lost(self) -> None:
@@ -336,6 +340,26 @@ class Wire:
             self.channel.buffer_updated(count)
             view = view[count:]
 
+    def received(self) -> bytes:
+        """What has come back since the last call."""
+        data = bytes(self.transport.sent[self._read :])
+        self._read += len(data)
+        return data
+
+    def exchange(self, data: Buffer) -> bytes:
+        """Send, let the broker work, and take what came back."""
+        self.feed(data)
+        self.world.settle()
+        return self.received()
+
+
+class Wire(Pipe):
+    """One Kafka connection to a world."""
+
+    def __init__(self, world: World, local: tuple[str, int] = ("127.0.0.1", 9092)) -> None:
+        super().__init__(world, world.service.session, local)
+        self._client = ClientConnection("test", 100 << 20, Scratch())
+
     def send(self, request: m.Message, version: int) -> None:
         """Without letting the broker's turn end."""
         _, frame = self._client.send(request, version)
@@ -343,9 +367,7 @@ class Wire:
 
     def replies(self) -> list[Reply]:
         """What has come back since the last call."""
-        data = self.transport.sent[self._read :]
-        self._read += len(data)
-        return self._client.receive_data(data)
+        return self._client.receive_data(self.received())
 
     def ask(self, request: m.Message, version: int, kind: type[Answer]) -> Answer:
         """Send, let the broker work, and expect exactly one reply."""

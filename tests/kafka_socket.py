@@ -7,10 +7,10 @@ import struct
 from collections.abc import Sequence
 from typing import TypeVar
 
+from dragoman.framing import Scratch
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import ClientConnection, Reply
-from dragoman.protocols.kafka.framing import Scratch
 from dragoman.types import Buffer
 
 Answer = TypeVar("Answer", bound=m.Message)

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from dragoman.errors import DecodeError
+from dragoman.framing import Scratch
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.connection import (
     Request,
@@ -20,7 +21,6 @@ from dragoman.protocols.kafka.connection import (
     encode_api_versions_fallback,
 )
 from dragoman.protocols.kafka.constants import ADVERTISED_VERSIONS, ApiKey
-from dragoman.protocols.kafka.framing import Scratch
 from dragoman.protocols.kafka.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,

@@ -184,13 +184,16 @@ LOG_LINE_CHARS_MAX = 16 << 10
 #: Records that one run of the demo produces and keeps a mark of. More: refused.
 DEMO_RECORDS_MAX = 10_000_000
 
-# ---- the Kafka wire
+# ---- frames of all protocols
 
 #: One receive buffer shared by all connections; a frame that does not fit gets a buffer of its own.
-KAFKA_SCRATCH_BYTES = 64 << 10
+SCRATCH_BYTES = 64 << 10
 #: Memory taken for a large frame before its bytes have arrived. It grows by this much as they do,
 #: so that an announced size alone cannot make the broker take 100 MiB.
-KAFKA_FRAME_GROWTH_BYTES = 1 << 20
+FRAME_GROWTH_BYTES = 1 << 20
+
+# ---- the Kafka wire
+
 #: Array elements in one message, over all its arrays: an element of two bytes becomes an object
 #: of a hundred. More: the message is malformed. A metadata reply of 250,000 partitions fits.
 KAFKA_ITEMS_MAX = 1 << 21

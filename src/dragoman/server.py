@@ -27,7 +27,7 @@ from dragoman.limits import (
 )
 from dragoman.log.store import Durability, LogStore
 from dragoman.net.admission import MemoryBudget
-from dragoman.net.channel import Channel, Channels
+from dragoman.net.channel import Channel, Channels, Session
 from dragoman.net.listener import ACCEPT_TURNS, OpenListener, open_listener
 from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
 from dragoman.protocols.kafka.handlers.service import KafkaService
@@ -135,21 +135,27 @@ class Node:
     def _factory(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
         match listener.name:
             case "kafka":
-                return self._kafka_factory(listener.name)
+                self.kafka = KafkaService(self.broker, self.budget, self._advertised(listener.name))
+                return self._channel_factory(listener.name, self.kafka.session)
             case "http":
                 return self._http_factory()
             case _:
                 raise ConfigError(f"listener {listener.name!r} has no server in this release")
 
-    def _kafka_factory(self, name: str) -> Callable[[], asyncio.BaseProtocol]:
+    def _channel_factory(
+        self, name: str, make_session: Callable[[Channel], Session]
+    ) -> Callable[[], asyncio.BaseProtocol]:
         channels = self.channels[name] = Channels(self.budget, self._loop)
+        return lambda: Channel(channels, make_session, self._loop)
+
+    def _advertised(self, name: str) -> Callable[[Channel], tuple[str, int]]:
+        """What a client of that listener is told to connect to."""
 
         def advertised(channel: Channel) -> tuple[str, int]:
             opened = next(each for each in self.listeners if each.name == name)
             return opened.address_for(channel.local_address)
 
-        self.kafka = KafkaService(self.broker, self.budget, advertised)
-        return lambda: Channel(channels, self.kafka.session, self._loop)
+        return advertised
 
     def _http_factory(self) -> Callable[[], asyncio.BaseProtocol]:
         # Cheap: what serves HTTP is imported with the first connection.

@@ -11,10 +11,10 @@ import time
 import timeit
 from collections.abc import Callable
 
+from dragoman.framing import Scratch
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import ServerConnection
-from dragoman.protocols.kafka.framing import Scratch
 
 
 def microseconds(operation: Callable[[], object], rounds: int = 7) -> float:

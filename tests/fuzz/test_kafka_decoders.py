@@ -13,10 +13,10 @@ import random
 import pytest
 
 from dragoman.errors import DecodeError, EncodeError
+from dragoman.framing import Scratch
 from dragoman.protocols.kafka import codec, notation
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import ServerConnection
-from dragoman.protocols.kafka.framing import Scratch
 from kafka_instances import all_versions, random_message
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))

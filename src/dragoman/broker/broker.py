@@ -26,6 +26,7 @@ from dragoman.cluster.events import (
     Event,
     NodeConfigChanged,
     NodeRegistered,
+    PartitionsAdded,
     TopicConfigChanged,
     TopicDeleted,
 )
@@ -282,6 +283,9 @@ class Broker:
                         self._refresh_config(replica)
             case NodeConfigChanged():
                 self._reconfigure()
+            case PartitionsAdded() if self.is_ready:
+                name = self.image.topics_by_id[event.topic_id].name
+                self.coordination.partitions_added(TopicName(name))
             case _:
                 return
 

@@ -22,6 +22,7 @@ from dragoman.broker.groups import (
     StateRecord,
     TopicPartition,
 )
+from dragoman.broker.groups.direct import DirectGroup, DirectRules
 from dragoman.broker.internal import InternalTopic
 from dragoman.broker.offsets import CommitRequest, Offsets, PreparedOffsets
 from dragoman.broker.placement import coordinator_partition
@@ -162,6 +163,37 @@ class Coordination:
         """Raises `CoordinatorLoading` until groups can be used."""
         if not self.are_groups_loaded:
             raise CoordinatorLoading("the groups are being read back")
+
+    # ---- groups of protocols that leave the assignment to the broker
+
+    def direct_group(self, group_id: GroupId, owner: str, rules: DirectRules) -> DirectGroup:
+        """The group as that of `owner`. Raises `CoordinatorLoading` and what `claim` raises."""
+        self.require_groups()
+        broker = self._broker
+
+        def partition_count(topic: TopicName) -> int:
+            found = broker.image.topics.get(topic)
+            return 0 if found is None else len(found.partitions)
+
+        return self.groups.claim(
+            group_id,
+            owner,
+            DirectGroup,
+            lambda generation: DirectGroup(
+                group_id,
+                owner,
+                generation,
+                rules,
+                partition_count=partition_count,
+                scheduler=broker.scheduler,
+                clock=broker.clock,
+            ),
+        )
+
+    def partitions_added(self, topic: TopicName) -> None:
+        for group in self.groups:
+            if isinstance(group.membership, DirectGroup):
+                group.membership.partitions_added(topic)
 
     # ---- offsets
 

@@ -7,7 +7,15 @@
 
 from __future__ import annotations
 
+from dragoman.dialing.errors import (
+    ClientClosedError,
+    ClientError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    UnreachableError,
+)
 from dragoman.log.compression import Codec
+from dragoman.log.isolation import VisibleBatches, visible_records
 from dragoman.protocols.kafka.client.blocking import (
     BlockingKafkaClient,
     BlockingProducer,
@@ -16,9 +24,6 @@ from dragoman.protocols.kafka.client.blocking import (
 from dragoman.protocols.kafka.client.errors import (
     AccessDeniedError,
     BatchTooLargeError,
-    ClientClosedError,
-    ClientError,
-    ConnectionLostError,
     CoordinatorError,
     KafkaError,
     LeadershipError,
@@ -26,16 +31,13 @@ from dragoman.protocols.kafka.client.errors import (
     OffsetRangeError,
     ProducerFencedError,
     RecordRefusedError,
-    RequestTimeoutError,
     SequenceError,
     TopicExistsError,
     UnknownGroupError,
     UnknownTopicError,
-    UnreachableError,
     UnsupportedRequestError,
 )
 from dragoman.protocols.kafka.client.facade import KafkaClient
-from dragoman.protocols.kafka.client.isolation import VisibleBatches, visible_records
 from dragoman.protocols.kafka.client.partitioner import murmur2, partition_for_key
 from dragoman.protocols.kafka.client.producer import Delivery, Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader

@@ -19,11 +19,11 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from dragoman.framing import Scratch
 from dragoman.log.batch import Record, build_batch
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import ClientConnection
-from dragoman.protocols.kafka.framing import Scratch
 from harness.broker import BenchmarkError
 from harness.sampling import Latency
 

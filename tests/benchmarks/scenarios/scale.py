@@ -19,10 +19,10 @@ from harness.context import Context, memory_metrics
 from harness.sampling import Sample, Stopwatch, interleaved
 from harness.wire import Pipeline, ask, batch_of, connect, create_topics
 
+from dragoman.framing import Scratch
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import ClientConnection
-from dragoman.protocols.kafka.framing import Scratch
 
 _CONNECTIONS, _TOPICS, _PARTITIONS = 2_000, 500, 8
 _IN_FLIGHT = 32

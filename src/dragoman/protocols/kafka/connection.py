@@ -29,12 +29,12 @@ from typing import Final
 import msgspec
 
 from dragoman.errors import DecodeError, LocalProtocolError, RemoteProtocolError
+from dragoman.framing import FrameReader, Scratch
 from dragoman.limits import KAFKA_IN_FLIGHT_MAX
 from dragoman.protocols.kafka import codec, notation
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.decoding import skip_tags
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.framing import FrameReader, Scratch
 from dragoman.protocols.kafka.messages import (
     ApiVersionsResponse,
     ApiVersionsResponseApiKey,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman.errors import DecodeError, LocalProtocolError, RemoteProtocolError
+from dragoman.framing import Scratch
 from dragoman.limits import KAFKA_IN_FLIGHT_MAX
 from dragoman.protocols.kafka import codec, notation
 from dragoman.protocols.kafka import messages as m
@@ -20,7 +21,6 @@ from dragoman.protocols.kafka.connection import (
 )
 from dragoman.protocols.kafka.constants import ACCEPTED_VERSIONS, ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode, UnsupportedVersionError
-from dragoman.protocols.kafka.framing import Scratch
 
 FRAME_MAX = 1 << 20
 

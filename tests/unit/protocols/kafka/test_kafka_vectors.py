@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.framing import Scratch
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import (
@@ -16,7 +17,6 @@ from dragoman.protocols.kafka.connection import (
     ServerConnection,
     encode_api_versions_fallback,
 )
-from dragoman.protocols.kafka.framing import Scratch
 
 TOPIC_ID = bytes.fromhex("00112233445566778899aabbccddeeff")
 BATCH = bytes.fromhex(

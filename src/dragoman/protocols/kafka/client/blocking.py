@@ -6,14 +6,13 @@ made from any thread. An interrupt (Ctrl-C) while a call waits cancels that call
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from functools import wraps
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from dragoman.protocols.kafka.client.errors import ClientClosedError
+from dragoman.dialing.errors import ClientClosedError
+from dragoman.dialing.loop_thread import LoopThread
 from dragoman.protocols.kafka.client.facade import KafkaClient
 from dragoman.protocols.kafka.client.producer import Producer
 from dragoman.protocols.kafka.client.reader import Reader
@@ -30,64 +29,10 @@ Face = TypeVar("Face")
 Parameters = ParamSpec("Parameters")
 
 
-class _LoopThread:
-    """An event loop that runs beside the caller."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._run_loop, name="dragoman-kafka-client", daemon=True
-        )
-        self._thread.start()
-
-    def run(self, work: Coroutine[None, None, Result]) -> Result:
-        future = self.begin(work)
-        try:
-            return future.result()
-        except BaseException:
-            # An interrupt ends the waiting, and must end the work as well.
-            future.cancel()
-            raise
-
-    def begin(self, work: Coroutine[None, None, Result]) -> Future[Result]:
-        """Hand work over without waiting for it."""
-        try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:
-            work.close()
-            raise ClientClosedError("the client is closed") from None
-
-    def make(self, build: Callable[[], Result]) -> Result:
-        """Build something on the loop that it will belong to."""
-
-        async def built() -> Result:
-            return build()
-
-        return self.run(built())
-
-    def close(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-
-    def _run_loop(self) -> None:
-        # All of the loop's life is in this thread: the caller's may have a running loop already.
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-            left = asyncio.all_tasks(self._loop)
-            for task in left:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        finally:
-            self._loop.close()
-
-
 class BlockingProducer:
     """See `Producer`. `send_many` hands over many records at the cost of one."""
 
-    def __init__(self, thread: _LoopThread, producer: Producer) -> None:
+    def __init__(self, thread: LoopThread, producer: Producer) -> None:
         self._thread = thread
         self._producer = producer
 
@@ -124,7 +69,7 @@ class BlockingProducer:
 class BlockingReader:
     """See `Reader`."""
 
-    def __init__(self, thread: _LoopThread, reader: Reader) -> None:
+    def __init__(self, thread: LoopThread, reader: Reader) -> None:
         self._thread = thread
         self._reader = reader
 
@@ -182,7 +127,7 @@ def _beginning(
 
 def _making(
     method: Callable[Concatenate[KafkaClient, Parameters], Result],
-    face: Callable[[_LoopThread, Result], Face],
+    face: Callable[[LoopThread, Result], Face],
 ) -> Callable[Concatenate[BlockingKafkaClient, Parameters], Face]:
     """The method that has this one make something, and returns its blocking face."""
 
@@ -207,7 +152,7 @@ class BlockingKafkaClient:
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
-        self._thread = _LoopThread()
+        self._thread = LoopThread("dragoman-kafka-client")
         try:
             self._client = self._thread.make(
                 lambda: KafkaClient(bootstrap, settings, clock=clock, random=random)

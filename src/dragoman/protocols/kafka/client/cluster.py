@@ -15,6 +15,8 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from dragoman.dialing.errors import ClientClosedError, ClientError, ConnectionLostError
+from dragoman.framing import Scratch
 from dragoman.limits import (
     KAFKA_CLIENT_AUTO_CREATE_TRIES,
     KAFKA_CLIENT_COORDINATORS_MAX,
@@ -22,9 +24,6 @@ from dragoman.limits import (
 )
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.errors import (
-    ClientClosedError,
-    ClientError,
-    ConnectionLostError,
     CoordinatorError,
     KafkaError,
     UnknownTopicError,
@@ -41,7 +40,6 @@ from dragoman.protocols.kafka.client.values import (
     TopicPartition,
 )
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.framing import Scratch
 from dragoman.world import Random
 
 _BuildMetadata: TypeAlias = Callable[[int], m.MetadataRequest]

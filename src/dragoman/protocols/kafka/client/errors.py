@@ -21,34 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from dragoman.errors import DragomanError
+from dragoman.dialing.errors import (
+    ClientError,
+)
 from dragoman.protocols.kafka.errors import KNOWN_CODES, RETRIABLE, ErrorCode, error_text
 
 
-class ClientError(DragomanError):
-    retriable = False
-    #: Whether the broker may have acted on the request although it failed.
-    is_ambiguous = False
-
-
-class UnreachableError(ClientError):
-    retriable = True
-
-
-class ConnectionLostError(ClientError):
-    retriable = True
-    is_ambiguous = True
-
-
-class RequestTimeoutError(ClientError):
-    retriable = True
-    is_ambiguous = True
-
-
 class UnsupportedRequestError(ClientError): ...
-
-
-class ClientClosedError(ClientError): ...
 
 
 #: Codes of replies that come although the records may have been written.

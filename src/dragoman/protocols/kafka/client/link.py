@@ -13,16 +13,12 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+from dragoman.dialing.errors import ClientError, ConnectionLostError, RequestTimeoutError
 from dragoman.errors import DragomanError
+from dragoman.framing import Scratch
 from dragoman.limits import KAFKA_CLIENT_REPLY_BYTES_MAX
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.client.errors import (
-    ClientError,
-    ConnectionLostError,
-    RequestTimeoutError,
-)
 from dragoman.protocols.kafka.connection import ClientConnection, Reply
-from dragoman.protocols.kafka.framing import Scratch
 
 
 class _Waiting:

@@ -22,6 +22,7 @@ from typing import Self
 
 import msgspec
 
+from dragoman.dialing.errors import ClientClosedError
 from dragoman.errors import DragomanError, EncodeError
 from dragoman.limits import (
     KAFKA_CLIENT_BATCH_BYTES,
@@ -31,11 +32,7 @@ from dragoman.limits import (
 from dragoman.log.batch import NO_PRODUCER, NO_SEQUENCE, Record, build_batch
 from dragoman.log.compression import Codec
 from dragoman.protocols.kafka.client.cluster import Cluster
-from dragoman.protocols.kafka.client.errors import (
-    BatchTooLargeError,
-    ClientClosedError,
-    UnknownTopicError,
-)
+from dragoman.protocols.kafka.client.errors import BatchTooLargeError, UnknownTopicError
 from dragoman.protocols.kafka.client.partitioner import partition_for_key
 from dragoman.protocols.kafka.client.producing import (
     ProduceOptions,

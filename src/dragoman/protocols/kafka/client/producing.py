@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import msgspec
 
+from dragoman.dialing.errors import ClientError
 from dragoman.log.batch import NO_PRODUCER, read_header
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.cluster import Cluster
-from dragoman.protocols.kafka.client.errors import (
-    ClientError,
-    RecordRefusedError,
-    kafka_error,
-)
+from dragoman.protocols.kafka.client.errors import RecordRefusedError, kafka_error
 from dragoman.protocols.kafka.client.retry import Retrying
 from dragoman.protocols.kafka.client.values import (
     NO_OFFSET,

@@ -12,12 +12,12 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple, Self
 
+from dragoman.dialing.errors import ClientError
 from dragoman.errors import DecodeError
 from dragoman.limits import KAFKA_CLIENT_FETCH_PARTITION_BYTES
+from dragoman.log.isolation import visible_records
 from dragoman.protocols.kafka.client.cluster import Cluster
-from dragoman.protocols.kafka.client.errors import ClientError
 from dragoman.protocols.kafka.client.fetching import FetchOptions, fetch
-from dragoman.protocols.kafka.client.isolation import visible_records
 from dragoman.protocols.kafka.client.peer import Peer
 from dragoman.protocols.kafka.client.retry import Retrying
 from dragoman.protocols.kafka.client.values import (
@@ -145,7 +145,7 @@ class Reader:
         start = self._positions.pop(where)
         self._positions[where] = start
         try:
-            records, next_offset = visible_records(fetched, start)
+            records, next_offset = visible_records(fetched.records, fetched.aborted, start)
         except DecodeError as error:
             raise DecodeError(f"{where} from offset {start}: {error}") from error
         self._positions[where] = next_offset

@@ -13,8 +13,9 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from dragoman.dialing.errors import ClientError
 from dragoman.protocols.kafka.client.cluster import Cluster, Located
-from dragoman.protocols.kafka.client.errors import ClientError, KafkaError
+from dragoman.protocols.kafka.client.errors import KafkaError
 from dragoman.protocols.kafka.client.peer import Peer
 from dragoman.protocols.kafka.client.values import TopicPartition
 from dragoman.world import Random

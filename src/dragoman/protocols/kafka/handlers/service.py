@@ -8,11 +8,11 @@ from typing import Final
 
 from dragoman.broker.broker import Broker
 from dragoman.errors import RemoteProtocolError
+from dragoman.framing import Scratch
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
 from dragoman.protocols.kafka.connection import Request
 from dragoman.protocols.kafka.constants import ApiKey
-from dragoman.protocols.kafka.framing import Scratch
 from dragoman.protocols.kafka.handlers.fetch_sessions import FetchSessions
 from dragoman.protocols.kafka.handlers.session import Call, Handler, KafkaSession
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from dragoman.broker.replica import Replica
 from dragoman.errors import EncodeError, RemoteProtocolError
+from dragoman.framing import Scratch
 from dragoman.limits import READ_AHEAD_REQUESTS_MAX
 from dragoman.net.channel import Channel, Reason
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.connection import Request, ServerConnection
 from dragoman.protocols.kafka.constants import is_accepted
-from dragoman.protocols.kafka.framing import Scratch
 from dragoman.protocols.kafka.handlers.express import Express, Run
 from dragoman.protocols.kafka.messages import Message
 from dragoman.security.authorizer import ANONYMOUS, Principal

@@ -6,14 +6,10 @@ import asyncio
 
 import pytest
 
+from dragoman.dialing.errors import ClientClosedError, ConnectionLostError, RequestTimeoutError
+from dragoman.framing import Scratch
 from dragoman.protocols.kafka import codec
-from dragoman.protocols.kafka.client.errors import (
-    ClientClosedError,
-    ConnectionLostError,
-    RequestTimeoutError,
-)
 from dragoman.protocols.kafka.client.link import Link
-from dragoman.protocols.kafka.framing import Scratch
 from dragoman.protocols.kafka.messages import (
     HeartbeatRequest,
     HeartbeatResponse,

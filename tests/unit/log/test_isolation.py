@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.client.kafka import AbortedTransaction, Fetched, VisibleBatches, visible_records
 from dragoman.errors import DecodeError
 from dragoman.log.batch import CONTROL, TRANSACTIONAL, Marker, Record, build_batch, build_marker
+from dragoman.log.isolation import VisibleBatches, visible_records
 
 
 def data(offset: int, value: bytes, producer: int = -1, count: int = 1) -> bytearray:
@@ -28,24 +28,22 @@ def marker(offset: int, producer: int, is_commit: bool) -> bytearray:
     return batch
 
 
-def fetched(*batches: bytes | bytearray, aborted: tuple[tuple[int, int], ...] = ()) -> Fetched:
-    return Fetched(
-        records=memoryview(b"".join(batches)),
-        high_watermark=0,
-        last_stable_offset=0,
-        log_start_offset=0,
-        aborted=tuple(AbortedTransaction(*each) for each in aborted),
-    )
+def fetched(
+    *batches: bytes | bytearray, aborted: tuple[tuple[int, int], ...] = ()
+) -> tuple[memoryview, tuple[tuple[int, int], ...]]:
+    return memoryview(b"".join(batches)), aborted
 
 
-def values(reply: Fetched, offset: int = 0) -> list[bytes | None]:
-    return [record.value for record in visible_records(reply, offset)[0]]
+def values(
+    reply: tuple[memoryview, tuple[tuple[int, int], ...]], offset: int = 0
+) -> list[bytes | None]:
+    return [record.value for record in visible_records(*reply, offset)[0]]
 
 
 def test_control_batches_are_nobodys_data() -> None:
     reply = fetched(data(0, b"a", 7), marker(1, 7, True), data(2, b"b"))
     assert values(reply) == [b"a", b"b"]
-    assert visible_records(reply, 0)[1] == 3
+    assert visible_records(*reply, 0)[1] == 3
 
 
 def test_aborted_transaction_is_left_out_between_its_first_offset_and_its_marker() -> None:
@@ -78,7 +76,7 @@ def test_list_need_not_be_in_order_and_one_producer_may_abort_twice() -> None:
 def test_transaction_that_began_before_the_fetch_is_left_out_too() -> None:
     reply = fetched(data(10, b"x", 7), marker(11, 7, False), aborted=((7, 2),))
     assert values(reply, 10) == []
-    assert visible_records(reply, 10)[1] == 12
+    assert visible_records(*reply, 10)[1] == 12
 
 
 def test_without_a_list_everything_is_seen() -> None:
@@ -88,13 +86,13 @@ def test_without_a_list_everything_is_seen() -> None:
 
 def test_records_before_the_offset_are_left_out() -> None:
     reply = fetched(data(0, b"a", count=5), data(5, b"b"))
-    found, next_offset = visible_records(reply, 3)
+    found, next_offset = visible_records(*reply, 3)
     assert [record.offset for record in found] == [3, 4, 5]
     assert next_offset == 6
 
 
 def test_whole_batches_before_the_offset_do_not_move_it_back() -> None:
-    assert visible_records(fetched(data(0, b"a")), 5) == ([], 5)
+    assert visible_records(*fetched(data(0, b"a")), 5) == ([], 5)
 
 
 def test_control_record_of_another_kind_ends_nothing() -> None:
@@ -114,7 +112,7 @@ def test_control_record_of_another_kind_ends_nothing() -> None:
 def test_broken_batch_is_reported_after_the_good_ones() -> None:
     broken = data(1, b"bad")
     broken[-1] ^= 1
-    walk = VisibleBatches(fetched(data(0, b"good"), broken), 0)
+    walk = VisibleBatches(*fetched(data(0, b"good"), broken), 0)
     seen = []
     with pytest.raises(DecodeError, match="CRC"):
         seen.extend(header.base_offset for header, _ in walk)
@@ -156,20 +154,10 @@ def test_reader_sees_what_a_model_says(steps: list[tuple[int, str]], start: int)
         if owners[offset] is None or (owners[offset] != -1 and owners[offset] not in aborted_firsts)
     ]
     # A broker starts with the batch that holds the offset, and lists aborts that reach it.
-    reply = fetched(*batches[start:stable], aborted=aborted)
     relevant = tuple(
         each
-        for each in reply.aborted
-        if any(owners[offset] == each.first_offset for offset in range(start, len(owners)))
+        for each in aborted
+        if any(owners[offset] == each[1] for offset in range(start, len(owners)))
     )
-    found, _ = visible_records(
-        Fetched(
-            records=reply.records,
-            high_watermark=0,
-            last_stable_offset=0,
-            log_start_offset=0,
-            aborted=relevant,
-        ),
-        start,
-    )
+    found, _ = visible_records(*fetched(*batches[start:stable], aborted=relevant), start)
     assert [record.offset for record in found] == expected

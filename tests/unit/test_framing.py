@@ -11,8 +11,8 @@ import random
 import pytest
 
 from dragoman.errors import DecodeError
-from dragoman.limits import KAFKA_FRAME_GROWTH_BYTES
-from dragoman.protocols.kafka.framing import FrameReader, Scratch
+from dragoman.framing import FrameReader, Scratch
+from dragoman.limits import FRAME_GROWTH_BYTES
 
 MAX = 8 << 20
 
@@ -98,15 +98,15 @@ def test_large_frame_is_filled_directly() -> None:
 def test_announced_size_alone_takes_little_memory() -> None:
     reader = FrameReader(100 << 20, Scratch())
     reader.receive((100 << 20).to_bytes(4, "big"))
-    assert reader.pending_bytes <= KAFKA_FRAME_GROWTH_BYTES
-    payload = random.Random(1).randbytes(3 * KAFKA_FRAME_GROWTH_BYTES + 17)
+    assert reader.pending_bytes <= FRAME_GROWTH_BYTES
+    payload = random.Random(1).randbytes(3 * FRAME_GROWTH_BYTES + 17)
     reader = FrameReader(MAX, Scratch())
     assert deliver(reader, framed(payload), [300_000]) == [payload]
 
 
 def test_frame_grows_although_a_transport_keeps_its_buffer() -> None:
     reader = FrameReader(MAX, Scratch(64))
-    payload = random.Random(2).randbytes(2 * KAFKA_FRAME_GROWTH_BYTES)
+    payload = random.Random(2).randbytes(2 * FRAME_GROWTH_BYTES)
     stream = framed(payload)
     held = []
     frames: list[bytearray] = []
@@ -130,3 +130,15 @@ def test_sizes_out_of_range_are_refused(size: int) -> None:
 
 def test_largest_size_is_accepted() -> None:
     assert FrameReader(1000, Scratch(64)).receive(framed(b"x" * 1000)) == [b"x" * 1000]
+
+
+@pytest.mark.parametrize("piece", [1, 2, 5, 6, 7, 31, 1000])
+def test_bytes_before_the_size_are_handed_out_in_front(piece: int) -> None:
+    frames = [(1, b"a"), (2, b""), (300, b"x" * 100), (4, b"yz" * 200)]
+    stream = b"".join(
+        kind.to_bytes(2, "big") + len(data).to_bytes(4, "big") + data for kind, data in frames
+    )
+    reader = FrameReader(MAX, Scratch(32), lead_bytes=2, frame_bytes_min=0)
+    expected = [kind.to_bytes(2, "big") + data for kind, data in frames]
+    assert deliver(reader, stream, [piece]) == expected
+    assert reader.pending_bytes == 0

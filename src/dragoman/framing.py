@@ -1,15 +1,16 @@
-"""Cuts a byte stream into Kafka frames without copying large ones.
+"""Cuts a byte stream into frames without copying large ones.
 
-A frame is an i32 size, which excludes itself, and that many bytes. `FrameReader` has the shape of
-`asyncio.BufferedProtocol`: the transport asks for a buffer, reads into it, and says how much it
-read.
+A frame is a size in four bytes, big-endian, which excludes itself, and that many bytes. Some
+protocols put a few bytes, the *lead*, before the size: they are handed out in front of the rest.
+`FrameReader` has the shape of `asyncio.BufferedProtocol`: the transport asks for a buffer, reads
+into it, and says how much it read.
 
 Theory of operation. While no frame is open, the buffer is a scratch area that all readers of an
 event loop share; that is safe because nothing else runs between `get_buffer` and `buffer_updated`.
 Whole frames are copied out of it: they are small. A frame that the scratch area holds only in part
 is *open*: it gets a buffer of its own, what there is of it is copied, and the transport fills the
 rest directly. Of a size cut off in the middle, at most three bytes are kept and put in front of
-the next read.
+the next read. (With a lead, it is the lead and the size that may be cut off.)
 
     scratch   | size frame | size frame | size fra        -> two frames out, the third is open
     open               | fra.................. |          <- the next reads go here
@@ -24,10 +25,11 @@ from struct import Struct
 from typing import Final
 
 from dragoman.errors import DecodeError
-from dragoman.limits import KAFKA_FRAME_GROWTH_BYTES, KAFKA_SCRATCH_BYTES
+from dragoman.limits import FRAME_GROWTH_BYTES, SCRATCH_BYTES
 from dragoman.types import Buffer
 
 _unpack_size: Final = Struct(">i").unpack_from
+_SIZE_BYTES: Final = 4
 
 
 class Scratch:
@@ -35,7 +37,7 @@ class Scratch:
 
     __slots__ = ("data", "view")
 
-    def __init__(self, size: int = KAFKA_SCRATCH_BYTES) -> None:
+    def __init__(self, size: int = SCRATCH_BYTES) -> None:
         assert size > 4
         self.data = bytearray(size)
         self.view = memoryview(self.data)
@@ -44,12 +46,21 @@ class Scratch:
 class FrameReader:
     """Receives one connection's bytes. After a `DecodeError` it is of no more use: close."""
 
-    __slots__ = ("_filled", "_frame", "_frame_size", "_max", "_rest", "_scratch")
+    __slots__ = ("_filled", "_frame", "_frame_size", "_lead", "_max", "_min", "_rest", "_scratch")
 
-    def __init__(self, frame_bytes_max: int, scratch: Scratch) -> None:
+    def __init__(
+        self,
+        frame_bytes_max: int,
+        scratch: Scratch,
+        *,
+        lead_bytes: int = 0,
+        frame_bytes_min: int = 1,
+    ) -> None:
         self._max = frame_bytes_max
+        self._min = frame_bytes_min
+        self._lead = lead_bytes
         self._scratch = scratch
-        #: First bytes of a size, when a read ended inside one.
+        #: First bytes of a frame, when a read ended before the end of its size.
         self._rest = b""
         #: The open frame, grown as it fills; None between frames.
         self._frame: bytearray | None = None
@@ -102,18 +113,20 @@ class FrameReader:
     def _cut(self, end: int) -> list[bytearray]:
         """Take all whole frames out of the scratch area and open the one that is left."""
         data = self._scratch.data
+        lead, head = self._lead, self._lead + _SIZE_BYTES
         frames: list[bytearray] = []
         position = 0
-        while position + 4 <= end:
-            (size,) = _unpack_size(data, position)
-            if not 0 < size <= self._max:
-                raise DecodeError(f"frame of {size} bytes; 1 to {self._max} are allowed")
-            position += 4
-            after = position + size
+        while position + head <= end:
+            (size,) = _unpack_size(data, position + lead)
+            if not self._min <= size <= self._max:
+                raise DecodeError(f"frame of {size} bytes; {self._min} to {self._max} are allowed")
+            start = position + head
+            after = start + size
             if after > end:
-                self._open(size, data[position:end])
+                self._open(lead + size, data[position : position + lead] + data[start:end])
                 return frames
-            frames.append(data[position:after])
+            frame = data[start:after]
+            frames.append(data[position : position + lead] + frame if lead else frame)
             position = after
         if position < end:
             self._rest = bytes(data[position:end])
@@ -122,14 +135,14 @@ class FrameReader:
     def _open(self, size: int, start: bytearray) -> None:
         self._frame_size = size
         self._filled = len(start)
-        start.extend(bytes(min(size - len(start), KAFKA_FRAME_GROWTH_BYTES)))
+        start.extend(bytes(min(size - len(start), FRAME_GROWTH_BYTES)))
         self._frame = start
 
     def _rest_of_frame(self, frame: bytearray) -> memoryview:
         # The frame grows only here, where no view of it is left: transports hold theirs until a
         # read has been reported, and a bytearray with a view on it cannot change its size.
         if self._filled == len(frame):
-            more = bytes(min(self._frame_size - len(frame), KAFKA_FRAME_GROWTH_BYTES))
+            more = bytes(min(self._frame_size - len(frame), FRAME_GROWTH_BYTES))
             try:
                 frame.extend(more)
             except BufferError:

@@ -9,36 +9,37 @@ the producer's abort marker.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import TypeAlias
 
 from dragoman.errors import DecodeError
 from dragoman.log.batch import BatchHeader, Record, batches, read_marker, records
-from dragoman.protocols.kafka.client.values import AbortedTransaction, Fetched
+
+#: Producer id and first offset of each aborted transaction.
+Aborted: TypeAlias = Sequence[tuple[int, int]]
 
 
 class VisibleBatches:
     """Walks over whole batches. `next_offset` is where the next fetch has to begin."""
 
-    def __init__(self, fetched: Fetched, offset: int) -> None:
-        self._fetched = fetched
+    def __init__(self, view: memoryview, aborted: Aborted, offset: int) -> None:
+        self._view = view
+        self._aborted = aborted
         self.next_offset = offset
 
     def __iter__(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Batches to be delivered, CRC verified. Raises `DecodeError`."""
-        coming = sorted(self._fetched.aborted, key=_first_offset, reverse=True)
+        coming = sorted(self._aborted, key=itemgetter(1), reverse=True)
         aborting: set[int] = set()
-        for header, batch in batches(self._fetched.records):
+        for header, batch in batches(self._view):
             if header.last_offset < self.next_offset:
                 continue
-            while coming and coming[-1].first_offset <= header.last_offset:
-                aborting.add(coming.pop().producer_id)
+            while coming and coming[-1][1] <= header.last_offset:
+                aborting.add(coming.pop()[0])
             is_visible = _is_visible(header, batch, aborting)
             if is_visible:
                 yield header, batch
             self.next_offset = header.last_offset + 1
-
-
-def _first_offset(aborted: AbortedTransaction) -> int:
-    return aborted.first_offset
 
 
 def _is_visible(header: BatchHeader, batch: memoryview, aborting: set[int]) -> bool:
@@ -61,9 +62,9 @@ def _is_abort(header: BatchHeader, batch: memoryview) -> bool:
         return False
 
 
-def visible_records(fetched: Fetched, offset: int) -> tuple[Sequence[Record], int]:
+def visible_records(view: memoryview, aborted: Aborted, offset: int) -> tuple[list[Record], int]:
     """Decoded records from `offset` on that a reader may see, and where to read on."""
-    walk = VisibleBatches(fetched, offset)
+    walk = VisibleBatches(view, aborted, offset)
     found: list[Record] = []
     for header, batch in walk:
         decoded = records(batch, header)

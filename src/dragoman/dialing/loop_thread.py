@@ -1,0 +1,66 @@
+"""An event loop that runs beside the caller: for clients whose calls wait for their results.
+
+Calls may be made from any thread. An interrupt (Ctrl-C) while a call waits cancels that call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import TypeVar
+
+from dragoman.dialing.errors import ClientClosedError
+
+Result = TypeVar("Result")
+
+
+class LoopThread:
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run_loop, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[None, None, Result]) -> Result:
+        future = self.begin(work)
+        try:
+            return future.result()
+        except BaseException:
+            # An interrupt ends the waiting, and must end the work as well.
+            future.cancel()
+            raise
+
+    def begin(self, work: Coroutine[None, None, Result]) -> Future[Result]:
+        """Hand work over without waiting for it."""
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            work.close()
+            raise ClientClosedError("the client is closed") from None
+
+    def make(self, build: Callable[[], Result]) -> Result:
+        """Build something on the loop that it will belong to."""
+
+        async def built() -> Result:
+            return build()
+
+        return self.run(built())
+
+    def close(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _run_loop(self) -> None:
+        # All of the loop's life is in this thread: the caller's may have a running loop already.
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        finally:
+            self._loop.close()

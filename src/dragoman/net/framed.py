@@ -1,0 +1,148 @@
+"""A connection whose requests come in frames and whose replies leave in the order of the requests.
+
+What the protocols without request numbers have in common. Each request takes a place in line; its
+answer may be ready at once or after a sync, and leaves when all before it have left. The line is
+bounded: past the bound the connection is not read. While the peer does not take what was sent,
+requests wait unopened. Pushes go beside the line, so that a reply never waits behind queued pushes:
+whoever pushes asks `can_push` first and is told by `on_writable` when to go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+from dragoman.errors import RemoteProtocolError
+from dragoman.framing import FrameReader
+from dragoman.limits import READ_AHEAD_REQUESTS_MAX
+from dragoman.net.admission import MemoryBudget
+from dragoman.net.channel import Channel, Reason
+from dragoman.types import Buffer
+
+log = logging.getLogger("dragoman.net")
+
+
+class Place:
+    """One request's place in the line of replies."""
+
+    __slots__ = ("_reply", "_session", "is_done", "size")
+
+    def __init__(self, session: FramedSession, size: int) -> None:
+        self._session = session
+        self._reply: Sequence[Buffer] = ()
+        self.is_done = False
+        #: What this takes of the node's memory budget.
+        self.size = size
+
+    def reply(self, *buffers: Buffer) -> None:
+        """Answer; nothing at all for a request that has no reply. Late answers are dropped."""
+        if not self.is_done:
+            self.is_done = True
+            self._reply = buffers
+            self._session.flush()
+
+    def take(self) -> list[Buffer]:
+        reply, self._reply = self._reply, ()
+        return list(reply)
+
+
+class FramedSession:
+    """The base of a protocol's session: override `received`, and `on_writable`, `on_closed`."""
+
+    def __init__(self, channel: Channel, reader: FrameReader, budget: MemoryBudget) -> None:
+        self.channel = channel
+        self.get_buffer = reader.get_buffer
+        self._reader = reader
+        self._budget = budget
+        self._line: deque[Place] = deque()
+        #: Requests that are not begun, because the peer does not take replies.
+        self._backlog: deque[bytearray] = deque()
+        #: Requests read and not answered.
+        self._ahead = 0
+
+    # ---- for the protocol
+
+    def received(self, frame: bytearray, place: Place) -> None:
+        """A request. Raises `RemoteProtocolError` to have the connection closed without a word."""
+        raise NotImplementedError
+
+    def on_writable(self) -> None:
+        """The peer takes data again."""
+
+    def on_closed(self) -> None:
+        """The connection is gone."""
+
+    @property
+    def can_push(self) -> bool:
+        return self.channel.is_writable and not self.channel.is_closing
+
+    def push(self, *buffers: Buffer) -> None:
+        """Send what answers no request."""
+        self.channel.send(list(buffers))
+
+    def close(self) -> None:
+        """Send the replies that are due, then close; requests not begun are dropped."""
+        self._backlog.clear()
+        self.channel.close()
+
+    # ---- from the channel
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._reader.pending_bytes
+
+    def buffer_updated(self, count: int) -> None:
+        self._take_in(self._reader.buffer_updated(count))
+
+    def receive(self, data: Buffer) -> None:
+        """The same for bytes that were read elsewhere."""
+        self._take_in(self._reader.receive(data))
+
+    def _take_in(self, frames: list[bytearray]) -> None:
+        self._ahead += len(frames)
+        self._backlog.extend(frames)
+        self._begin_all()
+        if self._ahead > READ_AHEAD_REQUESTS_MAX:
+            self.channel.pause(Reason.READ_AHEAD)
+
+    def writable(self) -> None:
+        try:
+            self._begin_all()
+            self.on_writable()
+        except RemoteProtocolError as error:
+            log.info("closing %s:%d: %s", *self.channel.peer_address, error)
+            self.channel.close()
+        self._read_on()
+
+    def closed(self) -> None:
+        for place in self._line:
+            place.is_done = True
+            self._budget.give_back(place.size)
+        self._line.clear()
+        self._backlog.clear()
+        self.on_closed()
+
+    def _begin_all(self) -> None:
+        while self._backlog and self.channel.is_writable and not self.channel.is_closing:
+            frame = self._backlog.popleft()
+            place = Place(self, len(frame))
+            self._budget.take(place.size)
+            self._line.append(place)
+            self.received(frame, place)
+
+    def flush(self) -> None:
+        """Send every reply that has reached the head of the line."""
+        line = self._line
+        while line and line[0].is_done:
+            first = line.popleft()
+            reply = first.take()
+            if reply:
+                self.channel.send(reply)
+            self._budget.give_back(first.size)
+            self._ahead -= 1
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if self._ahead <= READ_AHEAD_REQUESTS_MAX // 2:
+            self.channel.unpause(Reason.READ_AHEAD)

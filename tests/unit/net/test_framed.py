@@ -1,0 +1,133 @@
+"""Goal: replies leave in the order of the requests, whenever they are ready, and all is bounded.
+
+Method: a session that answers, and a transport whose peer takes bytes, when the test says so.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_world import FakeTransport
+from dragoman.errors import RemoteProtocolError
+from dragoman.framing import FrameReader, Scratch
+from dragoman.limits import READ_AHEAD_REQUESTS_MAX, SEND_BUFFER_BYTES_MAX
+from dragoman.net.admission import MemoryBudget
+from dragoman.net.channel import Channel, Channels
+from dragoman.net.framed import FramedSession, Place
+from dragoman.testing.sim.scheduler import SimScheduler
+
+
+class Answering(FramedSession):
+    def __init__(self, channel: Channel, budget: MemoryBudget) -> None:
+        super().__init__(channel, FrameReader(1 << 20, Scratch()), budget)
+        self.requests: list[tuple[bytes, Place]] = []
+        self.told: list[str] = []
+
+    def received(self, frame: bytearray, place: Place) -> None:
+        if frame == b"bad":
+            raise RemoteProtocolError("bad")
+        self.requests.append((bytes(frame), place))
+
+    def on_writable(self) -> None:
+        self.told.append("writable")
+
+    def on_closed(self) -> None:
+        self.told.append("closed")
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.scheduler = SimScheduler()
+        self.budget = MemoryBudget(1 << 30)
+        self.channels = Channels(self.budget, self.scheduler)
+        self.sessions: list[Answering] = []
+        self.channel = Channel(self.channels, self._make, self.scheduler)  # type: ignore[arg-type]
+        self.transport = FakeTransport(lambda: self.channel.connection_lost(None), ("127.0.0.1", 1))
+        self.transport.channel = self.channel
+        self.channel.connection_made(self.transport)  # type: ignore[arg-type]
+
+    def _make(self, channel: Channel) -> Answering:
+        self.sessions.append(Answering(channel, self.budget))
+        return self.sessions[0]
+
+    @property
+    def session(self) -> Answering:
+        return self.sessions[0]
+
+    def ask(self, *requests: bytes) -> list[Place]:
+        for each in requests:
+            data = len(each).to_bytes(4, "big") + each
+            self.channel.get_buffer(-1)[: len(data)] = data
+            self.channel.buffer_updated(len(data))
+        return [place for _, place in self.session.requests]
+
+    def sent(self) -> bytes:
+        self.scheduler.run_ready()
+        return bytes(self.transport.sent)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_replies_leave_in_the_order_of_the_requests(rig: Rig) -> None:
+    first, second, third = rig.ask(b"1", b"2", b"3")
+    third.reply(b"c")
+    second.reply(b"b", b"b")
+    assert rig.sent() == b""
+    first.reply(b"a")
+    assert rig.sent() == b"abbc"
+    assert rig.budget.used == 0
+
+
+def test_a_request_may_have_no_reply_and_only_one(rig: Rig) -> None:
+    first, second = rig.ask(b"1", b"2")
+    first.reply()
+    second.reply(b"b")
+    second.reply(b"again")
+    assert rig.sent() == b"b"
+
+
+def test_pushes_pass_replies_that_are_not_ready(rig: Rig) -> None:
+    (first,) = rig.ask(b"1")
+    rig.session.push(b"p")
+    assert rig.sent() == b"p"
+    first.reply(b"a")
+    assert rig.sent() == b"pa"
+
+
+def test_reading_stops_at_the_bound_and_goes_on(rig: Rig) -> None:
+    places = rig.ask(*[b"x"] * (READ_AHEAD_REQUESTS_MAX + 1))
+    assert not rig.transport.is_reading
+    for place in places:
+        place.reply(b".")
+    assert rig.transport.is_reading
+
+
+def test_requests_wait_while_the_peer_takes_nothing(rig: Rig) -> None:
+    rig.transport.is_stuck = True
+    (first,) = rig.ask(b"1")
+    first.reply(bytes(SEND_BUFFER_BYTES_MAX + 1))
+    rig.scheduler.run_ready()
+    assert not rig.session.can_push
+    rig.ask(b"2")
+    assert len(rig.session.requests) == 1
+    rig.transport.take()
+    assert [each for each, _ in rig.session.requests] == [b"1", b"2"]
+    assert rig.session.told == ["writable"]
+    assert rig.session.can_push
+
+
+def test_what_the_protocol_forbids_closes(rig: Rig) -> None:
+    rig.ask(b"bad")
+    assert rig.transport.is_closed
+
+
+def test_answers_for_a_connection_that_is_gone_are_dropped(rig: Rig) -> None:
+    (first,) = rig.ask(b"1")
+    rig.channel.connection_lost(None)
+    assert rig.session.told == ["closed"]
+    first.reply(b"late")
+    assert rig.sent() == b""
+    assert rig.budget.used == 0
