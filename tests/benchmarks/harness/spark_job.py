@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _SETTINGS = {"spark.driver.memory": "4g", "spark.default.parallelism": "4"}
 _TWO = "value binary, offset bigint"
 _NS = 1e9
+#: What Spark says of a trigger.
+_PARTS = ("latestOffset", "walCommit", "queryPlanning", "addBatch", "commitOffsets")
 #: The JVM compiles what it has seen often.
 _WARM_UP_TURNS = 2
 
@@ -150,15 +152,19 @@ def _triggers(query: Any, given: dict[str, Any]) -> dict[str, float]:
     print("running", file=sys.stderr, flush=True)
     stop = Path(given["stop"])
     times: dict[int, float] = {}
+    parts: dict[str, list[float]] = {}
     while not stop.exists():
         if query.awaitTermination(0.2):
             raise SystemExit("the query ended by itself")
         for each in query.recentProgress:
-            if each.numInputRows:
+            if each.numInputRows and each.batchId not in times:
                 times[each.batchId] = each.durationMs["triggerExecution"]
+                for part in _PARTS:
+                    parts.setdefault(part, []).append(each.durationMs.get(part, 0))
     query.stop()
     warm = sorted(times[batch] for batch in sorted(times)[3:]) or [float("nan")]
     return {
+        **{f"{part}_p50_ms": median(each) for part, each in parts.items()},
         "trigger_p50_ms": median(warm),
         "trigger_p99_ms": warm[min(len(warm) - 1, int(len(warm) * 0.99))],
         "triggers": len(warm),
