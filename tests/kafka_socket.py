@@ -14,7 +14,7 @@ from dragoman.protocols.kafka.connection import ClientConnection, Reply
 from dragoman.types import Buffer
 
 Answer = TypeVar("Answer", bound=m.Message)
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class KafkaSocket:

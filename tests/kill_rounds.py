@@ -62,6 +62,10 @@ class Ledger:
         self.failures: list[str] = []
         self._changed = threading.Condition()
 
+    def note_sent(self, count: int) -> None:
+        with self._changed:
+            self.sent += count
+
     def acknowledge(self, series: str, number: int, offset: int) -> None:
         with self._changed:
             taken = self.at[number % PARTITIONS]
@@ -116,7 +120,7 @@ class PlainClient:
             [Record(value=value_of(self._series, each), timestamp=0) for each in numbers],
             codec=self._random.choice(list(Codec)),
         )
-        self._ledger.sent += count
+        self._ledger.note_sent(count)
         answer = client.produce(TOPIC, batch, partition)
         if answer.error_code:
             raise AssertionError(f"error {answer.error_code}: {answer.error_message}")
@@ -157,7 +161,7 @@ class IdempotentClient:
 
     def _send(self, number: int) -> None:
         self._outstanding += 1
-        self._ledger.sent += 1
+        self._ledger.note_sent(1)
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             self._outstanding -= 1

@@ -14,6 +14,7 @@ from typing import Self, TypeVar
 
 from dragoman.errors import DecodeError
 from dragoman.framing import Scratch
+from dragoman.net.listener import ACCEPT_TURNS
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.connection import (
     Request,
@@ -60,6 +61,12 @@ class ScriptedBroker(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Session(self), "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
+
+    def pause(self) -> None:
+        """No more connections. What was accepted is known within `ACCEPT_TURNS`, as in `net`."""
+        assert self._server is not None
+        for each in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(each)
 
     def stop(self) -> None:
         """No more connections, and the present ones are cut."""
@@ -145,6 +152,10 @@ class ScriptedCluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        for broker in self.brokers:
+            broker.pause()
+        for _ in range(ACCEPT_TURNS):
+            await asyncio.sleep(0)
         for broker in self.brokers:
             broker.stop()
 

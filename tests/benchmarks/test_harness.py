@@ -125,9 +125,10 @@ def test_every_target_names_a_scenario_and_every_scenario_a_module() -> None:
 
 def test_cpu_time_grows_with_work_and_covers_ended_children() -> None:
     before = cpu_seconds(os.getpid())
-    program = "import time\nwhile time.process_time() < 0.2: pass"
+    program = "import time\nwhile time.process_time() < 0.3: pass"
     subprocess.run([sys.executable, "-c", program], check=True)
-    assert cpu_seconds(os.getpid()) - before >= 0.19
+    # It is counted in hundredths, rounded down in several places.
+    assert cpu_seconds(os.getpid()) - before >= 0.25
 
 
 def test_running_children_are_found() -> None:

@@ -126,7 +126,7 @@ def send(address: str, data: bytes, rng: random.Random) -> None:
                 raise
 
 
-@pytest.mark.timeout(120 * ROUNDS)
+@pytest.mark.timeout(300 * ROUNDS)
 def test_node_survives_malformed_requests(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rng = random.Random("fuzz the server")
     data = str(tmp_path / "data")

@@ -37,7 +37,7 @@ with warnings.catch_warnings():
         UnknownMemberIdError,
     )
 
-WAIT_S = 20
+WAIT_S = 60
 WAIT_MS = WAIT_S * 1000
 
 

@@ -25,7 +25,7 @@ def _run(
         capture_output=True,
         text=True,
         env={**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "100", **(environment or {})},
-        timeout=100,
+        timeout=200,
         check=False,
     )
 
@@ -53,7 +53,7 @@ def test_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals)
         if "Ctrl-C stops it" in line:
             break
     process.send_signal(number)
-    rest, _ = process.communicate(timeout=30)
+    rest, _ = process.communicate(timeout=60)
     assert process.returncode == 0, rest
     assert "The broker stopped cleanly" in rest
     assert list(tmp_path.iterdir()) == []

@@ -28,7 +28,7 @@ def _run(*command: str) -> str:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=100,
+        timeout=200,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr

@@ -169,7 +169,7 @@ def test_installed_broker_gets_ready_and_stops_when_told(installed: Path, tmp_pa
                 break
         assert [line.partition(" on ")[0] for line in lines] == ["kafka", "http", "ready\n"]
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
         process.communicate()

@@ -82,9 +82,9 @@ def confluent_read(bootstrap: str, topic: str, count: int) -> list:
     )
     consumer.subscribe([topic])
     try:
-        messages = consumer.consume(count, timeout=30)
+        messages = consumer.consume(count, timeout=60)
         while len(messages) < count:
-            more = consumer.consume(count - len(messages), timeout=30)
+            more = consumer.consume(count - len(messages), timeout=60)
             assert more
             messages += more
     finally:

@@ -65,7 +65,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
             break
     yield Session(process, printed)
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == 0
 
 
@@ -83,7 +83,7 @@ def test_program_prints_what_the_page_says(session: Session) -> None:
         [sys.executable, "-c", program.replace(KAFKA, session.kafka)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert result.returncode == 0, result.stderr

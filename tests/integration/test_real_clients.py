@@ -37,7 +37,7 @@ with warnings.catch_warnings():
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_BITS = {name: number for number, name in enumerate(CODECS)}
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 COUNT = 200
 
 

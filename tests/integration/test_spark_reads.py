@@ -398,9 +398,11 @@ def test_manifest_that_is_damaged_leaves_its_partition_to_the_broker(
 ) -> None:
     make_topic(node, partitions=2)
     write(node, range(600), partitions=2)
-    node.restart()
     copy = f"{node.data_directory}-copy"
+    # Not while it runs: files that it replaces vanish from under the copying.
+    node.stop()
     shutil.copytree(node.data_directory, copy)
+    node.start()
     (manifest,) = Path(copy).glob("partitions/*-orders-1/manifest.json")
     manifest.write_bytes(manifest.read_bytes()[:-9] + b"00000000\n")
     assert sorted(numbers_in(read(options_for(node, path=copy)))) == list(range(600))
@@ -480,9 +482,11 @@ def test_another_topic_of_the_same_name_is_not_read_from_its_old_files(
 ) -> None:
     make_topic(node)
     write(node, range(500))
-    node.restart()
     copy = f"{node.data_directory}-copy"
+    # Not while it runs: files that it replaces vanish from under the copying.
+    node.stop()
     shutil.copytree(node.data_directory, copy)
+    node.start()
     with BlockingKafkaClient(node.bootstrap_servers) as client:
         client.delete_topic("orders")
     make_topic(node)

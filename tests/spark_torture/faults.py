@@ -102,9 +102,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         os.kill(int((self.home / name).read_text()), signal.SIGKILL)
 
     def kill_driver(self) -> None:
-        """All of it at once: the Java process and the program that started it."""
-        self.kill("jvm.pid")
+        """All of it at once: the program and the Java process that it started.
+
+        In this order: without Java the program ends by itself, with a status of its own, and
+        Spark's daemon takes the worker that does this along.
+        """
         self.kill("driver.pid")
+        self.kill("jvm.pid")
 
     def is_due(self, batch_id: int, *points: Point) -> bool:
         return self.point in points and batch_id >= self.batch_id

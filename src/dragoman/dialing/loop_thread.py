@@ -9,11 +9,14 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import TypeVar
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 from dragoman.dialing.errors import ClientClosedError
 
 Result = TypeVar("Result")
+#: Begins what the loop shall do.
+Work: TypeAlias = Callable[[], Coroutine[None, None, Result]]
 
 
 class LoopThread:
@@ -22,7 +25,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run_loop, name=name, daemon=True)
         self._thread.start()
 
-    def run(self, work: Coroutine[None, None, Result]) -> Result:
+    def run(self, work: Work[Result]) -> Result:
         future = self.begin(work)
         try:
             return future.result()
@@ -31,13 +34,28 @@ class LoopThread:
             future.cancel()
             raise
 
-    def begin(self, work: Coroutine[None, None, Result]) -> Future[Result]:
-        """Hand work over without waiting for it."""
+    def begin(self, work: Work[Result]) -> Future[Result]:
+        """Hand work over without waiting for it.
+
+        Its coroutine is made on the loop: an interrupt on the way there leaves none behind that
+        nobody awaits.
+        """
+        future: Future[Result] = Future()
         try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._loop.call_soon_threadsafe(self._start, work, future)
         except RuntimeError:
-            work.close()
             raise ClientClosedError("the client is closed") from None
+        return future
+
+    def _start(self, work: Work[Result], future: Future[Result]) -> None:
+        task = self._loop.create_task(work())
+        task.add_done_callback(partial(_settle, future))
+
+        def give_up(_: Future[Result]) -> None:
+            if future.cancelled() and not task.done():
+                self._loop.call_soon_threadsafe(task.cancel)
+
+        future.add_done_callback(give_up)
 
     def make(self, build: Callable[[], Result]) -> Result:
         """Build something on the loop that it will belong to."""
@@ -45,7 +63,7 @@ class LoopThread:
         async def built() -> Result:
             return build()
 
-        return self.run(built())
+        return self.run(built)
 
     def close(self) -> None:
         if not self._loop.is_closed():
@@ -64,3 +82,16 @@ class LoopThread:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
         finally:
             self._loop.close()
+
+
+def _settle(future: Future[Result], task: asyncio.Task[Result]) -> None:
+    """Hand the outcome to whoever waits, unless that one has given up."""
+    if task.cancelled():
+        future.cancel()
+    error = None if task.cancelled() else task.exception()
+    if not future.set_running_or_notify_cancel():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(task.result())

@@ -39,7 +39,7 @@ class Served:
         self.port = port
 
     def client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}")
+        return httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)

@@ -374,7 +374,7 @@ def test_following_prints_and_commits_at_once_and_ends_with_an_interrupt(
         while client.committed_offsets("g")[TopicPartition("t", 0)].offset != 3:
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, b"", b"")
     assert client.committed_offsets("g")[TopicPartition("t", 0)].offset == 3
 
@@ -388,7 +388,7 @@ def test_reader_that_has_seen_enough_ends_consume(
         process.stdout.readline()
         process.stdout.close()
         client.produce_records("t", [NewRecord(value=b"x" * 1000) for _ in range(2000)])
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
         assert process.stderr is not None
         assert process.stderr.read() == b""
 
@@ -404,5 +404,5 @@ def test_interrupted_produce_writes_what_it_was_given(
         process.stdin.flush()
         assert [record.value for record in reader.next_records()] == [b"one"]
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, b"", b"produced 1 record to 't'\n")

@@ -53,7 +53,7 @@ def test_java_of_the_package_runs_without_the_module_that_it_lacks(tmp_path: Pat
         [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-Xmx64m", "-version"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=True,
     )
     assert "version" in said.stderr

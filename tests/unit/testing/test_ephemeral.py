@@ -38,8 +38,8 @@ def test_context_manager_serves_kafka_and_http() -> None:
     with EphemeralBroker() as broker:
         write(broker, b"v")
         assert read(broker) == [b"v"]
-        assert httpx.get(f"{broker.http_url}/readyz").status_code == 200
-        topics = httpx.get(f"{broker.http_url}/api/v1/topics").json()
+        assert httpx.get(f"{broker.http_url}/readyz", timeout=60).status_code == 200
+        topics = httpx.get(f"{broker.http_url}/api/v1/topics", timeout=60).json()
         assert [topic["name"] for topic in topics["items"]] == ["t"]
     with pytest.raises(ConnectionRefusedError):
         KafkaSocket(broker.bootstrap_servers)
@@ -51,7 +51,8 @@ def test_nothing_is_left_after_the_end() -> None:
     for _ in range(3):
         with EphemeralBroker() as broker:
             write(broker, b"v")
-    assert set(threading.enumerate()) == before
+    # Threads that earlier tests left may end meanwhile.
+    assert set(threading.enumerate()) <= before
     assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
@@ -131,7 +132,7 @@ def test_bad_setting_is_told_and_leaves_nothing() -> None:
     broker = EphemeralBroker(settings={"nun.partitions": "3"})
     with pytest.raises(ConfigError, match="did you mean"):
         broker.start()
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
     broker.stop()
 
 
@@ -221,7 +222,7 @@ def test_plugin_gives_each_test_a_broker(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=200,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "3 passed" in finished.stdout

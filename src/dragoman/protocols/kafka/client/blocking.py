@@ -45,7 +45,7 @@ class BlockingProducer:
 
     def send_many(self, topic: str, records: Iterable[NewRecord]) -> None:
         """Take records in. An earlier failure is raised here instead of at the next flush."""
-        self._thread.run(self._send_many(topic, records))
+        self._thread.run(lambda: self._send_many(topic, records))
 
     async def _send_many(self, topic: str, records: Iterable[NewRecord]) -> None:
         if self._producer.has_failed:
@@ -54,10 +54,10 @@ class BlockingProducer:
 
     def flush(self) -> None:
         """Wait until all records are written. Raises the first failure since the last flush."""
-        self._thread.run(self._producer.flush())
+        self._thread.run(self._producer.flush)
 
     def close(self) -> None:
-        self._thread.run(self._producer.close())
+        self._thread.run(self._producer.close)
 
     def __enter__(self) -> Self:
         return self
@@ -78,14 +78,14 @@ class BlockingReader:
         return self._reader.positions
 
     def next_records(self) -> list[ConsumedRecord]:
-        return self._thread.run(self._reader.next_records())
+        return self._thread.run(self._reader.next_records)
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
         while records := self.next_records():
             yield from records
 
     def close(self) -> None:
-        self._thread.run(self._reader.close())
+        self._thread.run(self._reader.close)
 
     def __enter__(self) -> Self:
         return self
@@ -106,7 +106,7 @@ def _waiting(
     def wait(
         self: BlockingKafkaClient, /, *args: Parameters.args, **kwargs: Parameters.kwargs
     ) -> Result:
-        return self._thread.run(method(self._client, *args, **kwargs))
+        return self._thread.run(lambda: method(self._client, *args, **kwargs))
 
     return wait
 
@@ -120,7 +120,7 @@ def _beginning(
     def begin(
         self: BlockingKafkaClient, /, *args: Parameters.args, **kwargs: Parameters.kwargs
     ) -> Future[Result]:
-        return self._thread.begin(method(self._client, *args, **kwargs))
+        return self._thread.begin(lambda: method(self._client, *args, **kwargs))
 
     return begin
 
@@ -164,12 +164,12 @@ class BlockingKafkaClient:
     # ---- life
 
     def open(self) -> Self:
-        self._thread.run(self._client.open())
+        self._thread.run(self._client.open)
         return self
 
     def close(self) -> None:
         try:
-            self._thread.run(self._client.close())
+            self._thread.run(self._client.close)
         except ClientClosedError:
             return
         self._thread.close()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -43,3 +44,18 @@ async def client(cluster: ScriptedCluster) -> AsyncIterator[KafkaClient]:
     made = KafkaClient(cluster.bootstrap, QUICK, clock=FixedClock(), random=random.Random(1))
     async with made as opened:
         yield opened
+
+
+@pytest.fixture
+async def skip(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Moves the loop's clock on by some seconds: what is timed for then is due in the next turn."""
+    loop = asyncio.get_running_loop()
+    time = loop.time
+    skipped = 0.0
+
+    def skip(seconds: float) -> None:
+        nonlocal skipped
+        skipped += seconds
+
+    monkeypatch.setattr(loop, "time", lambda: time() + skipped)
+    return skip

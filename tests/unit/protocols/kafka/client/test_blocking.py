@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import threading
 
@@ -129,3 +130,20 @@ def test_calls_of_several_threads_do_not_mix(broker: EphemeralBroker) -> None:
         for worker in workers:
             worker.join()
     assert written == {index: list(range(50)) for index in range(4)}
+
+
+def test_interrupt_on_the_way_to_the_loop_leaves_nothing_behind(
+    broker: EphemeralBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coroutine that nobody awaits is a warning, which fails this test."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with BlockingKafkaClient(broker.bootstrap_servers) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(client._thread._loop, "call_soon_threadsafe", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                client.cluster()
+        gc.collect()
+        assert client.cluster().topics == {}

@@ -42,7 +42,7 @@ def test_program_runs_as_written(broker: EphemeralBroker) -> None:
         capture_output=True,
         text=True,
         env={"PYTHONPATH": str(ROOT / "src")},
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert (result.returncode, result.stderr) == (0, "")
