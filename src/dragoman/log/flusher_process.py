@@ -14,8 +14,9 @@ test runs both on the same jobs and compares.
 Paths are absolute and in bytes. `marshal` is safe here because both ends are the same interpreter
 and nobody else can write to the pipes.
 
-The process ends by itself when its parent does. Jobs the parent left behind are then not begun: a
-new parent may be recovering the same files, and a manifest put in place late would undo its work.
+The process ends by itself when its parent does. Jobs the parent left behind are then not begun, and
+the one under way changes nothing more once the sync it waits for is over: a new parent may be
+recovering the same files, and a manifest put in place late would undo its work.
 """
 
 from __future__ import annotations
@@ -29,6 +30,23 @@ import sys
 _ZERO_BLOCK_BYTES = 1 << 20
 _LENGTH_BYTES = 4
 _SYNC_FILE_RANGE_WRITE = 2
+
+
+class OrphanedError(Exception):
+    """The parent is gone, and with it the right to change its files."""
+
+
+class Parent:
+    """Whose files these are."""
+
+    #: Nobody is asked before `serve` says who it is.
+    pid: int | None = None
+
+    @classmethod
+    def check(cls) -> None:
+        """To be called after whatever may take long, before files are changed."""
+        if cls.pid is not None and os.getppid() != cls.pid:
+            raise OrphanedError
 
 
 def perform(
@@ -61,6 +79,7 @@ def _perform_in_bulk(replacements: tuple[tuple[bytes, bytes], ...], any_path: by
         os.close(_write_aside(path, data))
     _sync_all(any_path)
     if replacements:
+        Parent.check()
         for path, _ in replacements:
             os.replace(path + b".new", path)
         _sync_all(any_path)
@@ -110,12 +129,14 @@ def _replace(path: bytes, data: bytes) -> None:
         _fdatasync(fd, path + b".new")
     finally:
         os.close(fd)
+    Parent.check()
     os.replace(path + b".new", path)
     _sync_directory(os.path.dirname(path))
 
 
 def _write_aside(path: bytes, data: bytes) -> int:
     """The descriptor of a new file with this content, beside the one it will replace."""
+    Parent.check()
     aside = path + b".new"
     if os.path.lexists(aside):
         os.unlink(aside)
@@ -129,10 +150,12 @@ def _write_aside(path: bytes, data: bytes) -> int:
 
 
 def _zero_fill(path: bytes, size: int) -> None:
+    Parent.check()
     fd = _create(path)
     try:
         block = memoryview(bytes(min(size, _ZERO_BLOCK_BYTES)))
         for position in range(0, size, _ZERO_BLOCK_BYTES):
+            Parent.check()
             _write(fd, path, block[: size - position], position)
         _fdatasync(fd, path)
     finally:
@@ -217,12 +240,14 @@ def reply(fd: int, number: int, path: bytes) -> None:
 
 def serve(jobs_fd: int, replies_fd: int, parent_pid: int, frame_bytes_max: int) -> None:
     """Do jobs until the parent closes the pipe or dies."""
+    Parent.pid = parent_pid
     while (frame := read_frame(jobs_fd, frame_bytes_max)) is not None:
-        if os.getppid() != parent_pid:
-            return
         number, path = 0, b""
         try:
+            Parent.check()
             perform(*marshal.loads(frame))
+        except OrphanedError:
+            return
         except OSError as error:
             number, path = error.errno or errno.EIO, os.fsencode(error.filename or b"")
         try:

@@ -466,6 +466,12 @@ def test_a_job_with_too_many_names_is_refused(
 # ---- the script's own functions, in this process
 
 
+@pytest.fixture(autouse=True)
+def _nobodys_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`serve` remembers its parent; here it is forgotten again."""
+    monkeypatch.setattr(flusher_process.Parent, "pid", None)
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_the_scripts_perform_leaves_what_worlds_perform_leaves(tmp_path: Path, name: str) -> None:
     roots = tmp_path / "script", tmp_path / "reference"
@@ -519,6 +525,46 @@ def test_nothing_is_begun_for_a_parent_that_is_gone(tmp_path: Path) -> None:
     assert tree(tmp_path) == {}
     os.close(jobs_in)
     os.close(jobs_out)
+
+
+@pytest.mark.parametrize("count", [1, BULK_SYNC_FILES_MIN])
+def test_job_under_way_changes_nothing_after_the_parent_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """It dies while the content is being synced; the next one may have the files by then."""
+    root = os.fsencode(tmp_path) + b"/"
+    names = [b"%d" % n for n in range(count)]
+    for name in names:
+        (tmp_path / name.decode()).write_bytes(b"old")
+
+    def dies(*_: object) -> None:
+        monkeypatch.setattr(flusher_process.Parent, "pid", os.getppid() + 1)
+
+    monkeypatch.setattr(flusher_process.Parent, "pid", os.getppid())
+    monkeypatch.setattr(flusher_process, "_fdatasync", dies)
+    monkeypatch.setattr(flusher_process, "_sync_all", dies)
+    with pytest.raises(flusher_process.OrphanedError):
+        flusher_process.perform(
+            (), (), tuple((root + name, b"new") for name in names), (), (), BULK_SYNC_FILES_MIN
+        )
+    assert {(tmp_path / name.decode()).read_bytes() for name in names} == {b"old"}
+
+
+def test_file_is_not_filled_any_more_when_the_parent_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = flusher_process._write
+
+    def dies(fd: int, path: bytes, data: memoryview, position: int) -> None:
+        monkeypatch.setattr(flusher_process.Parent, "pid", os.getppid() + 1)
+        write(fd, path, data, position)
+
+    monkeypatch.setattr(flusher_process.Parent, "pid", os.getppid())
+    monkeypatch.setattr(flusher_process, "_write", dies)
+    path = tmp_path / "z"
+    with pytest.raises(flusher_process.OrphanedError):
+        flusher_process.perform((), (), (), ((os.fsencode(path), 3 << 20),), (), 1000)
+    assert path.stat().st_size == 1 << 20
 
 
 def test_serve_answers_each_job_and_ends_with_its_input(tmp_path: Path) -> None:
