@@ -19,7 +19,6 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 _DEFAULTS = {
     PUSHDOWN: "true",
-    "spark.python.daemon.module": "dragoman.spark.daemon",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
 }

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 
 from dragoman.errors import ConfigError
 from dragoman.spark.failures import plainly
-from dragoman.spark.publishing import Attempt, Staged, open_client, publish, shared_client
+from dragoman.spark.publishing import Staged, open_client, publish, shared_client
 from dragoman.spark.sink_options import SinkOptions, parse_sink
 
 if TYPE_CHECKING:
@@ -103,6 +103,9 @@ class DragomanStreamWriter(DataSourceStreamArrowWriter):
 def _stage(
     batches: Iterator[pa.RecordBatch], options: SinkOptions, writer_id: str, query_id: str
 ) -> StagedMessage:
+    # Only tasks need it, and it takes a while to load.
+    from dragoman.spark.attempt import Attempt
+
     attempt = Attempt(shared_client(options), options, writer_id)
     for batch in batches:
         attempt.add(batch)

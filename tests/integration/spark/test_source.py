@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,6 @@ from dragoman.testing import EphemeralBroker
 from spark_reads import make_topic, options_for, write
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
@@ -267,12 +265,3 @@ def test_without_java_on_the_machine_and_without_registration(
         check=False,
     )
     assert ran.stdout.split() == ["True", "100"], ran.stderr
-
-
-def test_workers_find_the_package_in_memory(spark: SparkSession) -> None:
-    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        loaded = "dragoman.spark.writer" in sys.modules
-        for batch in batches:
-            yield batch.slice(0, int(loaded))
-
-    assert spark.range(0, 1, 1, 1).mapInArrow(look, "id long").count() == 1

@@ -24,3 +24,12 @@ def test_unknown_names_are_errors() -> None:
 
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         spark.nothing  # type: ignore[attr-defined]
+
+
+def test_a_commit_loads_no_arrays() -> None:
+    """Every micro-batch is committed by a new process, which would load them first."""
+    program = (
+        "import sys; import dragoman.spark.writer\n"
+        "assert not {'numpy', 'pyarrow'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=200)

@@ -1,0 +1,133 @@
+"""One task attempt of the sink: rows in, staged batches out.
+
+How it all fits together is told in docs/concepts/exactly-once-writes.md.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from dragoman.checksum import crc32c
+from dragoman.client.kafka import (
+    BlockingKafkaClient,
+    Produced,
+    StagedPiece,
+    StagingPlace,
+    TopicPartition,
+)
+from dragoman.limits import KAFKA_CLIENT_BUFFER_BYTES_MAX
+from dragoman.spark.batches import encode_batches
+from dragoman.spark.routing import Router
+from dragoman.spark.sink_options import SinkOptions
+from dragoman.world import SystemClock, system_random
+
+#: Rows are gathered for so many batches, so that the last, smaller one is rare.
+_BATCHES_GATHERED = 4
+
+
+class _Sent(NamedTuple):
+    """A batch that is on its way to staging."""
+
+    where: TopicPartition
+    record_count: int
+    checksum: bytes
+    produced: Future[Produced]
+
+
+class _Gathered:
+    __slots__ = ("rows", "size")
+
+    def __init__(self) -> None:
+        self.rows: list[pa.RecordBatch] = []
+        self.size = 0
+
+
+class Attempt:
+    """Stages rows under an identity of its own. Nobody reads them until they are published."""
+
+    def __init__(self, client: BlockingKafkaClient, options: SinkOptions, writer_id: str) -> None:
+        self._client = client
+        self._options = options
+        self._writer_id = writer_id
+        self._router = Router(options.topic, self._partition_count, system_random())
+        self._clock = SystemClock()
+        self._place: StagingPlace | None = None
+        self._sequence = 0
+        self._gathered: dict[TopicPartition, _Gathered] = {}
+        self._gathered_bytes = 0
+        #: One at a time: a repeat must not overtake what comes after it. The next batch is encoded
+        #: meanwhile.
+        self._sent: _Sent | None = None
+        self._pieces: dict[TopicPartition, list[StagedPiece]] = {}
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        for where, part in self._router.split(rows):
+            gathered = self._gathered.setdefault(where, _Gathered())
+            gathered.rows.append(part)
+            gathered.size += part.nbytes
+            self._gathered_bytes += part.nbytes
+            if gathered.size >= _BATCHES_GATHERED * self._options.batch_bytes:
+                self._send(where)
+                self._router.move_on(where)
+        if self._gathered_bytes >= KAFKA_CLIENT_BUFFER_BYTES_MAX:
+            self._send_all()
+
+    def finish(self) -> dict[TopicPartition, list[StagedPiece]]:
+        """Where everything is, once all of it is durable."""
+        self._send_all()
+        self._wait()
+        return self._pieces
+
+    def _partition_count(self, topic: str) -> int:
+        return len(self._client.topic(topic, auto_create=True).partitions)
+
+    def _send_all(self) -> None:
+        for where in list(self._gathered):
+            self._send(where)
+
+    def _send(self, where: TopicPartition) -> None:
+        if self._place is None:
+            self._place = self._client.open_staging(self._writer_id)
+        identity = self._place.identity
+        gathered = self._gathered.pop(where)
+        self._gathered_bytes -= gathered.size
+        for rows in pa.Table.from_batches(gathered.rows).combine_chunks().to_batches():
+            for count, batch in encode_batches(
+                rows,
+                codec=self._options.codec,
+                now_ms=self._clock.wall_ms(),
+                batch_bytes_max=self._options.batch_bytes,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
+                base_sequence=self._sequence,
+            ):
+                self._wait()
+                produced = self._client.begin_produce(
+                    *self._place.partition, batch, auto_create=False
+                )
+                self._sent = _Sent(where, count, bytes(batch[17:21]), produced)
+                self._sequence = (self._sequence + count) % (1 << 31)
+
+    def _wait(self) -> None:
+        """The last batch is durable: note where."""
+        sent, self._sent = self._sent, None
+        if sent is None:
+            return
+        assert self._place is not None
+        offset = sent.produced.result().base_offset
+        assert offset >= 0, "a batch that was repeated at once is known to the broker"
+        end = offset + sent.record_count
+        pieces = self._pieces.setdefault(sent.where, [])
+        if pieces and pieces[-1].next_offset == offset:
+            last = pieces.pop()
+            count = last.record_count + sent.record_count
+            checksum = crc32c(sent.checksum, last.checksum)
+            piece = StagedPiece(last.partition, last.first_offset, end, count, checksum)
+        else:
+            partition = self._place.partition.partition
+            checksum = crc32c(sent.checksum)
+            piece = StagedPiece(partition, offset, end, sent.record_count, checksum)
+        pieces.append(piece)
