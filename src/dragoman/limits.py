@@ -220,6 +220,34 @@ IDLE_SWEEP_INTERVAL_S = 15.0
 #: Seconds that HTTP requests in progress get at a clean stop.
 HTTP_CLOSE_GRACE_S = 2.0
 
+# ---- the minibroker wire
+
+#: Subscriptions of one connection. One more is refused.
+MINIBROKER_SUBSCRIPTIONS_MAX = 10_000
+#: Bytes pushed to a connection that its peer has not taken: a reply may have to wait for them. Past
+#: it nothing is pushed.
+PUSHED_UNSENT_BYTES_MAX = 64 << 10
+#: Bytes and records pushed to one connection in a loop turn; the rest comes with the next.
+PUSH_PORTION_BYTES_MAX = 64 << 10
+PUSH_PORTION_RECORDS_MAX = 256
+#: Records pushed to a group member ahead of what it has committed; the original client deadlocks
+#: when it waits for a reply behind more than 256. Past it, the others wait for a commit.
+PUSH_WINDOW_RECORDS = 200
+#: A client that needs more than this is not held back any longer.
+PUSH_WINDOW_RECORDS_MAX = 10_000
+#: Seconds that a full window waits for the first commit ever, and for one more.
+PUSH_PATIENCE_S = 1.0
+PUSH_PATIENCE_COMMITTING_S = 10.0
+#: Seconds until a reader looks again when too many wait for the same partition.
+TAIL_PARKING_PAUSE_S = 0.1
+#: Addresses given to a client. More: refused, since each may cost a time-out.
+MINIBROKER_CLIENT_ADDRESSES_MAX = 100
+#: Records that a client keeps for a subscription while it waits for a reply that may be behind
+#: them. Past it, it reads no more, and the reply may come too late.
+MINIBROKER_CLIENT_RECORDS_MAX = 100_000
+#: Seconds between looks whether the groups have been read back after a start.
+GROUPS_LOADING_PAUSE_S = 0.02
+
 # ---- groups
 
 #: Kafka sends group ids as strings with a 16-bit length. Longer: refused.
@@ -398,3 +426,7 @@ SPARK_EMPTY_REPLIES_MAX = 3
 SPARK_FETCH_WAIT_MS = 500
 #: Spark partitions of one read. More are refused: each is a task, and its plan stays in memory.
 SPARK_PARTITIONS_MAX = 100_000
+#: Types within types of a value. Deeper schemas are refused before Python's own stack ends.
+SPARK_TYPE_DEPTH_MAX = 64
+#: Bytes of a file with a schema or with descriptors. Larger ones are refused: tasks carry them.
+SPARK_SCHEMA_BYTES_MAX = 16 << 20

@@ -137,15 +137,28 @@ class Node:
             case "kafka":
                 self.kafka = KafkaService(self.broker, self.budget, self._advertised(listener.name))
                 return self._channel_factory(listener.name, self.kafka.session)
+            case "minibroker":
+                # Loaded for those who open it: a start should not wait for the others.
+                from dragoman.protocols.minibroker.handlers.service import MinibrokerService
+
+                minibroker = MinibrokerService(
+                    self.broker, self.budget, self._advertised(listener.name)
+                )
+                # Subscribers may listen for ever without sending anything.
+                return self._channel_factory(listener.name, minibroker.session, closes_idle=False)
             case "http":
                 return self._http_factory()
             case _:
                 raise ConfigError(f"listener {listener.name!r} has no server in this release")
 
     def _channel_factory(
-        self, name: str, make_session: Callable[[Channel], Session]
+        self,
+        name: str,
+        make_session: Callable[[Channel], Session],
+        *,
+        closes_idle: bool = True,
     ) -> Callable[[], asyncio.BaseProtocol]:
-        channels = self.channels[name] = Channels(self.budget, self._loop)
+        channels = self.channels[name] = Channels(self.budget, self._loop, closes_idle=closes_idle)
         return lambda: Channel(channels, make_session, self._loop)
 
     def _advertised(self, name: str) -> Callable[[Channel], tuple[str, int]]:

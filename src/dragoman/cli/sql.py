@@ -38,7 +38,7 @@ def sql(
         Literal["table", "csv", "json", "parquet"], Parameter(name=["--output", "-o"])
     ] = "table",
     to: str = "",
-    decode: Literal["string", "json", "raw"] = "string",
+    decode: Literal["string", "json", "avro", "protobuf", "raw"] = "string",
     master: str = "local[*]",
 ) -> int:
     """Run a query in which every topic is a table.
@@ -56,7 +56,8 @@ def sql(
     to
         Directory that Parquet files are written to.
     decode
-        What the value is: text, JSON (a struct: value.amount) or bytes as they are.
+        What the value is: text, JSON (a struct: value.amount), Avro or Protobuf with the schema
+        that is pinned in the topic, or bytes as they are.
     master
         Where Spark runs.
     """

@@ -36,7 +36,7 @@ LISTENER_NAMES = (
     ListenerName("rocketmq", 9876, "RocketMQ clients: name server"),
     ListenerName("rocketmq-broker", 10911, "RocketMQ clients: broker"),
     ListenerName("cursus", 9000, "Cursus clients"),
-    ListenerName("minibroker", 4222, "minibroker clients"),
+    ListenerName("minibroker", 4222, "minibroker clients", available=True),
     ListenerName("mlog", 9094, "mlog clients"),
     ListenerName("any", 7070, "every protocol, told apart by its first bytes"),
     ListenerName("http", 8080, "HTTP API, health and metrics", available=True),

@@ -104,6 +104,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     compression_type: Compression = "producer"
     log_message_timestamp_type: TimestampType = "CreateTime"
 
+    minibroker_partitions: int = 4
+    minibroker_heartbeat_timeout_ms: int = 15_000
+
     def listener(self, name: str) -> Listener | None:
         """The named listener, or None when it is off."""
         return next((each for each in self.listeners if each.name == name), None)
@@ -192,6 +195,8 @@ log.cleaner.backoff.ms                     | long 0..     | live | How long the 
 min.insync.replicas                        | int 1..      | live | Default of the topics' `min.insync.replicas`.
 compression.type                           | string producer,uncompressed,gzip,snappy,lz4,zstd | live | Default of the topics' `compression.type`.
 log.message.timestamp.type                 | string CreateTime,LogAppendTime | live | Default of the topics' `message.timestamp.type`.
+minibroker.partitions                      | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic that a minibroker client is the first to name.
+minibroker.heartbeat.timeout.ms            | int 0..      |      | How long a member of a minibroker group may be silent before its connection is closed; 0: for ever.
 """)
 
 

@@ -138,7 +138,7 @@ _IGNORED = table_rows(f"""
 compression.gzip.level                  | int -1..9        | -1         | The codec's default level is used.
 compression.lz4.level                   | int 1..17        | 9          | The codec's default level is used.
 compression.zstd.level                  | int -131072..22  | 3          | The codec's default level is used.
-dragoman.value.schema                   | string           |            | Fields of JSON values, as Spark's DDL; kept for readers. Kafka has no such key.
+dragoman.value.schema                   | string           |            | What values are, kept for readers: fields of JSON as Spark's DDL, or an Avro schema or Protobuf descriptors in a JSON object. Kafka has no such key.
 file.delete.delay.ms                    | long 0..         | 60000      | The file of a dropped segment goes when no manifest lists it any more.
 flush.messages                          | long 1..         | {LONG_MAX} | The node's `durability` decides when writes are durable.
 flush.ms                                | long 0..         | {LONG_MAX} | The node's `durability` decides when writes are durable.

@@ -26,6 +26,10 @@ log = logging.getLogger("dragoman.net")
 _JOIN_BYTES_MAX = 4 << 10
 #: A loop reads at most 32 times from one connection in a turn: smaller reads cannot fill one.
 _COUNTED_READ_BYTES_MIN = READ_PER_TURN_BYTES_MAX // 32
+#: Seconds of silence before the first probe, between probes, and how many may go unanswered.
+_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+#: Linux and macOS: the system, too, then takes no more than that ahead of what is on its way.
+_TCP_NOTSENT_LOWAT: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 
 
 class Session(Protocol):
@@ -64,8 +68,12 @@ class Reason(Flag):
 class Channels:
     """All open connections of a node, and what they share."""
 
-    def __init__(self, budget: MemoryBudget, scheduler: Scheduler) -> None:
+    def __init__(
+        self, budget: MemoryBudget, scheduler: Scheduler, *, closes_idle: bool = True
+    ) -> None:
+        """`closes_idle` is false for protocols whose clients may listen without ever speaking."""
         self.budget = budget
+        self.closes_idle = closes_idle
         self._scheduler = scheduler
         self._unsent: list[Channel] = []
         #: Bytes that each channel has read in this loop turn.
@@ -104,6 +112,8 @@ class Channels:
 
     def close_idle(self, before: float) -> int:
         """Close connections that have been silent since `before`; returns how many."""
+        if not self.closes_idle:
+            return 0
         idle = [each for each in self.open if each.last_active < before]
         for channel in idle:
             channel.close()
@@ -122,6 +132,15 @@ class Channels:
 
 def _nothing() -> None:
     return None
+
+
+def _keep_alive(connected: socket.socket) -> None:
+    """Have the system find out within minutes when the peer's machine is gone."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE:
+        option = getattr(socket, name, None)
+        if option is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class Channel(asyncio.BufferedProtocol):
@@ -177,6 +196,9 @@ class Channel(asyncio.BufferedProtocol):
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not self._channels.closes_idle:
+                # A peer that is gone without a word must be noticed some other way.
+                _keep_alive(connected)
         self.local_address = tuple(transport.get_extra_info("sockname") or ("", 0))[:2]
         self.peer_address = tuple(transport.get_extra_info("peername") or ("", 0))[:2]
         self.last_active = self._loop.time()
@@ -274,6 +296,14 @@ class Channel(asyncio.BufferedProtocol):
             transport.write(b"".join(out))
         else:
             transport.writelines(out)
+
+    def keep_unsent_small(self, bytes_max: int) -> None:
+        """Stop being writable early, so that what is sent next does not wait behind much."""
+        assert self._transport is not None
+        self._transport.set_write_buffer_limits(high=bytes_max)
+        connected = self._transport.get_extra_info("socket")
+        if connected is not None and _TCP_NOTSENT_LOWAT is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, bytes_max)
 
     def pause(self, reason: Reason) -> None:
         if not self._reasons and self._transport is not None:

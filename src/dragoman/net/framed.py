@@ -3,7 +3,8 @@
 What the protocols without request numbers have in common. Each request takes a place in line; its
 answer may be ready at once or after a sync, and leaves when all before it have left. The line is
 bounded: past the bound the connection is not read. While the peer does not take what was sent,
-requests wait unopened. Pushes go beside the line, so that a reply never waits behind queued pushes:
+requests wait unopened; so they do when the protocol has a request wait for those before it
+(`may_begin`). Pushes go beside the line, so that a reply never waits behind queued pushes:
 whoever pushes asks `can_push` first and is told by `on_writable` when to go on.
 """
 
@@ -56,8 +57,9 @@ class FramedSession:
         self._reader = reader
         self._budget = budget
         self._line: deque[Place] = deque()
-        #: Requests that are not begun, because the peer does not take replies.
+        #: Requests that are not begun: the peer does not take replies, or it is not their turn.
         self._backlog: deque[bytearray] = deque()
+        self._is_beginning = False
         #: Requests read and not answered.
         self._ahead = 0
 
@@ -67,11 +69,19 @@ class FramedSession:
         """A request. Raises `RemoteProtocolError` to have the connection closed without a word."""
         raise NotImplementedError
 
+    def may_begin(self, frame: bytearray) -> bool:  # noqa: ARG002
+        """Whether this request, the next one, may begin now; asked again after each reply."""
+        return True
+
     def on_writable(self) -> None:
         """The peer takes data again."""
 
     def on_closed(self) -> None:
         """The connection is gone."""
+
+    @property
+    def has_unanswered(self) -> bool:
+        return bool(self._line)
 
     @property
     def can_push(self) -> bool:
@@ -107,13 +117,8 @@ class FramedSession:
             self.channel.pause(Reason.READ_AHEAD)
 
     def writable(self) -> None:
-        try:
-            self._begin_all()
-            self.on_writable()
-        except RemoteProtocolError as error:
-            log.info("closing %s:%d: %s", *self.channel.peer_address, error)
-            self.channel.close()
-        self._read_on()
+        self._go_on()
+        self.on_writable()
 
     def closed(self) -> None:
         for place in self._line:
@@ -124,12 +129,31 @@ class FramedSession:
         self.on_closed()
 
     def _begin_all(self) -> None:
-        while self._backlog and self.channel.is_writable and not self.channel.is_closing:
-            frame = self._backlog.popleft()
-            place = Place(self, len(frame))
-            self._budget.take(place.size)
-            self._line.append(place)
-            self.received(frame, place)
+        if self._is_beginning:
+            # A request that is answered at once calls back here: the loop below goes on by itself.
+            return
+        backlog, channel = self._backlog, self.channel
+        self._is_beginning = True
+        try:
+            while backlog and channel.is_writable and not channel.is_closing:
+                if not self.may_begin(backlog[0]):
+                    break
+                frame = backlog.popleft()
+                place = Place(self, len(frame))
+                self._budget.take(place.size)
+                self._line.append(place)
+                self.received(frame, place)
+        finally:
+            self._is_beginning = False
+
+    def _go_on(self) -> None:
+        """Begin requests outside of the channel's own call, which would see to their faults."""
+        try:
+            self._begin_all()
+        except RemoteProtocolError as error:
+            log.info("closing %s:%d: %s", *self.channel.peer_address, error)
+            self.channel.close()
+        self._read_on()
 
     def flush(self) -> None:
         """Send every reply that has reached the head of the line."""
@@ -141,7 +165,10 @@ class FramedSession:
                 self.channel.send(reply)
             self._budget.give_back(first.size)
             self._ahead -= 1
-        self._read_on()
+        if self._backlog and not self._is_beginning:
+            self._go_on()
+        else:
+            self._read_on()
 
     def _read_on(self) -> None:
         if self._ahead <= READ_AHEAD_REQUESTS_MAX // 2:

@@ -43,9 +43,9 @@ class DragomanDataSource(DataSource):
         return "dragoman"
 
     @plainly
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         from dragoman.spark.options import parse
-        from dragoman.spark.typed import source_schema
+        from dragoman.spark.value_schemas import source_schema
 
         return source_schema(parse(self.options, "batch"))
 

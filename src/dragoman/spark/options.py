@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from dragoman.errors import ConfigError
+from dragoman.limits import SPARK_SCHEMA_BYTES_MAX
 
 log = logging.getLogger("dragoman.spark")
 
@@ -64,11 +65,30 @@ OPTIONS = (
     Option("kafkaConsumer.pollTimeoutMs", "120000", "time for data to arrive, with all retries"),
     Option("fetchOffset.numRetries", "3", "taken; retries go on until the time is up"),
     Option("fetchOffset.retryIntervalMs", "10", "pause before the first retry"),
-    Option("decode", "", "`string` or `json`: the type of the column `value`"),
+    Option("decode", "", "`string`, `json`, `avro` or `protobuf`: what the column `value` is read as"),
     Option("valueSchema", "", "fields of `decode=json`, as DDL; else those pinned in the topic's configuration, else inferred and pinned"),
+    Option("avroSchema", "", "the schema that values of `decode=avro` were written with, as JSON; else the pinned one"),
+    Option("avroSchemaFile", "", "a file with that schema, seen by the driver"),
+    Option("avroFraming", "", "`confluent`: a zero byte and a schema id come first and are dropped; `single-object`: the schema's fingerprint must come first"),
+    Option("descriptorFile", "", "`FileDescriptorSet` for `decode=protobuf`, seen by the driver: `protoc --include_imports --descriptor_set_out=FILE`; else the pinned one"),
+    Option("messageName", "", "the message in it, with its package when the name alone is not enough"),
+    Option("emit.default.values", "false", "Protobuf fields without presence that have their default: `true`: the default, `false`: null"),
+    Option("upcast.unsigned.ints", "false", "`true`: `uint32` becomes `bigint` and `uint64` `decimal(20,0)`; `false`: large ones become negative"),
+    Option("pinSchema", "false", "`true`: keep the schema given here in the topic's configuration, in place of what is there"),
     Option("onDecodeError", "fail", "a value that does not decode: `fail` or `deadletter`"),
     Option("deadLetterTopic", "", "where `deadletter` writes such records; needs a broker"),
 )  # fmt: skip
+#: Options that mean nothing elsewhere.
+_DECODE_OF = {
+    "valueSchema": "json",
+    "avroSchema": "avro",
+    "avroSchemaFile": "avro",
+    "avroFraming": "avro",
+    "descriptorFile": "protobuf",
+    "messageName": "protobuf",
+    "emit.default.values": "protobuf",
+    "upcast.unsigned.ints": "protobuf",
+}
 _NAMES = {option.name.lower(): option for option in OPTIONS}
 
 
@@ -130,6 +150,15 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: Empty: the bytes as they are.
     decode: str
     value_schema: str
+    #: JSON; empty: the pinned one.
+    avro_schema: str
+    avro_framing: str
+    #: What `descriptorFile` holds; empty: the pinned one.
+    descriptors: bytes
+    message_name: str
+    emit_defaults: bool
+    upcast_unsigned: bool
+    pin_schema: bool
     #: Empty: a value that does not decode fails the read.
     dead_letter_topic: str
 
@@ -177,8 +206,15 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         request_timeout_s=(reading.count("kafka.request.timeout.ms") or 0) / 1000,
         poll_timeout_s=(reading.count("kafkaConsumer.pollTimeoutMs") or 0) / 1000,
         retry_pause_s=(reading.count("fetchOffset.retryIntervalMs") or 0) / 1000,
-        decode=reading.choice("decode", ("", "string", "json")),
+        decode=reading.decode(),
         value_schema=reading.text("valueSchema"),
+        avro_schema=reading.text("avroSchema") or reading.text_of("avroSchemaFile"),
+        avro_framing=reading.choice("avroFraming", ("", "confluent", "single-object")),
+        descriptors=reading.file("descriptorFile"),
+        message_name=reading.text("messageName"),
+        emit_defaults=reading.flag("emit.default.values"),
+        upcast_unsigned=reading.flag("upcast.unsigned.ints"),
+        pin_schema=reading.pin_schema(bootstrap),
         dead_letter_topic=reading.dead_letter_topic(bootstrap),
     )
 
@@ -226,6 +262,47 @@ class _Reading:
         if found is None:
             raise ConfigError(f"{name}: expected a time such as 30s or 15m, got {value!r}")
         return int(found[1]) * {"ms": 0.001, "m": 60, "h": 3600, "d": 86400}.get(found[2], 1)
+
+    def decode(self) -> str:
+        decode = self.choice("decode", ("", "string", "json", "avro", "protobuf"))
+        for name, its_decode in _DECODE_OF.items():
+            if name.lower() in self._given and decode != its_decode:
+                raise ConfigError(f"{name} is for decode={its_decode}, got {decode!r}")
+        if self.text("avroSchema") and self.text("avroSchemaFile"):
+            raise ConfigError("give one of avroSchema and avroSchemaFile")
+        if bool(self.text("descriptorFile")) != bool(self.text("messageName")):
+            raise ConfigError("descriptorFile and messageName belong together")
+        return decode
+
+    def file(self, name: str) -> bytes:
+        """What is in it; nothing when none is named."""
+        path = self.text(name)
+        if not path:
+            return b""
+        try:
+            with open(path, "rb") as file:
+                content = file.read(SPARK_SCHEMA_BYTES_MAX + 1)
+        except OSError as error:
+            raise ConfigError(f"{name}: {error}") from None
+        if not 0 < len(content) <= SPARK_SCHEMA_BYTES_MAX:
+            raise ConfigError(f"{name}: {path} is empty, or past {SPARK_SCHEMA_BYTES_MAX} bytes")
+        return content
+
+    def text_of(self, name: str) -> str:
+        try:
+            return self.file(name).decode()
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{name}: {error}") from None
+
+    def pin_schema(self, bootstrap: str) -> bool:
+        given = ("valueSchema", "avroSchema", "avroSchemaFile", "descriptorFile")
+        if not self.flag("pinSchema"):
+            return False
+        if not bootstrap or not any(map(self.text, given)):
+            raise ConfigError(
+                "pinSchema needs kafka.bootstrap.servers and a schema: " + ", ".join(given)
+            )
+        return True
 
     def dead_letter_topic(self, bootstrap: str) -> str:
         topic = self.text("deadLetterTopic")

@@ -35,6 +35,8 @@ COLUMNS = StructType(
         ),
     ]
 )
+#: The others never are.
+_NULL_AT_TIMES = ("key", "value")
 
 
 def columns_wanted(names: Sequence[str], *, include_headers: bool) -> StructType:
@@ -59,6 +61,9 @@ def check_columns(schema: StructType, *, is_value_typed: bool = False) -> None:
             raise ConfigError(f"there is no column {field.name!r}; there are {listed}")
         if field.name == "value" and is_value_typed:
             continue
+        if field.name in _NULL_AT_TIMES and not field.nullable:
+            # Spark would believe it, and read a null as some value.
+            raise ConfigError(f"column {field.name} may be null, the schema says NOT NULL")
         if known.dataType != field.dataType:
             wanted, is_type = field.dataType.simpleString(), known.dataType.simpleString()
             raise ConfigError(f"column {field.name} is {is_type}, the schema says {wanted}")

@@ -28,7 +28,7 @@ class Query:
         master: str | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """`decode` is `string`, `json` or `raw`; keys are text unless it is `raw`."""
+        """`decode` is an option of the source, or `raw`; keys are text unless it is `raw`."""
         # First the topics: a broker that is not there is told before Spark has been started.
         named = topics_in(text, topic_names(bootstrap=bootstrap, path=path))
         spark = session("dragoman sql", master=master, config=config)

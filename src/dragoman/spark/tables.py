@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _CONNECT_SECONDS = 10.0
+_FILES = {"path", "avroSchemaFile", "descriptorFile"}
 
 
 def table(
@@ -47,8 +48,10 @@ def frame(
     """`table` with the options in a mapping, since their names have dots."""
     given = dict(options)
     if path:
+        given["path"] = path
+    for name in _FILES & given.keys():
         # Spark's processes may have been started somewhere else.
-        given["path"] = os.path.abspath(path)
+        given[name] = os.path.abspath(given[name])
     if bootstrap or not path:
         given["kafka.bootstrap.servers"] = bootstrap or DEFAULT_BOOTSTRAP
     if stream:

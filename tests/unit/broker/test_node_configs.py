@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_world import Outcome, Wire, World, batch_of, fetch_request, only
+from broker_world import Outcome, Pipe, Wire, World, batch_of, fetch_request, only
 from dragoman.broker.errors import (
     BrokerError,
     InvalidConfig,
@@ -27,6 +27,7 @@ from dragoman.config.keys import Source
 from dragoman.config.settings import DYNAMIC_KEYS, Settings
 from dragoman.log.store import Durability
 from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.minibroker.handlers.service import MinibrokerService
 from dragoman.types import GroupId
 
 DAY_S = 86_400.0
@@ -309,6 +310,13 @@ def fetch_session(world: World) -> object:
     return Wire(world).ask(request, 12, m.FetchResponse).session_id > 0
 
 
+def named_by_minibroker(world: World) -> object:
+    service = MinibrokerService(world.broker, world.budget, lambda _: ("127.0.0.1", 4222))
+    publish = "000000160100066576656e7473000000000000000568656c6c6f"
+    Pipe(world, service.session).exchange(bytes.fromhex(publish))
+    return len(world.broker.image.topics["events"].partitions)
+
+
 OLD = {"segment.bytes": "600", "retention.ms": "1000"}
 #: Key, new value, probe, what it says before, what it says after.
 EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
@@ -329,6 +337,7 @@ EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
         InvalidReplicationFactor,
         type(None),
     ),
+    ("minibroker.partitions", "7", named_by_minibroker, 4, 7),
     ("message.max.bytes", "100", produced(200), "taken", MessageTooLarge),
     ("fetch.max.bytes", "1024", fetched_bytes, True, False),
     ("group.min.session.timeout.ms", "9000", join_with(8_000), -1, 26),

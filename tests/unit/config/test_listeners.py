@@ -96,7 +96,7 @@ def test_unknown_listener_is_refused_with_a_hint() -> None:
 @pytest.mark.parametrize("text", ["127.0.0.1:1", "off"])
 def test_listener_without_server_is_refused(text: str) -> None:
     missing = next(row.name for row in LISTENER_NAMES if not row.available)
-    with pytest.raises(ConfigError, match="has no server in this release; available: kafka, http"):
+    with pytest.raises(ConfigError, match="has no server in this release; available: kafka, "):
         parse_listen(missing, text)
 
 

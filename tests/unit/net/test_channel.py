@@ -234,6 +234,23 @@ def test_idle_connections_are_closed_and_busy_ones_kept(rig: Rig) -> None:
     assert not transport.is_closed
 
 
+def test_idle_connections_are_kept_where_clients_only_listen(rig: Rig) -> None:
+    rig.channels.closes_idle = False
+    rig.scheduler.advance(10)
+    assert rig.channels.close_idle(before=rig.scheduler.time()) == 0
+    assert not rig.transport.is_closed
+
+
+def test_channel_that_keeps_little_unsent_stops_being_writable_early(rig: Rig) -> None:
+    rig.channel.keep_unsent_small(100)
+    rig.transport.is_stuck = True
+    rig.channel.send([bytes(101)])
+    rig.scheduler.run_ready()
+    assert not rig.channel.is_writable
+    rig.transport.take()
+    assert rig.channel.is_writable
+
+
 def test_whoever_waits_for_the_last_connection_is_told(rig: Rig) -> None:
     emptied: list[bool] = []
     rig.channels.on_empty = lambda: emptied.append(True)

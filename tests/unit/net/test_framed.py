@@ -23,10 +23,15 @@ class Answering(FramedSession):
         self.requests: list[tuple[bytes, Place]] = []
         self.told: list[str] = []
 
+    def may_begin(self, frame: bytearray) -> bool:
+        return not (frame.startswith(b"alone") and self.has_unanswered)
+
     def received(self, frame: bytearray, place: Place) -> None:
         if frame == b"bad":
             raise RemoteProtocolError("bad")
         self.requests.append((bytes(frame), place))
+        if frame == b"alone, at once":
+            place.reply(b"!")
 
     def on_writable(self) -> None:
         self.told.append("writable")
@@ -131,3 +136,26 @@ def test_answers_for_a_connection_that_is_gone_are_dropped(rig: Rig) -> None:
     first.reply(b"late")
     assert rig.sent() == b""
     assert rig.budget.used == 0
+
+
+def test_a_request_may_wait_for_those_before_it(rig: Rig) -> None:
+    rig.ask(b"1", b"2", b"alone", b"3")
+    (_, first), (_, second) = rig.session.requests
+    first.reply(b"a")
+    assert len(rig.session.requests) == 2
+    second.reply(b"b")
+    assert [each for each, _ in rig.session.requests] == [b"1", b"2", b"alone", b"3"]
+
+
+def test_many_that_are_answered_at_once_after_waiting(rig: Rig) -> None:
+    rig.ask(b"1", *[b"alone, at once"] * READ_AHEAD_REQUESTS_MAX)
+    assert not rig.transport.is_reading
+    rig.session.requests[0][1].reply(b"a")
+    assert rig.sent() == b"a" + b"!" * READ_AHEAD_REQUESTS_MAX
+    assert rig.transport.is_reading
+
+
+def test_what_is_forbidden_closes_also_when_it_had_to_wait(rig: Rig) -> None:
+    rig.ask(b"1", b"alone", b"bad")
+    rig.session.requests[0][1].reply(b"a")
+    assert rig.transport.is_closed

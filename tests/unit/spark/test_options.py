@@ -57,6 +57,17 @@ def test_offsets_are_words_numbers_and_times() -> None:
         ({**GIVEN, "startingOffset": "earliest"}, "unknown option.*is startingOffsets meant"),
         ({**GIVEN, "startingOffsets": "soon"}, "startingOffsets: expected earliest, latest or"),
         ({**GIVEN, "startingOffsets": '{"a": {"x": 1}}'}, "startingOffsets: expected"),
+        ({**GIVEN, "avroSchema": "int"}, "avroSchema is for decode=avro, got ''"),
+        ({**GIVEN, "decode": "avro", "valueSchema": "n int"}, "valueSchema is for decode=json"),
+        ({**GIVEN, "decode": "avro", "avroFraming": "x"}, "avroFraming: expected confluent or"),
+        (
+            {**GIVEN, "decode": "avro", "avroSchema": "1", "avroSchemaFile": "2"},
+            "give one of avroSchema and avroSchemaFile",
+        ),
+        ({**GIVEN, "decode": "avro", "avroSchemaFile": "/nowhere"}, "avroSchemaFile: .*No such"),
+        ({**GIVEN, "decode": "avro", "avroSchemaFile": "/dev/null"}, "/dev/null is empty, or"),
+        ({**GIVEN, "decode": "protobuf", "messageName": "M"}, "descriptorFile and messageName"),
+        ({**GIVEN, "decode": "avro", "pinSchema": "true"}, "pinSchema needs kafka.boot.* a schema"),
         ({**GIVEN, "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger: expected a positive"),
         ({**GIVEN, "failOnDataLoss": "no"}, "failOnDataLoss: expected true or false, got 'no'"),
         ({**GIVEN, "readMode": "fast"}, "readMode: expected auto or segments or broker"),
@@ -83,3 +94,15 @@ def test_page_has_the_table_of_the_code() -> None:
     page = (ROOT / "docs" / "reference" / "spark.md").read_text()
     assert table() in page, "run `make docs`"
     assert len(OPTIONS) > 30
+
+
+def test_files_with_schemas_are_read_where_options_are(tmp_path: Path) -> None:
+    file = tmp_path / "schema"
+    file.write_bytes('"string"é'.encode())
+    avro = parse({**GIVEN, "decode": "avro", "avroSchemaFile": str(file)}, "batch")
+    assert avro.avro_schema == '"string"é'
+    given = {**GIVEN, "decode": "protobuf", "descriptorFile": str(file), "messageName": "M"}
+    assert parse(given, "batch").descriptors == file.read_bytes()
+    file.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="avroSchemaFile: 'utf-8' codec"):
+        parse({**GIVEN, "decode": "avro", "avroSchemaFile": str(file)}, "batch")

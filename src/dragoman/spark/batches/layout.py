@@ -109,3 +109,25 @@ def field_sizes(column: pa.Array | None, count: int) -> Int64s:
     if column.null_count:
         sizes[column.is_null().to_numpy(zero_copy_only=False)] = -1
     return sizes
+
+
+def gather(flat: Bytes, starts: Int64s, sizes: Int64s, kind: pa.DataType) -> pa.Array:
+    """The bytes of each field, one after the other; null where the size is negative.
+
+    Positions only grow, so fields and what lies between them are one array over the input; every
+    second entry of that is taken.
+    """
+    count = len(starts)
+    if not count:
+        return pa.array([], kind)
+    bounds = np.empty(2 * count, np.int32)
+    bounds[0::2] = starts
+    bounds[1::2] = starts + np.maximum(sizes, 0)
+    everything = pa.Array.from_buffers(
+        kind, 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(flat)]
+    )
+    is_null = sizes < 0
+    chosen = pa.array(
+        np.arange(0, 2 * count, 2, dtype=np.int32), mask=is_null if is_null.any() else None
+    )
+    return everything.take(chosen)

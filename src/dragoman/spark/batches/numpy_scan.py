@@ -21,6 +21,7 @@ from dragoman.spark.batches.layout import (
     MalformedBatchError,
     Scanned,
     fixed_column,
+    gather,
     headers_column,
 )
 from dragoman.spark.batches.varints import (
@@ -48,9 +49,9 @@ def scan(
     rows = slice(None) if kept.all() else np.flatnonzero(kept)
     columns: dict[str, pa.Array] = {}
     if "key" in wanted:
-        columns["key"] = _gather(flat, records.keys.select(rows), pa.binary())
+        columns["key"] = gather(flat, *records.keys.select(rows), pa.binary())
     if "value" in wanted:
-        columns["value"] = _gather(flat, records.values.select(rows), pa.binary())
+        columns["value"] = gather(flat, *records.values.select(rows), pa.binary())
     if "offset" in wanted:
         columns["offset"] = fixed_column("offset", records.offsets[rows])
     if "timestamp" in wanted:
@@ -244,32 +245,10 @@ def _headers_column(flat: Bytes, headers: _Headers, kept: NDArray[np.bool_]) -> 
     entries = np.repeat(kept, headers.counts)
     offsets = np.zeros(np.count_nonzero(kept) + 1, np.int32)
     np.cumsum(headers.counts[kept], out=offsets[1:])
-    names = _gather(flat, headers.names.select(entries), pa.string())
+    names = gather(flat, *headers.names.select(entries), pa.string())
     return headers_column(
-        offsets, names, _gather(flat, headers.values.select(entries), pa.binary())
+        offsets, names, gather(flat, *headers.values.select(entries), pa.binary())
     )
 
 
 # ---- bytes
-
-
-def _gather(flat: Bytes, fields: _Fields, kind: pa.DataType) -> pa.Array:
-    """The fields' bytes, one after the other.
-
-    Positions only grow, so fields and what lies between them are one array over the input; every
-    second entry of that is taken.
-    """
-    count = len(fields.starts)
-    if not count:
-        return pa.array([], kind)
-    bounds = np.empty(2 * count, np.int32)
-    bounds[0::2] = fields.starts
-    bounds[1::2] = fields.starts + np.maximum(fields.sizes, 0)
-    everything = pa.Array.from_buffers(
-        kind, 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(flat)]
-    )
-    is_null = fields.sizes < 0
-    chosen = pa.array(
-        np.arange(0, 2 * count, 2, dtype=np.int32), mask=is_null if is_null.any() else None
-    )
-    return everything.take(chosen)

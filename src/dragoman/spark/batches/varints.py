@@ -29,9 +29,18 @@ class ReadVarints(NamedTuple):
 
 
 def read_varints(flat: Bytes, positions: Int64s) -> ReadVarints:
+    """Raises `BadVarintError` for the first that does not fit."""
+    found = scan_varints(flat, positions)
+    if len(positions) and found.ends.min() < 0:
+        raise BadVarintError(int(np.argmin(found.ends)))
+    return found
+
+
+def scan_varints(flat: Bytes, positions: Int64s) -> ReadVarints:
     """Those of one or two bytes, which most are, by table; the rest byte by byte.
 
-    A position outside of `flat` reads as its last byte, never as memory that is not ours.
+    A position outside of `flat` reads as its last byte, never as memory that is not ours. One that
+    does not fit in 64 bits ends at -1.
     """
     first = flat.take(positions, mode="clip")
     if not (first >= 0x80).any():
@@ -42,10 +51,7 @@ def read_varints(flat: Bytes, positions: Int64s) -> ReadVarints:
     ends = positions + sizes
     longer = np.flatnonzero(sizes == 0)
     if longer.size:
-        try:
-            values[longer], ends[longer] = _read_longer(flat, positions[longer])
-        except BadVarintError as error:
-            raise BadVarintError(int(longer[error.index])) from None
+        values[longer], ends[longer] = _scan_longer(flat, positions[longer])
     return ReadVarints(values, ends)
 
 
@@ -57,22 +63,22 @@ def read_pairs(flat: Bytes, positions: Int64s) -> NDArray[np.uint16]:
     return pairs
 
 
-def _read_longer(flat: Bytes, positions: Int64s) -> ReadVarints:
+def _scan_longer(flat: Bytes, positions: Int64s) -> ReadVarints:
     bits = np.zeros(len(positions), np.uint64)
     ends = positions.copy()
     rows: slice | Int64s = slice(None)
     for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
         byte = flat.take(ends[rows], mode="clip")
-        if shift == 63 and (byte > 1).any():
-            break
         bits[rows] |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(shift)
         ends[rows] += 1
-        goes_on = byte >= 0x80
+        # The tenth byte has room for one bit.
+        goes_on = byte > (1 if shift == 63 else 0x7F)
         if not goes_on.any():
             return ReadVarints(_unzigzag(bits), ends)
         if not goes_on.all():
             rows = np.arange(len(positions))[rows][goes_on]
-    raise BadVarintError(int(np.arange(len(positions))[rows][0]))
+    ends[rows] = -1
+    return ReadVarints(_unzigzag(bits), ends)
 
 
 def _unzigzag(values: NDArray[np.uint64]) -> Int64s:

@@ -1,0 +1,50 @@
+"""The minibroker client: public names.
+
+    from dragoman.client.minibroker import MinibrokerClient
+
+`MinibrokerClient` is for asyncio, `BlockingMinibrokerClient` for everything else.
+"""
+
+from __future__ import annotations
+
+from dragoman.dialing.errors import (
+    ClientClosedError,
+    ClientError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    UnreachableError,
+)
+from dragoman.protocols.minibroker.client.blocking import (
+    BlockingGroupSubscription,
+    BlockingMinibrokerClient,
+    BlockingSubscription,
+)
+from dragoman.protocols.minibroker.client.client import MinibrokerClient
+from dragoman.protocols.minibroker.client.errors import (
+    AlreadySubscribedError,
+    NotLeaderError,
+    RefusedError,
+)
+from dragoman.protocols.minibroker.client.settings import ClientSettings
+from dragoman.protocols.minibroker.client.subscription import GroupSubscription, Subscription
+from dragoman.protocols.minibroker.messages import Delivered, Published
+
+__all__ = [
+    "AlreadySubscribedError",
+    "BlockingGroupSubscription",
+    "BlockingMinibrokerClient",
+    "BlockingSubscription",
+    "ClientClosedError",
+    "ClientError",
+    "ClientSettings",
+    "ConnectionLostError",
+    "Delivered",
+    "GroupSubscription",
+    "MinibrokerClient",
+    "NotLeaderError",
+    "Published",
+    "RefusedError",
+    "RequestTimeoutError",
+    "Subscription",
+    "UnreachableError",
+]

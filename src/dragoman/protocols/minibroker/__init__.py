@@ -1,0 +1,1 @@
+"""minibroker: codec and connection without input or output, handlers, client, import."""

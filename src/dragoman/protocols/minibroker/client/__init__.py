@@ -1,0 +1,1 @@
+"""The minibroker client; public names are in `dragoman.client.minibroker`."""

@@ -1,0 +1,396 @@
+"""A minibroker client for asyncio: one connection, kept up, with everything that goes over it.
+
+    open ── lost ──► dialling: every address, a pause, again ── made ──► subscribed anew ──► open
+
+Requests wait for the connection and are sent again over the next one when it breaks (`retry_for_s`,
+`repeats_publish`). "not leader" moves on to the next address (spec, sections 9 and 10).
+
+Back-pressure. A subscription whose user does not take its records stops the reading of the
+connection, unless a reply is waited for: a handler that commits must get its answer. Then records
+go on piling up, to `MINIBROKER_CLIENT_RECORDS_MAX` and no further.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Self
+
+from dragoman.dialing.errors import (
+    ClientClosedError,
+    ClientError,
+    ConnectionLostError,
+    UnreachableError,
+)
+from dragoman.dialing.link import Link
+from dragoman.errors import DecodeError
+from dragoman.framing import FrameReader, Scratch
+from dragoman.limits import CONNECTION_CLOSE_GRACE_S, MINIBROKER_CLIENT_RECORDS_MAX
+from dragoman.protocols.minibroker import codec
+from dragoman.protocols.minibroker.client.errors import (
+    AlreadySubscribedError,
+    NotLeaderError,
+    RefusedError,
+    refused,
+)
+from dragoman.protocols.minibroker.client.settings import ClientSettings, parse_addresses
+from dragoman.protocols.minibroker.client.subscription import (
+    GroupSubscription,
+    OnRebalance,
+    PartitionSubscription,
+    Subscription,
+)
+from dragoman.protocols.minibroker.constants import FRAME_BYTES_MAX
+from dragoman.protocols.minibroker.messages import (
+    Commit,
+    Delivered,
+    Failed,
+    Heartbeat,
+    Joined,
+    Publish,
+    Published,
+    Quit,
+    Rebalanced,
+    Reply,
+    Request,
+    Subscribed,
+    Unsubscribe,
+)
+
+
+class MinibrokerClient:
+    """Open with `open` or `async with`. `addresses` is `HOST:PORT`, or several with commas."""
+
+    def __init__(self, addresses: str, settings: ClientSettings | None = None) -> None:
+        self.settings = settings if settings is not None else ClientSettings()
+        self._addresses = parse_addresses(addresses)
+        #: Which address is tried first.
+        self._current = 0
+        self._scratch = Scratch()
+        self._link: Link | None = None
+        self._ready = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._why_not: ClientError = UnreachableError("the client was not opened")
+        self._is_closed = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._subscriptions: dict[str, Subscription] = {}
+        self._replies_due = 0
+        self._is_paused = False
+
+    # ---- life
+
+    async def open(self) -> Self:
+        """Connect. Raises `UnreachableError` when no address answers."""
+        link = await self._dial()
+        self._use(link)
+        self._tasks = [
+            asyncio.create_task(self._keep_connected(), name="minibroker-connection"),
+            asyncio.create_task(self._keep_alive(), name="minibroker-heartbeats"),
+        ]
+        return self
+
+    async def close(self) -> None:
+        """Requests on their way are answered first; subscriptions end."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._why_not = ClientClosedError("the client is closed")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for subscription in self._subscriptions.values():
+            subscription.end()
+        self._subscriptions.clear()
+        link, self._link = self._link, None
+        if link is not None:
+            self._regulate(link)
+            # When it is lost, or the server does not answer, nothing is left to be waited for.
+            with suppress(ClientError):
+                await link.request(codec.encode(Quit()), CONNECTION_CLOSE_GRACE_S)
+            link.close(ClientClosedError("the client is closed"))
+        self._ready.set()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # ---- what it does
+
+    async def publish(self, topic: str, payload: bytes, key: bytes = b"") -> Published:
+        """Where the record is, once it is durable. Calls that overlap share the connection.
+
+        Raises `RefusedError`, `UnreachableError`; `EncodeError` for what the wire cannot express.
+        """
+        reply = await self._call(Publish(topic=topic, payload=payload, key=key))
+        assert isinstance(reply, Published)
+        return reply
+
+    async def subscribe(
+        self, topic: str, partition: int = 0, offset: int | None = None
+    ) -> Subscription:
+        """Records of one partition from `offset` on, or, without one, those that come from now on.
+
+        Raises `AlreadySubscribedError`, and what `publish` raises.
+        """
+        return await self._subscribe(PartitionSubscription(self, topic, partition, offset))
+
+    async def join(
+        self, topic: str, group: str, on_rebalance: OnRebalance | None = None
+    ) -> GroupSubscription:
+        """Records of the partitions that the group gives this member, from what it committed on.
+
+        `on_rebalance` is told about the first assignment, too.
+        """
+        subscription = GroupSubscription(self, topic, group, on_rebalance)
+        await self._subscribe(subscription)
+        return subscription
+
+    async def commit(self, topic: str, group: str, partition: int, offset: int) -> None:
+        """`offset` is the next one that the group is to read. Durable when this returns."""
+        await self._call(Commit(topic=topic, group=group, partition=partition, offset=offset))
+
+    # ---- for subscriptions
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        if self._subscriptions.get(subscription.topic) is not subscription:
+            subscription.end()
+            return
+        del self._subscriptions[subscription.topic]
+        subscription.end()
+        link = self._link
+        if link is not None:
+            self._regulate(link)
+            try:
+                await self._exchange(link, Unsubscribe(topic=subscription.topic))
+            except ClientError:
+                # With the connection, the subscription is gone as well.
+                return
+
+    def queue_changed(self, subscription: Subscription) -> None:
+        """Records were added to a subscription, or taken from it."""
+        bound = self.settings.queue_records_max
+        is_full = subscription.waiting_records >= bound
+        if self._link is not None and (is_full != self._is_paused or self._replies_due):
+            self._regulate(self._link)
+
+    # ---- requests
+
+    async def _call(self, request: Request) -> Reply:
+        """The reply, over as many connections as it takes."""
+        settings, loop = self.settings, asyncio.get_running_loop()
+        deadline = loop.time() + settings.retry_for_s
+        redirects = 0
+        while True:
+            link = await self._connected(deadline)
+            try:
+                return await self._exchange(link, request)
+            except NotLeaderError:
+                redirects += 1
+                if redirects > len(self._addresses):
+                    raise
+                self._move_on(link)
+                await asyncio.sleep(settings.redirect_pause_s)
+            except ClientError as error:
+                is_repeatable = settings.repeats_publish or not isinstance(request, Publish)
+                if (
+                    not error.retriable
+                    or (error.is_ambiguous and not is_repeatable)
+                    or self._is_closed
+                    or loop.time() > deadline
+                ):
+                    raise
+                await asyncio.sleep(settings.retry_pause_s)
+
+    async def _connected(self, deadline: float) -> Link:
+        while self._link is None or not self._link.is_open:
+            if self._is_closed or not self._tasks:
+                raise type(self._why_not)(str(self._why_not))
+            self._ready.clear()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._ready.wait()
+            except TimeoutError:
+                raise UnreachableError(str(self._why_not)) from None
+        return self._link
+
+    async def _exchange(self, link: Link, request: Request) -> Reply:
+        frame = codec.encode(request)
+        self._replies_due += 1
+        self._regulate(link)
+        try:
+            answer = await link.request(frame, self.settings.request_timeout_s)
+        finally:
+            self._replies_due -= 1
+            self._regulate(link)
+        try:
+            reply = codec.decode_reply(answer, request)
+        except DecodeError as error:
+            lost = ConnectionLostError(f"{link.address} does not speak minibroker: {error}")
+            link.close(lost)
+            raise lost from None
+        if isinstance(reply, Failed):
+            raise refused(reply.reason)
+        return reply
+
+    def _regulate(self, link: Link) -> None:
+        """Read, or not, as the records that wait and the replies that are due ask for."""
+        bound = self.settings.queue_records_max
+        if self._replies_due:
+            bound = max(bound, MINIBROKER_CLIENT_RECORDS_MAX)
+        is_full = any(each.waiting_records >= bound for each in self._subscriptions.values())
+        if is_full != self._is_paused:
+            self._is_paused = is_full
+            if is_full:
+                link.pause()
+            else:
+                link.resume()
+
+    # ---- subscriptions
+
+    async def _subscribe(self, subscription: Subscription) -> Subscription:
+        topic = subscription.topic
+        if topic in self._subscriptions:
+            raise AlreadySubscribedError(f"already subscribed to {topic}")
+        # Known before it is asked for: records may come before the reply.
+        self._subscriptions[topic] = subscription
+        try:
+            _assign(subscription, await self._call(subscription.request()))
+        except BaseException:
+            self._subscriptions.pop(topic, None)
+            raise
+        subscription.is_established = True
+        return subscription
+
+    async def _subscribe_again(self, link: Link) -> None:
+        """On a new connection; one that is refused now ends with the reason."""
+        for topic, subscription in list(self._subscriptions.items()):
+            if not subscription.is_established:
+                # Whoever asked for it first still does.
+                continue
+            try:
+                _assign(subscription, await self._exchange(link, subscription.request()))
+            except NotLeaderError:
+                self._move_on(link)
+                raise
+            except RefusedError as error:
+                self._subscriptions.pop(topic, None)
+                subscription.end(error)
+
+    def _pushed(self, frame: bytearray) -> None:
+        match codec.decode_push(frame):
+            case Delivered() as record:
+                subscription = self._subscriptions.get(record.topic)
+                if subscription is not None:
+                    subscription.accept(record)
+            case Rebalanced() as told:
+                subscription = self._subscriptions.get(told.topic)
+                if isinstance(subscription, GroupSubscription) and subscription.group == told.group:
+                    subscription.assign(told.partitions)
+            case Failed(reason=reason):
+                self._told(reason)
+
+    def _told(self, reason: str) -> None:
+        """An ERR that nobody asked for. After an eviction the server closes, and all is made anew;
+        a reader that failed takes its subscription with it: `iterate TOPIC/PARTITION: CAUSE`.
+        """
+        topic = reason.removeprefix("iterate ").partition(": ")[0].rpartition("/")[0]
+        subscription = self._subscriptions.pop(topic, None)
+        if subscription is not None:
+            subscription.end(refused(reason))
+
+    # ---- the connection
+
+    async def _dial(self) -> Link:
+        """A connection to the first address that answers, beginning with the current one."""
+        failures = []
+        for _ in self._addresses:
+            host, port = self._addresses[self._current]
+            try:
+                return await self._connect(host, port)
+            except OSError as error:
+                # A time-out is one, too, without a text.
+                failures.append(f"{host}:{port}: {error or 'no answer'}")
+                self._current = (self._current + 1) % len(self._addresses)
+        raise UnreachableError("; ".join(failures))
+
+    async def _connect(self, host: str, port: int) -> Link:
+        loop = asyncio.get_running_loop()
+        link = Link(
+            f"{host}:{port}",
+            FrameReader(FRAME_BYTES_MAX, self._scratch),
+            loop=loop,
+            in_flight_max=self.settings.in_flight_max,
+            is_push=codec.is_push,
+            on_push=self._pushed,
+            on_lost=lambda error: self._on_lost(link, error),
+        )
+        async with asyncio.timeout(self.settings.connect_timeout_s):
+            await loop.create_connection(lambda: link, host, port)
+        return link
+
+    def _use(self, link: Link) -> None:
+        self._link = link
+        self._ready.set()
+
+    def _on_lost(self, link: Link, error: ClientError) -> None:
+        if link is self._link:
+            self._link = None
+            self._is_paused = False
+        if not self._is_closed:
+            self._why_not = error
+        self._lost.set()
+
+    def _move_on(self, link: Link) -> None:
+        """To the next address, unless another request has had this done already."""
+        if link.is_open:
+            self._current = (self._current + 1) % len(self._addresses)
+            link.close(ConnectionLostError(f"{link.address} does not lead"))
+
+    async def _keep_connected(self) -> None:
+        while True:
+            await self._lost.wait()
+            self._lost.clear()
+            if self._link is not None and self._link.is_open:
+                # What was lost was a try that took too long.
+                continue
+            try:
+                link = await self._dial()
+            except UnreachableError as error:
+                self._why_not = error
+                self._lost.set()
+                await asyncio.sleep(self.settings.reconnect_pause_s)
+                continue
+            self._link = link
+            try:
+                await self._subscribe_again(link)
+            except ClientError:
+                link.close()
+                self._lost.set()
+                await asyncio.sleep(self.settings.reconnect_pause_s)
+                continue
+            if link.is_open:
+                self._use(link)
+
+    async def _keep_alive(self) -> None:
+        """Say for every group that the member is there; a server that objects is left."""
+        while True:
+            await asyncio.sleep(self.settings.heartbeat_interval_s)
+            for subscription in list(self._subscriptions.values()):
+                link = self._link
+                if link is None or not isinstance(subscription, GroupSubscription):
+                    continue
+                heartbeat = Heartbeat(topic=subscription.topic, group=subscription.group)
+                try:
+                    await self._exchange(link, heartbeat)
+                except RefusedError:
+                    link.close()
+                except ClientError:
+                    # The connection is being made anew, and the group joined again.
+                    continue
+
+
+def _assign(subscription: Subscription, reply: Reply) -> None:
+    assert isinstance(reply, Subscribed | Joined)
+    subscription.assign(reply.partitions)

@@ -1,0 +1,29 @@
+"""What the server can answer, beside what every client may meet (`dialing/errors.py`).
+
+ClientError
+  RefusedError              ERR: `reason` is the server's text
+    NotLeaderError          every address said that another node leads     retriable
+  AlreadySubscribedError    a connection has one subscription to a topic
+"""
+
+from __future__ import annotations
+
+from dragoman.dialing.errors import ClientError
+from dragoman.protocols.minibroker.errors import NOT_LEADER
+
+
+class RefusedError(ClientError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class NotLeaderError(RefusedError):
+    retriable = True
+
+
+class AlreadySubscribedError(ClientError): ...
+
+
+def refused(reason: str) -> RefusedError:
+    return NotLeaderError(reason) if NOT_LEADER in reason else RefusedError(reason)

@@ -1,0 +1,150 @@
+"""A subscription as its user sees it: an endless iterator of records.
+
+It outlives connections. On a new one it asks for what follows the last record it was given, or, for
+a group, joins again: records that were not committed come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from dragoman.dialing.errors import ClientError
+from dragoman.protocols.minibroker.messages import (
+    Delivered,
+    Subscribe,
+    SubscribeGroup,
+    SubscribeHead,
+    SubscribeOffset,
+)
+
+if TYPE_CHECKING:
+    from dragoman.protocols.minibroker.client.client import MinibrokerClient
+
+#: Told the partitions that the member has from now on.
+OnRebalance: TypeAlias = Callable[[tuple[int, ...]], None]
+
+
+class Subscription:
+    """`async for record in subscription`. Ends with `close`, raises when the server ends it."""
+
+    def __init__(self, client: MinibrokerClient, topic: str) -> None:
+        self._client = client
+        self.topic = topic
+        self.partitions: tuple[int, ...] = ()
+        #: Whether the server has agreed to it once: then it is repeated on every new connection.
+        self.is_established = False
+        self._queue: deque[Delivered] = deque()
+        self._changed = asyncio.Event()
+        self._is_closed = False
+        self._failure: ClientError | None = None
+
+    @property
+    def waiting_records(self) -> int:
+        """Records received and not taken."""
+        return len(self._queue)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivered:
+        while not self._queue:
+            if self._failure is not None:
+                raise self._failure
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        record = self._queue.popleft()
+        self._client.queue_changed(self)
+        return record
+
+    async def close(self) -> None:
+        """Unsubscribe. Records that were not taken are dropped."""
+        await self._client.unsubscribe(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # ---- for the client
+
+    def request(self) -> Subscribe:
+        """What to ask a new connection for."""
+        raise NotImplementedError
+
+    def accept(self, record: Delivered) -> None:
+        self._queue.append(record)
+        self._changed.set()
+        self._client.queue_changed(self)
+
+    def assign(self, partitions: tuple[int, ...]) -> None:
+        self.partitions = partitions
+
+    def end(self, failure: ClientError | None = None) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._failure = failure
+            if failure is None:
+                self._queue.clear()
+            self._changed.set()
+
+
+class PartitionSubscription(Subscription):
+    """To one partition, from an offset or from what comes next."""
+
+    def __init__(
+        self, client: MinibrokerClient, topic: str, partition: int, offset: int | None
+    ) -> None:
+        super().__init__(client, topic)
+        self._partition = partition
+        #: Where a new connection has to begin; None for "with what comes next".
+        self._offset = offset
+
+    def request(self) -> Subscribe:
+        if self._offset is None:
+            return SubscribeHead(topic=self.topic, partition=self._partition)
+        return SubscribeOffset(topic=self.topic, partition=self._partition, offset=self._offset)
+
+    def accept(self, record: Delivered) -> None:
+        # Records of an earlier subscription to the topic may still be on their way.
+        if record.partition != self._partition:
+            return
+        if self._offset is None or record.offset >= self._offset:
+            self._offset = record.offset + 1
+            super().accept(record)
+
+
+class GroupSubscription(Subscription):
+    """To the partitions that the group gives this member."""
+
+    def __init__(
+        self, client: MinibrokerClient, topic: str, group: str, on_rebalance: OnRebalance | None
+    ) -> None:
+        super().__init__(client, topic)
+        self.group = group
+        self._on_rebalance = on_rebalance
+
+    def request(self) -> Subscribe:
+        # Everything that is not committed comes again.
+        self._queue.clear()
+        self._client.queue_changed(self)
+        return SubscribeGroup(topic=self.topic, group=self.group)
+
+    def assign(self, partitions: tuple[int, ...]) -> None:
+        for lost in set(self.partitions) - set(partitions):
+            # Whoever has the partition now is sent these, too.
+            kept = [each for each in self._queue if each.partition != lost]
+            self._queue = deque(kept)
+        super().assign(partitions)
+        self._client.queue_changed(self)
+        if self._on_rebalance is not None:
+            self._on_rebalance(partitions)
+
+    async def commit(self, record: Delivered) -> None:
+        """This record and all before it in its partition are dealt with."""
+        await self._client.commit(self.topic, self.group, record.partition, record.offset + 1)

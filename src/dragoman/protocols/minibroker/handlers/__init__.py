@@ -1,0 +1,1 @@
+"""minibroker requests to broker calls to replies, and the pushing of records."""

@@ -1,0 +1,60 @@
+"""COMMIT: the next offset that a group is to read of a partition, answered when it is durable.
+
+Anybody may commit for a group, member or not, forwards or backwards (spec, section 5), unless the
+group's members speak another protocol.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
+from dragoman.cluster.metadata import TopicMetadata
+from dragoman.errors import DragomanError
+from dragoman.net.framed import Place
+from dragoman.protocols.minibroker import codec
+from dragoman.protocols.minibroker.constants import OFFSET_MAX
+from dragoman.protocols.minibroker.errors import BAD_COMMIT_OFFSET
+from dragoman.protocols.minibroker.handlers.groups import OWNER, when_groups_are_loaded
+from dragoman.protocols.minibroker.handlers.refusals import Refused, refusal
+from dragoman.protocols.minibroker.handlers.topics import (
+    require_group,
+    require_partition,
+    use_topic,
+)
+from dragoman.protocols.minibroker.messages import Commit, Committed
+from dragoman.security.authorizer import Operation
+from dragoman.types import Offset, Partition, TopicName
+
+if TYPE_CHECKING:
+    from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
+
+
+def commit(session: MinibrokerSession, request: Commit, place: Place) -> None:
+    if request.offset > OFFSET_MAX:
+        raise Refused(BAD_COMMIT_OFFSET)
+    group = require_group(session, request.group)
+    coordination = session.service.broker.coordination
+
+    def committed(prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
+        if prepared is not None:
+            error = next(iter(prepared.errors.values()), None)
+        if error is not None:
+            place.reply(refusal(error))
+            return
+        place.reply(codec.encode(Committed(offset=request.offset)))
+        subscription = session.subscriptions.get(request.topic)
+        if subscription is not None and subscription.group == group:
+            subscription.committed(request.partition, request.offset)
+
+    def store(topic: TopicMetadata) -> None:
+        require_partition(topic, request.partition)
+        offset = OffsetCommit(
+            topic=TopicName(topic.name),
+            partition=Partition(request.partition),
+            offset=Offset(request.offset),
+        )
+        asked = CommitRequest(group_id=group, offsets=(offset,), owner=OWNER)
+        when_groups_are_loaded(session, place, lambda: coordination.commit(asked, committed))
+
+    use_topic(session, place, request.topic, Operation.READ, store)

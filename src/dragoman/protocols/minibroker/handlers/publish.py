@@ -1,0 +1,43 @@
+"""PUB: a record to the partition of its key, answered when it is durable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dragoman.cluster.metadata import TopicMetadata
+from dragoman.errors import DragomanError
+from dragoman.log.batch import Record
+from dragoman.net.framed import Place
+from dragoman.protocols.minibroker.codec import published_frame
+from dragoman.protocols.minibroker.constants import KEY_BYTES_MAX
+from dragoman.protocols.minibroker.errors import KEY_TOO_LARGE
+from dragoman.protocols.minibroker.handlers.refusals import Refused, refusal
+from dragoman.protocols.minibroker.handlers.topics import use_topic
+from dragoman.protocols.minibroker.messages import Publish
+from dragoman.protocols.minibroker.routing import fnv1a_32
+from dragoman.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
+
+
+def publish(session: MinibrokerSession, request: Publish, place: Place) -> None:
+    """A key of no bytes is none: in the log it is null."""
+    service, key = session.service, request.key
+    broker = service.broker
+    if len(key) > KEY_BYTES_MAX:
+        raise Refused(KEY_TOO_LARGE)
+
+    def append(topic: TopicMetadata) -> None:
+        turn = fnv1a_32(key) if key else service.next_turn(topic.name)
+        partition = turn % len(topic.partitions)
+        replica = broker.replica(topic.partitions[partition])
+        replica.check_in_sync()
+
+        def placed(offset: int, error: DragomanError | None) -> None:
+            place.reply(published_frame(partition, offset) if error is None else refusal(error))
+
+        record = Record(key=key or None, value=request.payload, timestamp=broker.clock.wall_ms())
+        broker.gatherer.add(replica, record, placed)
+
+    use_topic(session, place, request.topic, Operation.WRITE, append)

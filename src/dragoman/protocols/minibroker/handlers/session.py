@@ -1,0 +1,108 @@
+"""One minibroker connection: which request is handled when, and by whom.
+
+The original handles one request at a time. Here PUB and COMMIT are pipelined among themselves,
+since each is only as durable as the disk is fast; every other request waits until all before it
+are answered, and those behind it wait for its answer. To a client the difference is speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dragoman.broker.errors import GroupNotAuthorized, NotAuthorized
+from dragoman.errors import DragomanError
+from dragoman.framing import FrameReader
+from dragoman.limits import CONNECTION_CLOSE_GRACE_S, PUSHED_UNSENT_BYTES_MAX
+from dragoman.net.channel import Channel
+from dragoman.net.framed import FramedSession, Place
+from dragoman.protocols.minibroker import codec
+from dragoman.protocols.minibroker import messages as m
+from dragoman.protocols.minibroker.constants import FRAME_BYTES_MAX, Op
+from dragoman.protocols.minibroker.errors import EVICTED, fitting
+from dragoman.protocols.minibroker.handlers.commit import commit
+from dragoman.protocols.minibroker.handlers.publish import publish
+from dragoman.protocols.minibroker.handlers.pushing import Pusher
+from dragoman.protocols.minibroker.handlers.refusals import refusal
+from dragoman.protocols.minibroker.handlers.subscribe import heartbeat, subscribe, unsubscribe
+from dragoman.protocols.minibroker.handlers.subscription import Subscription
+from dragoman.security.authorizer import ANONYMOUS, Operation, Resource
+
+if TYPE_CHECKING:
+    from dragoman.protocols.minibroker.handlers.service import MinibrokerService
+
+_PIPELINED = (Op.PUB, Op.COMMIT)
+
+
+class MinibrokerSession(FramedSession):
+    def __init__(self, channel: Channel, service: MinibrokerService) -> None:
+        frame_bytes_max = min(FRAME_BYTES_MAX, service.broker.settings.socket_request_max_bytes)
+        super().__init__(channel, FrameReader(frame_bytes_max, service.scratch), service.budget)
+        channel.keep_unsent_small(PUSHED_UNSENT_BYTES_MAX)
+        self.service = service
+        self.principal = ANONYMOUS
+        #: By topic: a connection has at most one subscription to each.
+        self.subscriptions: dict[str, Subscription] = {}
+        self.pusher = Pusher(self, service.broker.scheduler)
+        #: Whether requests like the last one may be worked on side by side.
+        self._is_pipelining = False
+
+    def may_begin(self, frame: bytearray) -> bool:
+        return not self.has_unanswered or (self._is_pipelining and frame[0] in _PIPELINED)
+
+    def received(self, frame: bytearray, place: Place) -> None:
+        self._is_pipelining = frame[0] in _PIPELINED
+        try:
+            request = codec.decode_request(frame)
+            _HANDLERS[type(request)](self, request, place)
+        except DragomanError as error:
+            place.reply(refusal(error))
+
+    def require(self, operation: Operation, resource: Resource, name: str) -> None:
+        """Raises `NotAuthorized`."""
+        authorizer, who = self.service.broker.authorizer, self.principal
+        if not authorizer.is_allowed(who, operation, resource, name):
+            refused = GroupNotAuthorized if resource is Resource.GROUP else NotAuthorized
+            what = f"{operation.value} {resource.value} {name!r}"
+            raise refused(f"{who.name} may not {what}")
+
+    # ---- the end
+
+    def end(self, reason: str) -> None:
+        """Say why, unasked, and close: on a connection that goes on, clients would take the ERR
+        for their next reply. A peer that does not take it gets no more than a moment.
+        """
+        if not self.channel.is_closing:
+            self.push(codec.encode(m.Failed(reason=fitting(reason))))
+            self.close()
+            scheduler = self.service.broker.scheduler
+            scheduler.call_later(CONNECTION_CLOSE_GRACE_S, self.channel.abort)
+
+    def evicted(self) -> None:
+        self.end(EVICTED)
+
+    def on_writable(self) -> None:
+        self.pusher.go_on()
+
+    def on_closed(self) -> None:
+        subscriptions, self.subscriptions = self.subscriptions, {}
+        for each in subscriptions.values():
+            each.close()
+
+
+def _quit(session: MinibrokerSession, _request: m.Quit, place: Place) -> None:
+    place.reply(codec.encode(m.Done()))
+    session.close()
+
+
+# Each takes the request it is listed under.
+_HANDLERS: dict[type[m.Request], Callable[[MinibrokerSession, Any, Place], None]] = {
+    m.Publish: publish,
+    m.SubscribeHead: subscribe,
+    m.SubscribeOffset: subscribe,
+    m.SubscribeGroup: subscribe,
+    m.Unsubscribe: unsubscribe,
+    m.Commit: commit,
+    m.Heartbeat: heartbeat,
+    m.Quit: _quit,
+}

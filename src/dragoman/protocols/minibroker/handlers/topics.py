@@ -1,0 +1,89 @@
+"""Topics by name: which names there can be, who may use them, and their making on first use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dragoman.broker.errors import InvalidTopicName, UnknownTopic
+from dragoman.broker.topics import NewTopic, check_name
+from dragoman.cluster.metadata import TopicMetadata
+from dragoman.errors import DragomanError
+from dragoman.net.framed import Place
+from dragoman.protocols.minibroker import errors
+from dragoman.protocols.minibroker.handlers.refusals import Refused, refusal
+from dragoman.security.authorizer import Operation, Resource
+from dragoman.types import GroupId
+
+if TYPE_CHECKING:
+    from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
+
+_is_name = re.compile(r"[a-zA-Z0-9._-]+").fullmatch
+
+
+def use_topic(
+    session: MinibrokerSession,
+    place: Place,
+    name: str,
+    operation: Operation,
+    use: Callable[[TopicMetadata], None],
+) -> None:
+    """Have `use` called with the topic, now or when it has been made; what it raises is answered.
+
+    Raises `DragomanError`. The broker's own topics are taken for names that there cannot be.
+    """
+    if not _is_name(name):
+        raise Refused(errors.invalid_topic(name))
+    session.require(operation, Resource.TOPIC, name)
+    topic = session.service.broker.image.topics.get(name)
+    if topic is None:
+        _make_topic(session, place, name, use)
+    elif topic.is_internal:
+        raise Refused(errors.invalid_topic(name))
+    else:
+        use(topic)
+
+
+def _make_topic(
+    session: MinibrokerSession, place: Place, name: str, use: Callable[[TopicMetadata], None]
+) -> None:
+    broker = session.service.broker
+    try:
+        check_name(name)
+    except InvalidTopicName:
+        raise Refused(errors.invalid_topic(name)) from None
+    if not broker.settings.auto_create_topics_enable:
+        raise UnknownTopic(f"there is no topic {name!r}")
+    session.require(Operation.CREATE, Resource.TOPIC, name)
+
+    def made(error: DragomanError | None) -> None:
+        if place.is_done:
+            return
+        try:
+            topic = broker.image.topics.get(name)
+            if topic is None:
+                raise error or UnknownTopic(f"topic {name!r} is gone")
+            use(topic)
+        except DragomanError as refused:
+            place.reply(refusal(refused))
+
+    count = broker.settings.minibroker_partitions
+    broker.ensure_topic(NewTopic(name=name, partition_count=count), made)
+
+
+def require_partition(topic: TopicMetadata, partition: int) -> None:
+    if partition >= len(topic.partitions):
+        raise Refused(errors.partition_out_of_range(partition, len(topic.partitions)))
+
+
+def require_group(session: MinibrokerSession, group: str) -> GroupId:
+    """The original takes any bytes for a group's name; other protocols must be able to say it."""
+    try:
+        group.encode()
+    except UnicodeEncodeError:
+        raise Refused(errors.invalid_group(group)) from None
+    if not group:
+        raise Refused(errors.invalid_group(group))
+    session.require(Operation.READ, Resource.GROUP, group)
+    return GroupId(group)

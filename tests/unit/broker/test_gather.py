@@ -1,0 +1,84 @@
+"""Goal: single records of one turn share a batch, and no record spoils what others sent.
+
+Method: a broker on virtual time; batches counted by their headers on disk.
+"""
+
+from __future__ import annotations
+
+from broker_world import World
+from dragoman.broker.errors import InvalidRecord, MessageTooLarge
+from dragoman.broker.fetch import Wanted
+from dragoman.broker.replica import Replica
+from dragoman.errors import DragomanError
+from dragoman.limits import GATHERED_BATCH_BYTES_MAX
+from dragoman.log.batch import Record, batches
+
+
+class Told:
+    def __init__(self, world: World, replica: Replica) -> None:
+        self._world = world
+        self._replica = replica
+        self.offsets: list[int] = []
+        self.errors: list[DragomanError] = []
+
+    def add(self, *values: bytes, key: bytes | None = b"k") -> None:
+        for value in values:
+            record = Record(key=key, value=value, timestamp=1_704_067_200_000)
+            self._world.broker.gatherer.add(self._replica, record, self._placed)
+
+    def _placed(self, offset: int, error: DragomanError | None) -> None:
+        self.offsets.append(offset)
+        if error is not None:
+            self.errors.append(error)
+
+    def counts(self) -> list[int]:
+        """Records of each batch in the log."""
+        self._world.settle()
+        found = self._world.fetch([Wanted(self._replica, 0, 100 << 20)], bytes_max=100 << 20)
+        (read,) = found.found
+        return [header.record_count for header, _ in batches(memoryview(b"".join(read.buffers)))]
+
+
+def test_records_of_a_turn_are_one_batch(world: World) -> None:
+    told = Told(world, *world.create("t"))
+    told.add(b"a", b"b", b"c")
+    assert told.offsets == []
+    assert told.counts() == [3]
+    told.add(b"d")
+    assert told.counts() == [3, 1]
+    assert told.offsets == [0, 1, 2, 3]
+
+
+def test_large_records_do_not_make_a_batch_that_is_refused(world: World) -> None:
+    told = Told(world, *world.create("t"))
+    told.add(*[bytes(GATHERED_BATCH_BYTES_MAX * 2 // 3)] * 4)
+    assert told.counts() == [1, 1, 1, 1]
+    assert told.offsets == [0, 1, 2, 3]
+    assert not told.errors
+
+
+def test_batches_stay_below_the_bound_of_the_topic(world: World) -> None:
+    told = Told(world, *world.create("t", config={"max.message.bytes": "1000"}))
+    told.add(*[bytes(100)] * 20)
+    counts = told.counts()
+    assert sum(counts) == 20
+    assert max(counts) > 1
+    assert not told.errors
+
+
+def test_record_above_the_bound_is_refused_alone(world: World) -> None:
+    told = Told(world, *world.create("t", config={"max.message.bytes": "1000"}))
+    told.add(b"a", bytes(1001), bytes(990), b"b")
+    assert told.counts() == [1, 1]
+    assert sorted(told.offsets) == [-1, -1, 0, 1]
+    assert [type(each) for each in told.errors] == [MessageTooLarge] * 2
+
+
+def test_record_without_a_key_is_refused_alone_where_keys_are_needed(world: World) -> None:
+    told = Told(world, *world.create("t", config={"cleanup.policy": "compact"}))
+    told.add(b"a")
+    told.add(b"b", key=None)
+    told.add(b"c")
+    assert told.counts() == [2]
+    assert told.offsets == [-1, 0, 1]
+    assert [type(each) for each in told.errors] == [InvalidRecord]

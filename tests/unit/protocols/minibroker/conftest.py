@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from broker_world import World
+from minibroker_world import Peer, service_of
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def connect(world: World) -> Callable[[], Peer]:
+    service = service_of(world)
+    return lambda: Peer(world, service)
+
+
+@pytest.fixture
+def peer(connect: Callable[[], Peer]) -> Peer:
+    return connect()
