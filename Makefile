@@ -45,8 +45,8 @@ endef
 
 $(VENV)/demo.stamp: $(INSTALLED)
 	$(call make_venv,$(VENV))
-	@echo "installing what the broker and the demo need"
-	@$(BIN)/pip install $(PIP_FLAGS) --editable '.[demo]'
+	@echo "installing what the broker and the demo need (Spark is large: this takes minutes)"
+	@$(BIN)/pip install $(PIP_FLAGS) --editable '.[demo,spark]'
 	@touch $@
 
 $(VENV)/dev.stamp: $(INSTALLED)

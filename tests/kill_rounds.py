@@ -102,14 +102,14 @@ class PlainClient:
         try:
             with KafkaSocket(address) as client:
                 while True:
-                    self._send(client)
+                    self.send(client)
         except (ConnectionError, TimeoutError):
             return
         except BaseException as error:
             self._ledger.fail(f"{self._series}: {error!r}")
             raise
 
-    def _send(self, client: KafkaSocket) -> None:
+    def send(self, client: KafkaSocket) -> None:
         count = self._random.randint(1, 20)
         # One batch goes to one partition: take the next numbers that belong there.
         partition = self._random.randrange(PARTITIONS)
@@ -249,7 +249,7 @@ def run(data: Path, durability: str, rounds: int, seed: int) -> Figures:
     idempotent = IdempotentClient(address, ledger)
     try:
         for _ in range(rounds):
-            _one_round(node, address, plain, ledger, rng)
+            one_round(node, address, plain, ledger, rng)
             node = serve(data, "--durability", durability, port=port)
             verifier.read_on(address)
         idempotent.finish()
@@ -263,7 +263,7 @@ def run(data: Path, durability: str, rounds: int, seed: int) -> Figures:
     return Figures(rounds, ledger.count, everything.found, ledger.sent)
 
 
-def _one_round(
+def one_round(
     node: ServedNode,
     address: str,
     plain: list[PlainClient],

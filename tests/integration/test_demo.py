@@ -7,6 +7,8 @@ Method: the program as `make demo` runs it, in a process of its own, with few re
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,38 +27,97 @@ def _run(
         capture_output=True,
         text=True,
         env={**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "100", **(environment or {})},
-        timeout=200,
+        timeout=100,
         check=False,
     )
 
 
-def test_every_step_is_shown_and_nothing_is_left(tmp_path: Path) -> None:
-    result = _run(tmp_path, "--exit", "--records", "1000")
+class Serving:
+    """A demo that has shown everything and keeps serving, and what it printed until then."""
+
+    def __init__(self, tmp_path: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "100"},
+        )
+        assert self.process.stdout is not None
+        self.shown = ""
+        for line in self.process.stdout:
+            self.shown += line
+            if "Ctrl-C stops it" in line:
+                break
+
+    def end(self, number: signal.Signals) -> str:
+        """The rest of what it prints."""
+        self.process.send_signal(number)
+        rest, errors = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, self.shown + rest
+        assert errors == ""
+        return rest
+
+
+@pytest.mark.timeout(400)
+def test_every_step_is_shown_and_lines_to_copy_work_until_it_is_interrupted(
+    tmp_path: Path,
+) -> None:
+    """The one run with Spark, which takes most of the time."""
+    demo = Serving(tmp_path, "--records", "1000")
+    assert demo.shown.count(" ✓ ") == 11, demo.shown
+    assert demo.shown.count("1,000, each once, in order") == 2
+    assert "00000000000000000000.0.log" in demo.shown
+    assert "1,000 readings in 5-minute windows" in demo.shown
+    windows = ["2026-06-01 00:00", "2026-06-01 00:05", "2026-06-01 00:10"]
+    in_table, _, in_topic = demo.shown.partition("topic windows, with confluent-kafka")
+    for name in windows:
+        assert re.search(rf"^ +{name} +300 ", in_table, re.MULTILINE)
+        assert re.search(rf'{name} +{{"readings":300,', in_topic)
+    (line,) = re.findall(r"^ +topic of windows +(.+)$", demo.shown, re.MULTILINE)
+    program, *arguments = shlex.split(line)
+    assert program == ".venv/bin/dragoman"
+    consumed = subprocess.run(
+        [sys.executable, "-m", "dragoman.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert consumed.stdout.count('"readings":300') == len(windows)
+    assert "The broker stopped cleanly" in demo.end(signal.SIGINT)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ends_by_itself_when_told_to(tmp_path: Path) -> None:
+    result = _run(tmp_path, "--exit", "--without-spark", "--records", "100")
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count(" ✓ ") == 7
-    assert result.stdout.count("1,000, each once, in order") == 2
-    assert "00000000000000000000.0.log" in result.stdout
     assert "The broker stopped cleanly" in result.stdout
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
-    process = subprocess.Popen(
-        [*COMMAND, "--records", "100"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"},
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "Ctrl-C stops it" in line:
-            break
-    process.send_signal(number)
-    rest, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, rest
-    assert "The broker stopped cleanly" in rest
+def test_serves_until_it_is_terminated(tmp_path: Path) -> None:
+    demo = Serving(tmp_path, "--without-spark", "--records", "100")
+    assert "topic of windows" not in demo.shown
+    assert "The broker stopped cleanly" in demo.end(signal.SIGTERM)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_spark_that_cannot_start_is_a_failure_that_is_told_in_a_line(tmp_path: Path) -> None:
+    """With a Java that is one by its looks only."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'Error occurred during initialization of VM' >&2\nexit 1\n")
+    java.chmod(0o755)
+    (tmp_path / "java" / "release").write_text('JAVA_VERSION="17.0.1"\n')
+    environment = {"JAVA_HOME": str(tmp_path / "java")}
+    result = _run(tmp_path, "--exit", "--records", "100", environment=environment)
+    assert result.returncode == 1
+    assert " ✗ Spark: [JAVA_GATEWAY_EXITED]" in result.stdout
+    assert "Error occurred during initialization of VM" in result.stdout
+    assert "Traceback" not in result.stdout + result.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["java"]
 
 
 def test_missing_client_is_said_in_one_line(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from dragoman.spark.logs import IncompleteError
 from dragoman.spark.planner import DataLossError, RangePartition
 from dragoman.testing import EphemeralBroker
 from dragoman.world import RealDisk
-from served_node import serve
 from spark_reads import (
     batch_reader,
     make_topic,
@@ -424,23 +423,6 @@ def test_directory_of_a_stopped_broker_needs_no_broker(node: EphemeralBroker) ->
     node.start()
     with pytest.raises(IncompleteError, match="in use or was not stopped cleanly"):
         read(options_for(path=directory, onIncomplete="fail"))
-
-
-def test_directory_of_a_killed_broker_gives_a_right_beginning_and_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    data = tmp_path / "data"
-    with serve(data) as first:
-        make_topic(first)
-        write(first, range(400))
-        assert first.stop() == 0
-    with serve(data) as second:
-        write(second, range(400, 700))
-        second.kill()
-    found = numbers_in(read(options_for(path=str(data))))
-    assert found == list(range(len(found)))
-    assert 400 <= len(found) <= 700
-    assert "in use or was not stopped cleanly" in caplog.text
 
 
 def test_index_that_is_missing_is_made_good_by_the_checksum(node: EphemeralBroker) -> None:

@@ -1,4 +1,4 @@
-"""Entry point: `python -m dragoman.demo [--exit] [--records N]`."""
+"""Entry point: `python -m dragoman.demo [--exit] [--without-spark] [--records N]`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from types import FrameType
 from dragoman import limits
 from dragoman.cli.status import CommandError
 from dragoman.demo.broker_process import BrokerProcess
+from dragoman.demo.next_steps import next_steps
 from dragoman.demo.screen import Screen
+from dragoman.demo.spark_job import table_path
+from dragoman.demo.spark_process import SparkJobError, SparkProcess
 from dragoman.demo.story import DemoError, Stage, Step, play
 
 
@@ -21,28 +24,34 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _as_interrupt)
     screen = Screen()
     try:
-        steps = _steps()
+        steps = _steps(with_spark=not options.without_spark)
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("confluent_kafka"):
             raise
         screen.complain("the demo needs the Kafka client: pip install 'dragoman[demo]'")
         return 1
     with tempfile.TemporaryDirectory(prefix="dragoman-demo-") as directory:
-        broker = BrokerProcess(directory)
+        broker, spark = BrokerProcess(directory), SparkProcess(directory)
+        stage = Stage(screen=screen, broker=broker, spark=spark, record_count=options.records)
         try:
             screen.open_with_title()
-            play(steps, Stage(screen=screen, broker=broker, record_count=options.records))
+            play(steps, stage)
             if not options.exit:
-                screen.show_how_to_connect(broker)
+                table = "" if options.without_spark else table_path(spark.directory)
+                screen.show_what_next(next_steps(broker, table))
                 broker.wait()
             status = broker.stop()
         except KeyboardInterrupt:
             screen.say("\nstopping")
             status = broker.stop()
+        except SparkJobError as failure:
+            screen.complain(str(failure), failure.log_lines)
+            return 1
         except (DemoError, CommandError) as failure:
             screen.complain(str(failure), broker.last_log_lines())
             return 1
         finally:
+            spark.kill()
             broker.kill()
     if status != 0:
         screen.complain(f"the broker ended with status {status}")
@@ -51,11 +60,11 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _steps() -> tuple[Step, ...]:
+def _steps(*, with_spark: bool) -> tuple[Step, ...]:
     """Imported here, so that a client that is not installed can be told in one line."""
-    from dragoman.demo import kafka, node
+    from dragoman.demo import kafka, node, spark
 
-    return (
+    steps = (
         node.START,
         kafka.CREATE_TOPIC,
         kafka.PRODUCE,
@@ -64,11 +73,15 @@ def _steps() -> tuple[Step, ...]:
         kafka.CONSUME_AGAIN,
         node.SHOW_WHAT_LANDED,
     )
+    if not with_spark:
+        return steps
+    return (*steps, spark.START, spark.AGGREGATE, spark.SHOW_TABLE, spark.SHOW_TOPIC)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="dragoman.demo", description="Dragoman at work.")
     parser.add_argument("--exit", action="store_true", help="end after the last step")
+    parser.add_argument("--without-spark", action="store_true", help="leave Spark out")
     parser.add_argument(
         "--records",
         type=_record_count,

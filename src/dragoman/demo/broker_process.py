@@ -123,11 +123,16 @@ class BrokerProcess:
         self._process = None
 
     def last_log_lines(self) -> list[str]:
-        try:
-            with open(self._log_path, encoding="utf-8", errors="replace") as log:
-                return log.read().splitlines()[-_LOG_LINES_SHOWN:]
-        except FileNotFoundError:
-            return []
+        return last_lines(self._log_path)
+
+
+def last_lines(path: str) -> list[str]:
+    """The end of a log, as much as is shown."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as log:
+            return log.read().splitlines()[-_LOG_LINES_SHOWN:]
+    except FileNotFoundError:
+        return []
 
 
 def _environment() -> dict[str, str]:

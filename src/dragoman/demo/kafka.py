@@ -1,8 +1,4 @@
-"""Steps with librdkafka, the C client behind most Kafka programs outside the JVM.
-
-The records are a function of their number, so that what comes back can be compared byte by byte
-without keeping what was sent.
-"""
+"""Steps with librdkafka, the C client behind most Kafka programs outside the JVM."""
 
 from __future__ import annotations
 
@@ -15,22 +11,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from dragoman.demo.readings import PARTITIONS, TOPIC, record
 from dragoman.demo.screen import Advance
 from dragoman.demo.story import DemoError, Stage, Step
 
-TOPIC = "readings"
-PARTITIONS = 3
-_SENSORS = 100
 _SECONDS_MAX = 60.0
 _MESSAGES_AT_ONCE = 500
 
 Delivered: TypeAlias = Callable[[KafkaError | None, "Message[bytes, bytes]"], None]
-
-
-def record(number: int) -> tuple[bytes, bytes]:
-    """Key and value of a record."""
-    reading = {"number": number, "sensor": number % _SENSORS, "celsius": 15 + number * 7 % 100 / 10}
-    return f"sensor-{number % _SENSORS:02d}".encode(), json.dumps(reading).encode()
 
 
 def _client(stage: Stage) -> dict[str, str | int | float | bool]:
@@ -111,7 +99,7 @@ def _consume(stage: Stage) -> str:
     begun = time.monotonic()
     advance = stage.screen.count(stage.record_count)
     check = Check(stage.record_count)
-    for message in _messages(stage):
+    for message in messages(stage, TOPIC, PARTITIONS):
         check.take(message)
         if check.count % _MESSAGES_AT_ONCE == 0:
             advance(check.count)
@@ -120,8 +108,8 @@ def _consume(stage: Stage) -> str:
     return f"{check.count:,}, each once, in order, {check.count / took:,.0f}/s"
 
 
-def _messages(stage: Stage) -> Iterator[Message]:
-    """Every message of the topic, from the first offsets to the ends that there are now."""
+def messages(stage: Stage, topic: str, partitions: int) -> Iterator[Message]:
+    """Every message of a topic, from the first offsets to the ends that there are now."""
     consumer = Consumer(
         {
             **_client(stage),
@@ -131,8 +119,8 @@ def _messages(stage: Stage) -> Iterator[Message]:
             "enable.partition.eof": True,
         }
     )
-    consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)])
-    unfinished = set(range(PARTITIONS))
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+    unfinished = set(range(partitions))
     deadline = time.monotonic() + _SECONDS_MAX
     try:
         while unfinished:

@@ -9,21 +9,34 @@ from typing import TypeAlias
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
-from rich.panel import Panel
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
 from dragoman import __version__
-from dragoman.cli.remote import DEFAULT_SERVER
-from dragoman.demo.broker_process import BrokerProcess
 
 _TITLE_WIDTH = 34
+_PURPOSE_WIDTH = 20
 _SENTENCE = "One durable log; every client speaks its own protocol to it."
 
 #: Says how far a count has come.
 Advance: TypeAlias = Callable[[int], None]
 Finish: TypeAlias = Callable[[str], None]
+
+
+class _Count(MofNCompleteColumn):
+    """Only where something is counted."""
+
+    def render(self, task: Task) -> Text:
+        return Text() if task.total is None else super().render(task)
 
 
 class Screen:
@@ -37,7 +50,8 @@ class Screen:
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
-            MofNCompleteColumn(),
+            _Count(),
+            TimeElapsedColumn(),
         )
         is_still = not self._console.is_terminal
         return Progress(*columns, console=self._console, transient=True, disable=is_still)
@@ -55,13 +69,21 @@ class Screen:
             self._progress.add_task(title.ljust(_TITLE_WIDTH), total=None)
             yield result.append
         line = Text.assemble((" ✓ ", "green"), title.ljust(_TITLE_WIDTH), (result[0], "cyan"))
-        self._console.print(line, overflow="fold", no_wrap=True)
+        self._console.print(line, soft_wrap=True)
 
     def count(self, total: int) -> Advance:
         """Makes the bar of the step under way show a count. Call the answer with how far it is."""
         (task,) = self._progress.task_ids
         self._progress.update(task, total=total)
         return lambda completed: self._progress.update(task, completed=completed)
+
+    def note(self, text: str) -> None:
+        """What the step under way is waiting for, where it takes long."""
+        if self._console.is_terminal:
+            (task,) = self._progress.task_ids
+            self._progress.update(task, description=text)
+        else:
+            self._console.print(Text(f"   {text} …"))
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Columns whose cells all begin with a digit stand to the right."""
@@ -74,18 +96,12 @@ class Screen:
         self._console.print(Padding(Text(title, style="bold"), (1, 0, 0, 3), expand=False))
         self._console.print(Padding(table, (0, 0, 0, 3), expand=False))
 
-    def show_how_to_connect(self, broker: BrokerProcess) -> None:
-        kafka, http = broker.bootstrap_servers, broker.http_url
-        lines = Table.grid(padding=(0, 2))
-        lines.add_row("any Kafka client", f"bootstrap.servers={kafka}")
-        lines.add_row("kcat", f"kcat -C -e -b {kafka} -t readings | tail -3")
-        server = "" if http == DEFAULT_SERVER else f" --server {http}"
-        lines.add_row("command line", f".venv/bin/dragoman topic describe readings{server}")
-        lines.add_row("metrics, API", f"{http}/metrics  {http}/openapi.json")
-        lines.add_row("data directory", broker.data)
-        title = "The broker keeps serving. Ctrl-C stops it."
-        self._console.print()
-        self._console.print(Panel(lines, title=title, title_align="left", expand=False))
+    def show_what_next(self, lines: Sequence[tuple[str, str]]) -> None:
+        """Whole lines, without a frame: they are there to be copied."""
+        self._console.print("\nThe broker keeps serving. To try:\n")
+        for purpose, line in lines:
+            self._console.print(Text(f"   {purpose.ljust(_PURPOSE_WIDTH)}{line}"), soft_wrap=True)
+        self._console.print("\nCtrl-C stops it.")
 
     def say(self, message: str) -> None:
         self._console.print(Text(message))

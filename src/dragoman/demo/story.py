@@ -8,6 +8,7 @@ import msgspec
 
 from dragoman.demo.broker_process import BrokerProcess
 from dragoman.demo.screen import Screen
+from dragoman.demo.spark_process import SparkProcess
 from dragoman.errors import DragomanError
 
 
@@ -20,6 +21,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
     screen: Screen
     broker: BrokerProcess
+    spark: SparkProcess
     record_count: int
 
 

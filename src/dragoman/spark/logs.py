@@ -8,11 +8,15 @@ from typing import TypeAlias
 
 from dragoman.client.kafka import ClientError
 from dragoman.errors import ConfigError, LogError
+from dragoman.spark import planner
 from dragoman.spark.broker import BrokerLog
 from dragoman.spark.options import SourceOptions
 from dragoman.spark.storage import StoredLog
 
 log = logging.getLogger("dragoman.spark")
+
+#: In a warning about what is left out.
+_PARTITIONS_NAMED_MAX = 50
 
 
 class IncompleteError(LogError):
@@ -46,14 +50,32 @@ def open_logs(options: SourceOptions) -> tuple[AnyLog, StoredLog | None]:
 def _alone(options: SourceOptions, path: str) -> tuple[StoredLog, StoredLog]:
     stored = StoredLog(path, committed_only=options.committed_only)
     if not stored.is_complete():
-        problem = (
-            f"{path} is in use or was not stopped cleanly: records behind its stable segments "
-            "are left out; a broker, with kafka.bootstrap.servers, has them all"
-        )
+        problem = _what_is_missing(stored, options)
         if options.fail_on_incomplete:
             raise IncompleteError(problem)
         log.warning("%s", problem)
     return stored, stored
+
+
+def _what_is_missing(stored: StoredLog, options: SourceOptions) -> str:
+    """Which offsets a read leaves out. Raises `ConfigError` when a topic is missing altogether.
+
+    A partition of which nothing is stable may not even have a directory yet, so it is not named.
+    """
+    state = f"{stored.root} is in use or was not stopped cleanly"
+    try:
+        topics = planner.chosen_topics(stored, options.topics)
+    except ConfigError as error:
+        raise ConfigError(f"{error} in the stable segments; {state}") from None
+    ends = sorted(stored.latest(planner.partitions_of(topics)).items())
+    missing = [f"{where} from offset {end} on" for where, end in ends[:_PARTITIONS_NAMED_MAX]]
+    if len(ends) > len(missing):
+        missing.append(f"the ends of {len(ends) - len(missing)} more partitions")
+    missing.append("partitions without a stable segment")
+    return (
+        f"{state}: left out are {', '.join(missing)}; "
+        "a broker, with kafka.bootstrap.servers, has them all"
+    )
 
 
 def _seen_directory(served: BrokerLog) -> str:

@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 
-from dragoman.demo.kafka import Check, record
+from dragoman.demo.kafka import Check
+from dragoman.demo.readings import record
 from dragoman.demo.story import DemoError
 
 
@@ -76,6 +77,6 @@ def test_late_record_of_a_key_is_noticed() -> None:
 def test_changed_bytes_are_noticed() -> None:
     key, value = record(0)
     with pytest.raises(DemoError, match="was never sent"):
-        Check(1).take(FakeMessage(0, 0, key, value.replace(b"15", b"16")))
+        Check(1).take(FakeMessage(0, 0, key, value.replace(b"10", b"11")))
     with pytest.raises(DemoError, match="was never sent"):
         Check(1).take(FakeMessage(0, 0, b"other", value))

@@ -1,0 +1,164 @@
+"""The demo's Spark job: readings by window, as a stream, into a table and into a topic.
+
+A program of its own, `python -m dragoman.demo.spark_job SETTINGS`, so that Java comes and goes with
+it. What it has done it says in lines of JSON on stdout; all else, Java's log too, goes to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from dragoman import spark
+from dragoman.demo.readings import LATE_SECONDS_MAX, Window
+from dragoman.errors import DragomanError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+#: Half the processor time of a job this short goes into compiling it well.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    bootstrap_servers: str
+    readings_topic: str
+    windows_topic: str
+    window_minutes: int
+    #: For the table, the queries' checkpoints and Spark's own files.
+    directory: str
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    version: str
+
+
+class Aggregated(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    readings: int
+
+
+class TableRead(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    windows: list[Window]
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    reason: str
+
+
+Said: TypeAlias = Started | Aggregated | TableRead | Failed
+
+
+def main() -> int:
+    settings = msgspec.json.decode(sys.argv[1], type=Settings)
+    say = _only_speaker()
+    try:
+        _run(settings, say)
+    except Exception as error:
+        # Spark has many classes for what may go wrong; people need the line that matters.
+        if not isinstance(error, DragomanError | OSError) and not _is_of_spark(error):
+            raise
+        say(Failed(reason=spark.readable(error)))
+        return 1
+    return 0
+
+
+def _run(settings: Settings, say: Callable[[Said], object]) -> None:
+    session = _start(settings.directory)
+    say(Started(version=session.version))
+    windows = _windows(session, settings)
+    # Two queries, each with a checkpoint of its own and exactly once by itself: the table by its
+    # list of files, the topic by the broker's memory of batches. The second reads the table: if
+    # each aggregated the readings, one that comes late could count in one and not in the other. A
+    # single query that writes to both in `foreachBatch` would, after a crash, append a batch of
+    # the table again.
+    aggregating = _to_table(windows, settings)
+    aggregating.awaitTermination()
+    table = session.readStream.schema(windows.schema).parquet(table_path(settings.directory))
+    _to_topic(table, settings).awaitTermination()
+    say(Aggregated(readings=sum(each.numInputRows for each in aggregating.recentProgress)))
+    say(TableRead(windows=_read_table(session, windows, settings)))
+    session.stop()
+
+
+def _start(directory: str) -> SparkSession:
+    scratch = os.path.join(directory, "scratch")
+    os.makedirs(scratch)
+    return spark.session(
+        "dragoman demo",
+        config={
+            "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={scratch} {_JAVA_OPTIONS}",
+            "spark.local.dir": scratch,
+            "spark.sql.warehouse.dir": scratch,
+            "spark.sql.session.timeZone": "UTC",
+            # There is one group per window: more partitions would be empty.
+            "spark.sql.shuffle.partitions": "1",
+        },
+    )
+
+
+def _windows(session: SparkSession, settings: Settings) -> DataFrame:
+    readings = spark.table(
+        settings.readings_topic, bootstrap=settings.bootstrap_servers, decode="json", stream=True
+    )
+    timed = readings.selectExpr("to_timestamp(value.at) as at", "value.celsius")
+    timed.withWatermark("at", f"{LATE_SECONDS_MAX} seconds").createOrReplaceTempView("readings")
+    return session.sql(f"""
+        select date_format(window.start, 'yyyy-MM-dd HH:mm') as window,
+               count(*) as readings, round(avg(celsius), 2) as mean, max(celsius) as warmest
+        from readings group by window(at, '{settings.window_minutes} minutes')
+    """)
+
+
+def _to_table(windows: DataFrame, settings: Settings) -> StreamingQuery:
+    return (
+        windows.writeStream.format("parquet")
+        .option("path", table_path(settings.directory))
+        .option("checkpointLocation", os.path.join(settings.directory, "table-checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def _to_topic(windows: DataFrame, settings: Settings) -> StreamingQuery:
+    return (
+        windows.selectExpr("window as key", "to_json(struct(readings, mean, warmest)) as value")
+        .writeStream.format("dragoman")
+        .option("kafka.bootstrap.servers", settings.bootstrap_servers)
+        .option("topic", settings.windows_topic)
+        .option("checkpointLocation", os.path.join(settings.directory, "topic-checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def _read_table(session: SparkSession, windows: DataFrame, settings: Settings) -> list[Window]:
+    # With the schema, since a table without files has none.
+    found = session.read.schema(windows.schema).parquet(table_path(settings.directory))
+    found.createOrReplaceTempView("windows")
+    rows = session.sql("select * from windows order by window").collect()
+    return [Window(**row.asDict()) for row in rows]
+
+
+def table_path(directory: str) -> str:
+    return os.path.join(directory, "windows")
+
+
+def _only_speaker() -> Callable[[Said], object]:
+    """Takes stdout for itself: what Java and others print there goes to stderr from now on."""
+    descriptor = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return lambda said: os.write(descriptor, msgspec.json.encode(said) + b"\n")
+
+
+def _is_of_spark(error: Exception) -> bool:
+    return type(error).__module__.startswith(("pyspark.", "py4j."))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
