@@ -240,6 +240,9 @@ PUSH_PATIENCE_S = 1.0
 PUSH_PATIENCE_COMMITTING_S = 10.0
 #: Seconds until a reader looks again when too many wait for the same partition.
 TAIL_PARKING_PAUSE_S = 0.1
+#: Keys and values of records that an import appends at once, and offsets that they may span.
+IMPORT_BATCH_BYTES = 512 << 10
+IMPORT_BATCH_OFFSETS_MAX = 100_000
 #: Addresses given to a client. More: refused, since each may cost a time-out.
 MINIBROKER_CLIENT_ADDRESSES_MAX = 100
 #: Records that a client keeps for a subscription while it waits for a reply that may be behind
@@ -338,6 +341,10 @@ MAINTENANCE_PARTITIONS_PER_SLICE = 20
 #: Seconds that peers get at a clean stop to take their last replies. Then the connection is cut.
 CONNECTION_CLOSE_GRACE_S = 2.0
 
+#: First bytes of a connection to `any` from which its protocol is told. More that tell nothing:
+#: closed. No protocol needs more than a command behind the longest topic.
+DETECTION_BYTES_MAX = 512
+
 # ---- fetch sessions
 
 #: Partitions in one fetch session. More: the client goes on without a session.
@@ -386,6 +393,19 @@ CLI_LINE_BYTES_MAX = 64 << 20
 #: Bytes that `dragoman produce` reads before it hands records over to the producer.
 CLI_READ_BYTES = 256 << 10
 
+# ---- mlog
+
+#: Values in one ProduceBatch: a request must not keep the loop for long. More: refused.
+MLOG_BATCH_VALUES_MAX = 20_000
+#: Bytes of records that a FetchBatch reads, in base64 well below the 4 MiB of a message.
+MLOG_FETCH_BYTES_MAX = 512 << 10
+#: Records in one reply, whatever the client asks for.
+MLOG_FETCH_COUNT_MAX = 10_000
+#: Bytes that a Fetch of one record reads ahead, for the next one.
+MLOG_FETCH_ONE_BYTES_MAX = 64 << 10
+#: Addresses of an mlog client. More: refused, since each may cost a time-out.
+MLOG_CLIENT_ADDRESSES_MAX = 100
+
 # ---- administration
 
 #: Changes of one topic's or node's configuration that wait for the one under way. More: refused.
@@ -415,6 +435,30 @@ PATTERN_MEMORY_BYTES_MAX = 1 << 20
 TOPIC_PATTERNS_CACHED = 256
 #: Partitions that one member may be said to own in a heartbeat. More: refused.
 MEMBER_OWNED_PARTITIONS_MAX = 1_000_000
+
+# ---- Cursus
+
+#: Idempotent Cursus producers that are remembered, whatever the partition. The longest unused is
+#: forgotten; if it comes back, its next sequence has to be 1.
+CURSUS_PRODUCERS_MAX = 100_000
+#: Keys and values in the reply to a CONSUME; a first record that is larger comes all the same.
+CURSUS_CONSUME_BYTES_MAX = 4 << 20
+#: The longest that a CONSUME may wait for data. What it asks beyond that is not granted.
+CURSUS_WAIT_MS_MAX = 300_000
+#: Keys and values in one push of a stream, and what a stream pushes before others have their turn.
+CURSUS_PUSH_BYTES = 256 << 10
+CURSUS_TURN_BYTES_MAX = 1 << 20
+#: Events of one partition that are kept in the index of event streams, eight bytes each. Past it,
+#: commands on that partition's streams are refused.
+CURSUS_EVENTS_MAX = 20_000_000
+#: How often and how long the end of a Cursus transaction is waited for, once it is decided: 5 s.
+CURSUS_TRANSACTION_TRY_INTERVAL_S = 0.005
+CURSUS_TRANSACTION_TRIES_MAX = 1000
+#: Keys and payloads in one batch of the client's producer, and unsent in all; then `send` waits.
+CURSUS_CLIENT_BATCH_BYTES = 800_000
+CURSUS_CLIENT_BUFFER_BYTES_MAX = 32 << 20
+#: Records that wait for the client's caller before its streams are not read on.
+CURSUS_CLIENT_QUEUE_MAX = 10_000
 
 # ---- Spark
 #: Bytes of the log that a Spark task reads at once, from a file or from a broker: enough for the

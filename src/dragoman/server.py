@@ -12,10 +12,14 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Protocol
 
 import msgspec
 
 from dragoman.broker.broker import Broker
+from dragoman.broker.replica import Acknowledge
 from dragoman.config.listeners import Listener
 from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError, CorruptionError, DragomanError
@@ -29,8 +33,8 @@ from dragoman.log.store import Durability, LogStore
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Session
 from dragoman.net.listener import ACCEPT_TURNS, OpenListener, open_listener
+from dragoman.net.routing import RoutingSession
 from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
-from dragoman.protocols.kafka.handlers.service import KafkaService
 from dragoman.world import (
     Background,
     Clock,
@@ -43,6 +47,23 @@ from dragoman.world import (
 )
 
 log = logging.getLogger("dragoman.server")
+#: The protocols that clients speak, and what serves each: loaded with its first listener, or with
+#: the first client of `any` that speaks it.
+_SERVICES = {
+    "kafka": "dragoman.protocols.kafka.handlers.service:KafkaService",
+    "cursus": "dragoman.protocols.cursus.handlers.service:CursusService",
+    "minibroker": "dragoman.protocols.minibroker.handlers.service:MinibrokerService",
+    "mlog": "dragoman.protocols.mlog.handlers.service:MlogService",
+}
+#: Listeners whose clients may listen for ever without sending anything. Cursus closes those that
+#: have no stream by itself.
+_NEVER_IDLE = ("any", "cursus", "minibroker")
+
+
+class Service(Protocol):
+    """What serves the clients of one protocol."""
+
+    def session(self, channel: Channel) -> Session: ...
 
 
 class Node:
@@ -76,6 +97,8 @@ class Node:
         self.broker.after_commit = self._send_replies
         self.budget = MemoryBudget(settings.memory_budget_bytes)
         self.channels: dict[str, Channels] = {}
+        #: By listener and protocol, which are two names only on `any`.
+        self.services: dict[tuple[str, str], Service] = {}
         self.listeners: list[OpenListener] = []
         #: Set when the node cannot go on; the reason is in `failure`.
         self.failed = asyncio.Event()
@@ -134,30 +157,44 @@ class Node:
 
     def _factory(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
         match listener.name:
-            case "kafka":
-                self.kafka = KafkaService(self.broker, self.budget, self._advertised(listener.name))
-                return self._channel_factory(listener.name, self.kafka.session)
-            case "minibroker":
-                # Loaded for those who open it: a start should not wait for the others.
-                from dragoman.protocols.minibroker.handlers.service import MinibrokerService
-
-                minibroker = MinibrokerService(
-                    self.broker, self.budget, self._advertised(listener.name)
-                )
-                # Subscribers may listen for ever without sending anything.
-                return self._channel_factory(listener.name, minibroker.session, closes_idle=False)
             case "http":
                 return self._http_factory()
+            case "any":
+                return self._channel_factory("any", self._routing())
+            case name if name in _SERVICES:
+                return self._channel_factory(name, self._service(name, name))
             case _:
                 raise ConfigError(f"listener {listener.name!r} has no server in this release")
 
+    def _service(self, protocol: str, listener: str) -> Callable[[Channel], Session]:
+        """What makes the sessions of a protocol's clients that come in on a listener."""
+        module, _, name = _SERVICES[protocol].partition(":")
+        make = getattr(import_module(module), name)
+        service: Service = make(self.broker, self.budget, self._advertised(listener))
+        self.services[listener, protocol] = service
+        return service.session
+
+    def _routing(self) -> Callable[[Channel], Session]:
+        """Replies advertise the listener that a client came in on, also when that is `any`."""
+        made: dict[str, Callable[[Channel], Session]] = {}
+
+        def service(protocol: str, channel: Channel) -> Session:
+            if protocol not in made:
+                made[protocol] = self._service(protocol, "any")
+            return made[protocol](channel)
+
+        services = {protocol: partial(service, protocol) for protocol in _SERVICES}
+
+        def session(channel: Channel) -> Session:
+            timeout_s = self.broker.settings.any_detection_timeout_ms / 1000
+            return RoutingSession(channel, services, self._loop, timeout_s)
+
+        return session
+
     def _channel_factory(
-        self,
-        name: str,
-        make_session: Callable[[Channel], Session],
-        *,
-        closes_idle: bool = True,
+        self, name: str, make_session: Callable[[Channel], Session]
     ) -> Callable[[], asyncio.BaseProtocol]:
+        closes_idle = name not in _NEVER_IDLE
         channels = self.channels[name] = Channels(self.budget, self._loop, closes_idle=closes_idle)
         return lambda: Channel(channels, make_session, self._loop)
 
@@ -184,9 +221,11 @@ class Node:
             channels.send_all()
 
     def _sweep(self) -> None:
-        idle_ms = self.broker.settings.connections_max_idle_ms
-        if idle_ms >= 0:
-            for channels in self.channels.values():
+        settings = self.broker.settings
+        own_idle_ms = {"mlog": settings.mlog_connections_max_idle_ms}
+        for name, channels in self.channels.items():
+            idle_ms = own_idle_ms.get(name, settings.connections_max_idle_ms)
+            if idle_ms >= 0:
                 channels.close_idle(self._loop.time() - idle_ms / 1000)
         self._sweeper = self._loop.call_later(IDLE_SWEEP_INTERVAL_S, self._sweep)
 
@@ -296,6 +335,34 @@ async def _serve(
         log.critical("stopped because the log failed: %s", node.failure)
         return 1
     return 0
+
+
+async def work_offline(settings: Settings, work: Callable[[Broker, Acknowledge], None]) -> None:
+    """Do something with a data directory that no node uses: a node without listeners does it.
+
+    Raises what the work ends with, and `ConfigError`, `DirectoryInUseError`, `FormatError`.
+    """
+    from dragoman.log.flusher import Flusher
+
+    loop = asyncio.get_running_loop()
+    disk = open_data_directory(settings.data)
+    node = Node(
+        msgspec.structs.replace(settings, data=disk.root, listeners=()),
+        loop,
+        disk=disk,
+        background=Flusher(disk.root, loop),
+        clock=SystemClock(),
+        random=system_random(),
+    )
+    await node.start()
+    finished: asyncio.Future[DragomanError | None] = loop.create_future()
+    try:
+        work(node.broker, finished.set_result)
+        error = await finished
+    finally:
+        await node.stop()
+    if error is not None:
+        raise error
 
 
 def _calm_garbage_collector() -> None:

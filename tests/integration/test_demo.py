@@ -27,7 +27,7 @@ def _run(
         capture_output=True,
         text=True,
         env={**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "100", **(environment or {})},
-        timeout=100,
+        timeout=200,
         check=False,
     )
 

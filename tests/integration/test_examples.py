@@ -6,14 +6,22 @@ shows; the tests of the testing tutorial run by pytest.
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
+
+import pytest
 
 from dragoman.testing import EphemeralBroker
 
 ROOT = Path(__file__).parents[2]
+#: Those that start a broker themselves and say at their top what they print.
+SELF_CONTAINED = [
+    path for path in (ROOT / "examples").iterdir() if path.is_dir() and path.name != "kafka_basics"
+]
 
 
 def _blocks(page: str, language: str) -> list[str]:
@@ -51,6 +59,15 @@ def test_commands_of_the_first_steps_work() -> None:
                     if words[0] == "group":
                         _run("examples/kafka_basics/main.py", broker.bootstrap_servers)
                     _run("-m", "dragoman.cli.main", *words, "--server", broker.http_url)
+
+
+@pytest.mark.parametrize("example", sorted(path.name for path in SELF_CONTAINED))
+def test_example_prints_what_it_says(example: str) -> None:
+    page = f"examples/{example}/main.py"
+    text = ast.get_docstring(ast.parse((ROOT / page).read_text())) or ""
+    shown = textwrap.dedent(text.partition("prints\n\n")[2])
+    assert shown
+    assert _run(page).rstrip("\n") == shown
 
 
 def test_tests_of_the_testing_tutorial_pass(tmp_path: Path) -> None:

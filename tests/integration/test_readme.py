@@ -6,6 +6,7 @@ and compare what they print with what the page says.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -15,10 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.config.listeners import available_names, default_addresses
+from dragoman.demo.readings import Window, closed_windows
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-KAFKA, HTTP = "127.0.0.1:9092", "127.0.0.1:8080"
+KAFKA = "127.0.0.1:9092"
 
 
 def _block(language: str, containing: str) -> str:
@@ -42,7 +46,8 @@ class Session:
     def __init__(self, process: subprocess.Popen[str], printed: str) -> None:
         self.process = process
         self.printed = printed
-        self.kafka, self.http = re.findall(r"on (\S+),", printed)
+        #: By listener: where it is.
+        self.bound = dict(re.findall(r"^(\S+) on (\S+),", printed, re.MULTILINE))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +55,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     command = _block("sh", "serve").splitlines()[0].removeprefix("$ ")
     program, *arguments = shlex.split(command)
     assert program == "dragoman"
-    free = ("--listen", "kafka=127.0.0.1:0", "--listen", "http=127.0.0.1:0")
+    free = [word for name in available_names() for word in ("--listen", f"{name}=127.0.0.1:0")]
     process = subprocess.Popen(
         [sys.executable, "-m", "dragoman.cli.main", *arguments, *free],
         stdout=subprocess.PIPE,
@@ -71,7 +76,10 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 def test_start_prints_what_the_page_says(session: Session) -> None:
     _, _, shown = _block("sh", "serve").partition("\n")
-    assert session.printed.replace(session.kafka, KAFKA).replace(session.http, HTTP) == shown
+    printed = session.printed
+    for name, bound in session.bound.items():
+        printed = printed.replace(bound, str(default_addresses()[name]))
+    assert printed == shown
 
 
 def test_program_prints_what_the_page_says(session: Session) -> None:
@@ -80,7 +88,7 @@ def test_program_prints_what_the_page_says(session: Session) -> None:
     assert KAFKA in program
     shown = _block("", "orders")
     result = subprocess.run(
-        [sys.executable, "-c", program.replace(KAFKA, session.kafka)],
+        [sys.executable, "-c", program.replace(KAFKA, session.bound["kafka"])],
         capture_output=True,
         text=True,
         timeout=200,
@@ -88,3 +96,17 @@ def test_program_prints_what_the_page_says(session: Session) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout == shown
+
+
+def test_windows_of_the_demo_are_those_that_the_page_shows() -> None:
+    """Of ten thousand readings, as `make demo` has; it compares Spark with these itself."""
+    shown = _block("text", "table windows")
+    table, _, topic = shown.partition("topic windows")
+    windows = closed_windows(10_000)
+    rows = [line.rsplit(maxsplit=3) for line in table.splitlines() if "2026-" in line]
+    assert [(row[0].strip(), int(row[1]), float(row[2]), float(row[3])) for row in rows] == [
+        (each.window, each.readings, each.mean, each.warmest) for each in windows
+    ]
+    lines = [line.split(maxsplit=3) for line in topic.splitlines() if "2026-" in line]
+    found = [Window(window=f"{day} {time}", **json.loads(value)) for _, day, time, value in lines]
+    assert sorted(found, key=lambda each: each.window) == windows

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from broker_world import batch_of, values_in
+from dragoman.config.listeners import available_names
 from dragoman.log.node import read_node_state, write_node_state
 from dragoman.world import RealDisk
 from kafka_socket import KafkaSocket, fetch_request
@@ -154,7 +155,7 @@ def test_bad_configuration(tmp_path: Path) -> None:
     assert "DRAGOMAN_NUM_PARTITIONS" in refused(
         *data, environment={"DRAGOMAN_NUM_PARTITIONS": "many"}
     )
-    assert "has no server in this release" in refused(*data, "--listen", "mlog=127.0.0.1:0")
+    assert "has no server in this release" in refused(*data, "--listen", "peer=127.0.0.1:0")
     file = tmp_path / "node.toml"
     file.write_text("num.partitions = ")
     assert "is not TOML" in refused("--config", str(file))
@@ -234,7 +235,8 @@ def test_default_port_that_is_taken_is_a_warning(tmp_path: Path) -> None:
         except OSError:
             # Somebody has it already, which is just what this is about.
             pass
-        node = ServedNode("--data", str(tmp_path), environment={"DRAGOMAN_LISTEN": "kafka=off"})
+        others = ",".join(f"{name}=off" for name in available_names() if name != "http")
+        node = ServedNode("--data", str(tmp_path), environment={"DRAGOMAN_LISTEN": others})
         with node.ready():
             assert node.output == ["ready"]
             (line,) = node.log

@@ -44,10 +44,15 @@ CODES = {
         unsupported_assignor unsupported_compression unsupported_format writer_of_another_query
     """,
     "dragoman.protocols.kafka.client.errors": """
-        access_denied batch_too_large client client_closed connection_lost coordinator kafka
-        leadership live_group offset_out_of_range producer_fenced record_refused
-        request_timeout sequence topic_exists unknown_group unknown_topic unreachable
-        unsupported_request
+        access_denied batch_too_large coordinator kafka leadership live_group
+        offset_out_of_range producer_fenced record_refused sequence topic_exists unknown_group
+        unknown_topic unsupported_request
+    """,
+    "dragoman.dialing.errors": """
+        client client_closed connection_lost request_timeout unreachable
+    """,
+    "dragoman.protocols.minibroker.client.errors": """
+        already_subscribed not_leader refused
     """,
     "dragoman.log.producers.errors": """
         coordinator_fenced duplicate_sequence invalid_producer_epoch out_of_order_sequence

@@ -275,14 +275,16 @@ def test_pipelining_is_bounded_by_not_reading(running: Running) -> None:
         client.create_topic("t")
         client.send(fetch_request("t", 0, max_wait_ms=600_000), 11)
         running.wait_until(lambda: bool(running.node.broker._fetches))
-        before = running.look(lambda: running.node.kafka.requests)
+        before = running.look(lambda: running.node.services["kafka", "kafka"].requests)
         asked = 500
         for _ in range(asked):
             client.send(m.MetadataRequest(topics=[]), 1)
         # A question on another connection is answered after what can be read has been read.
         for _ in range(5):
             other.metadata()
-        worked_on = running.look(lambda: running.node.kafka.requests) - before - 5
+        worked_on = (
+            running.look(lambda: running.node.services["kafka", "kafka"].requests) - before - 5
+        )
         # One read may bring as many requests as the receive buffer holds.
         frame_bytes = 4 + 2 + 2 + 4 + 2 + 3 + 4
         assert worked_on <= READ_AHEAD_REQUESTS_MAX + 65_536 // frame_bytes
@@ -300,10 +302,10 @@ def test_over_its_budget_the_node_stops_reading_and_recovers(running: Running) -
         client.send(m.MetadataRequest(topics=[]), 9)
         with running.connect() as other:
             other.metadata()
-        before = running.look(lambda: running.node.kafka.requests)
+        before = running.look(lambda: running.node.services["kafka", "kafka"].requests)
         running.look(lambda: budget.give_back(running.node.settings.memory_budget_bytes))
         client.receive()
-        assert running.look(lambda: running.node.kafka.requests) == before + 1
+        assert running.look(lambda: running.node.services["kafka", "kafka"].requests) == before + 1
 
 
 # ---- idle connections
@@ -329,6 +331,54 @@ def silent_for_a_second(node: Node) -> None:
     """uvloop's clock counts milliseconds: all of this test may happen in one."""
     for channel in node.channels["kafka"].open:
         channel.last_active -= 1
+
+
+def listening(name: str, **more: object) -> Settings:
+    listener = Listener(name=name, bind=Address("127.0.0.1", 0), explicit=True)
+    return Settings(listeners=(listener,), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("idle_ms", "is_kept"), [(-1, True), (3_600_000, True), (0, False)])
+def test_idle_connections_of_mlog_have_their_own_time(
+    start: Callable[..., Running], idle_ms: int, is_kept: bool
+) -> None:
+    running = start(listening("mlog", mlog_connections_max_idle_ms=idle_ms))
+    address = running.node.listeners[0].bound
+    list_topics = bytes.fromhex("0019000000027b7d")
+    with socket.create_connection((address.host, address.port), 30) as client:
+        client.sendall(list_topics)
+        assert client.recv(1000)
+        running.look(running.node._sweep)
+        if is_kept:
+            client.sendall(list_topics)
+        assert bool(client.recv(1000)) is is_kept
+
+
+# ---- any
+
+
+def test_connection_to_any_that_says_nothing_is_closed(start: Callable[..., Running]) -> None:
+    running = start(listening("any", any_detection_timeout_ms=1))
+    address = running.node.listeners[0].bound
+    with socket.create_connection((address.host, address.port), 30) as client:
+        assert client.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("first", "answer"),
+    [
+        ("0000000a0012000000000001ffff", "0000"),
+        ("0019000000027b7d", "001a0000000d7b22546f70696373223a5b5d7d"),
+        ("001900000000", "001a00000000"),
+        ("0000000105", "0000000110"),
+    ],
+)
+def test_any_serves_every_protocol(start: Callable[..., Running], first: str, answer: str) -> None:
+    running = start(listening("any"))
+    address = running.node.listeners[0].bound
+    with socket.create_connection((address.host, address.port), 30) as client:
+        client.sendall(bytes.fromhex(first))
+        assert client.recv(1 << 16).hex().startswith(answer)
 
 
 # ---- start and stop

@@ -77,6 +77,8 @@ class Broker:
         self.image = MetadataImage()
         self.is_ready = False
         self.is_stopping = False
+        #: Told when the node begins to stop: for what waits for no answer, such as streams.
+        self.on_stopping: list[Callable[[], None]] = []
         #: Called when a group commit has been acknowledged to all who waited for it.
         self.after_commit: Callable[[], None] = _do_nothing
         #: Told once when the log has failed: the process must stop.
@@ -166,6 +168,8 @@ class Broker:
     def stop(self) -> None:
         """Give everybody who waits an answer; appends already taken become durable first."""
         self.is_stopping = True
+        for each in self.on_stopping:
+            each()
         self.maintenance.stop()
         self.coordination.close()
         self.publishing.close()
@@ -198,7 +202,10 @@ class Broker:
         if found is not None:
             return found
         if metadata.leader != self.node_id:
-            raise NotLeader(f"node {metadata.leader} leads {metadata.topic.name}-{metadata.index}")
+            raise NotLeader(
+                f"node {metadata.leader} leads {metadata.topic.name}-{metadata.index}",
+                metadata.leader,
+            )
         config = self.topics.config_of(metadata.topic)
         identity = Identity(
             partition_id=metadata.partition_id,

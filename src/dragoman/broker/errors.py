@@ -90,7 +90,11 @@ class ClusterNotAuthorized(NotAuthorized): ...
 
 
 class NotLeader(BrokerError):
-    """Another node leads the partition now."""
+    """Another node leads the partition now: `leader`, or -1 when nobody does."""
+
+    def __init__(self, message: str, leader: int = -1) -> None:
+        super().__init__(message)
+        self.leader = leader
 
 
 class NotEnoughReplicas(BrokerError):

@@ -6,7 +6,7 @@ batch is on its way to the disk the next one gathers by itself, so batches grow 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from dragoman.broker.errors import InvalidRecord, MessageTooLarge
@@ -17,7 +17,7 @@ from dragoman.limits import BATCH_HEADER_BYTES, GATHERED_BATCH_BYTES_MAX
 from dragoman.log.batch import Record, build_batch, read_header
 from dragoman.world import Clock, Scheduler
 
-#: Told the record's offset once it is as safe as it gets, or why it is not (offset -1).
+#: Told the (first) record's offset once all are as safe as they get, or why not (offset -1).
 Placed: TypeAlias = Callable[[int, DragomanError | None], None]
 #: Most that a record takes in a batch beside its key, value and headers, and a header beside its
 #: name and value: lengths, times and counts.
@@ -28,11 +28,12 @@ _HEADER_OVERHEAD_BYTES = 10
 class _Gathering:
     """What one partition has gathered in this turn."""
 
-    __slots__ = ("placed", "records", "size")
+    __slots__ = ("owners", "records", "size")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self.placed: list[Placed] = []
+        #: Whom to tell, and how many of the records are theirs.
+        self.owners: list[tuple[Placed, int]] = []
         self.size = BATCH_HEADER_BYTES
 
 
@@ -48,23 +49,38 @@ class Gatherer:
         A record that its topic does not allow is refused at once: it must not take along those
         that share its batch.
         """
-        config = replica.config
         size = _size_of(record)
-        try:
-            if size - _RECORD_OVERHEAD_BYTES > config.max_message_bytes:
-                raise MessageTooLarge(
-                    f"{replica.log.describe()}: record of {size - _RECORD_OVERHEAD_BYTES} bytes, "
-                    f"max.message.bytes is {config.max_message_bytes}"
-                )
-            if record.key is None and config.is_compacted:
-                raise InvalidRecord("records of a compacted topic need a key", (0,))
-        except DragomanError as error:
+        error = _refusal(replica, record, size)
+        if error is not None:
             placed(-1, error)
             return
+        gathering = self._room_for(replica, size)
+        gathering.records.append(record)
+        gathering.owners.append((placed, 1))
+
+    def add_all(self, replica: Replica, records: Sequence[Record], placed: Placed) -> None:
+        """Append several with nobody's between them: all or none when they fit into one batch.
+
+        `placed` is told of the first. When one is not allowed, none is appended.
+        """
+        sizes = list(map(_size_of, records))
+        for record, size in zip(records, sizes, strict=True):
+            error = _refusal(replica, record, size)
+            if error is not None:
+                placed(-1, error)
+                return
+        parts = list(_parts(sizes, _batch_bytes_max(replica) - BATCH_HEADER_BYTES))
+        if len(parts) > 1:
+            placed = _AllPlaced(len(parts), placed)
+        for first, count, size in parts:
+            gathering = self._room_for(replica, size)
+            gathering.records += records[first : first + count]
+            gathering.owners.append((placed, count))
+
+    def _room_for(self, replica: Replica, size: int) -> _Gathering:
+        """The batch that takes so much more; the one that is full is appended."""
         gathering = self._gathering.get(replica)
-        if gathering is not None and gathering.size + size > min(
-            GATHERED_BATCH_BYTES_MAX, config.max_message_bytes
-        ):
+        if gathering is not None and gathering.size + size > _batch_bytes_max(replica):
             del self._gathering[replica]
             self._append(replica, gathering)
             gathering = None
@@ -72,9 +88,14 @@ class Gatherer:
             if not self._gathering:
                 self._scheduler.call_soon(self._append_all)
             gathering = self._gathering[replica] = _Gathering()
-        gathering.records.append(record)
-        gathering.placed.append(placed)
         gathering.size += size
+        return gathering
+
+    def flush(self, replica: Replica) -> None:
+        """Append what this partition has gathered: for who appends a batch of its own behind it."""
+        gathering = self._gathering.pop(replica, None)
+        if gathering is not None:
+            self._append(replica, gathering)
 
     def _append_all(self) -> None:
         gathered, self._gathering = self._gathering, {}
@@ -86,17 +107,62 @@ class Gatherer:
         try:
             appended = place(replica, batch, read_header(batch), self._clock.wall_ms())
         except DragomanError as error:
-            for placed in gathering.placed:
+            for placed, _ in gathering.owners:
                 placed(-1, error)
             return
 
         def acknowledged(error: DragomanError | None) -> None:
             offset = appended.base_offset
-            for placed in gathering.placed:
+            for placed, count in gathering.owners:
                 placed(offset if error is None else -1, error)
-                offset += 1
+                offset += count
 
         replica.when_committed(appended.next_offset, acknowledged)
+
+
+class _AllPlaced:
+    """Calls back once for records that did not fit into one batch."""
+
+    def __init__(self, parts: int, placed: Placed) -> None:
+        self._left = parts
+        self._placed = placed
+        self._first = -1
+        self._error: DragomanError | None = None
+
+    def __call__(self, offset: int, error: DragomanError | None) -> None:
+        if self._first < 0:
+            self._first = offset
+        self._error = self._error or error
+        self._left -= 1
+        if not self._left:
+            self._placed(-1 if self._error else self._first, self._error)
+
+
+def _batch_bytes_max(replica: Replica) -> int:
+    return min(GATHERED_BATCH_BYTES_MAX, replica.config.max_message_bytes)
+
+
+def _parts(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int, int]]:
+    """First, count and size of the records that go into one batch; one at least."""
+    first = used = 0
+    for index, size in enumerate(sizes):
+        if index > first and used + size > room:
+            yield first, index - first, used
+            first, used = index, 0
+        used += size
+    yield first, len(sizes) - first, used
+
+
+def _refusal(replica: Replica, record: Record, size: int) -> DragomanError | None:
+    config = replica.config
+    if size - _RECORD_OVERHEAD_BYTES > config.max_message_bytes:
+        return MessageTooLarge(
+            f"{replica.log.describe()}: record of {size - _RECORD_OVERHEAD_BYTES} bytes, "
+            f"max.message.bytes is {config.max_message_bytes}"
+        )
+    if record.key is None and config.is_compacted:
+        return InvalidRecord("records of a compacted topic need a key", (0,))
+    return None
 
 
 def _size_of(record: Record) -> int:

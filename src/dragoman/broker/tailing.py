@@ -2,7 +2,8 @@
 
 For protocols whose clients are sent decoded records: a `Tail` stands at an offset, gives what is
 there in bounded pieces, and wakes its owner when something new may be read. Control records and
-aborted transactions are left out; nothing past the last stable offset is given.
+aborted transactions are left out; nothing past the last stable offset is given, unless records of
+open and aborted transactions are wanted too.
 """
 
 from __future__ import annotations
@@ -21,14 +22,22 @@ from dragoman.log.isolation import visible_records
 class Tail:
     """`on_change` is called once after each `wait`: look again. It may be called within `wait`."""
 
-    __slots__ = ("_is_waiting", "_left", "_on_change", "offset", "replica")
+    __slots__ = ("_committed_only", "_is_waiting", "_left", "_on_change", "offset", "replica")
 
-    def __init__(self, replica: Replica, offset: int, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        offset: int,
+        on_change: Callable[[], None],
+        *,
+        committed_only: bool = True,
+    ) -> None:
         """An offset past the end waits for it; one that was deleted is told by `read`."""
         self.replica = replica
         #: Of the next record to be given, or of the place where it will be.
         self.offset = offset
         self._on_change = on_change
+        self._committed_only = committed_only
         self._is_waiting = False
         #: Decoded, not given yet: a batch is decoded once, however little is asked for at a time.
         self._left: deque[Record] = deque()
@@ -36,6 +45,12 @@ class Tail:
     @property
     def log_start_offset(self) -> int:
         return self.replica.log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Where readers have to wait."""
+        log = self.replica.log
+        return log.last_stable_offset if self._committed_only else log.high_watermark
 
     def seek(self, offset: int) -> None:
         self.offset = offset
@@ -67,9 +82,10 @@ class Tail:
         if log.is_removed:
             raise UnknownTopic(f"{log.describe()} is gone")
         # Batches without a record to give (markers, aborted ones) may fill a whole read.
-        while self.offset < log.last_stable_offset and not self._left:
+        while self.offset < self.end_offset and not self._left:
             wanted = Wanted(self.replica, self.offset, bytes_max)
-            (found,), _, _ = read_all([wanted], FetchLimits(0, bytes_max, 0, True))
+            limits = FetchLimits(0, bytes_max, 0, self._committed_only)
+            (found,), _, _ = read_all([wanted], limits)
             if found.error is not None:
                 raise found.error
             view = memoryview(b"".join(found.buffers))
@@ -80,7 +96,7 @@ class Tail:
             self._left.extend(records)
             if not records:
                 # A gap that compaction left at the end reads as nothing.
-                self.offset = next_offset if found.size else log.last_stable_offset
+                self.offset = next_offset if found.size else self.end_offset
         if self.offset < log.log_start_offset:
             raise OffsetOutOfRangeError(
                 f"{log.describe()}: offset {self.offset} is below {log.log_start_offset}"
@@ -92,7 +108,7 @@ class Tail:
     def has_more(self) -> bool:
         """Would `read` give something, or say that something is wrong?"""
         log = self.replica.log
-        return bool(self._left) or self.offset < log.last_stable_offset or log.is_removed
+        return bool(self._left) or self.offset < self.end_offset or log.is_removed
 
     def wait(self) -> None:
         """Call `on_change` when there may be more to read. Raises `Overloaded`."""

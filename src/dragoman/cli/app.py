@@ -24,7 +24,10 @@ _NOUNS = {
     "cluster": "State of the cluster.",
     "config": "Settings of a node.",
     "log": "Data directories, read without a node.",
+    "import": "Take over the data of other brokers.",
 }
+#: Nouns whose module cannot have their name.
+_MODULES = {"import": "importing"}
 
 
 def build() -> App:
@@ -39,7 +42,7 @@ def build() -> App:
     # Run by `main` without coming here; registered so that the help lists it.
     app.command(_serve, name="serve", help_flags=[])
     for noun, text in _NOUNS.items():
-        app.command(f"dragoman.cli.{noun}:app", name=noun, help=text)
+        app.command(f"dragoman.cli.{_MODULES.get(noun, noun)}:app", name=noun, help=text)
     return app
 
 

@@ -66,6 +66,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     socket_request_max_bytes: int = 104_857_600
     connections_max_idle_ms: int = 600_000
     max_incremental_fetch_session_cache_slots: int = 1_000
+    any_detection_timeout_ms: int = 10_000
+    mlog_connections_max_idle_ms: int = 300_000
+    mlog_acks_all_timeout_ms: int = 5_000
+    mlog_stream_wait_ms: int = 10_000
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -84,6 +88,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_num_partitions: int = 50
     offset_metadata_max_bytes: int = 4_096
+
+    cursus_num_partitions: int = 4
+    cursus_idempotence_enable: bool = False
+    cursus_session_timeout_ms: int = 10_000
+    cursus_session_check_interval_ms: int = 5_000
+    cursus_idle_timeout_ms: int = 60_000
+    cursus_connections_max: int = 1_000
+    cursus_streams_max: int = 1_000
+    cursus_stream_timeout_ms: int = 1_800_000
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 604_800_000
@@ -161,6 +174,10 @@ fetch.max.bytes                            | int 1024..   | live | Most bytes of
 socket.request.max.bytes                   | int 1024..   |      | Largest request; a connection that announces more is closed.
 connections.max.idle.ms                    | long -1..    | live | Close a connection idle for longer; -1: never.
 max.incremental.fetch.session.cache.slots  | int 0..      | live | Fetch sessions kept for Kafka consumers; 0: none, every request is a full one.
+any.detection.timeout.ms                   | int 1..      | live | Close a connection to the listener `any` whose first bytes do not tell its protocol within this time.
+mlog.connections.max.idle.ms               | long -1..    | live | Close a connection to the listener `mlog` idle for longer; -1: never.
+mlog.acks.all.timeout.ms                   | int 1..      | live | How long an mlog client that asks for all replicas waits for them.
+mlog.stream.wait.ms                        | int 0..      | live | How long an mlog FetchStream waits for records.
 group.min.session.timeout.ms               | int 0..      | live | Shortest session time-out a group member may ask for.
 group.max.session.timeout.ms               | int 1..      | live | Longest session time-out a group member may ask for.
 group.initial.rebalance.delay.ms           | int 0..      | live | How long an empty group waits for more members before its first rebalance.
@@ -178,6 +195,14 @@ offsets.retention.minutes                  | int 1..      | live | How long the 
 offsets.retention.check.interval.ms        | long 1..     | live | How often expired offsets are looked for.
 offsets.topic.num.partitions               | int 1..{limits.TOPIC_PARTITIONS_MAX} |      | Partitions of `__consumer_offsets`.
 offset.metadata.max.bytes                  | int 0..      | live | Longest metadata text of a committed offset.
+cursus.num.partitions                      | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic that a Cursus client creates without a number.
+cursus.idempotence.enable                  | boolean      | live | Check the sequence numbers of all Cursus producers, not only of those that ask for it or whose topic does.
+cursus.session.timeout.ms                  | int 1..      |      | How long a member of a Cursus group may be silent before it is removed.
+cursus.session.check.interval.ms           | int 1..      |      | How often silent members of Cursus groups are looked for.
+cursus.idle.timeout.ms                     | int 1..      |      | Close a Cursus connection that has sent nothing for as long and is no stream.
+cursus.connections.max                     | int 1..      | live | Most Cursus connections; one more is closed at once.
+cursus.streams.max                         | int 1..      | live | Most Cursus streams; one more is refused.
+cursus.stream.timeout.ms                   | long 1..     | live | End a Cursus stream that had nothing to send for as long.
 transaction.max.timeout.ms                 | int 1..      | live | Longest time-out a transactional producer may ask for.
 transactional.id.expiration.ms             | int 1..      | live | How long an idle transactional id is remembered.
 transaction.abort.timed.out.transaction.cleanup.interval.ms | int 1..      | live | How often transactions past their time-out are looked for and aborted.

@@ -39,7 +39,7 @@ def _start(stage: Stage) -> str:
 
 def _aggregate(stage: Stage) -> str:
     begun = time.monotonic()
-    stage.screen.note("from the topic into a table, from the table into a topic")
+    stage.screen.note("topic to table, table to topic")
     readings = stage.spark.hear(Aggregated).readings
     if readings != stage.record_count:
         raise DemoError(f"the query read {readings} of {stage.record_count} readings")

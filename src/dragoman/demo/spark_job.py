@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -31,7 +32,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     readings_topic: str
     windows_topic: str
     window_minutes: int
-    #: For the table, the queries' checkpoints and Spark's own files.
+    #: For the table and the queries' checkpoints.
     directory: str
 
 
@@ -69,7 +70,7 @@ def main() -> int:
 
 
 def _run(settings: Settings, say: Callable[[Said], object]) -> None:
-    session = _start(settings.directory)
+    session = _start()
     say(Started(version=session.version))
     windows = _windows(session, settings)
     # Two queries, each with a checkpoint of its own and exactly once by itself: the table by its
@@ -86,9 +87,9 @@ def _run(settings: Settings, say: Callable[[Said], object]) -> None:
     session.stop()
 
 
-def _start(directory: str) -> SparkSession:
-    scratch = os.path.join(directory, "scratch")
-    os.makedirs(scratch)
+def _start() -> SparkSession:
+    # Whoever started this job says where, and clears it away; Java would not look there by itself.
+    scratch = tempfile.gettempdir()
     return spark.session(
         "dragoman demo",
         config={

@@ -42,6 +42,8 @@ class SparkProcess:
 
     def start(self, settings: Settings) -> None:
         assert self._process is None
+        scratch = os.path.join(self.directory, "scratch")
+        os.makedirs(scratch)
         arguments = ["-m", "dragoman.demo.spark_job", msgspec.json.encode(settings).decode()]
         with open(self._log_path, "ab") as log:
             # A session of its own: an interrupt at the terminal is for the demo, which ends Spark
@@ -51,6 +53,7 @@ class SparkProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
+                env={**os.environ, "TMPDIR": scratch},
                 start_new_session=True,
             )
 

@@ -225,20 +225,19 @@ def assemble_batch(body: Buffer, header: BatchHeader) -> bytearray:
 def record_bytes(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
     """One record in wire form."""
     key, value, headers = record.key, record.value, record.headers
-    parts = [
-        b"\x00",
-        _varint(timestamp_delta),
-        _varint(offset_delta),
-        _NULL if key is None else _varint(len(key)) + key,
-        _NULL if value is None else _varint(len(value)) + value,
-        _varint(len(headers)),
-    ]
+    head = b"\x00" + _varint(timestamp_delta) + _varint(offset_delta)
+    head += _NULL if key is None else _varint(len(key)) + key
+    # The value is by far the longest part: it is copied once.
+    if value is None:
+        head, value = head + _NULL, b""
+    else:
+        head += _varint(len(value))
+    tail = _varint(len(headers))
     for name, content in headers:
         encoded = name.encode()
-        parts.append(_varint(len(encoded)) + encoded)
-        parts.append(_NULL if content is None else _varint(len(content)) + content)
-    body = b"".join(parts)
-    return _varint(len(body)) + body
+        tail += _varint(len(encoded)) + encoded
+        tail += _NULL if content is None else _varint(len(content)) + content
+    return b"".join((_varint(len(head) + len(value) + len(tail)), head, value, tail))
 
 
 def _varint(value: int) -> bytes:

@@ -47,33 +47,39 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
             return bytes(cramjam.zstd.compress(data, level if level is not None else 3))
 
 
-def decompress(codec: int, data: Buffer) -> bytes:
-    """The plain records. Raises `DecodeError` for damaged input and for output past the bound."""
+def decompress(codec: int, data: Buffer, bytes_max: int | None = None) -> bytes:
+    """The plain records. Raises `DecodeError` for damaged input and for output past the bound,
+    which is `DECOMPRESSED_BATCH_BYTES_MAX` unless another one is given.
+    """
+    if bytes_max is None:
+        bytes_max = DECOMPRESSED_BATCH_BYTES_MAX
     try:
         match codec:
             case Codec.NONE:
                 return bytes(data)
             case Codec.GZIP:
-                return _bounded(cramjam.gzip.decompress_into, data)
+                return _bounded(cramjam.gzip.decompress_into, data, bytes_max)
             case Codec.SNAPPY:
-                return _decompress_snappy(data)
+                return _decompress_snappy(data, bytes_max)
             case Codec.LZ4:
-                return _bounded(cramjam.lz4.decompress_into, data)
+                return _bounded(cramjam.lz4.decompress_into, data, bytes_max)
             case Codec.ZSTD:
-                return _bounded(cramjam.zstd.decompress_into, data)
+                return _bounded(cramjam.zstd.decompress_into, data, bytes_max)
             case _:
                 raise DecodeError(f"unknown compression codec {codec}")
     except cramjam.DecompressionError as error:
         raise DecodeError(f"bad {Codec(codec).name.lower()} data: {error}") from None
 
 
-def _bounded(decompress_into: Callable[[Buffer, bytearray], int], data: Buffer) -> bytes:
+def _bounded(
+    decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, bytes_max: int
+) -> bytes:
     """Decompress into room of a known size, so that a small input cannot take unbounded memory.
 
     The room starts at a guess and grows while it is too small, which the library tells only in the
     text of its error (a test holds it to that).
     """
-    room = min(DECOMPRESSED_BATCH_BYTES_MAX, 8 * len(data) + (4 << 10))
+    room = min(bytes_max, 8 * len(data) + (4 << 10))
     while True:
         output = bytearray(room)
         try:
@@ -81,9 +87,9 @@ def _bounded(decompress_into: Callable[[Buffer, bytearray], int], data: Buffer) 
         except cramjam.DecompressionError as error:
             if "write whole buffer" not in str(error):
                 raise
-            if room == DECOMPRESSED_BATCH_BYTES_MAX:
+            if room == bytes_max:
                 raise DecodeError(f"batch decompresses to more than {room} bytes") from None
-            room = min(DECOMPRESSED_BATCH_BYTES_MAX, 4 * room)
+            room = min(bytes_max, 4 * room)
         else:
             with memoryview(output) as view:
                 return bytes(view[:size])
@@ -99,10 +105,10 @@ def _compress_xerial(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: Buffer) -> bytes:
+def _decompress_snappy(data: Buffer, bytes_max: int) -> bytes:
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _snappy_block(view, 0)
+        return _snappy_block(view, 0, bytes_max)
     parts: list[bytes] = []
     position, total = _XERIAL_HEADER_BYTES, 0
     while position < len(view):
@@ -112,18 +118,18 @@ def _decompress_snappy(data: Buffer) -> bytes:
         position += 4
         if not 0 < size <= len(view) - position:
             raise DecodeError(f"snappy block of {size} bytes in {len(view) - position}")
-        part = _snappy_block(view[position : position + size], total)
+        part = _snappy_block(view[position : position + size], total, bytes_max)
         total += len(part)
         parts.append(part)
         position += size
     return b"".join(parts)
 
 
-def _snappy_block(block: memoryview, before: int) -> bytes:
+def _snappy_block(block: memoryview, before: int, bytes_max: int) -> bytes:
     """One raw block, its announced size checked before memory is taken."""
     size = cramjam.snappy.decompress_raw_len(block)
-    if before + size > DECOMPRESSED_BATCH_BYTES_MAX:
-        raise DecodeError(f"batch decompresses to more than {DECOMPRESSED_BATCH_BYTES_MAX} bytes")
+    if before + size > bytes_max:
+        raise DecodeError(f"batch decompresses to more than {bytes_max} bytes")
     return bytes(cramjam.snappy.decompress_raw(block))
 
 

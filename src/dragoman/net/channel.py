@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Flag, auto
 from typing import Protocol, cast
 
@@ -268,13 +268,13 @@ class Channel(asyncio.BufferedProtocol):
 
     # ---- from the session
 
-    def send(self, buffers: list[Buffer]) -> None:
+    def send(self, buffers: Sequence[Buffer]) -> None:
         """Queue a reply. A turn's replies leave together: one system call instead of many."""
         if self.is_closing:
             return
         if not self._out:
             self._channels.send_soon(self)
-        self._out += buffers
+        self._out.extend(buffers)
         self._out_size += sum(map(len, buffers))
         if self._out_size >= SEND_BUFFER_BYTES_MAX:
             # Enough for one piece; and only the transport can tell whether the peer takes it.
@@ -304,6 +304,10 @@ class Channel(asyncio.BufferedProtocol):
         connected = self._transport.get_extra_info("socket")
         if connected is not None and _TCP_NOTSENT_LOWAT is not None:
             connected.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, bytes_max)
+
+    def hand_to(self, session: Session) -> None:
+        """From now on another session has the connection."""
+        self._session = session
 
     def pause(self, reason: Reason) -> None:
         if not self._reasons and self._transport is not None:

@@ -22,16 +22,18 @@ from dragoman.net.channel import Channel, Reason
 from dragoman.types import Buffer
 
 log = logging.getLogger("dragoman.net")
+#: With so few unanswered, reading goes on.
+_READ_ON_REQUESTS = READ_AHEAD_REQUESTS_MAX // 2
 
 
 class Place:
     """One request's place in the line of replies."""
 
-    __slots__ = ("_reply", "_session", "is_done", "size")
+    __slots__ = ("_session", "answer", "is_done", "size")
 
     def __init__(self, session: FramedSession, size: int) -> None:
         self._session = session
-        self._reply: Sequence[Buffer] = ()
+        self.answer: Sequence[Buffer] = ()
         self.is_done = False
         #: What this takes of the node's memory budget.
         self.size = size
@@ -40,12 +42,11 @@ class Place:
         """Answer; nothing at all for a request that has no reply. Late answers are dropped."""
         if not self.is_done:
             self.is_done = True
-            self._reply = buffers
+            self.answer = buffers
             self._session.flush()
-
-    def take(self) -> list[Buffer]:
-        reply, self._reply = self._reply, ()
-        return list(reply)
+            if self.answer:
+                # It waits behind an earlier request, and its memory with it.
+                self._session.hold(self, sum(map(len, buffers)))
 
 
 class FramedSession:
@@ -155,21 +156,26 @@ class FramedSession:
             self.channel.close()
         self._read_on()
 
+    def hold(self, place: Place, size: int) -> None:
+        """Count memory that goes when the place is left."""
+        place.size += size
+        self._budget.take(size)
+
     def flush(self) -> None:
         """Send every reply that has reached the head of the line."""
         line = self._line
         while line and line[0].is_done:
             first = line.popleft()
-            reply = first.take()
-            if reply:
-                self.channel.send(reply)
+            if first.answer:
+                self.channel.send(first.answer)
+                first.answer = ()
             self._budget.give_back(first.size)
             self._ahead -= 1
+            if self._ahead == _READ_ON_REQUESTS:
+                self._read_on()
         if self._backlog and not self._is_beginning:
             self._go_on()
-        else:
-            self._read_on()
 
     def _read_on(self) -> None:
-        if self._ahead <= READ_AHEAD_REQUESTS_MAX // 2:
+        if self._ahead <= _READ_ON_REQUESTS:
             self.channel.unpause(Reason.READ_AHEAD)

@@ -58,17 +58,20 @@ class BrokerProcess:
         durability: str = "fsync",
         settings: Mapping[str, str] | None = None,
         serve_http: bool = False,
+        listener: str = "kafka",
     ) -> None:
+        """`listener` is the one that `address` leads to."""
         self._options = [
             "serve",
             f"--data={directory}",
             f"--durability={durability}",
-            "--listen=kafka=127.0.0.1:0",
+            f"--listen={listener}=127.0.0.1:0",
             *(["--listen=http=127.0.0.1:0"] if serve_http else []),
             "--log-level=warning",
             *(f"--set={key}={value}" for key, value in (settings or {}).items()),
         ]
         self.directory = directory
+        self._listener = listener
         self._process: subprocess.Popen[bytes] | None = None
         self.address = ("", 0)
         self._http: tuple[str, int] | None = None
@@ -114,9 +117,9 @@ class BrokerProcess:
                     raise BenchmarkError(f"ended with status {self._process.wait()} at its start")
                 text += data
         found = {each[1]: (each[2], int(each[3])) for each in _LISTENER.finditer(text.decode())}
-        if "kafka" not in found:
-            raise BenchmarkError(f"no Kafka listener in {text.decode()!r}")
-        self.address = found["kafka"]
+        if self._listener not in found:
+            raise BenchmarkError(f"no listener {self._listener} in {text.decode()!r}")
+        self.address = found[self._listener]
         self._http = found.get("http")
 
     @property

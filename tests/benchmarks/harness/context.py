@@ -60,11 +60,16 @@ class Context:
         durability: str = "fsync",
         settings: Mapping[str, str] | None = None,
         serve_http: bool = False,
+        listener: str = "kafka",
     ) -> Iterator[BrokerProcess]:
         """A running broker with an empty directory, which goes with it."""
         directory = self.directory(f"dragoman-{durability}")
         broker = BrokerProcess(
-            directory, durability=durability, settings=settings, serve_http=serve_http
+            directory,
+            durability=durability,
+            settings=settings,
+            serve_http=serve_http,
+            listener=listener,
         )
         try:
             broker.start()

@@ -97,6 +97,17 @@ TARGETS = (
     ),
     *(
         Target(
+            text=f"minibroker, {size} B published with {in_flight} in flight: broker CPU in µs",
+            scenario="publish-minibroker",
+            case=f"{size} B, {in_flight} in flight",
+            metric="server_cpu_s_per_million",
+            at_most=12,
+        )
+        for size in (100, 1024)
+        for in_flight in (256,)
+    ),
+    *(
+        Target(
             text=f"durable p99 in ms beside {load}",
             scenario="produce-under-load",
             case=f"beside {load}",

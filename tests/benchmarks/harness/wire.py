@@ -140,7 +140,8 @@ class Pipeline:
     in one call, as a client under load would.
     """
 
-    def __init__(self, address: Address, frames: Sequence[bytes], reply_bytes: int) -> None:
+    def __init__(self, address: Address, frames: Sequence[bytes], reply_bytes: int | None) -> None:
+        """Replies of one size, or, with None, each behind its size in four bytes."""
         if len({len(frame) for frame in frames}) != 1:
             raise ValueError("frames of a pipeline have one size")
         self._address = address
@@ -202,10 +203,7 @@ class Pipeline:
 
     def take_replies(self) -> bytes:
         """All replies since the last call, to be checked outside the timed stretch."""
-        whole = b"".join(bytes(lane.replies) for lane in self._lanes)
-        for lane in self._lanes:
-            lane.replies.clear()
-        return whole
+        return b"".join(lane.take() for lane in self._lanes)
 
     def close(self) -> None:
         for lane in self._lanes:
@@ -227,14 +225,17 @@ class _Lane:
         self.replies = bytearray()
         self._seen = 0
 
-    def receive(self, reply_bytes: int, latencies: list[Latency]) -> int:
+    def receive(self, reply_bytes: int | None, latencies: list[Latency]) -> int:
         data = self.connection.recv(_RECEIVE_BYTES)
         if not data:
             raise BenchmarkError("the broker closed the connection")
         now = time.perf_counter()
         self.replies += data
-        self._seen += len(data)
-        count, self._seen = divmod(self._seen, reply_bytes)
+        if reply_bytes is None:
+            count = self._count_frames()
+        else:
+            self._seen += len(data)
+            count, self._seen = divmod(self._seen, reply_bytes)
         left = count
         while left:
             at, together = self.sent[0]
@@ -246,6 +247,23 @@ class _Lane:
             else:
                 self.sent[0] = (at, together - done)
         return count
+
+    def _count_frames(self) -> int:
+        """Whole frames since the last call; `_seen` is where the next one begins."""
+        count, end = 0, len(self.replies)
+        while end - self._seen >= 4:
+            (size,) = struct.unpack_from(">I", self.replies, self._seen)
+            if self._seen + 4 + size > end:
+                break
+            self._seen += 4 + size
+            count += 1
+        return count
+
+    def take(self) -> bytes:
+        """What has come since the last call; nothing may be under way."""
+        taken, self._seen = bytes(self.replies), 0
+        self.replies.clear()
+        return taken
 
 
 # ---- fetching

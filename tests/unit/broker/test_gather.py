@@ -26,6 +26,10 @@ class Told:
             record = Record(key=key, value=value, timestamp=1_704_067_200_000)
             self._world.broker.gatherer.add(self._replica, record, self._placed)
 
+    def add_all(self, *values: bytes, key: bytes | None = b"k") -> None:
+        records = [Record(key=key, value=each, timestamp=1_704_067_200_000) for each in values]
+        self._world.broker.gatherer.add_all(self._replica, records, self._placed)
+
     def _placed(self, offset: int, error: DragomanError | None) -> None:
         self.offsets.append(offset)
         if error is not None:
@@ -82,3 +86,51 @@ def test_record_without_a_key_is_refused_alone_where_keys_are_needed(world: Worl
     assert told.counts() == [2]
     assert told.offsets == [-1, 0, 1]
     assert [type(each) for each in told.errors] == [InvalidRecord]
+
+
+def test_several_records_of_one_owner_lie_together_and_are_told_of_once(world: World) -> None:
+    told = Told(world, *world.create("t"))
+    told.add(b"first")
+    told.add_all(b"a", b"b", b"c")
+    told.add(b"last")
+    assert told.counts() == [5]
+    assert told.offsets == [0, 1, 4]
+
+
+def test_several_records_that_do_not_fit_one_batch_are_told_of_once(world: World) -> None:
+    told = Told(world, *world.create("t", config={"max.message.bytes": "1000"}))
+    told.add(b"before")
+    told.add_all(*[bytes(300)] * 10)
+    told.add(b"after")
+    assert sum(told.counts()) == 12
+    assert told.offsets == [0, 1, 11]
+
+
+def test_none_of_several_is_appended_when_one_is_refused(world: World) -> None:
+    (replica,) = world.create("t", config={"max.message.bytes": "1000"})
+    told = Told(world, replica)
+    told.add_all(bytes(300), bytes(2000))
+    world.settle()
+    assert replica.log.log_end_offset == 0
+    assert told.offsets == [-1]
+
+
+def test_error_of_one_part_is_the_error_of_all(world: World) -> None:
+    told = Told(world, *world.create("t", config={"max.message.bytes": "1000"}))
+    # Allowed by its own size, and too large with the header of its batch.
+    told.add_all(bytes(300), bytes(990))
+    assert told.counts() == [1]
+    assert told.offsets == [-1]
+    assert [type(each) for each in told.errors] == [MessageTooLarge]
+
+
+def test_what_is_gathered_goes_first_when_somebody_else_appends(world: World) -> None:
+    (replica,) = world.create("t")
+    told = Told(world, replica)
+    told.add(b"a", b"b")
+    world.broker.gatherer.flush(replica)
+    assert replica.log.log_end_offset == 2
+    world.broker.gatherer.flush(replica)
+    told.add(b"c")
+    assert told.counts() == [2, 1]
+    assert told.offsets == [0, 1, 2]

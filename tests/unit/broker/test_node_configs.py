@@ -26,9 +26,12 @@ from dragoman.cluster.metadata import EVERY_NODE
 from dragoman.config.keys import Source
 from dragoman.config.settings import DYNAMIC_KEYS, Settings
 from dragoman.log.store import Durability
+from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.minibroker.handlers.service import MinibrokerService
+from dragoman.protocols.mlog import messages as mlog
 from dragoman.types import GroupId
+from mlog_pipe import MlogPipe
 
 DAY_S = 86_400.0
 
@@ -317,6 +320,66 @@ def named_by_minibroker(world: World) -> object:
     return len(world.broker.image.topics["events"].partitions)
 
 
+def stream_answered_after(seconds: float) -> Callable[[World], object]:
+    def probe(world: World) -> object:
+        _topic(world)
+        pipe = MlogPipe(world)
+        pipe.ask_all(mlog.FetchStream(topic="t"))
+        world.advance(seconds)
+        return bool(pipe.replies())
+
+    return probe
+
+
+class Cursus:
+    """Connections to one Cursus service."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.service = CursusService(world.broker, world.budget, lambda _: ("127.0.0.1", 9000))
+
+    def connect(self) -> Pipe:
+        return Pipe(self.world, self.service.session)
+
+    def ask(self, text: str, pipe: Pipe | None = None) -> bytes:
+        data = text.encode()
+        return (pipe or self.connect()).exchange(len(data).to_bytes(4, "big") + data)
+
+
+def named_by_cursus(world: World) -> object:
+    Cursus(world).ask("CREATE topic=events")
+    return len(world.broker.image.topics["events"].partitions)
+
+
+def out_of_sequence(world: World) -> object:
+    _topic(world)
+    return b'"status":"OK"' in Cursus(world).ask("PUBLISH topic=t producerId=p seqNum=5 message=x")
+
+
+def second_connection_is_closed(world: World) -> object:
+    cursus = Cursus(world)
+    cursus.connect()
+    second = cursus.connect()
+    world.settle()
+    return second.is_closed
+
+
+def second_stream_is_refused(world: World) -> object:
+    _topic(world)
+    cursus = Cursus(world)
+    cursus.ask("STREAM topic=t partition=0 group=g")
+    return b"ERROR" in cursus.ask("STREAM topic=t partition=0 group=h")
+
+
+def idle_stream_is_ended(world: World) -> object:
+    _topic(world)
+    cursus = Cursus(world)
+    pipe = cursus.connect()
+    cursus.ask("STREAM topic=t partition=0 group=g", pipe)
+    world.advance(20)
+    return b"reason=timeout" in pipe.received()
+
+
 OLD = {"segment.bytes": "600", "retention.ms": "1000"}
 #: Key, new value, probe, what it says before, what it says after.
 EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
@@ -338,6 +401,12 @@ EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
         type(None),
     ),
     ("minibroker.partitions", "7", named_by_minibroker, 4, 7),
+    ("cursus.num.partitions", "7", named_by_cursus, 4, 7),
+    ("cursus.idempotence.enable", "true", out_of_sequence, True, False),
+    ("cursus.connections.max", "1", second_connection_is_closed, False, True),
+    ("cursus.streams.max", "1", second_stream_is_refused, False, True),
+    ("cursus.stream.timeout.ms", "1000", idle_stream_is_ended, False, True),
+    ("mlog.stream.wait.ms", "100", stream_answered_after(1), False, True),
     ("message.max.bytes", "100", produced(200), "taken", MessageTooLarge),
     ("fetch.max.bytes", "1024", fetched_bytes, True, False),
     ("group.min.session.timeout.ms", "9000", join_with(8_000), -1, 26),
@@ -414,8 +483,14 @@ EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
         "taken",
     ),
 ]
-#: Tested elsewhere: idle connections with the node, the other with `offsets.retention.minutes`.
-ELSEWHERE = {"connections.max.idle.ms", "offsets.retention.check.interval.ms"}
+#: Tested elsewhere: connections with the node, the others with what they belong to.
+ELSEWHERE = {
+    "any.detection.timeout.ms",
+    "connections.max.idle.ms",
+    "mlog.acks.all.timeout.ms",
+    "mlog.connections.max.idle.ms",
+    "offsets.retention.check.interval.ms",
+}
 
 
 def test_every_live_key_has_a_probe() -> None:

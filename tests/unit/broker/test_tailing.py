@@ -84,6 +84,20 @@ def test_a_position_past_the_end_waits_for_its_record(world: World, replica: Rep
     assert values(tail) == [b"2"]
 
 
+def test_open_and_aborted_transactions_are_given_to_who_wants_them(
+    world: World, replica: Replica
+) -> None:
+    tail = Tail(replica, 0, Woken(), committed_only=False)
+    staged = batch_of(
+        b"staged", attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0
+    )
+    world.append(replica, staged)
+    assert (values(tail), tail.end_offset) == ([b"staged"], 1)
+    world.end_transaction(replica, 7, commit=False)
+    world.write(replica, b"plain")
+    assert values(tail) == [b"plain"]
+
+
 def test_nothing_of_an_open_or_aborted_transaction_is_given(world: World, replica: Replica) -> None:
     def write(value: bytes, sequence: int) -> None:
         batch = batch_of(

@@ -24,6 +24,7 @@ COMMANDS = {
     "group": ("list", "describe", "reset"),
     "cluster": ("status",),
     "config": ("show", "schema"),
+    "import": ("minibroker",),
     "log": ("inspect", "verify"),
 }
 
@@ -90,7 +91,7 @@ def test_the_tree_holds_exactly_the_documented_commands() -> None:
         (["serve", "--set", "num.partition=3"], "did you mean 'num.partitions'?"),
         (["serve", "--set", "num.partitions"], "--set: expected NAME=VALUE"),
         (["serve", "--durability", "none"], "durability: expected one of fsync, os, got 'none'"),
-        (["serve", "--listen", "mlog=127.0.0.1:1"], "has no server in this release"),
+        (["serve", "--listen", "peer=127.0.0.1:1"], "has no server in this release"),
         (["serve", "--config", "/does/not/exist"], "cannot read /does/not/exist"),
         (["config", "show", "--output", "xml"], "xml"),
         (["config", "show", "--node-id", "x"], "node.id: expected"),

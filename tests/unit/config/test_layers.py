@@ -240,7 +240,7 @@ def test_advertised_address_of_a_closed_listener_has_no_effect() -> None:
         (("kafka=127.0.0.1:1", "kafka=127.0.0.1:2"), "listener 'kafka' is given twice"),
         (("kafka=127.0.0.1:1", "http=127.0.0.1:1"), "kafka and http both ask for 127.0.0.1:1"),
         (("kafka:127.0.0.1:1",), "--listen: expected NAME=VALUE"),
-        (("mlog=127.0.0.1:1",), "listener 'mlog' has no server in this release"),
+        (("peer=127.0.0.1:1",), "listener 'peer' has no server in this release"),
     ],
 )
 def test_bad_listen_is_refused(listen: tuple[str, ...], message: str) -> None:

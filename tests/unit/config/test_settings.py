@@ -45,7 +45,7 @@ def test_listener_is_found_by_name() -> None:
     listener = Settings().listener("kafka")
     assert listener is not None
     assert listener.bind.port == 9092
-    assert Settings().listener("mlog") is None
+    assert Settings().listener("peer") is None
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,9 @@ KAFKA_DEFAULTS = {
 }
 
 
-def test_keys_and_defaults_are_kafkas_and_two_of_ours() -> None:
+def test_keys_and_defaults_are_kafkas_and_three_of_ours() -> None:
     described = {each.key.name: each.text for each in describe_topic_config(Settings(), {})}
-    ours = {"retention.segments": "-1", "dragoman.value.schema": ""}
+    ours = {"retention.segments": "-1", "dragoman.cursus.policy": "", "dragoman.value.schema": ""}
     assert described == KAFKA_DEFAULTS | ours
 
 

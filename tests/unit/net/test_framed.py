@@ -159,3 +159,11 @@ def test_what_is_forbidden_closes_also_when_it_had_to_wait(rig: Rig) -> None:
     rig.ask(b"1", b"alone", b"bad")
     rig.session.requests[0][1].reply(b"a")
     assert rig.transport.is_closed
+
+
+def test_replies_that_wait_for_an_earlier_one_count_as_memory(rig: Rig) -> None:
+    first, second = rig.ask(b"1", b"2")
+    second.reply(bytes(1000))
+    assert rig.budget.used == 1002
+    first.reply(b"a")
+    assert rig.budget.used == 0

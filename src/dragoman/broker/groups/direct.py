@@ -33,6 +33,8 @@ class DirectRules(NamedTuple):
     session_timeout_s: float
     #: Pause between looks for silent members.
     sweep_interval_s: float
+    #: How many partitions there are to share, where members may join for more than a topic's name.
+    partition_count: Callable[[TopicName], int] | None = None
 
 
 class DirectMember:
@@ -84,12 +86,14 @@ class DirectGroup:
         self.owner = owner
         self.generation = generation
         self._rules = rules
-        self._partition_count = partition_count
+        self._partition_count = rules.partition_count or partition_count
         self._scheduler = scheduler
         self._clock = clock
         self._members: dict[MemberId, DirectMember] = {}
-        self._since_ms = clock.wall_ms()
+        self._since_ms = self.assigned_ms = clock.wall_ms()
         self._sweeper: Handle | None = None
+        #: The one topic that all members read, in protocols where that is a group's own.
+        self.bound_to: TopicName | None = None
 
     # ---- members
 
@@ -140,6 +144,7 @@ class DirectGroup:
 
     def _assign(self, topic: TopicName, joined: DirectMember | None) -> None:
         self.generation += 1
+        self.assigned_ms = self._clock.wall_ms()
         members = [each for each in self._members.values() if each.topic == topic]
         shares = self._rules.share(
             [each.member_id for each in members], self._partition_count(topic)

@@ -11,34 +11,14 @@ The text of a `DecodeError` for a request is the reason that the peer is told (s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import Final, assert_never
+from typing import Final, TypeAlias, TypeVar
 
 from dragoman.errors import DecodeError, EncodeError
+from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.constants import FRAME_BYTES_MAX, STRING_BYTES_MAX, Mode, Op
 from dragoman.protocols.minibroker.errors import is_unasked
-from dragoman.protocols.minibroker.messages import (
-    Commit,
-    Committed,
-    Delivered,
-    Done,
-    Failed,
-    Heartbeat,
-    Joined,
-    Message,
-    Publish,
-    Published,
-    Push,
-    Quit,
-    Rebalanced,
-    Reply,
-    Request,
-    Subscribed,
-    SubscribeGroup,
-    SubscribeHead,
-    SubscribeOffset,
-    Unsubscribe,
-)
 from dragoman.types import Buffer
 
 _U16: Final = Struct(">H")
@@ -48,57 +28,159 @@ _HEAD: Final = Struct(">IB")
 _PUBLISHED: Final = Struct(">IBIQ")
 #: Partition, offset and length of the key.
 _PLACE: Final = Struct(">IQI")
-_U32_MAX: Final = 0xFFFF_FFFF
-_U64_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
+AnyMessage = TypeVar("AnyMessage", bound=m.Message)
+_unpack_u16: Final = _U16.unpack_from
+_unpack_u32: Final = _U32.unpack_from
+
+
+# ---- fields
+
+
+def _number(form: Struct) -> Callable[[int], bytes]:
+    bits = form.size * 8
+
+    def write(value: int) -> bytes:
+        if not 0 <= value < 1 << bits:
+            raise EncodeError(f"{value} is not in 0 .. 2^{bits}-1")
+        return form.pack(value)
+
+    return write
+
+
+def _string(text: str) -> bytes:
+    try:
+        data = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise EncodeError(f"{text!r} cannot be sent: it has lone surrogates") from None
+    if len(data) > STRING_BYTES_MAX:
+        raise EncodeError(f"string of {len(data)} bytes; {STRING_BYTES_MAX} are allowed")
+    return _U16.pack(len(data)) + data
+
+
+def _bytes(data: bytes) -> bytes:
+    return _write_u32(len(data)) + data
+
+
+def _partitions(partitions: tuple[int, ...]) -> bytes:
+    return _write_u32(len(partitions)) + b"".join(map(_write_u32, partitions))
+
+
+_write_u32: Final = _number(_U32)
+
+
+class _Fields:
+    """Reads one field after the other; each says what a frame that ends too early is told."""
+
+    __slots__ = ("_at", "_frame")
+
+    def __init__(self, frame: Buffer) -> None:
+        self._frame = frame
+        self._at = 1
+
+    def take(self, size: int, otherwise: str) -> memoryview:
+        start = self._at
+        self._at = start + size
+        if self._at > len(self._frame):
+            raise DecodeError(otherwise)
+        return memoryview(self._frame)[start : self._at]
+
+    def u32(self, otherwise: str) -> int:
+        return int.from_bytes(self.take(4, otherwise), "big")
+
+    def u64(self, otherwise: str) -> int:
+        return int.from_bytes(self.take(8, otherwise), "big")
+
+    def string(self, otherwise: str) -> str:
+        size = int.from_bytes(self.take(2, otherwise), "big")
+        return str(self.take(size, otherwise), "utf-8", "surrogateescape")
+
+    def bytes(self, otherwise: str) -> bytes:
+        return bytes(self.take(self.u32(otherwise), otherwise))
+
+    def partitions(self, otherwise: str) -> tuple[int, ...]:
+        listed = self.take(4 * self.u32(otherwise), otherwise)
+        return tuple(number for (number,) in _U32.iter_unpack(listed))
+
+
+#: How each kind of field is written and read.
+_KINDS: Final[Mapping[str, tuple[Callable[..., bytes], Callable[[_Fields, str], object]]]] = {
+    "string": (_string, _Fields.string),
+    "bytes": (_bytes, _Fields.bytes),
+    "u32": (_write_u32, _Fields.u32),
+    "u64": (_number(_U64), _Fields.u64),
+    "partitions": (_partitions, _Fields.partitions),
+}
+_Layout: TypeAlias = tuple[tuple[str, str], ...]
+
+
+def _layout(text: str) -> _Layout:
+    """`NAME:KIND NAME:KIND`, in the order of the wire."""
+    return tuple((name, kind) for name, _, kind in (each.partition(":") for each in text.split()))
+
+
+#: The body of every message; of subscriptions, what follows topic and mode.
+_LAYOUTS: Final[Mapping[type[object], tuple[Op, _Layout]]] = {
+    m.Publish: (Op.PUB, _layout("topic:string key:bytes payload:bytes")),
+    m.SubscribeHead: (Op.SUB, _layout("partition:u32")),
+    m.SubscribeOffset: (Op.SUB, _layout("partition:u32 offset:u64")),
+    m.SubscribeGroup: (Op.SUB, _layout("group:string")),
+    m.Unsubscribe: (Op.UNSUB, _layout("topic:string")),
+    m.Commit: (Op.COMMIT, _layout("topic:string group:string partition:u32 offset:u64")),
+    m.Quit: (Op.QUIT, ()),
+    m.Heartbeat: (Op.HEARTBEAT, _layout("topic:string group:string")),
+    m.Published: (Op.OK, _layout("partition:u32 offset:u64")),
+    m.Subscribed: (Op.OK, _layout("partitions:partitions")),
+    m.Joined: (Op.OK, _layout("group:string partitions:partitions")),
+    m.Committed: (Op.OK, _layout("offset:u64")),
+    m.Done: (Op.OK, ()),
+    m.Failed: (Op.ERR, _layout("reason:string")),
+    m.Delivered: (
+        Op.MSG,
+        _layout("topic:string partition:u32 offset:u64 key:bytes payload:bytes"),
+    ),
+    m.Rebalanced: (Op.REBALANCE, _layout("topic:string group:string partitions:partitions")),
+}
+_MODES: Final[Mapping[int, type[m.Subscribe]]] = {
+    Mode.HEAD: m.SubscribeHead,
+    Mode.OFFSET: m.SubscribeOffset,
+    Mode.GROUP: m.SubscribeGroup,
+}
+_MODE_OF: Final = {kind: bytes((mode,)) for mode, kind in _MODES.items()}
+#: What other ops stand for, by the side that they come from.
+_REQUESTS: Final[Mapping[int, type[m.Request]]] = {
+    Op.UNSUB: m.Unsubscribe,
+    Op.COMMIT: m.Commit,
+    Op.QUIT: m.Quit,
+    Op.HEARTBEAT: m.Heartbeat,
+}
+_PUSHES: Final[Mapping[int, type[m.Push | m.Failed]]] = {
+    Op.MSG: m.Delivered,
+    Op.REBALANCE: m.Rebalanced,
+    Op.ERR: m.Failed,
+}
+#: What OK means depends on what was asked.
+_REPLIES: Final[Mapping[type[m.Request], type[m.Reply]]] = {
+    m.Publish: m.Published,
+    m.SubscribeHead: m.Subscribed,
+    m.SubscribeOffset: m.Subscribed,
+    m.SubscribeGroup: m.Joined,
+    m.Commit: m.Committed,
+}
 
 
 # ---- encoding
 
 
-def encode(message: Message) -> bytes:
+def encode(message: m.Message) -> bytes:
     """The whole frame. Raises `EncodeError` for what the wire cannot express."""
-    match message:
-        case Publish():
-            return _frame(
-                Op.PUB, _string(message.topic), *_bytes(message.key), *_bytes(message.payload)
-            )
-        case SubscribeHead():
-            return _frame(Op.SUB, _string(message.topic), b"\x00", _u32(message.partition))
-        case SubscribeOffset():
-            place = (_u32(message.partition), _u64(message.offset))
-            return _frame(Op.SUB, _string(message.topic), b"\x01", *place)
-        case SubscribeGroup():
-            return _frame(Op.SUB, _string(message.topic), b"\x02", _string(message.group))
-        case Unsubscribe():
-            return _frame(Op.UNSUB, _string(message.topic))
-        case Commit():
-            names = (_string(message.topic), _string(message.group))
-            return _frame(Op.COMMIT, *names, _u32(message.partition), _u64(message.offset))
-        case Quit():
-            return _frame(Op.QUIT)
-        case Heartbeat():
-            return _frame(Op.HEARTBEAT, _string(message.topic), _string(message.group))
-        case Published():
-            return _frame(Op.OK, _u32(message.partition), _u64(message.offset))
-        case Subscribed():
-            return _frame(Op.OK, _partitions(message.partitions))
-        case Joined():
-            return _frame(Op.OK, _string(message.group), _partitions(message.partitions))
-        case Committed():
-            return _frame(Op.OK, _u64(message.offset))
-        case Done():
-            return _frame(Op.OK)
-        case Failed():
-            return _frame(Op.ERR, _string(message.reason))
-        case Delivered():
-            place = (_u32(message.partition), _u64(message.offset))
-            content = (*_bytes(message.key), *_bytes(message.payload))
-            return _frame(Op.MSG, _string(message.topic), *place, *content)
-        case Rebalanced():
-            names = (_string(message.topic), _string(message.group))
-            return _frame(Op.REBALANCE, *names, _partitions(message.partitions))
-        case _:
-            assert_never(message)
+    op, layout = _LAYOUTS[type(message)]
+    parts = [_KINDS[kind][0](getattr(message, name)) for name, kind in layout]
+    if isinstance(message, m.Subscribe):
+        parts = [_string(message.topic), _MODE_OF[type(message)], *parts]
+    size = 1 + sum(map(len, parts))
+    if size > FRAME_BYTES_MAX:
+        raise EncodeError(f"frame of {size} bytes; {FRAME_BYTES_MAX} are allowed")
+    return b"".join((_HEAD.pack(size, op), *parts))
 
 
 def published_frame(partition: int, offset: int) -> bytes:
@@ -130,202 +212,78 @@ class DeliveredFrames:
         )
 
 
-def _frame(op: Op, *parts: bytes) -> bytes:
-    size = 1 + sum(map(len, parts))
-    if size > FRAME_BYTES_MAX:
-        raise EncodeError(f"frame of {size} bytes; {FRAME_BYTES_MAX} are allowed")
-    return b"".join((_HEAD.pack(size, op), *parts))
-
-
-def _string(text: str) -> bytes:
-    try:
-        data = text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raise EncodeError(f"{text!r} cannot be sent: it has lone surrogates") from None
-    if len(data) > STRING_BYTES_MAX:
-        raise EncodeError(f"string of {len(data)} bytes; {STRING_BYTES_MAX} are allowed")
-    return _U16.pack(len(data)) + data
-
-
-def _bytes(data: bytes) -> tuple[bytes, bytes]:
-    if len(data) > _U32_MAX:
-        raise EncodeError(f"{len(data)} bytes; {_U32_MAX} are allowed")
-    return _U32.pack(len(data)), data
-
-
-def _u32(value: int) -> bytes:
-    if not 0 <= value <= _U32_MAX:
-        raise EncodeError(f"{value} is not in 0 .. 2^32-1")
-    return _U32.pack(value)
-
-
-def _u64(value: int) -> bytes:
-    if not 0 <= value <= _U64_MAX:
-        raise EncodeError(f"{value} is not in 0 .. 2^64-1")
-    return _U64.pack(value)
-
-
-def _partitions(partitions: tuple[int, ...]) -> bytes:
-    return _u32(len(partitions)) + b"".join(map(_u32, partitions))
-
-
 # ---- decoding
 
 
-class _Fields:
-    """Reads one field after the other; each says what a frame that ends too early is told."""
-
-    __slots__ = ("_at", "_frame")
-
-    def __init__(self, frame: Buffer) -> None:
-        self._frame = frame
-        self._at = 1
-
-    def _number(self, form: Struct, otherwise: str) -> int:
-        start = self._at
-        self._at = start + form.size
-        if self._at > len(self._frame):
-            raise DecodeError(otherwise)
-        value: int = form.unpack_from(self._frame, start)[0]
-        return value
-
-    def _taken(self, size: int, otherwise: str) -> bytes:
-        start = self._at
-        self._at = start + size
-        if self._at > len(self._frame):
-            raise DecodeError(otherwise)
-        return bytes(memoryview(self._frame)[start : self._at])
-
-    def u8(self, otherwise: str) -> int:
-        return self._taken(1, otherwise)[0]
-
-    def u32(self, otherwise: str) -> int:
-        return self._number(_U32, otherwise)
-
-    def u64(self, otherwise: str) -> int:
-        return self._number(_U64, otherwise)
-
-    def string(self, otherwise: str) -> str:
-        size = self._number(_U16, otherwise)
-        return self._taken(size, otherwise).decode("utf-8", "surrogateescape")
-
-    def bytes(self, otherwise: str) -> bytes:
-        return self._taken(self._number(_U32, otherwise), otherwise)
-
-    def partitions(self, otherwise: str) -> tuple[int, ...]:
-        count = self._number(_U32, otherwise)
-        listed = self._taken(4 * count, otherwise)
-        return tuple(number for (number,) in _U32.iter_unpack(listed))
+def _read(fields: _Fields, kind: type[AnyMessage], what: str, **known: object) -> AnyMessage:
+    _, layout = _LAYOUTS[kind]
+    make: Callable[..., AnyMessage] = kind
+    values = {name: _KINDS[each][1](fields, f"{what} {name}") for name, each in layout}
+    return make(**known, **values)
 
 
-def decode_request(frame: Buffer) -> Request:
+def decode_request(frame: Buffer) -> m.Request:
     """What a client sent."""
     if not frame:
         raise DecodeError("a frame has at least one byte")
+    op = frame[0]
+    if op == Op.PUB:
+        return _decode_publish(frame)
     fields = _Fields(frame)
-    match frame[0]:
-        case Op.PUB:
-            return Publish(
-                topic=fields.string("pub: bad topic"),
-                key=fields.bytes("pub: bad key"),
-                payload=fields.bytes("pub: bad payload"),
-            )
-        case Op.SUB:
-            return _decode_subscribe(fields)
-        case Op.UNSUB:
-            return Unsubscribe(topic=fields.string("unsub: bad topic"))
-        case Op.COMMIT:
-            return Commit(
-                topic=fields.string("commit: bad topic"),
-                group=fields.string("commit: bad group"),
-                partition=fields.u32("commit: bad partition"),
-                offset=fields.u64("commit: bad offset"),
-            )
-        case Op.QUIT:
-            return Quit()
-        case Op.HEARTBEAT:
-            return Heartbeat(
-                topic=fields.string("heartbeat: bad topic"),
-                group=fields.string("heartbeat: bad group"),
-            )
-        case op:
-            raise DecodeError(f"unknown op 0x{op:02x}")
-
-
-def _decode_subscribe(fields: _Fields) -> Request:
-    topic = fields.string("sub: bad topic")
-    mode = fields.u8("sub: bad mode")
-    match mode:
-        case Mode.HEAD:
-            return SubscribeHead(topic=topic, partition=fields.u32("sub: missing partition"))
-        case Mode.OFFSET:
-            return SubscribeOffset(
-                topic=topic,
-                partition=fields.u32("sub: missing partition"),
-                offset=fields.u64("sub: missing offset"),
-            )
-        case Mode.GROUP:
-            return SubscribeGroup(topic=topic, group=fields.string("sub: missing group"))
-        case _:
+    if op == Op.SUB:
+        topic = fields.string("sub: bad topic")
+        (mode,) = fields.take(1, "sub: bad mode")
+        if mode not in _MODES:
             raise DecodeError(f"sub: unknown mode {mode}")
+        return _read(fields, _MODES[mode], "sub: missing", topic=topic)
+    if op not in _REQUESTS:
+        raise DecodeError(f"unknown op 0x{op:02x}")
+    return _read(fields, _REQUESTS[op], f"{Op(op).name.lower()}: bad")
+
+
+def _decode_publish(frame: Buffer) -> m.Publish:
+    """Written out: this one is decoded for every record."""
+    end = len(frame)
+    topic_end = 3 + _unpack_u16(frame, 1)[0] if end >= 3 else end + 1
+    if topic_end > end:
+        raise DecodeError("pub: bad topic")
+    key_start = topic_end + 4
+    key_end = key_start + _unpack_u32(frame, topic_end)[0] if end >= key_start else end + 1
+    if key_end > end:
+        raise DecodeError("pub: bad key")
+    start = key_end + 4
+    payload_end = start + _unpack_u32(frame, key_end)[0] if end >= start else end + 1
+    if payload_end > end:
+        raise DecodeError("pub: bad payload")
+    view = memoryview(frame)
+    return m.Publish(
+        topic=str(view[3:topic_end], "utf-8", "surrogateescape"),
+        key=bytes(view[key_start:key_end]) if key_end > key_start else b"",
+        payload=bytes(view[start:payload_end]),
+    )
 
 
 def is_push(frame: Buffer) -> bool:
     """Whether this answers no request."""
     if frame[0] == Op.ERR:
         return is_unasked(decode_failure(frame).reason)
-    return frame[0] in (Op.MSG, Op.REBALANCE)
+    return frame[0] in _PUSHES
 
 
-def decode_failure(frame: Buffer) -> Failed:
-    return Failed(reason=_Fields(frame).string("err: bad reason"))
+def decode_push(frame: Buffer) -> m.Push | m.Failed:
+    kind = _PUSHES.get(frame[0])
+    if kind is None:
+        raise DecodeError(f"op 0x{frame[0]:02x} is not pushed")
+    return _read(_Fields(frame), kind, "push: bad")
 
 
-def decode_push(frame: Buffer) -> Push | Failed:
-    fields = _Fields(frame)
-    match frame[0]:
-        case Op.MSG:
-            return Delivered(
-                topic=fields.string("msg: bad topic"),
-                partition=fields.u32("msg: bad partition"),
-                offset=fields.u64("msg: bad offset"),
-                key=fields.bytes("msg: bad key"),
-                payload=fields.bytes("msg: bad payload"),
-            )
-        case Op.REBALANCE:
-            return Rebalanced(
-                topic=fields.string("rebalance: bad topic"),
-                group=fields.string("rebalance: bad group"),
-                partitions=fields.partitions("rebalance: bad partitions"),
-            )
-        case Op.ERR:
-            return decode_failure(frame)
-        case op:
-            raise DecodeError(f"op 0x{op:02x} is not pushed")
+def decode_failure(frame: Buffer) -> m.Failed:
+    return m.Failed(reason=_Fields(frame).string("err: bad reason"))
 
 
-def decode_reply(frame: Buffer, request: Request) -> Reply:
-    """What OK means depends on what was asked."""
-    fields = _Fields(frame)
+def decode_reply(frame: Buffer, request: m.Request) -> m.Reply:
     if frame[0] == Op.ERR:
         return decode_failure(frame)
     if frame[0] != Op.OK:
         raise DecodeError(f"op 0x{frame[0]:02x} is no reply")
-    match request:
-        case Publish():
-            return Published(
-                partition=fields.u32("ok: bad partition"), offset=fields.u64("ok: bad offset")
-            )
-        case SubscribeHead() | SubscribeOffset():
-            return Subscribed(partitions=fields.partitions("ok: bad partitions"))
-        case SubscribeGroup():
-            return Joined(
-                group=fields.string("ok: bad group"),
-                partitions=fields.partitions("ok: bad partitions"),
-            )
-        case Commit():
-            return Committed(offset=fields.u64("ok: bad offset"))
-        case Unsubscribe() | Quit() | Heartbeat():
-            return Done()
-        case _:
-            assert_never(request)
+    return _read(_Fields(frame), _REPLIES.get(type(request), m.Done), "ok: bad")

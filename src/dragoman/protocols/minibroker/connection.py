@@ -15,20 +15,12 @@ from typing import TypeAlias, get_args
 from dragoman.errors import LocalProtocolError, RemoteProtocolError
 from dragoman.framing import FrameReader, Scratch
 from dragoman.protocols.minibroker import codec
+from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.constants import FRAME_BYTES_MAX, Op
-from dragoman.protocols.minibroker.messages import (
-    Delivered,
-    Failed,
-    Message,
-    Push,
-    Rebalanced,
-    Reply,
-    Request,
-)
 from dragoman.types import Buffer
 
-Event: TypeAlias = Request | Reply | Push
-_REQUESTS = get_args(Request)
+Event: TypeAlias = m.Request | m.Reply | m.Push
+_REQUESTS = get_args(m.Request)
 
 
 class Role(Enum):
@@ -41,7 +33,7 @@ class Connection:
         self.role = role
         self._reader = FrameReader(FRAME_BYTES_MAX, scratch if scratch is not None else Scratch())
         #: Requests without a reply, oldest first.
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[m.Request] = deque()
 
     @property
     def unanswered(self) -> int:
@@ -51,7 +43,7 @@ class Connection:
         """Raises `RemoteProtocolError` for what leaves the connection of no more use."""
         return [self._event(frame) for frame in self._reader.receive(data)]
 
-    def send(self, message: Message) -> bytes:
+    def send(self, message: m.Message) -> bytes:
         """The bytes to send. Raises `EncodeError`, `LocalProtocolError`."""
         is_request = isinstance(message, _REQUESTS)
         if is_request != (self.role is Role.CLIENT):
@@ -60,10 +52,10 @@ class Connection:
         if is_request:
             assert isinstance(message, _REQUESTS)
             self._waiting.append(message)
-        elif not isinstance(message, Delivered | Rebalanced):
+        elif not isinstance(message, m.Delivered | m.Rebalanced):
             if self._waiting:
                 self._waiting.popleft()
-            elif not isinstance(message, Failed):
+            elif not isinstance(message, m.Failed):
                 raise LocalProtocolError(f"{message!r} answers nothing")
         return data
 

@@ -21,7 +21,9 @@ from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, Partition, TopicName
 
-#: The kind that this request describes; others have requests of their own.
+#: Types of groups that Kafka's clients know. The first has a request of its own; groups of other
+#: protocols are shown as the second.
+_CONSUMER = "consumer"
 _CLASSIC = "classic"
 #: First version in which a group that does not exist is an error.
 _NOT_FOUND_SINCE = 6
@@ -45,7 +47,7 @@ def handle_describe(call: Call) -> None:
 def _describe(call: Call, group_id: str, with_operations: bool) -> m.DescribeGroupsResponseGroup:
     try:
         found = open_groups(call, group_id, Operation.DESCRIBE).describe(GroupId(group_id))
-        if found.kind != _CLASSIC:
+        if found.kind == _CONSUMER:
             raise GroupNotFound(f"group {group_id!r} is not a classic group")
     except GroupNotFound as error:
         return _not_found(call, group_id, error)
@@ -108,7 +110,7 @@ def handle_list(call: Call) -> None:
     def is_listed(group: GroupListing) -> bool:
         return (
             (not states or group.state.lower() in states)
-            and (not types or group.kind in types)
+            and (not types or _type_of(group) in types)
             and is_allowed(call, Operation.DESCRIBE, Resource.GROUP, group.group_id)
         )
 
@@ -119,13 +121,17 @@ def handle_list(call: Call) -> None:
                     group_id=group.group_id,
                     protocol_type=group.protocol_type,
                     group_state=group.state,
-                    group_type=group.kind,
+                    group_type=_type_of(group),
                 )
                 for group in coordination.groups.listings()
                 if is_listed(group)
             ]
         )
     )
+
+
+def _type_of(group: GroupListing) -> str:
+    return _CONSUMER if group.kind == _CONSUMER else _CLASSIC
 
 
 # ---- delete

@@ -27,6 +27,7 @@ from dragoman.errors import DecodeError
 from dragoman.framing import FrameReader, Scratch
 from dragoman.limits import CONNECTION_CLOSE_GRACE_S, MINIBROKER_CLIENT_RECORDS_MAX
 from dragoman.protocols.minibroker import codec
+from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.client.errors import (
     AlreadySubscribedError,
     NotLeaderError,
@@ -41,21 +42,6 @@ from dragoman.protocols.minibroker.client.subscription import (
     Subscription,
 )
 from dragoman.protocols.minibroker.constants import FRAME_BYTES_MAX
-from dragoman.protocols.minibroker.messages import (
-    Commit,
-    Delivered,
-    Failed,
-    Heartbeat,
-    Joined,
-    Publish,
-    Published,
-    Quit,
-    Rebalanced,
-    Reply,
-    Request,
-    Subscribed,
-    Unsubscribe,
-)
 
 
 class MinibrokerClient:
@@ -106,7 +92,7 @@ class MinibrokerClient:
             self._regulate(link)
             # When it is lost, or the server does not answer, nothing is left to be waited for.
             with suppress(ClientError):
-                await link.request(codec.encode(Quit()), CONNECTION_CLOSE_GRACE_S)
+                await link.request(codec.encode(m.Quit()), CONNECTION_CLOSE_GRACE_S)
             link.close(ClientClosedError("the client is closed"))
         self._ready.set()
 
@@ -118,13 +104,13 @@ class MinibrokerClient:
 
     # ---- what it does
 
-    async def publish(self, topic: str, payload: bytes, key: bytes = b"") -> Published:
+    async def publish(self, topic: str, payload: bytes, key: bytes = b"") -> m.Published:
         """Where the record is, once it is durable. Calls that overlap share the connection.
 
         Raises `RefusedError`, `UnreachableError`; `EncodeError` for what the wire cannot express.
         """
-        reply = await self._call(Publish(topic=topic, payload=payload, key=key))
-        assert isinstance(reply, Published)
+        reply = await self._call(m.Publish(topic=topic, payload=payload, key=key))
+        assert isinstance(reply, m.Published)
         return reply
 
     async def subscribe(
@@ -149,7 +135,7 @@ class MinibrokerClient:
 
     async def commit(self, topic: str, group: str, partition: int, offset: int) -> None:
         """`offset` is the next one that the group is to read. Durable when this returns."""
-        await self._call(Commit(topic=topic, group=group, partition=partition, offset=offset))
+        await self._call(m.Commit(topic=topic, group=group, partition=partition, offset=offset))
 
     # ---- for subscriptions
 
@@ -163,7 +149,7 @@ class MinibrokerClient:
         if link is not None:
             self._regulate(link)
             try:
-                await self._exchange(link, Unsubscribe(topic=subscription.topic))
+                await self._exchange(link, m.Unsubscribe(topic=subscription.topic))
             except ClientError:
                 # With the connection, the subscription is gone as well.
                 return
@@ -177,7 +163,7 @@ class MinibrokerClient:
 
     # ---- requests
 
-    async def _call(self, request: Request) -> Reply:
+    async def _call(self, request: m.Request) -> m.Reply:
         """The reply, over as many connections as it takes."""
         settings, loop = self.settings, asyncio.get_running_loop()
         deadline = loop.time() + settings.retry_for_s
@@ -193,7 +179,7 @@ class MinibrokerClient:
                 self._move_on(link)
                 await asyncio.sleep(settings.redirect_pause_s)
             except ClientError as error:
-                is_repeatable = settings.repeats_publish or not isinstance(request, Publish)
+                is_repeatable = settings.repeats_publish or not isinstance(request, m.Publish)
                 if (
                     not error.retriable
                     or (error.is_ambiguous and not is_repeatable)
@@ -215,7 +201,7 @@ class MinibrokerClient:
                 raise UnreachableError(str(self._why_not)) from None
         return self._link
 
-    async def _exchange(self, link: Link, request: Request) -> Reply:
+    async def _exchange(self, link: Link, request: m.Request) -> m.Reply:
         frame = codec.encode(request)
         self._replies_due += 1
         self._regulate(link)
@@ -230,7 +216,7 @@ class MinibrokerClient:
             lost = ConnectionLostError(f"{link.address} does not speak minibroker: {error}")
             link.close(lost)
             raise lost from None
-        if isinstance(reply, Failed):
+        if isinstance(reply, m.Failed):
             raise refused(reply.reason)
         return reply
 
@@ -280,15 +266,15 @@ class MinibrokerClient:
 
     def _pushed(self, frame: bytearray) -> None:
         match codec.decode_push(frame):
-            case Delivered() as record:
+            case m.Delivered() as record:
                 subscription = self._subscriptions.get(record.topic)
                 if subscription is not None:
                     subscription.accept(record)
-            case Rebalanced() as told:
+            case m.Rebalanced() as told:
                 subscription = self._subscriptions.get(told.topic)
                 if isinstance(subscription, GroupSubscription) and subscription.group == told.group:
                     subscription.assign(told.partitions)
-            case Failed(reason=reason):
+            case m.Failed(reason=reason):
                 self._told(reason)
 
     def _told(self, reason: str) -> None:
@@ -381,7 +367,7 @@ class MinibrokerClient:
                 link = self._link
                 if link is None or not isinstance(subscription, GroupSubscription):
                     continue
-                heartbeat = Heartbeat(topic=subscription.topic, group=subscription.group)
+                heartbeat = m.Heartbeat(topic=subscription.topic, group=subscription.group)
                 try:
                     await self._exchange(link, heartbeat)
                 except RefusedError:
@@ -391,6 +377,6 @@ class MinibrokerClient:
                     continue
 
 
-def _assign(subscription: Subscription, reply: Reply) -> None:
-    assert isinstance(reply, Subscribed | Joined)
+def _assign(subscription: Subscription, reply: m.Reply) -> None:
+    assert isinstance(reply, m.Subscribed | m.Joined)
     subscription.assign(reply.partitions)

@@ -12,13 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from dragoman.dialing.errors import ClientError
-from dragoman.protocols.minibroker.messages import (
-    Delivered,
-    Subscribe,
-    SubscribeGroup,
-    SubscribeHead,
-    SubscribeOffset,
-)
+from dragoman.protocols.minibroker import messages as m
 
 if TYPE_CHECKING:
     from dragoman.protocols.minibroker.client.client import MinibrokerClient
@@ -36,7 +30,7 @@ class Subscription:
         self.partitions: tuple[int, ...] = ()
         #: Whether the server has agreed to it once: then it is repeated on every new connection.
         self.is_established = False
-        self._queue: deque[Delivered] = deque()
+        self._queue: deque[m.Delivered] = deque()
         self._changed = asyncio.Event()
         self._is_closed = False
         self._failure: ClientError | None = None
@@ -49,7 +43,7 @@ class Subscription:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Delivered:
+    async def __anext__(self) -> m.Delivered:
         while not self._queue:
             if self._failure is not None:
                 raise self._failure
@@ -73,11 +67,11 @@ class Subscription:
 
     # ---- for the client
 
-    def request(self) -> Subscribe:
+    def request(self) -> m.Subscribe:
         """What to ask a new connection for."""
         raise NotImplementedError
 
-    def accept(self, record: Delivered) -> None:
+    def accept(self, record: m.Delivered) -> None:
         self._queue.append(record)
         self._changed.set()
         self._client.queue_changed(self)
@@ -105,12 +99,12 @@ class PartitionSubscription(Subscription):
         #: Where a new connection has to begin; None for "with what comes next".
         self._offset = offset
 
-    def request(self) -> Subscribe:
+    def request(self) -> m.Subscribe:
         if self._offset is None:
-            return SubscribeHead(topic=self.topic, partition=self._partition)
-        return SubscribeOffset(topic=self.topic, partition=self._partition, offset=self._offset)
+            return m.SubscribeHead(topic=self.topic, partition=self._partition)
+        return m.SubscribeOffset(topic=self.topic, partition=self._partition, offset=self._offset)
 
-    def accept(self, record: Delivered) -> None:
+    def accept(self, record: m.Delivered) -> None:
         # Records of an earlier subscription to the topic may still be on their way.
         if record.partition != self._partition:
             return
@@ -129,11 +123,11 @@ class GroupSubscription(Subscription):
         self.group = group
         self._on_rebalance = on_rebalance
 
-    def request(self) -> Subscribe:
+    def request(self) -> m.Subscribe:
         # Everything that is not committed comes again.
         self._queue.clear()
         self._client.queue_changed(self)
-        return SubscribeGroup(topic=self.topic, group=self.group)
+        return m.SubscribeGroup(topic=self.topic, group=self.group)
 
     def assign(self, partitions: tuple[int, ...]) -> None:
         for lost in set(self.partitions) - set(partitions):
@@ -145,6 +139,6 @@ class GroupSubscription(Subscription):
         if self._on_rebalance is not None:
             self._on_rebalance(partitions)
 
-    async def commit(self, record: Delivered) -> None:
+    async def commit(self, record: m.Delivered) -> None:
         """This record and all before it in its partition are dealt with."""
         await self._client.commit(self.topic, self.group, record.partition, record.offset + 1)

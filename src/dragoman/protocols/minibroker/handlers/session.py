@@ -8,7 +8,7 @@ are answered, and those behind it wait for its answer. To a client the differenc
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dragoman.broker.errors import GroupNotAuthorized, NotAuthorized
 from dragoman.errors import DragomanError
@@ -48,7 +48,7 @@ class MinibrokerSession(FramedSession):
         self._is_pipelining = False
 
     def may_begin(self, frame: bytearray) -> bool:
-        return not self.has_unanswered or (self._is_pipelining and frame[0] in _PIPELINED)
+        return (self._is_pipelining and frame[0] in _PIPELINED) or not self.has_unanswered
 
     def received(self, frame: bytearray, place: Place) -> None:
         self._is_pipelining = frame[0] in _PIPELINED
@@ -96,7 +96,7 @@ def _quit(session: MinibrokerSession, _request: m.Quit, place: Place) -> None:
 
 
 # Each takes the request it is listed under.
-_HANDLERS: dict[type[m.Request], Callable[[MinibrokerSession, Any, Place], None]] = {
+_HANDLERS: dict[type[m.Request], Callable[..., None]] = {
     m.Publish: publish,
     m.SubscribeHead: subscribe,
     m.SubscribeOffset: subscribe,

@@ -8,6 +8,7 @@ from dragoman.cluster.metadata import TopicMetadata
 from dragoman.limits import MINIBROKER_SUBSCRIPTIONS_MAX
 from dragoman.net.framed import Place
 from dragoman.protocols.minibroker import codec, errors
+from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.handlers.groups import when_groups_are_loaded
 from dragoman.protocols.minibroker.handlers.refusals import Refused
 from dragoman.protocols.minibroker.handlers.subscription import GroupSubscription, Subscription
@@ -16,24 +17,13 @@ from dragoman.protocols.minibroker.handlers.topics import (
     require_partition,
     use_topic,
 )
-from dragoman.protocols.minibroker.messages import (
-    Done,
-    Heartbeat,
-    Joined,
-    Subscribe,
-    Subscribed,
-    SubscribeGroup,
-    SubscribeHead,
-    SubscribeOffset,
-    Unsubscribe,
-)
 from dragoman.security.authorizer import Operation
 
 if TYPE_CHECKING:
     from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
 
 
-def subscribe(session: MinibrokerSession, request: Subscribe, place: Place) -> None:
+def subscribe(session: MinibrokerSession, request: m.Subscribe, place: Place) -> None:
     if request.topic in session.subscriptions:
         raise Refused(errors.already_subscribed(request.topic))
     if len(session.subscriptions) >= MINIBROKER_SUBSCRIPTIONS_MAX:
@@ -41,9 +31,9 @@ def subscribe(session: MinibrokerSession, request: Subscribe, place: Place) -> N
 
     def begin(topic: TopicMetadata) -> None:
         match request:
-            case SubscribeHead() | SubscribeOffset():
+            case m.SubscribeHead() | m.SubscribeOffset():
                 _read_one(session, request, topic, place)
-            case SubscribeGroup():
+            case m.SubscribeGroup():
                 when_groups_are_loaded(session, place, lambda: _join(session, request, place))
             case _:
                 assert_never(request)
@@ -53,41 +43,41 @@ def subscribe(session: MinibrokerSession, request: Subscribe, place: Place) -> N
 
 def _read_one(
     session: MinibrokerSession,
-    request: SubscribeHead | SubscribeOffset,
+    request: m.SubscribeHead | m.SubscribeOffset,
     topic: TopicMetadata,
     place: Place,
 ) -> None:
     require_partition(topic, request.partition)
     replica = session.service.broker.replica(topic.partitions[request.partition])
-    if isinstance(request, SubscribeOffset):
+    if isinstance(request, m.SubscribeOffset):
         offset = request.offset
     else:
         offset = replica.log.log_end_offset
     subscription = session.subscriptions[topic.name] = Subscription(session, topic.name)
-    place.reply(codec.encode(Subscribed(partitions=(request.partition,))))
+    place.reply(codec.encode(m.Subscribed(partitions=(request.partition,))))
     subscription.read(replica, offset)
 
 
-def _join(session: MinibrokerSession, request: SubscribeGroup, place: Place) -> None:
+def _join(session: MinibrokerSession, request: m.SubscribeGroup, place: Place) -> None:
     group = require_group(session, request.group)
     subscription = GroupSubscription(session, request.topic, group)
     partitions = subscription.join()
     session.subscriptions[request.topic] = subscription
-    place.reply(codec.encode(Joined(group=group, partitions=partitions)))
+    place.reply(codec.encode(m.Joined(group=group, partitions=partitions)))
     subscription.take(partitions)
 
 
-def unsubscribe(session: MinibrokerSession, request: Unsubscribe, place: Place) -> None:
+def unsubscribe(session: MinibrokerSession, request: m.Unsubscribe, place: Place) -> None:
     subscription = session.subscriptions.pop(request.topic, None)
     if subscription is None:
         raise Refused(errors.not_subscribed(request.topic))
     subscription.close()
-    place.reply(codec.encode(Done()))
+    place.reply(codec.encode(m.Done()))
 
 
-def heartbeat(session: MinibrokerSession, request: Heartbeat, place: Place) -> None:
+def heartbeat(session: MinibrokerSession, request: m.Heartbeat, place: Place) -> None:
     subscription = session.subscriptions.get(request.topic)
     if not isinstance(subscription, GroupSubscription) or subscription.group != request.group:
         raise Refused(f"heartbeat: {errors.not_subscribed(request.topic)}")
     subscription.heartbeat()
-    place.reply(codec.encode(Done()))
+    place.reply(codec.encode(m.Done()))

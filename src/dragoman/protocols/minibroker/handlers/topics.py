@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dragoman.broker.errors import InvalidTopicName, UnknownTopic
 from dragoman.broker.topics import NewTopic, check_name
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
+from dragoman.limits import TOPIC_NAME_BYTES_MAX
 from dragoman.net.framed import Place
 from dragoman.protocols.minibroker import errors
 from dragoman.protocols.minibroker.handlers.refusals import Refused, refusal
@@ -19,7 +21,12 @@ from dragoman.types import GroupId
 if TYPE_CHECKING:
     from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
 
-_is_name = re.compile(r"[a-zA-Z0-9._-]+").fullmatch
+_match_name = re.compile(r"[a-zA-Z0-9._-]+").fullmatch
+
+
+@lru_cache(maxsize=4096)
+def _is_name(name: str) -> bool:
+    return _match_name(name) is not None
 
 
 def use_topic(
@@ -33,7 +40,7 @@ def use_topic(
 
     Raises `DragomanError`. The broker's own topics are taken for names that there cannot be.
     """
-    if not _is_name(name):
+    if len(name) > TOPIC_NAME_BYTES_MAX or not _is_name(name):
         raise Refused(errors.invalid_topic(name))
     session.require(operation, Resource.TOPIC, name)
     topic = session.service.broker.image.topics.get(name)

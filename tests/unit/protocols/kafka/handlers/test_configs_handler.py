@@ -19,6 +19,7 @@ from admin_world import (
 )
 from broker_world import Wire, World
 from dragoman.broker.topics import NewTopic
+from dragoman.config.listeners import default_addresses
 from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings
 from dragoman.config.topics import TOPIC_CONFIG
 from dragoman.protocols.kafka import messages as m
@@ -111,7 +112,8 @@ def test_broker_shows_settings_and_which_may_change(wire: Wire, version: int) ->
     assert (values["broker.id"], values["node.id"]) == ("1", "1")
     assert values["advertised.listeners"] == "kafka://broker.example:9092"
     assert values["log.dirs"] == values["data"] == "dragoman-data"
-    assert values["listeners"] == "kafka://127.0.0.1:9092,http://127.0.0.1:8080"
+    addresses = default_addresses().items()
+    assert values["listeners"] == ",".join(f"{name}://{address}" for name, address in addresses)
 
 
 def test_sources_of_a_broker_are_told_apart() -> None:

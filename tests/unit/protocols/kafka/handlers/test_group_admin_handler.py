@@ -12,7 +12,9 @@ from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.minibroker.messages import SubscribeGroup
 from dragoman.security.authorizer import Operation, Resource
+from minibroker_world import Peer, service_of
 
 SUBSCRIPTION = codec.encode_versioned(m.ConsumerProtocolSubscription(topics=["t"]), 1)
 DESCRIBE = range(7)
@@ -66,6 +68,17 @@ def described(
 
 
 # ---- describe
+
+
+def test_group_of_another_protocol_is_shown_as_a_classic_one(wire: Wire, world: World) -> None:
+    peer = Peer(world, service_of(world))
+    peer.ask(SubscribeGroup(topic="t", group="g"))
+    (group,) = described(wire, "g")
+    assert (group.error_code, group.group_state, group.protocol_type) == (0, "Stable", "minibroker")
+    assert [each.client_host for each in group.members] == ["10.0.0.9"]
+    for types in ([], ["classic"]):
+        listed = wire.ask(m.ListGroupsRequest(types_filter=types), 5, m.ListGroupsResponse)
+        assert [(each.group_id, each.group_type) for each in listed.groups] == [("g", "classic")]
 
 
 @pytest.mark.parametrize("version", DESCRIBE)

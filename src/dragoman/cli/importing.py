@@ -1,0 +1,111 @@
+"""`dragoman import`: the data of other brokers into a data directory that no node uses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cyclopts import App
+
+from dragoman.cli.status import FAILED, OK, USAGE, CommandError, complain, say
+from dragoman.errors import DirectoryInUseError, DragomanError, FormatError
+from dragoman.telemetry.logs import escape
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from dragoman.config.settings import Settings
+    from dragoman.protocols.minibroker.importing import Imported, SourceTopic
+
+app = App(name="import", help="Take over the data of other brokers.")
+
+
+@app.command
+def minibroker(directory: Path, /, *, data: str, skip_damaged: bool = False) -> int:
+    """Import a data directory of minibroker: records with their offsets, and committed offsets.
+
+    The node must be stopped. An import that was interrupted may be repeated.
+
+    Parameters
+    ----------
+    directory
+        What minibroker was given as -dir.
+    data
+        Data directory of the node; made when it is not there.
+    skip_damaged
+        Go on behind damaged records; otherwise nothing behind them is imported.
+    """
+    from dragoman.protocols.minibroker.importing import SourceError, find_topics
+
+    try:
+        topics = find_topics(directory)
+    except (SourceError, OSError) as error:
+        raise CommandError(str(error), USAGE) from None
+    try:
+        imported = _import(_settings(data), topics, skip_damaged=skip_damaged)
+    except (DirectoryInUseError, FormatError) as error:
+        raise CommandError(str(error), USAGE) from None
+    except DragomanError as error:
+        raise CommandError(f"{error}; the import may be repeated") from None
+    for problem in imported.problems:
+        complain(escape(problem))
+    say(
+        f"{imported.topics} topics: {imported.records} records and {imported.commits} committed "
+        f"offsets imported, {imported.records_present} and {imported.commits_present} were there"
+    )
+    return OK if imported.is_complete else FAILED
+
+
+def _settings(data: str) -> Settings:
+    from dragoman.config.layers import Assignment, Flags, load
+
+    flags = Flags(assignments=(Assignment("--data", "data", data),))
+    return load(file=None, environment=os.environ, flags=flags).settings
+
+
+def _import(settings: Settings, topics: list[SourceTopic], *, skip_damaged: bool) -> Imported:
+    from dragoman.protocols.minibroker.importing import Imported, Importer
+    from dragoman.server import work_offline
+
+    total = sum(each.size for topic in topics for part in topic.segments.values() for each in part)
+    imported = Imported()
+    with _progress() as progress:
+        task = progress.add_task("importing", total=total)
+        work = work_offline(
+            settings,
+            lambda broker, done: Importer(
+                broker,
+                topics,
+                imported,
+                skips_damaged=skip_damaged,
+                progress=lambda size: progress.advance(task, size),
+            ).run(done),
+        )
+        asyncio.run(work)
+    return imported
+
+
+def _progress() -> Progress:
+    """Bytes, speed and time left; nothing where nobody looks."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+        disable=not sys.stderr.isatty(),
+    )

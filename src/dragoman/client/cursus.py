@@ -1,0 +1,78 @@
+"""The Cursus client: public names.
+
+    from dragoman.client.cursus import BlockingCursusClient, CursusClient
+
+`CursusClient` is for asyncio, `BlockingCursusClient` for everything else. They also talk to the
+original broker.
+"""
+
+from __future__ import annotations
+
+from dragoman.dialing.errors import (
+    ClientClosedError,
+    ClientError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    UnreachableError,
+)
+from dragoman.protocols.cursus.client.blocking import (
+    BlockingConsumer,
+    BlockingCursusClient,
+    BlockingProducer,
+)
+from dragoman.protocols.cursus.client.consumer import Consumer
+from dragoman.protocols.cursus.client.errors import (
+    CursusError,
+    MemberFencedError,
+    NotLeaderError,
+    ProducerFencedError,
+    UnknownTopicError,
+    VersionConflictError,
+)
+from dragoman.protocols.cursus.client.facade import CursusClient
+from dragoman.protocols.cursus.client.peer import CursusSettings
+from dragoman.protocols.cursus.client.producer import Producer
+from dragoman.protocols.cursus.client.transactions import Transaction
+from dragoman.protocols.cursus.client.values import (
+    Appended,
+    Event,
+    EventStream,
+    OffsetRange,
+    Record,
+    Snapshot,
+    TopicInfo,
+)
+from dragoman.protocols.cursus.compression import Compressor, register
+from dragoman.protocols.cursus.messages import Message
+
+__all__ = [
+    "Appended",
+    "BlockingConsumer",
+    "BlockingCursusClient",
+    "BlockingProducer",
+    "ClientClosedError",
+    "ClientError",
+    "Compressor",
+    "ConnectionLostError",
+    "Consumer",
+    "CursusClient",
+    "CursusError",
+    "CursusSettings",
+    "Event",
+    "EventStream",
+    "MemberFencedError",
+    "Message",
+    "NotLeaderError",
+    "OffsetRange",
+    "Producer",
+    "ProducerFencedError",
+    "Record",
+    "RequestTimeoutError",
+    "Snapshot",
+    "TopicInfo",
+    "Transaction",
+    "UnknownTopicError",
+    "UnreachableError",
+    "VersionConflictError",
+    "register",
+]

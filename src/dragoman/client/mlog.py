@@ -1,0 +1,61 @@
+"""The mlog client: public names.
+
+    from dragoman.client.mlog import MlogClient
+
+`MlogClient` is for asyncio, `BlockingMlogClient` for everything else. Both talk to the original
+servers, too.
+"""
+
+from __future__ import annotations
+
+from dragoman.dialing.errors import (
+    ClientClosedError,
+    ClientError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    UnreachableError,
+)
+from dragoman.protocols.mlog.client.blocking import BlockingConsumer, BlockingMlogClient
+from dragoman.protocols.mlog.client.client import MlogClient
+from dragoman.protocols.mlog.client.consumer import Consumer
+from dragoman.protocols.mlog.client.errors import (
+    AckModeError,
+    CatchUpTimeoutError,
+    CommitRefusedError,
+    MlogError,
+    NoDataError,
+    NotLeaderError,
+    TooFewNodesError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from dragoman.protocols.mlog.client.settings import ClientSettings
+from dragoman.protocols.mlog.constants import AckMode, Encoding
+from dragoman.protocols.mlog.messages import Entry, ReplicaInfo, TopicInfo
+
+__all__ = [
+    "AckMode",
+    "AckModeError",
+    "BlockingConsumer",
+    "BlockingMlogClient",
+    "CatchUpTimeoutError",
+    "ClientClosedError",
+    "ClientError",
+    "ClientSettings",
+    "CommitRefusedError",
+    "ConnectionLostError",
+    "Consumer",
+    "Encoding",
+    "Entry",
+    "MlogClient",
+    "MlogError",
+    "NoDataError",
+    "NotLeaderError",
+    "ReplicaInfo",
+    "RequestTimeoutError",
+    "TooFewNodesError",
+    "TopicExistsError",
+    "TopicInfo",
+    "TopicNotFoundError",
+    "UnreachableError",
+]

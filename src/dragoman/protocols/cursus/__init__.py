@@ -1,0 +1,1 @@
+"""Cursus's wire protocol without input and output: frames, text commands, binary batches."""

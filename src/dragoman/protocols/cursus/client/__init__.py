@@ -1,0 +1,1 @@
+"""A Cursus client: producer, group consumer, event store, transactions and administration."""

@@ -1,0 +1,358 @@
+"""A member of a group: streams of its partitions, heartbeats, commits.
+
+    joined ── heartbeat or commit refused ──► joins again, under the id it has while that is known
+           ── stream ends, connection lost ──► the stream is opened again, with growing pauses
+
+Records that a new stream brings a second time, because they were not committed yet, are left out.
+When too many records wait to be taken, streams are not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Literal, Self
+from uuid import uuid4
+
+from dragoman.dialing.errors import ClientClosedError, ClientError, ConnectionLostError
+from dragoman.dialing.link import Link
+from dragoman.errors import DragomanError
+from dragoman.limits import CURSUS_CLIENT_QUEUE_MAX
+from dragoman.protocols.cursus import codec
+from dragoman.protocols.cursus.client.errors import (
+    MemberFencedError,
+    NotLeaderError,
+    server_error,
+)
+from dragoman.protocols.cursus.client.peer import open_link
+from dragoman.protocols.cursus.client.values import Record
+from dragoman.protocols.cursus.constants import ERROR_PREFIX, STREAM_CONTROL
+from dragoman.protocols.cursus.messages import Batch, Command, KeepAlive, Text
+
+if TYPE_CHECKING:
+    from dragoman.protocols.cursus.client.facade import CursusClient
+
+log = logging.getLogger("dragoman.client.cursus")
+
+
+class _Partition:
+    """One assigned partition: where it stands, and the task that keeps its stream open."""
+
+    def __init__(self) -> None:
+        #: Of the next record to be queued, and of the next to be handed to the caller.
+        self.position = 0
+        self.delivered = 0
+        self.committed = 0
+        self.reader: asyncio.Task[None] | None = None
+        self.link: Link | None = None
+
+
+class Consumer:
+    def __init__(
+        self,
+        client: CursusClient,
+        topic: str,
+        group: str,
+        *,
+        member: str = "",
+        reset: Literal["earliest", "latest"] = "earliest",
+        auto_commit_s: float | None = 5.0,
+        heartbeat_s: float = 3.0,
+        stream_silence_s: float = 15.0,
+    ) -> None:
+        """`auto_commit_s`: how often records that the caller is done with are committed; None
+        leaves it to `commit`. A stream without even a keep-alive for `stream_silence_s` is opened
+        anew. `reset`: where to begin without a committed offset, or when it is deleted."""
+        self._client = client
+        self._topic = topic
+        self._group = group
+        self._member = member or f"dragoman-{uuid4().hex[:8]}"
+        self._reset = reset
+        self._auto_commit_s = auto_commit_s
+        self._heartbeat_s = heartbeat_s
+        self._silence_s = stream_silence_s
+        self.generation = 0
+        self.assigned: tuple[int, ...] = ()
+        self._partitions: dict[int, _Partition] = {}
+        self._queue: deque[Record] = deque()
+        self._changed = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._joining = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failed: DragomanError | None = None
+        self._is_joined = False
+
+    @property
+    def member_id(self) -> str:
+        return self._member
+
+    # ---- for the caller
+
+    async def start(self) -> None:
+        """Join the group. Raises `ClientError`."""
+        await self._join()
+        self._tasks = [asyncio.create_task(self._beat())]
+        if self._auto_commit_s is not None:
+            self._tasks.append(asyncio.create_task(self._commit_often(self._auto_commit_s)))
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        return self
+
+    async def __anext__(self) -> Record:
+        """The next record. Asking for it says that the one before is done with."""
+        record = await self.take(None)
+        assert record is not None
+        return record
+
+    async def take(self, timeout_s: float | None) -> Record | None:
+        """The same within a time; None when there is none in it."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    if self._failed is not None:
+                        raise self._failed
+                    while self._queue:
+                        record = self._queue.popleft()
+                        if len(self._queue) <= CURSUS_CLIENT_QUEUE_MAX // 2:
+                            self._has_room.set()
+                        partition = self._partitions.get(record.partition)
+                        if partition is not None and record.offset >= partition.delivered:
+                            partition.delivered = record.offset + 1
+                            return record
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return None
+
+    async def commit(self) -> None:
+        """Commit all records handed out so far. Raises `MemberFencedError` if others have them."""
+        offsets = self.handed_out()
+        if not offsets:
+            return
+        text = ",".join(f"P{index}:{offset}" for index, offset in offsets.items())
+        await self._client.command("BATCH_COMMIT", self.identity(), last=text)
+        for index, offset in offsets.items():
+            if index in self._partitions:
+                self._partitions[index].committed = offset
+
+    def handed_out(self) -> dict[int, int]:
+        """The next offset of each partition of which something is not committed."""
+        return {
+            index: each.delivered
+            for index, each in self._partitions.items()
+            if each.delivered > each.committed
+        }
+
+    async def close(self) -> None:
+        """Commit, when that is done automatically, leave, and end the streams."""
+        for task in self._tasks:
+            task.cancel()
+        try:
+            if self._is_joined and self._failed is None:
+                if self._auto_commit_s is not None:
+                    await self.commit()
+                await self._client.command("LEAVE_GROUP", self.identity(), repeat=False)
+        except ClientError as error:
+            log.info("leaving group %s: %s", self._group, error)
+        finally:
+            self._is_joined = False
+            self._failed = self._failed or ClientClosedError("the consumer is closed")
+            self._changed.set()
+            await self._give_up(set(self._partitions))
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ---- membership
+
+    def identity(self) -> dict[str, str | int]:
+        """What names this member in its commands."""
+        return {
+            "topic": self._topic,
+            "group": self._group,
+            "member": self._member,
+            "generation": self.generation,
+        }
+
+    async def _join(self) -> None:
+        async with self._joining:
+            where: dict[str, str | int] = {
+                "topic": self._topic,
+                "group": self._group,
+                "member": self._member,
+            }
+            if self._is_joined:
+                where["generation"] = self.generation
+            try:
+                found = await self._client.fields("JOIN_GROUP", where)
+            except MemberFencedError:
+                # Forgotten: as a new member, under the name without the broker's digits.
+                self._member = re.sub(r"-\d{4}$", "", self._member)
+                where["member"] = self._member
+                where.pop("generation", None)
+                found = await self._client.fields("JOIN_GROUP", where)
+            self._is_joined = True
+            self._member = found["member"]
+            self.generation = int(found["generation"])
+            indexes = re.findall(r"\d+", found["assignments"])
+            await self._assign(tuple(map(int, indexes)))
+
+    async def _assign(self, assigned: tuple[int, ...]) -> None:
+        self.assigned = assigned
+        await self._give_up(set(self._partitions) - set(assigned))
+        for index in assigned:
+            if index in self._partitions:
+                continue
+            partition = _Partition()
+            start = await self._client.committed(self._group, self._topic, index)
+            if not start and self._reset == "latest":
+                start = (await self._client.offsets(self._topic))[index].latest
+            partition.position = partition.delivered = partition.committed = start
+            self._partitions[index] = partition
+            partition.reader = asyncio.create_task(self._keep_reading(index, partition))
+
+    async def _give_up(self, indexes: set[int]) -> None:
+        gone = [self._partitions.pop(index) for index in indexes]
+        for each in gone:
+            if each.reader is not None:
+                each.reader.cancel()
+            if each.link is not None:
+                each.link.close()
+        await asyncio.gather(*(each.reader for each in gone if each.reader), return_exceptions=True)
+        self._queue = deque(each for each in self._queue if each.partition not in indexes)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._heartbeat_s)
+            try:
+                await self._client.command("HEARTBEAT", self.identity())
+            except MemberFencedError:
+                await self._join_again()
+            except ClientError as error:
+                log.warning("group %s: %s", self._group, error)
+
+    async def _join_again(self) -> None:
+        try:
+            await self._join()
+        except ClientError as error:
+            if not error.retriable:
+                self._fail(error)
+            log.warning("joining group %s again: %s", self._group, error)
+
+    async def _commit_often(self, interval_s: float) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await self.commit()
+            except MemberFencedError:
+                await self._join_again()
+            except ClientError as error:
+                log.warning("committing for group %s: %s", self._group, error)
+
+    def _fail(self, error: DragomanError) -> None:
+        self._failed = error
+        self._changed.set()
+
+    # ---- streams
+
+    async def _keep_reading(self, index: int, partition: _Partition) -> None:
+        failures = 0
+        while True:
+            before = partition.position
+            try:
+                await self._read(index, partition)
+            except (NotLeaderError, MemberFencedError) as error:
+                # Leaders are asked for again; members find out with their next heartbeat.
+                log.info("stream of %s-%d: %s", self._topic, index, error)
+            except DragomanError as error:
+                if isinstance(error, ClientError) and not error.retriable:
+                    self._fail(error)
+                    return
+                # Also bytes that make no sense: the next connection may bring better ones.
+                log.info("stream of %s-%d: %s", self._topic, index, error)
+            failures = 0 if partition.position > before else failures + 1
+            await asyncio.sleep(self._client.settings.backoff_s(max(1, failures)))
+
+    async def _read(self, index: int, partition: _Partition) -> None:
+        """One stream, until it ends."""
+        frames: asyncio.Queue[bytearray | ClientError] = asyncio.Queue()
+        info = await self._client.topic(self._topic)
+        address = info.leaders[index]
+        link = partition.link = await open_link(
+            address,
+            self._client.settings,
+            is_push=lambda _frame: True,
+            on_push=frames.put_nowait,
+            on_lost=frames.put_nowait,
+        )
+        try:
+            given = {name: str(value) for name, value in self.identity().items()}
+            given |= {"partition": str(index), "offset": str(partition.position)}
+            command = Command(word="STREAM", arguments=given)
+            link.send(codec.frame(codec.encode_command(command)))
+            while True:
+                if not self._has_room.is_set():
+                    # What the broker sends now waits in the socket, and then at the broker.
+                    link.pause()
+                    await self._has_room.wait()
+                    link.resume()
+                async with asyncio.timeout(self._silence_s):
+                    frame = await frames.get()
+                if isinstance(frame, ClientError):
+                    raise frame
+                if await self._take_in(index, partition, frame):
+                    return
+        except TimeoutError:
+            raise ConnectionLostError(f"{address} is silent") from None
+        finally:
+            link.close()
+
+    async def _take_in(self, index: int, partition: _Partition, frame: bytearray) -> bool:
+        """Whether the stream has ended."""
+        match codec.decode_reply(frame):
+            case KeepAlive():
+                return False
+            case Batch(messages=messages):
+                for each in messages:
+                    if each.offset >= partition.position:
+                        partition.position = each.offset + 1
+                        self._queue.append(
+                            Record(
+                                topic=self._topic,
+                                partition=index,
+                                offset=each.offset,
+                                key=each.key,
+                                payload=each.payload,
+                            )
+                        )
+                if len(self._queue) > CURSUS_CLIENT_QUEUE_MAX:
+                    self._has_room.clear()
+                self._changed.set()
+                return False
+            case Text(text=text):
+                return await self._told(partition, text)
+
+    async def _told(self, partition: _Partition, text: str) -> bool:
+        if text.startswith(ERROR_PREFIX):
+            raise server_error(text)
+        if text.startswith(STREAM_CONTROL) and "reason=offset_out_of_range" in text:
+            found = dict(re.findall(r"(earliest|latest)=(\d+)", text))
+            # The broker prefers the committed offset to the one asked for: it has to move.
+            partition.position = int(found[self._reset])
+            partition.delivered = max(partition.delivered, partition.position)
+            if partition.delivered > partition.committed:
+                await self.commit()
+        elif "reason=replaced" in text:
+            # Another member reads the partition now. This one would drive it out in turn, and
+            # learns with its next heartbeat whether it has lost the partition.
+            await asyncio.sleep(self._heartbeat_s)
+        return True

@@ -1,0 +1,63 @@
+"""What the client raises beside the errors of connections (`dragoman.dialing.errors`).
+
+ClientError
+  CursusError               the broker refused; `server_code` and `text` are its words
+    MemberFencedError       not a member any more, or of an older generation
+    ProducerFencedError     a newer instance of the producer has taken over
+    UnknownTopicError
+    VersionConflictError    the event stream has another version
+    NotLeaderError          another broker leads; `leader` is its address, if it was told
+"""
+
+from __future__ import annotations
+
+from dragoman.dialing.errors import ClientError
+from dragoman.protocols.cursus.constants import ERROR_PREFIX
+from dragoman.protocols.cursus.errors import is_retryable
+
+
+class CursusError(ClientError):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+        self.server_code = text.partition(" ")[0]
+        self.retriable = is_retryable(self.server_code)
+
+
+class MemberFencedError(CursusError): ...
+
+
+class ProducerFencedError(CursusError): ...
+
+
+class UnknownTopicError(CursusError): ...
+
+
+class VersionConflictError(CursusError): ...
+
+
+class NotLeaderError(CursusError):
+    @property
+    def leader(self) -> str | None:
+        _, found, rest = self.text.partition("LEADER_IS ")
+        return rest.split()[0] if found and rest.split() else None
+
+
+_KINDS: dict[str, type[CursusError]] = {
+    "GEN_MISMATCH": MemberFencedError,
+    "NOT_OWNER": MemberFencedError,
+    "REBALANCE_REQUIRED": MemberFencedError,
+    "member_not_found": MemberFencedError,
+    "group_not_found": MemberFencedError,
+    "producer_fenced": ProducerFencedError,
+    "stale_producer_epoch": ProducerFencedError,
+    "topic_not_found": UnknownTopicError,
+    "version_conflict": VersionConflictError,
+    "NOT_LEADER": NotLeaderError,
+}
+
+
+def server_error(text: str) -> CursusError:
+    """The error that a reply's text stands for."""
+    plain = text.removeprefix(ERROR_PREFIX)
+    return _KINDS.get(plain.partition(" ")[0], CursusError)(plain)

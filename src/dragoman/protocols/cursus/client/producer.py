@@ -1,0 +1,228 @@
+"""Messages to the broker in order, each once, however often connections break.
+
+Every producer has an id of its own and numbers its messages for each partition, so that the broker
+knows repeats. There is no timer: while a batch of a partition is on its way the next one gathers.
+`send` waits while too much is unsent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Self
+from uuid import uuid4
+
+from dragoman.dialing.errors import ClientClosedError, ClientError, ConnectionLostError
+from dragoman.errors import DragomanError
+from dragoman.limits import CURSUS_CLIENT_BATCH_BYTES, CURSUS_CLIENT_BUFFER_BYTES_MAX
+from dragoman.protocols.cursus import codec
+from dragoman.protocols.cursus.client.errors import NotLeaderError
+from dragoman.protocols.cursus.client.values import TopicInfo
+from dragoman.protocols.cursus.constants import PARTIAL
+from dragoman.protocols.cursus.messages import Batch, Message
+
+if TYPE_CHECKING:
+    from dragoman.protocols.cursus.client.facade import CursusClient
+
+#: A batch is cut before this many messages: the layout has room for ten times as many.
+_BATCH_MESSAGES_MAX = 10_000
+
+
+class _Waiting:
+    """A message, and whoever waits for its offset."""
+
+    __slots__ = ("message", "sent")
+
+    def __init__(self, message: Message, sent: asyncio.Future[int]) -> None:
+        self.message = message
+        self.sent = sent
+
+
+class _Lane:
+    """The messages of one partition."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[_Waiting] = deque()
+        self.next_sequence = 1
+        self.sender: asyncio.Task[None] | None = None
+        self.address = ""
+
+
+class Producer:
+    def __init__(self, client: CursusClient, *, acks: str = "all") -> None:
+        self._client = client
+        self._acks = acks
+        self.producer_id = f"dragoman-{uuid4().hex}"
+        self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._topics: dict[str, TopicInfo] = {}
+        self._turn = 0
+        self._unsent_bytes = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._failed: DragomanError | None = None
+
+    async def send(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        key: bytes = b"",
+        partition: int | None = None,
+        event_type: str = "",
+        metadata: str = "",
+    ) -> int:
+        """The offset, once the broker has the message durably. Raises `ClientError`."""
+        handed_over = await self.begin(
+            topic, payload, key=key, partition=partition, event_type=event_type, metadata=metadata
+        )
+        return await handed_over
+
+    async def begin(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        key: bytes = b"",
+        partition: int | None = None,
+        event_type: str = "",
+        metadata: str = "",
+    ) -> asyncio.Future[int]:
+        """Hand a message over without waiting for its offset."""
+        while not self._has_room.is_set() and self._failed is None:
+            await self._has_room.wait()
+        info = self._topics.get(topic)
+        if info is None:
+            info = self._topics[topic] = await self._client.topic(topic)
+        if self._failed is not None:
+            raise self._failed
+        if partition is None:
+            partition = self._route(info, key)
+        lane = self._lanes.get((topic, partition))
+        if lane is None:
+            lane = self._lanes[topic, partition] = _Lane()
+            lane.address = info.leaders[partition] if partition < info.partitions else ""
+        message = Message(
+            seq_num=lane.next_sequence,
+            producer_id=self.producer_id,
+            key=key,
+            payload=payload,
+            event_type=event_type,
+            metadata=metadata,
+        )
+        lane.next_sequence += 1
+        sent: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        lane.waiting.append(_Waiting(message, sent))
+        self._count(len(payload) + len(key))
+        if lane.sender is None:
+            lane.sender = asyncio.create_task(self._send_all(topic, partition, lane))
+        return sent
+
+    def _route(self, info: TopicInfo, key: bytes) -> int:
+        if key and info.is_hashed:
+            return codec.fnv1a_64(key) % info.partitions
+        self._turn += 1
+        return self._turn % info.partitions
+
+    def _count(self, size: int) -> None:
+        self._unsent_bytes += size
+        if self._unsent_bytes > CURSUS_CLIENT_BUFFER_BYTES_MAX:
+            self._has_room.clear()
+        else:
+            self._has_room.set()
+
+    async def _send_all(self, topic: str, partition: int, lane: _Lane) -> None:
+        try:
+            while lane.waiting:
+                taken = _take(lane.waiting)
+                try:
+                    await self._deliver(topic, partition, lane, taken)
+                except DragomanError as error:
+                    self._fail(error, taken)
+                    return
+        finally:
+            lane.sender = None
+
+    async def _deliver(
+        self, topic: str, partition: int, lane: _Lane, taken: list[_Waiting]
+    ) -> None:
+        """Until all are acknowledged. The broker drops what it has already."""
+        while taken:
+            first, last = taken[0].message, taken[-1].message
+            batch = Batch(
+                topic=topic,
+                partition=partition,
+                messages=[each.message for each in taken],
+                acks=self._acks,
+                idempotent=True,
+                seq_start=first.seq_num,
+                seq_end=last.seq_num,
+            )
+
+            async def attempt(batch: Batch = batch) -> tuple[int, int]:
+                try:
+                    ack = await self._client.publish_batch(batch, address=lane.address)
+                except NotLeaderError as error:
+                    lane.address = error.leader or ""
+                    raise
+                except ClientError as error:
+                    if error.retriable:
+                        # The leader may have moved with what was lost.
+                        lane.address = ""
+                    raise
+                done = ack.seq_end if ack.status == PARTIAL else batch.seq_end
+                return done, ack.last_offset
+
+            done, last_offset = await self._client.retried(attempt)
+            if done < first.seq_num:
+                raise ConnectionLostError(f"{topic}-{partition}: the broker took none of a batch")
+            for each in taken:
+                number = each.message.seq_num
+                if number <= done:
+                    self._count(-len(each.message.payload) - len(each.message.key))
+                    if not each.sent.done():
+                        each.sent.set_result(last_offset - (done - number))
+            taken = [each for each in taken if each.message.seq_num > done]
+
+    def _fail(self, error: DragomanError, taken: list[_Waiting]) -> None:
+        """One message that cannot be sent ends the producer: those after it would be gaps."""
+        self._failed = error
+        self._has_room.set()
+        left = [*taken, *(each for lane in self._lanes.values() for each in lane.waiting)]
+        for lane in self._lanes.values():
+            lane.waiting.clear()
+        for each in left:
+            if not each.sent.done():
+                each.sent.set_exception(error)
+                # Whoever does not wait for it hears of it with the next call.
+                each.sent.exception()
+
+    async def flush(self) -> None:
+        """Wait until everything handed over is acknowledged. Raises the first failure."""
+        while senders := [lane.sender for lane in self._lanes.values() if lane.sender is not None]:
+            await asyncio.wait(senders)
+        if self._failed is not None:
+            raise self._failed
+
+    async def close(self) -> None:
+        try:
+            if self._failed is None:
+                await self.flush()
+        finally:
+            self._failed = self._failed or ClientClosedError("the producer is closed")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _take(waiting: deque[_Waiting]) -> list[_Waiting]:
+    taken: list[_Waiting] = []
+    size = 0
+    while waiting and len(taken) < _BATCH_MESSAGES_MAX:
+        size += len(waiting[0].message.payload) + len(waiting[0].message.key) + 100
+        if taken and size > CURSUS_CLIENT_BATCH_BYTES:
+            break
+        taken.append(waiting.popleft())
+    return taken

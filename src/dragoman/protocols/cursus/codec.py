@@ -1,0 +1,373 @@
+"""Bytes of frames to values and back: commands, batches, replies. Total functions.
+
+A request is a batch, a command, or a command in an envelope that names a topic nobody looks at:
+
+    BA 7C …                              batch (6 bytes or more, the topic not empty)
+    command text                         command, when its first word is one
+    u16 size, topic, command text        command in an envelope
+
+Batches come in two layouts of the header. That of all published clients is tried first and taken
+when it uses up the frame exactly; otherwise that of the first protocol page, in which the partition
+is a text and the length of `acks` has two bytes. With one digit and `acks` of one character both
+use up the frame; then the partition tells, which reads as 77,824 or more in the wrong layout.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, TypeAlias
+
+import msgspec
+
+from dragoman.errors import DecodeError, EncodeError
+from dragoman.protocols.cursus.constants import (
+    BARE_COMMANDS,
+    BATCH_MAGIC,
+    BATCH_MESSAGES_MAX,
+    COMMANDS,
+    INTERNAL_COMMANDS,
+    SENT_FRAME_BYTES_MAX,
+)
+from dragoman.protocols.cursus.messages import Ack, Batch, Command, KeepAlive, Message, Text
+from dragoman.types import Buffer
+
+_U16: Final = Struct(">H")
+_U32: Final = Struct(">I")
+_MAGIC_AND_SIZE: Final = Struct(">HH")
+_PARTITION_AND_ACKS: Final = Struct(">iB")
+_SEQUENCES: Final = Struct(">BQQi")
+_MESSAGE_HEAD: Final = Struct(">QQH")
+_EPOCH_AND_SIZE: Final = Struct(">qI")
+_EVENT: Final = Struct(">IQH")
+#: Above this, a partition is the text of the other layout read as a number.
+_PARTITION_MAX: Final = 0xFFFF
+#: A message of nothing but empty fields; a count that needs more than there is cannot be true.
+_MESSAGE_BYTES_MIN: Final = 48
+
+_WORDS: Final = frozenset(COMMANDS) | INTERNAL_COMMANDS
+_MESSAGE_KEY: Final = b"message="
+#: What is cut off at both ends of a command in an envelope.
+_TRIMMED: Final = b"\0 \t\r\n\v\f"
+
+#: Reads partition and acks; gives them and the position after them.
+_ReadHeader: TypeAlias = Callable[[bytes, int], tuple[int, str, int]]
+
+_encode_ack: Final = msgspec.json.Encoder().encode
+_decode_ack: Final = msgspec.json.Decoder(Ack).decode
+
+
+class UnreadableRequest(DecodeError):  # noqa: N818
+    """A frame that is no request. `reply` is what the original says to it."""
+
+    def __init__(self, reply: str, *, closes: bool = False) -> None:
+        super().__init__(reply)
+        self.reply = reply
+        #: Whether the connection ends with that.
+        self.closes = closes
+
+
+# ---- requests
+
+
+def decode_request(frame: Buffer) -> Command | Batch:
+    """Raises `UnreadableRequest`."""
+    data = bytes(frame)
+    if data[:2] == b"\xba\x7c" and len(data) >= 6 and data[2:4] != b"\0\0":
+        try:
+            return decode_batch(data)
+        except DecodeError as error:
+            raise UnreadableRequest(f"batch_decode_failed reason={quoted(str(error))}") from None
+    # No command begins with a zero, and most envelopes do.
+    command = parse_command(data.strip()) if data[:1] != b"\0" else None
+    return _in_envelope(data) if command is None else command
+
+
+def _in_envelope(data: bytes) -> Command:
+    if len(data) < 2:
+        raise UnreadableRequest('decode_failed reason="data too short"')
+    start = 2 + int.from_bytes(data[:2], "big")
+    if start > len(data):
+        raise UnreadableRequest('decode_failed reason="invalid topic length"')
+    command = parse_command(data[start:].strip(_TRIMMED))
+    if command is None:
+        raise UnreadableRequest("malformed_input reason=missing_topic_or_payload", closes=True)
+    return command
+
+
+def parse_command(text: bytes) -> Command | None:
+    """None when the first word is no command. Raises `UnreadableRequest` for one that lacks its
+    arguments."""
+    head, found, message = text.partition(_MESSAGE_KEY)
+    words = head.decode("utf-8", "replace").split()
+    word = words[0].upper() if words else ""
+    if word not in _WORDS:
+        return None
+    if len(words) == 1 and not found and word not in BARE_COMMANDS:
+        raise UnreadableRequest(f"unknown_command command={quoted(word)}")
+    arguments: dict[str, str] = {}
+    names = COMMANDS.get(word)
+    is_positional = bool(names) and len(words) > 1 and "=" not in words[1]
+    if is_positional and names is not None:
+        arguments = dict(zip(names, words[1:], strict=False))
+    else:
+        for each in words[1:]:
+            name, equals, value = each.partition("=")
+            if equals:
+                arguments[name] = value
+    return Command(
+        word=word,
+        arguments=arguments,
+        message=message.strip() if found else None,
+        last=words[-1],
+        is_positional=is_positional,
+    )
+
+
+def encode_command(command: Command) -> bytes:
+    """As the published clients send it: in an envelope without a topic."""
+    parts = [command.word]
+    parts += [f"{name}={_checked(name, value)}" for name, value in command.arguments.items()]
+    if command.last:
+        parts.append(_checked("last word", command.last))
+    text = b"\0\0" + " ".join(parts).encode()
+    if command.message is not None:
+        if command.message != command.message.strip(_TRIMMED):
+            raise EncodeError("blanks and zeros at the ends of a message are lost in a command")
+        text += b" " + _MESSAGE_KEY + command.message
+    return text
+
+
+def _checked(name: str, value: str) -> str:
+    """A value as part of a command. It must survive `parse_command`."""
+    if not value.isprintable() or " " in value or "message=" in f"{name}={value}":
+        raise EncodeError(f"{name}: {value!r} cannot be part of a command")
+    return value
+
+
+# ---- batches
+
+
+def decode_batch(data: bytes) -> Batch:
+    """Raises `DecodeError`."""
+    failure: DecodeError | None = None
+    published: Batch | None = None
+    try:
+        published = _decode_batch(data, _published_header)
+    except DecodeError as error:
+        failure = error
+    if published is not None and published.partition <= _PARTITION_MAX:
+        return published
+    try:
+        return _decode_batch(data, _first_header)
+    except DecodeError as error:
+        if published is None:
+            raise failure or error from None
+        return published
+
+
+def _published_header(data: bytes, position: int) -> tuple[int, str, int]:
+    partition, size = _PARTITION_AND_ACKS.unpack_from(data, position)
+    acks, position = _text(data, position + 5, size)
+    return partition, acks, position
+
+
+def _first_header(data: bytes, position: int) -> tuple[int, str, int]:
+    (size,) = _U16.unpack_from(data, position)
+    partition, position = _text(data, position + 2, size)
+    if not (partition.isascii() and partition.isdecimal() and len(partition) <= 10):
+        raise DecodeError(f"partition {partition!r} is not a number")
+    (size,) = _U16.unpack_from(data, position)
+    acks, position = _text(data, position + 2, size)
+    return int(partition), acks, position
+
+
+def _decode_batch(data: bytes, read_header: _ReadHeader) -> Batch:
+    try:
+        magic, size = _MAGIC_AND_SIZE.unpack_from(data)
+        if magic != BATCH_MAGIC:
+            raise DecodeError(f"magic {magic:#06x} is not that of a batch")
+        topic, position = _text(data, 4, size)
+        partition, acks, position = read_header(data, position)
+        idempotent, seq_start, seq_end, count = _SEQUENCES.unpack_from(data, position)
+        position += 21
+        if not 0 <= count <= BATCH_MESSAGES_MAX or count * _MESSAGE_BYTES_MIN > len(data):
+            raise DecodeError(f"{count} messages in a batch of {len(data)} bytes")
+        messages: list[Message] = []
+        for _ in range(count):
+            message, position = _decode_message(data, position)
+            messages.append(message)
+    except struct.error:
+        raise DecodeError(f"batch of {len(data)} bytes is cut off") from None
+    if position != len(data):
+        raise DecodeError(f"{len(data) - position} bytes after the last message")
+    return Batch(
+        topic=topic,
+        partition=partition,
+        messages=messages,
+        acks=acks,
+        idempotent=bool(idempotent),
+        seq_start=seq_start,
+        seq_end=seq_end,
+    )
+
+
+def _decode_message(data: bytes, position: int) -> tuple[Message, int]:
+    # Slices may be shorter than asked for; then the next fixed field is missing, or, at the end of
+    # the batch, the position is past the end. Both are found out.
+    offset, seq_num, size = _MESSAGE_HEAD.unpack_from(data, position)
+    start = position + 18
+    position = start + size
+    producer_id = data[start:position]
+    (size,) = _U16.unpack_from(data, position)
+    start = position + 2
+    position = start + size
+    key = data[start:position]
+    epoch, size = _EPOCH_AND_SIZE.unpack_from(data, position)
+    start = position + 12
+    position = start + size
+    payload = data[start:position]
+    (size,) = _U16.unpack_from(data, position)
+    start = position + 2
+    position = start + size
+    event_type = data[start:position]
+    schema_version, aggregate_version, size = _EVENT.unpack_from(data, position)
+    start = position + 14
+    position = start + size
+    try:
+        return Message(
+            offset=offset,
+            seq_num=seq_num,
+            producer_id=producer_id.decode(),
+            key=key,
+            epoch=epoch,
+            payload=payload,
+            event_type=event_type.decode(),
+            schema_version=schema_version,
+            aggregate_version=aggregate_version,
+            metadata=data[start:position].decode(),
+        ), position
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"text that is not UTF-8: {error.reason}") from None
+
+
+def _text(data: bytes, start: int, size: int) -> tuple[str, int]:
+    end = start + size
+    if end > len(data):
+        raise DecodeError(f"text of {size} bytes in {len(data) - start}")
+    try:
+        return data[start:end].decode(), end
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"text that is not UTF-8: {error.reason}") from None
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """Raises `EncodeError` for what the layout has no room for."""
+    topic, acks = batch.topic.encode(), batch.acks.encode()
+    try:
+        parts = [
+            _U16.pack(BATCH_MAGIC),
+            _U16.pack(len(topic)),
+            topic,
+            _PARTITION_AND_ACKS.pack(batch.partition, len(acks)),
+            acks,
+            _SEQUENCES.pack(batch.idempotent, batch.seq_start, batch.seq_end, len(batch.messages)),
+        ]
+        for each in batch.messages:
+            parts += _message_parts(each)
+    except struct.error as error:
+        raise EncodeError(f"batch for {batch.topic!r} cannot be sent: {error}") from None
+    return b"".join(parts)
+
+
+def _message_parts(message: Message) -> tuple[bytes, ...]:
+    producer_id, event_type = message.producer_id.encode(), message.event_type.encode()
+    metadata, key, payload = message.metadata.encode(), message.key, message.payload
+    return (
+        _MESSAGE_HEAD.pack(message.offset, message.seq_num, len(producer_id)),
+        producer_id,
+        _U16.pack(len(key)),
+        key,
+        _EPOCH_AND_SIZE.pack(message.epoch, len(payload)),
+        payload,
+        _U16.pack(len(event_type)),
+        event_type,
+        _EVENT.pack(message.schema_version, message.aggregate_version, len(metadata)),
+        metadata,
+    )
+
+
+# ---- frames and replies
+
+
+def frame(payload: Buffer) -> bytes:
+    """Raises `EncodeError` above 16 MiB, which no original takes."""
+    size = len(payload)
+    if size > SENT_FRAME_BYTES_MAX:
+        raise EncodeError(f"frame of {size} bytes; at most {SENT_FRAME_BYTES_MAX} are sent")
+    return _U32.pack(size) + payload
+
+
+def decode_reply(payload: Buffer) -> Text | Batch | KeepAlive:
+    """What a server sent. Raises `DecodeError`."""
+    data = bytes(payload)
+    if not data:
+        return KeepAlive()
+    if data[:2] == b"\xba\x7c":
+        return decode_batch(data)
+    try:
+        return Text(data.decode())
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"reply is not UTF-8: {error.reason}") from None
+
+
+def encode_ack(ack: Ack) -> bytes:
+    return _encode_ack(ack)
+
+
+def decode_ack(text: str) -> Ack:
+    """Raises `DecodeError`."""
+    try:
+        return _decode_ack(text)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"acknowledgement {text[:100]!r}: {error}") from None
+
+
+def quoted(text: str) -> str:
+    """A value with spaces or quotes in it, as Go's %q writes it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else _escaped(c) for c in escaped) + '"'
+
+
+def _escaped(character: str) -> str:
+    short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character)
+    if short is not None:
+        return short
+    code = ord(character)
+    return (
+        f"\\x{code:02x}"
+        if code < 0x80
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else f"\\U{code:08x}"
+    )
+
+
+# ---- routing
+
+
+def fnv1a_32(data: bytes) -> int:
+    """The hash by which the Python and Java clients choose a partition."""
+    value = 0x811C9DC5
+    for byte in data:
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return value
+
+
+def fnv1a_64(data: bytes) -> int:
+    """The hash by which the server does."""
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return value

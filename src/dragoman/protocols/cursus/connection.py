@@ -1,0 +1,63 @@
+"""One end of a Cursus connection without input and output: bytes in, messages out, and back.
+
+Cursus numbers nothing: replies come in the order of the requests, and what a stream pushes comes
+unasked. Which reply belongs to what is the caller's to know. A `DecodeError` says that the bytes
+cannot go on; of single requests that make no sense the server's end makes `UnreadableRequest`
+values instead, because the connection lives on after most of them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TypeAlias
+
+from dragoman.errors import LocalProtocolError
+from dragoman.framing import FrameReader, Scratch
+from dragoman.protocols.cursus import codec
+from dragoman.protocols.cursus.constants import FRAME_BYTES_MAX
+from dragoman.protocols.cursus.messages import Batch, Command, KeepAlive, Text
+from dragoman.types import Buffer
+
+Event: TypeAlias = Command | Batch | Text | KeepAlive | codec.UnreadableRequest
+
+
+class Role(Enum):
+    CLIENT = "client"
+    SERVER = "server"
+
+
+def frame_reader(scratch: Scratch) -> FrameReader:
+    return FrameReader(FRAME_BYTES_MAX, scratch, frame_bytes_min=0)
+
+
+class Connection:
+    def __init__(self, role: Role, scratch: Scratch | None = None) -> None:
+        self.role = role
+        self._reader = frame_reader(scratch or Scratch())
+
+    def receive_data(self, data: Buffer) -> list[Event]:
+        """Raises `DecodeError`; the connection is of no more use then."""
+        return [self._event(frame) for frame in self._reader.receive(data)]
+
+    def _event(self, frame: bytearray) -> Event:
+        if self.role is Role.CLIENT:
+            return codec.decode_reply(frame)
+        try:
+            return codec.decode_request(frame)
+        except codec.UnreadableRequest as unreadable:
+            return unreadable
+
+    def send(self, message: Command | Batch | Text | KeepAlive) -> bytes:
+        """The bytes of a message. Raises `LocalProtocolError` for one that this end cannot send."""
+        match message:
+            case Command() if self.role is Role.CLIENT:
+                return codec.frame(codec.encode_command(message))
+            case Batch():
+                return codec.frame(codec.encode_batch(message))
+            case Text() if self.role is Role.SERVER:
+                return codec.frame(message.text.encode())
+            case KeepAlive() if self.role is Role.SERVER:
+                return codec.frame(b"")
+            case _:
+                name = type(message).__name__
+                raise LocalProtocolError(f"a {self.role.value} sends no {name}")

@@ -1,0 +1,95 @@
+"""Numbers and words of Cursus's wire."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: First two bytes of a binary batch.
+BATCH_MAGIC: Final = 0xBA7C
+#: Published clients send frames of up to 64 MiB; the original broker and its Go client take no more
+#: than 16 MiB, so no more is sent.
+FRAME_BYTES_MAX: Final = 64 << 20
+SENT_FRAME_BYTES_MAX: Final = 16 << 20
+DECOMPRESSED_BYTES_MAX: Final = 16 << 20
+BATCH_MESSAGES_MAX: Final = 100_000
+
+#: What acknowledgements a producer may ask for; none stands for "1".
+ACKS: Final = frozenset({"", "0", "1", "-1", "all"})
+
+#: Every command, with its arguments in the order of the positional form of the first published
+#: protocol page; none where that page does not have the command.
+COMMANDS: Final[dict[str, tuple[str, ...]]] = {
+    "CREATE": ("topic", "partitions"),
+    "DELETE": ("topic",),
+    "LIST": (),
+    "METADATA": ("topic",),
+    "DESCRIBE": ("topic",),
+    "HELP": (),
+    "LIST_OFFSETS": (),
+    "PUBLISH": (),
+    "CONSUME": ("topic", "partition", "offset"),
+    "STREAM": ("topic", "partition", "offset"),
+    "SUBSCRIBE": ("topic", "group"),
+    "REGISTER_GROUP": (),
+    "FIND_COORDINATOR": (),
+    "JOIN_GROUP": ("topic", "group", "member"),
+    "SYNC_GROUP": ("topic", "group", "member", "generation"),
+    "LEAVE_GROUP": ("topic", "group", "member"),
+    "HEARTBEAT": ("topic", "group", "consumer", "member", "generation"),
+    "FETCH_OFFSET": (),
+    "COMMIT": ("topic", "group", "partition", "offset"),
+    "COMMIT_OFFSET": (),
+    "BATCH_COMMIT": ("topic", "group", "member", "generation", "offsets"),
+    "GROUP_STATUS": (),
+    "LIST_GROUPS": (),
+    "PROTOCOL_INFO": (),
+    "NEGOTIATE": (),
+    "AUTH": (),
+    "INIT_PRODUCER_ID": (),
+    "BEGIN_TXN": (),
+    "TXN_PUBLISH": (),
+    "SEND_OFFSETS_TO_TXN": (),
+    "END_TXN": (),
+    "TXN_STATUS": (),
+    "APPEND_STREAM": (),
+    "STREAM_VERSION": (),
+    "READ_STREAM": (),
+    "SAVE_SNAPSHOT": (),
+    "READ_SNAPSHOT": (),
+    "LIST_CLUSTER": (),
+    "CLUSTER_STATUS": (),
+    "ELECT_LEADER": (),
+}
+#: What the original's brokers say to each other: known, and refused.
+INTERNAL_COMMANDS: Final = frozenset(
+    {
+        "REPLICATE_MESSAGE",
+        "RAFT_APPLY",
+        "REPLICATE_SNAPSHOT",
+        "LIST_SNAPSHOTS",
+        "FETCH_SNAPSHOT",
+        "CATCHUP_SNAPSHOTS",
+        "INTERNAL_BATCH",
+    }
+)
+#: Commands that mean something without arguments.
+BARE_COMMANDS: Final = frozenset(
+    {"LIST", "HELP", "LIST_GROUPS", "PROTOCOL_INFO", "NEGOTIATE", "AUTH", "FIND_COORDINATOR"}
+    | {"LIST_CLUSTER", "CLUSTER_STATUS"}
+)
+
+FEATURES: Final = (
+    "event_sourcing_v1",
+    "idempotent_producer_v1",
+    "offset_resume_v1",
+    "stream_control_v1",
+    "structured_errors_v1",
+    "topic_compaction_v1",
+)
+STRUCTURED_ERRORS: Final = "structured_errors_v1"
+
+OK: Final = "OK"
+PARTIAL: Final = "PARTIAL"
+ERROR: Final = "ERROR"
+ERROR_PREFIX: Final = "ERROR: "
+STREAM_CONTROL: Final = "STREAM_CONTROL"

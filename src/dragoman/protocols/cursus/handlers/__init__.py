@@ -1,0 +1,1 @@
+"""Requests of Cursus clients, one module per family: request, broker call, reply."""

@@ -1,0 +1,183 @@
+"""Idempotent producers: each message once, in order, whatever is repeated.
+
+Cursus names producers by text and counts epochs and sequences with 64 bits, which a record batch
+has no room for. So each producer and epoch gets a producer id of the log, which is written down
+before its first record; from then on the partition's own producer state tells what is next and what
+was there before, also after a restart. Sequence 1 is the log's 0; the log counts modulo 2^31.
+
+    sequence    what becomes of the message
+    next        appended
+    lower       a repeat: dropped and acknowledged
+    higher      refused, with all after it: something is missing
+    0           not checked
+
+An epoch below the newest one that any partition has seen is refused: a newer instance of the
+producer has taken over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from dragoman.broker.broker import Broker
+from dragoman.broker.replica import Replica
+from dragoman.errors import DragomanError
+from dragoman.limits import CURSUS_PRODUCERS_MAX
+from dragoman.log.producers import SEQUENCE_MASK
+from dragoman.net.framed import Place
+from dragoman.protocols.cursus.constants import ERROR, OK, PARTIAL
+from dragoman.protocols.cursus.errors import Refusal
+from dragoman.protocols.cursus.handlers.publish import acknowledge
+from dragoman.protocols.cursus.handlers.records import append_records, record_of
+from dragoman.protocols.cursus.handlers.session import CursusSession
+from dragoman.protocols.cursus.handlers.state import State, StoredProducer
+from dragoman.protocols.cursus.messages import Batch, Message
+
+log = logging.getLogger("dragoman.cursus")
+_Known: TypeAlias = Callable[[int | DragomanError], None]
+#: Sequences further back than this are taken to lie ahead.
+_HALF = 1 << 30
+_EPOCH = 0
+
+
+class Producers:
+    def __init__(self, broker: Broker, state: State) -> None:
+        self._broker = broker
+        self._state = state
+        #: Who waits for the id of a producer and epoch that is being written down.
+        self._registering: dict[tuple[str, int], list[_Known]] = {}
+
+    def publish(self, session: CursusSession, batch: Batch, replica: Replica, place: Place) -> None:
+        """Answer a batch whose sequence numbers count. Raises `Refusal`."""
+        first = batch.messages[0]
+        identity = (first.producer_id, first.epoch)
+        if any((each.producer_id, each.epoch) != identity for each in batch.messages):
+            raise Refusal('broker_error reason="a batch with sequence numbers has one producer"')
+
+        def known(found: int | DragomanError) -> None:
+            if isinstance(found, Refusal):
+                # Of the published clients two read nothing but JSON in answer to a batch.
+                acknowledge(place, first, -1, batch.seq_start, batch.seq_end, ERROR, found.text)
+            elif isinstance(found, DragomanError):
+                session.refuse(place, found)
+            else:
+                self._append(session, batch, replica, place, found)
+
+        self._state.when_loaded(lambda: self._identify(*identity, known))
+
+    # ---- who it is
+
+    def _identify(self, name: str, epoch: int, known: _Known) -> None:
+        stored = self._state.producers.pop(name, None)
+        if stored is not None:
+            # Back in, as the one used last.
+            self._state.producers[name] = stored
+            if stored.epoch == epoch:
+                known(stored.internal_id)
+                return
+            if epoch < stored.epoch:
+                known(
+                    Refusal(
+                        f"stale_producer_epoch producer={name} current={stored.epoch} got={epoch}"
+                    )
+                )
+                return
+        waiting = self._registering.get((name, epoch))
+        if waiting is not None:
+            waiting.append(known)
+            return
+        self._registering[name, epoch] = [known]
+        self._broker.coordination.producer_ids.next(
+            lambda given: self._register(name, epoch, given)
+        )
+
+    def _register(self, name: str, epoch: int, given: int | DragomanError) -> None:
+        def placed(_offset: int, error: DragomanError | None) -> None:
+            for each in self._registering.pop((name, epoch)):
+                if error is not None:
+                    each(error)
+                else:
+                    # Asked again: a newer epoch may have come in between.
+                    self._identify(name, epoch, each)
+            self._forget_oldest()
+
+        if isinstance(given, DragomanError):
+            placed(-1, given)
+        else:
+            self._state.put_producer(name, StoredProducer(epoch, given), placed)
+
+    def _forget_oldest(self) -> None:
+        producers = self._state.producers
+        if len(producers) > CURSUS_PRODUCERS_MAX:
+            oldest = next(iter(producers))
+            self._state.put_producer(oldest, None, _logged)
+
+    # ---- what is new
+
+    def _append(
+        self, session: CursusSession, batch: Batch, replica: Replica, place: Place, internal_id: int
+    ) -> None:
+        messages = batch.messages
+        self._broker.gatherer.flush(replica)
+        expected = _expected(replica, internal_id, messages[0])
+        fresh, gap = _fresh(messages, expected)
+        now_ms = self._broker.clock.wall_ms()
+        failure: DragomanError | None = None
+        log_end = replica.log.log_end_offset
+        if fresh:
+            appended = append_records(
+                replica,
+                [record_of(each, now_ms) for each in fresh],
+                now_ms,
+                producer_id=internal_id,
+                producer_epoch=_EPOCH,
+                sequence=expected,
+            )
+            fresh = fresh[: appended.count]
+            failure, log_end = appended.error, appended.next_offset
+        status, reason = OK, ""
+        if failure is not None or gap is not None:
+            status = PARTIAL if fresh else ERROR
+            reason = str(failure or gap)
+        last = fresh[-1] if status == PARTIAL else messages[-1]
+
+        def committed(error: DragomanError | None) -> None:
+            if error is not None:
+                session.refuse(place, error)
+                return
+            seq_end = last.seq_num if status == PARTIAL else batch.seq_end
+            acknowledge(place, last, log_end - 1, batch.seq_start, seq_end, status, reason)
+
+        # A repeat is acknowledged when what it repeats is durable.
+        replica.when_committed(log_end, committed)
+
+
+def _expected(replica: Replica, internal_id: int, first: Message) -> int:
+    """The log's number for the message that is next."""
+    states = replica.log.producers
+    known = None if states is None else states.producers().get(internal_id)
+    if known is not None and known.next_sequence >= 0:
+        return known.next_sequence
+    is_lost = states is not None and internal_id < states.forgotten_below()
+    return first.seq_num - 1 & SEQUENCE_MASK if known is not None or is_lost else 0
+
+
+def _fresh(messages: Sequence[Message], expected: int) -> tuple[Sequence[Message], Refusal | None]:
+    """Those to be appended, and why there are not more."""
+    fresh: list[Message] = []
+    for each in messages:
+        ahead = (each.seq_num - 1 - expected) & SEQUENCE_MASK
+        if each.seq_num and ahead == 0:
+            fresh.append(each)
+            expected = (expected + 1) & SEQUENCE_MASK
+        elif not each.seq_num or ahead <= _HALF:
+            gap = Refusal(f"sequence_gap producer={each.producer_id} got={each.seq_num}")
+            return fresh, gap
+    return fresh, None
+
+
+def _logged(_offset: int, error: DragomanError | None) -> None:
+    if error is not None:
+        log.warning("an idle producer could not be forgotten: %s", error)

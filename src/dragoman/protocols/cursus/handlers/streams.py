@@ -1,0 +1,177 @@
+"""STREAM: a connection that only pushes the records of one partition, as they come.
+
+Nothing is acknowledged; delivery commits nothing. An empty frame every five seconds shows that the
+stream lives, whatever else flows. One stream per topic, partition and group: a new one ends the old
+one. The last frame says why a stream ends and where it would go on. A reader that does not take
+what is pushed is pushed nothing more until it does.
+"""
+
+from __future__ import annotations
+
+from dragoman.broker.broker import Broker
+from dragoman.broker.errors import UnknownTopic
+from dragoman.broker.tailing import Tail
+from dragoman.errors import DragomanError, OffsetOutOfRangeError
+from dragoman.limits import CURSUS_PUSH_BYTES, CURSUS_TURN_BYTES_MAX
+from dragoman.protocols.cursus import codec
+from dragoman.protocols.cursus.constants import STREAM_CONTROL
+from dragoman.protocols.cursus.errors import Refusal
+from dragoman.protocols.cursus.handlers.consume import (
+    check_partition,
+    committed_offset,
+    is_committed_only,
+    out_of_range,
+    topics_of,
+)
+from dragoman.protocols.cursus.handlers.policy import check_access
+from dragoman.protocols.cursus.handlers.records import sent_batch
+from dragoman.protocols.cursus.handlers.session import Call, CursusSession, batch_frame
+from dragoman.security.authorizer import Operation
+from dragoman.world import Handle
+
+KEEP_ALIVE_S = 5.0
+_BATCH_MESSAGES = 8192
+
+
+def handle_stream(call: Call) -> None:
+    group = call.get("group") or ("default-group" if call.command.is_positional else "")
+    if not (call.get("topic") and call.get("partition") and group):
+        raise Refusal("invalid_stream_syntax")
+    partition = call.number("partition", refusal="invalid_stream_syntax")
+    offset = call.number("offset", 0, refusal="invalid_stream_syntax")
+    count_max = (
+        min(call.number("batch", _BATCH_MESSAGES, refusal="invalid_stream_syntax"), 100_000) or 1
+    )
+    committed_only = is_committed_only(call)
+    service = call.service
+    (topic, *others) = topics_of(call, call.get("topic"))
+    if others or topic.name != call.get("topic"):
+        raise Refusal("invalid_stream_syntax")
+    check_partition(topic, partition)
+    check_access(call, Operation.READ, topic)
+    if len(service.streams) >= service.broker.settings.cursus_streams_max:
+        raise Refusal('command_failed reason="too many streams"')
+    committed = committed_offset(call, group, topic.name, partition)
+    stream = Stream(
+        call.session,
+        (topic.name, partition, group),
+        count_max,
+        Tail(
+            service.replica(topic, partition),
+            offset if committed is None else committed,
+            lambda: stream.pump(),
+            committed_only=committed_only,
+        ),
+    )
+    call.session.stream = stream
+    call.place.reply()
+    service.streams.add(stream)
+    stream.start()
+
+
+class Streams:
+    """All streams of a node."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._streams: dict[tuple[str, int, str], Stream] = {}
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def add(self, stream: Stream) -> None:
+        previous = self._streams.get(stream.name)
+        if previous is not None:
+            previous.close("replaced")
+        self._streams[stream.name] = stream
+
+    def remove(self, stream: Stream) -> None:
+        if self._streams.get(stream.name) is stream:
+            del self._streams[stream.name]
+
+    def stop_all(self) -> None:
+        for stream in list(self._streams.values()):
+            stream.close("stopped")
+
+
+class Stream:
+    def __init__(
+        self,
+        session: CursusSession,
+        name: tuple[str, int, str],
+        count_max: int,
+        tail: Tail,
+    ) -> None:
+        #: Topic, partition, group.
+        self.name = name
+        self._session = session
+        self._service = session.service
+        self._count_max = count_max
+        self._tail = tail
+        self._timer: Handle | None = None
+        self._next_turn: Handle | None = None
+        self._is_over = False
+        self._sent_at = session.service.scheduler.time()
+
+    def start(self) -> None:
+        self._timer = self._service.scheduler.call_later(KEEP_ALIVE_S, self._keep_alive)
+        if self._tail.offset > self._tail.end_offset:
+            self.close("offset_out_of_range", " " + out_of_range(self._tail))
+        else:
+            self.pump()
+
+    def pump(self) -> None:
+        """Push what there is and the peer takes; then wait for more of either."""
+        self._next_turn = None
+        pushed = 0
+        try:
+            while self._session.can_push and not self._is_over:
+                records = self._tail.read(CURSUS_PUSH_BYTES, self._count_max)
+                if not records:
+                    self._tail.wait()
+                    return
+                try:
+                    frame = batch_frame(sent_batch(self.name[0], self.name[1], records))
+                except Refusal:
+                    self._tail.seek(records[0].offset)
+                    raise
+                self._session.push(frame)
+                self._sent_at = self._service.scheduler.time()
+                pushed += len(frame)
+                if pushed >= CURSUS_TURN_BYTES_MAX:
+                    # Others want their turn, too.
+                    self._next_turn = self._service.scheduler.call_soon(self.pump)
+                    return
+        except OffsetOutOfRangeError:
+            self.close("offset_out_of_range", " " + out_of_range(self._tail))
+        except UnknownTopic:
+            self.close("removed")
+        except DragomanError:
+            self.close("error")
+
+    def _keep_alive(self) -> None:
+        scheduler = self._service.scheduler
+        limit_s = self._service.broker.settings.cursus_stream_timeout_ms / 1000
+        if scheduler.time() - self._sent_at >= limit_s:
+            self.close("timeout")
+            return
+        if self._session.can_push:
+            self._session.push(codec.frame(b""))
+        self._timer = scheduler.call_later(KEEP_ALIVE_S, self._keep_alive)
+
+    def close(self, reason: str, more: str = "") -> None:
+        """Say why, then end the connection."""
+        if self._is_over:
+            return
+        self.stop()
+        text = f"{STREAM_CONTROL} type=CLOSE reason={reason} offset={self._tail.offset}{more}"
+        self._session.push(codec.frame(text.encode()))
+        self._session.close()
+
+    def stop(self) -> None:
+        self._is_over = True
+        self._tail.close()
+        for handle in (self._timer, self._next_turn):
+            if handle is not None:
+                handle.cancel()
+        self._service.streams.remove(self)

@@ -1,0 +1,1 @@
+"""mlog: codec and connection without input or output, handlers, client."""

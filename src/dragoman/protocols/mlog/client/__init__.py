@@ -1,0 +1,1 @@
+"""The mlog client; `dragoman.client.mlog` has its public names."""

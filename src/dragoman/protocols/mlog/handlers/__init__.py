@@ -1,0 +1,1 @@
+"""mlog requests: each is checked, handed to the broker and answered."""

@@ -1,0 +1,150 @@
+"""Fetch (6), FetchBatch (8) and FetchStream (10): read committed records.
+
+Offset 0 of a client, not of a replica, stands for its committed offset when there is one. What was
+deleted is not waited for: reading goes on with the oldest record that is there. Fetch answers
+"nothing there" with an error, FetchBatch with no entries; replicas get an error from both. The
+original has a number for FetchStream and nothing else: here it is a FetchBatch that waits for
+records, and answers with no entries when none came in time.
+"""
+
+from __future__ import annotations
+
+from dragoman.broker.replica import Replica
+from dragoman.broker.tailing import Tail
+from dragoman.errors import DragomanError
+from dragoman.limits import (
+    MLOG_FETCH_BYTES_MAX,
+    MLOG_FETCH_COUNT_MAX,
+    MLOG_FETCH_ONE_BYTES_MAX,
+)
+from dragoman.log.batch import Record
+from dragoman.net.framed import Place
+from dragoman.protocols.mlog.errors import ErrorCode, beyond_watermark
+from dragoman.protocols.mlog.handlers.names import find_to_read, split
+from dragoman.protocols.mlog.handlers.offsets import committed
+from dragoman.protocols.mlog.handlers.refusals import Refused
+from dragoman.protocols.mlog.handlers.session import MlogSession
+from dragoman.protocols.mlog.messages import (
+    Entry,
+    Fetch,
+    FetchBatch,
+    FetchBatchResp,
+    FetchResp,
+    FetchStream,
+    FetchStreamResp,
+)
+from dragoman.world import Handle
+
+
+def handle_fetch(session: MlogSession, request: Fetch, place: Place) -> None:
+    replica = find_to_read(session, request.topic)
+    offset = _first_offset(session, request)
+    found = read(session, replica, offset, 1, MLOG_FETCH_ONE_BYTES_MAX)
+    if not found:
+        last_readable = max(0, replica.log.last_stable_offset - 1)
+        raise Refused(ErrorCode.READ_OFFSET, beyond_watermark(offset, last_readable))
+    session.reply(place, FetchResp(entry=as_entries(found)[0]))
+
+
+def handle_fetch_batch(session: MlogSession, request: FetchBatch, place: Place) -> None:
+    replica = find_to_read(session, request.topic)
+    offset = _first_offset(session, request)
+    found = read(session, replica, offset, request.max_count, MLOG_FETCH_BYTES_MAX)
+    if not found and request.replica_node_id:
+        text = f"no data at offset {offset} (replica caught up)"
+        raise Refused(ErrorCode.READ_OFFSET, text)
+    session.reply(place, FetchBatchResp(entries=as_entries(found) or None))
+
+
+def handle_fetch_stream(session: MlogSession, request: FetchStream, place: Place) -> None:
+    replica = find_to_read(session, request.topic)
+    _Stream(session, request, place, replica, _first_offset(session, request)).start()
+
+
+def _first_offset(session: MlogSession, request: Fetch | FetchBatch) -> int:
+    if request.offset or request.replica_node_id:
+        return request.offset
+    return committed(session, *split(request.topic), request.id) or 0
+
+
+def as_entries(records: list[Record]) -> list[Entry]:
+    return [Entry(offset=each.offset, value=each.value) for each in records]
+
+
+def read(
+    session: MlogSession, replica: Replica, offset: int, count: int, bytes_max: int
+) -> list[Record]:
+    """The records from an offset on; the connection's tail is used again when it stands there."""
+    tail = session.reading
+    if tail is None or tail.replica is not replica:
+        tail = session.reading = Tail(replica, offset, _nothing)
+    return _read(tail, offset, count, bytes_max)
+
+
+def _read(tail: Tail, offset: int, count: int, bytes_max: int) -> list[Record]:
+    if tail.offset != offset:
+        tail.seek(offset)
+    if offset < tail.log_start_offset:
+        tail.seek(tail.log_start_offset)
+    return tail.read(bytes_max, min(max(1, count), MLOG_FETCH_COUNT_MAX))
+
+
+def _nothing() -> None:
+    return None
+
+
+class _Stream:
+    """A FetchStream: answered when there are records, when its time is up, or never."""
+
+    def __init__(
+        self,
+        session: MlogSession,
+        request: FetchStream,
+        place: Place,
+        replica: Replica,
+        offset: int,
+    ) -> None:
+        self._session = session
+        self._count = request.max_count
+        self._place = place
+        self._tail = Tail(replica, offset, self._look)
+        self._timer: Handle | None = None
+
+    def start(self) -> None:
+        found = _read(self._tail, self._tail.offset, self._count, MLOG_FETCH_BYTES_MAX)
+        if found:
+            self._session.reply(self._place, FetchStreamResp(entries=as_entries(found)))
+            return
+        broker = self._session.service.broker
+        wait_s = broker.settings.mlog_stream_wait_ms / 1000
+        self._session.wait(self._stop)
+        self._timer = broker.scheduler.call_later(wait_s, self._answer)
+        try:
+            self._tail.wait()
+        except DragomanError as error:
+            self._answer(error)
+
+    def _look(self) -> None:
+        try:
+            found = _read(self._tail, self._tail.offset, self._count, MLOG_FETCH_BYTES_MAX)
+            if not found:
+                self._tail.wait()
+                return
+        except DragomanError as error:
+            self._answer(error)
+            return
+        self._answer(found)
+
+    def _answer(self, outcome: list[Record] | DragomanError | None = None) -> None:
+        self._stop()
+        self._session.end_wait()
+        if isinstance(outcome, DragomanError):
+            self._session.fail(self._place, outcome)
+        else:
+            entries = as_entries(outcome) if outcome else None
+            self._session.reply(self._place, FetchStreamResp(entries=entries))
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tail.close()

@@ -1,0 +1,124 @@
+"""Produce (2) and ProduceBatch (4): append records.
+
+Every mode of acknowledgement gets a reply, because clients wait for one: 0 as well, for which the
+original appends and then answers an error. A mode that there is not is refused before anything is
+appended. All modes answer when the records are committed; 2 gives up when other replicas take too
+long.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from dragoman.broker.errors import RequestTimedOut
+from dragoman.broker.replica import Replica
+from dragoman.errors import DragomanError
+from dragoman.limits import MLOG_BATCH_VALUES_MAX
+from dragoman.log.batch import Record
+from dragoman.net.framed import Place
+from dragoman.protocols.mlog.constants import AckMode
+from dragoman.protocols.mlog.errors import (
+    VALUE_REQUIRED_TEXT,
+    VALUES_REQUIRED_TEXT,
+    ErrorCode,
+)
+from dragoman.protocols.mlog.handlers.names import find, require_topic
+from dragoman.protocols.mlog.handlers.refusals import Refused
+from dragoman.protocols.mlog.handlers.session import MlogSession
+from dragoman.protocols.mlog.messages import (
+    Produce,
+    ProduceBatch,
+    ProduceBatchResp,
+    ProduceResp,
+)
+from dragoman.security.authorizer import Operation
+from dragoman.world import Clock, Handle, Scheduler
+
+
+def handle_produce(session: MlogSession, request: Produce, place: Place) -> None:
+    require_topic(request.topic)
+    if not request.value:
+        raise Refused(ErrorCode.VALUES_REQUIRED, VALUE_REQUIRED_TEXT)
+    replica = _partition(session, request.topic, request.acks, place)
+    broker = session.service.broker
+
+    def placed(offset: int, error: DragomanError | None) -> None:
+        if error is None:
+            session.reply(place, ProduceResp(offset=offset))
+        else:
+            session.fail(place, error)
+
+    record = Record(value=request.value, timestamp=broker.clock.wall_ms())
+    broker.gatherer.add(replica, record, placed)
+
+
+def handle_produce_batch(session: MlogSession, request: ProduceBatch, place: Place) -> None:
+    require_topic(request.topic)
+    values = request.values
+    if not values:
+        raise Refused(ErrorCode.VALUES_REQUIRED, VALUES_REQUIRED_TEXT)
+    if len(values) > MLOG_BATCH_VALUES_MAX:
+        text = f"{len(values)} values in a batch; at most {MLOG_BATCH_VALUES_MAX}"
+        raise Refused(ErrorCode.UNKNOWN, text)
+    replica = _partition(session, request.topic, request.acks, place)
+    broker = session.service.broker
+    count = len(values)
+
+    def placed(offset: int, error: DragomanError | None) -> None:
+        if error is None:
+            last = offset + count - 1
+            session.reply(
+                place, ProduceBatchResp(base_offset=offset, last_offset=last, count=count)
+            )
+        else:
+            session.fail(place, error)
+
+    now = broker.clock.wall_ms()
+    records = [Record(value=value, timestamp=now) for value in values]
+    broker.gatherer.add_all(replica, records, placed)
+
+
+def _partition(session: MlogSession, topic: str, acks: int, place: Place) -> Replica:
+    replica = find(session, topic, Operation.WRITE)
+    if acks == AckMode.ALL:
+        replica.check_in_sync()
+        if len(replica.metadata.in_sync) > 1:
+            session.service.catching_up.add(session, place)
+    elif acks not in (AckMode.NONE, AckMode.LEADER):
+        raise Refused(ErrorCode.INVALID_ACK_MODE, f"invalid ack mode: {acks}: invalid ack mode")
+    return replica
+
+
+class CatchingUp:
+    """Requests that wait for all replicas, oldest first, with one timer for all of them."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock, timeout_s: Callable[[], float]) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._waiting: deque[tuple[float, MlogSession, Place]] = deque()
+        self._timer: Handle | None = None
+
+    def add(self, session: MlogSession, place: Place) -> None:
+        self._forget_answered()
+        timeout_s = self._timeout_s()
+        self._waiting.append((self._clock.monotonic() + timeout_s, session, place))
+        if self._timer is None:
+            self._timer = self._scheduler.call_later(timeout_s, self._expire)
+
+    def _forget_answered(self) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][2].is_done:
+            waiting.popleft()
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        while self._waiting and (self._waiting[0][0] <= now or self._waiting[0][2].is_done):
+            _, session, place = self._waiting.popleft()
+            if not place.is_done:
+                session.fail(place, RequestTimedOut("not all replicas have the records"))
+        if self._waiting:
+            left_s = max(0.0, self._waiting[0][0] - now)
+            self._timer = self._scheduler.call_later(left_s, self._expire)

@@ -1,0 +1,96 @@
+"""One mlog connection: requests in, replies out, in order.
+
+A FetchStream may wait for records; the requests behind it are begun when it has been answered, so
+that their replies need not be kept meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dragoman.broker.errors import GroupNotAuthorized, NotAuthorized
+from dragoman.broker.tailing import Tail
+from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
+from dragoman.net.channel import Channel
+from dragoman.net.framed import FramedSession, Place
+from dragoman.protocols.mlog.codec import encode_frame
+from dragoman.protocols.mlog.connection import Connection, Role
+from dragoman.protocols.mlog.constants import Encoding
+from dragoman.protocols.mlog.errors import ErrorCode
+from dragoman.protocols.mlog.handlers.refusals import Refused, refusal
+from dragoman.protocols.mlog.messages import Message, RPCError
+from dragoman.security.authorizer import ANONYMOUS, Operation, Principal, Resource
+
+if TYPE_CHECKING:
+    from dragoman.protocols.mlog.handlers.service import MlogService
+
+#: Raises `DragomanError` to refuse.
+Handler: TypeAlias = "Callable[[MlogSession, Any, Place], None]"
+
+
+class MlogSession(FramedSession):
+    def __init__(self, channel: Channel, service: MlogService) -> None:
+        self._connection = Connection(Role.SERVER, service.scratch)
+        super().__init__(channel, self._connection.reader, service.budget)
+        self.service = service
+        self.principal: Principal = ANONYMOUS
+        #: Where this connection read last: most clients read on from there.
+        self.reading: Tail | None = None
+        #: Stops the request that waits for records, while one does.
+        self._stop_waiting: Callable[[], None] | None = None
+
+    def may_begin(self, frame: bytearray) -> bool:  # noqa: ARG002
+        return self._stop_waiting is None
+
+    def received(self, frame: bytearray, place: Place) -> None:
+        request = self._connection.receive(frame)
+        handler = self.service.handlers.get(type(request))
+        try:
+            if handler is None:
+                name = type(request).__name__
+                raise Refused(ErrorCode.UNKNOWN, f"a server does not take {name}")
+            handler(self, request, place)
+        except RemoteProtocolError:
+            raise
+        except DragomanError as error:
+            self.fail(place, error)
+
+    def reply(self, place: Place, message: Message) -> None:
+        encoding = self._connection.encoding or Encoding.JSON
+        try:
+            frame = encode_frame(message, encoding)
+        except EncodeError as error:
+            # More than a message may have: a record that only other protocols could write.
+            told = RPCError(code=ErrorCode.UNKNOWN, message=str(error))
+            frame = encode_frame(told, encoding)
+        place.reply(frame)
+
+    def fail(self, place: Place, error: DragomanError) -> None:
+        self.reply(place, refusal(error))
+
+    def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
+        """Raises `NotAuthorized`."""
+        authorizer = self.service.broker.authorizer
+        if not authorizer.is_allowed(self.principal, operation, resource, name):
+            refused = GroupNotAuthorized if resource is Resource.GROUP else NotAuthorized
+            what = f"{operation.value} {resource.value} {name!r}"
+            raise refused(f"{self.principal.name} may not {what}")
+
+    # ---- one request that waits
+
+    def wait(self, stop: Callable[[], None]) -> None:
+        """Begin nothing more until `end_wait`; `stop` is called when the connection goes."""
+        assert self._stop_waiting is None
+        self._stop_waiting = stop
+
+    def end_wait(self) -> None:
+        """The reply, which is due now, lets the next request begin."""
+        self._stop_waiting = None
+
+    def on_closed(self) -> None:
+        stop, self._stop_waiting = self._stop_waiting, None
+        if stop is not None:
+            stop()
+        if self.reading is not None:
+            self.reading.close()

@@ -1,0 +1,144 @@
+"""CreateTopic (16), DeleteTopic (18), ListTopics (25), and who leads (21, 23).
+
+Nodes are called `node-ID`. A topic made here has one partition; its leader epoch is shown from 1
+on, as in the original, which leaves the choice of leader to the cluster as well.
+"""
+
+from __future__ import annotations
+
+from dragoman.broker.errors import TopicExists, UnknownTopic
+from dragoman.broker.topics import NewTopic
+from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.errors import DragomanError
+from dragoman.net.framed import Place
+from dragoman.protocols.mlog.errors import (
+    TOPIC_NAME_REQUIRED_TEXT,
+    ErrorCode,
+    topic_not_found,
+)
+from dragoman.protocols.mlog.handlers.names import (
+    find,
+    is_expressible,
+    require_topic,
+    visible_topic,
+)
+from dragoman.protocols.mlog.handlers.refusals import Refused
+from dragoman.protocols.mlog.handlers.session import MlogSession
+from dragoman.protocols.mlog.messages import (
+    CreateTopic,
+    CreateTopicResp,
+    DeleteTopic,
+    DeleteTopicResp,
+    FindRaftLeader,
+    FindRaftLeaderResp,
+    FindTopicLeader,
+    FindTopicLeaderResp,
+    ListTopics,
+    ListTopicsResp,
+    ReplicaInfo,
+    TopicInfo,
+)
+from dragoman.security.authorizer import Operation, Resource
+
+
+def node_name(node_id: int) -> str:
+    return f"node-{node_id}"
+
+
+def handle_create(session: MlogSession, request: CreateTopic, place: Place) -> None:
+    name = request.topic
+    _require_name(name)
+    if not is_expressible(name):
+        text = f"failed to create topic: {name} would be a partition of another topic"
+        raise Refused(ErrorCode.UNKNOWN, text)
+    session.authorize(Operation.CREATE, Resource.TOPIC, name)
+    broker = session.service.broker
+    if name in broker.image.topics:
+        raise _exists(name)
+    others = len(broker.image.nodes) - 1
+    if request.replica_count > others and not broker.settings.replication_factor_lenient:
+        needed = f"need {request.replica_count}, have {others}"
+        text = f"failed to create topic: not enough nodes: {needed}: not enough nodes"
+        raise Refused(ErrorCode.NOT_ENOUGH_NODES, text)
+
+    def done(error: DragomanError | None) -> None:
+        if isinstance(error, TopicExists):
+            error = _exists(name)
+        if error is not None:
+            session.fail(place, error)
+            return
+        followers = broker.image.topics[name].partitions[0].replicas[1:]
+        names = list(map(node_name, followers))
+        session.reply(place, CreateTopicResp(topic=name, replica_node_ids=names))
+
+    new = NewTopic(name=name, partition_count=1, replication_factor=request.replica_count + 1)
+    broker.topics.create(new, done)
+
+
+def handle_delete(session: MlogSession, request: DeleteTopic, place: Place) -> None:
+    name = request.topic
+    _require_name(name)
+    missing = Refused(ErrorCode.TOPIC_NOT_FOUND, topic_not_found(name))
+    if visible_topic(session, name) is None or not is_expressible(name):
+        raise missing
+    session.authorize(Operation.DELETE, Resource.TOPIC, name)
+
+    def done(error: DragomanError | None) -> None:
+        if error is None:
+            session.reply(place, DeleteTopicResp(topic=name))
+        else:
+            session.fail(place, missing if isinstance(error, UnknownTopic) else error)
+
+    session.service.broker.topics.delete(name, done)
+
+
+def _require_name(name: str) -> None:
+    if not name:
+        raise Refused(ErrorCode.TOPIC_NAME_REQUIRED, TOPIC_NAME_REQUIRED_TEXT)
+
+
+def _exists(name: str) -> Refused:
+    text = f"topic {name} already exists: topic already exists"
+    return Refused(ErrorCode.TOPIC_EXISTS, text)
+
+
+def handle_list(session: MlogSession, _request: ListTopics, place: Place) -> None:
+    broker = session.service.broker
+    allowed = broker.authorizer.is_allowed
+    topics = [
+        _info(topic.partitions[0])
+        for name, topic in sorted(broker.image.topics.items())
+        if not topic.is_internal
+        and is_expressible(name)
+        and allowed(session.principal, Operation.DESCRIBE, Resource.TOPIC, name)
+    ]
+    session.reply(place, ListTopicsResp(topics=topics))
+
+
+def _info(partition: PartitionMetadata) -> TopicInfo:
+    return TopicInfo(
+        name=partition.topic.name,
+        leader_node_id=node_name(partition.leader),
+        leader_epoch=partition.leader_epoch + 1,
+        replicas=[
+            ReplicaInfo(node_id=node_name(node), is_isr=node in partition.in_sync)
+            for node in partition.replicas
+            if node != partition.leader
+        ],
+    )
+
+
+def handle_find_topic_leader(session: MlogSession, request: FindTopicLeader, place: Place) -> None:
+    require_topic(request.topic)
+    # The only node leads every partition.
+    find(session, request.topic, Operation.DESCRIBE)
+    session.reply(place, FindTopicLeaderResp(leader_addr=_address(session)))
+
+
+def handle_find_raft_leader(session: MlogSession, _request: FindRaftLeader, place: Place) -> None:
+    session.reply(place, FindRaftLeaderResp(raft_leader_addr=_address(session)))
+
+
+def _address(session: MlogSession) -> str:
+    host, port = session.service.advertised(session.channel)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,277 @@
+"""mlog's messages as values. One declaration of each drives both encodings.
+
+The order of fields is the order in JSON and gives the field numbers in protobuf, from 1. Names are
+those of the original's Go structs, spelled as Python does; `_GO_NAMES` has the ones whose capitals
+do not follow from that. Bytes and lists may be None, which is Go's nil: `null` in JSON, absent in
+protobuf. Missing fields have Go's zero values.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from dragoman.protocols.mlog.constants import MessageType
+
+# msgspec checks bounds of up to 63 bits; larger values of UInt64 go the slow way (codec.py).
+UInt64: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1, title="uint64")]
+UInt32: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 32) - 1, title="uint32")]
+Int64: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1, title="int64")]
+Int32: TypeAlias = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1, title="int32")]
+
+_GO_NAMES: Final = {
+    "node_id": "NodeID",
+    "leader_node_id": "LeaderNodeID",
+    "replica_node_id": "ReplicaNodeID",
+    "designated_leader_node_id": "DesignatedLeaderNodeID",
+    "is_isr": "IsISR",
+    "leo": "LEO",
+    "leader_leo": "LeaderLEO",
+}
+
+
+def _go_name(name: str) -> str:
+    return _GO_NAMES.get(name) or "".join(map(str.capitalize, name.split("_")))
+
+
+# What is not as expected (another case, unknown keys, null) is told by an error and read again.
+class Message(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=_go_name
+):
+    """Root of everything that is sent."""
+
+
+# ---- records
+
+
+class Produce(Message, frozen=True, kw_only=True):
+    topic: str = ""
+    value: bytes | None = None
+    acks: Int32 = 0
+
+
+class ProduceResp(Message, frozen=True, kw_only=True):
+    offset: UInt64 = 0
+
+
+class ProduceBatch(Message, frozen=True, kw_only=True):
+    topic: str = ""
+    values: list[bytes | None] | None = None
+    acks: Int32 = 0
+
+
+class ProduceBatchResp(Message, frozen=True, kw_only=True):
+    base_offset: UInt64 = 0
+    last_offset: UInt64 = 0
+    count: UInt32 = 0
+
+
+class Entry(Message, frozen=True, kw_only=True):
+    """A record; the original calls it LogEntry."""
+
+    offset: UInt64 = 0
+    value: bytes | None = None
+
+
+class Fetch(Message, frozen=True, kw_only=True):
+    topic: str = ""
+    id: str = ""
+    offset: UInt64 = 0
+    replica_node_id: str = ""
+
+
+class FetchResp(Message, frozen=True, kw_only=True):
+    entry: Entry | None = None
+
+
+class FetchBatch(Message, frozen=True, kw_only=True):
+    topic: str = ""
+    id: str = ""
+    offset: UInt64 = 0
+    max_count: UInt32 = 0
+    replica_node_id: str = ""
+
+
+class FetchBatchResp(Message, frozen=True, kw_only=True):
+    entries: list[Entry] | None = None
+
+
+class FetchStream(FetchBatch, frozen=True, kw_only=True):
+    """The original numbers this and has no struct for it: ours is a FetchBatch that waits."""
+
+
+class FetchStreamResp(FetchBatchResp, frozen=True, kw_only=True): ...
+
+
+# ---- committed offsets
+
+
+class CommitOffset(Message, frozen=True, kw_only=True):
+    topic: str = ""
+    id: str = ""
+    offset: UInt64 = 0
+
+
+class CommitOffsetResp(Message, frozen=True, kw_only=True):
+    success: bool = False
+
+
+class FetchOffset(Message, frozen=True, kw_only=True):
+    topic: str = ""
+    id: str = ""
+
+
+class FetchOffsetResp(Message, frozen=True, kw_only=True):
+    offset: UInt64 = 0
+
+
+# ---- topics and leaders
+
+
+class CreateTopic(Message, frozen=True, kw_only=True):
+    topic: str = ""
+    #: Copies besides the leader's.
+    replica_count: UInt32 = 0
+    designated_leader_node_id: str = ""
+
+
+class CreateTopicResp(Message, frozen=True, kw_only=True):
+    topic: str = ""
+    replica_node_ids: list[str] | None = None
+
+
+class DeleteTopic(Message, frozen=True, kw_only=True):
+    topic: str = ""
+
+
+class DeleteTopicResp(Message, frozen=True, kw_only=True):
+    topic: str = ""
+
+
+class FindTopicLeader(Message, frozen=True, kw_only=True):
+    topic: str = ""
+
+
+class FindTopicLeaderResp(Message, frozen=True, kw_only=True):
+    leader_addr: str = ""
+
+
+class FindRaftLeader(Message, frozen=True, kw_only=True): ...
+
+
+class FindRaftLeaderResp(Message, frozen=True, kw_only=True):
+    raft_leader_addr: str = ""
+
+
+class ReplicaInfo(Message, frozen=True, kw_only=True):
+    node_id: str = ""
+    is_isr: bool = False
+    leo: Int64 = 0
+
+
+class TopicInfo(Message, frozen=True, kw_only=True):
+    name: str = ""
+    leader_node_id: str = ""
+    leader_epoch: Int64 = 0
+    replicas: list[ReplicaInfo] | None = None
+
+
+class ListTopics(Message, frozen=True, kw_only=True): ...
+
+
+class ListTopicsResp(Message, frozen=True, kw_only=True):
+    topics: list[TopicInfo] | None = None
+
+
+# ---- between nodes
+
+
+class ReplicateStream(Message, frozen=True, kw_only=True):
+    topic: str = ""
+    offset: UInt64 = 0
+    batch_size: UInt32 = 0
+    replica_node_id: str = ""
+
+
+class ReplicateResp(Message, frozen=True, kw_only=True):
+    topic: str = ""
+    #: A batch as `replication.py` has it.
+    raw_chunk: bytes | None = None
+    end_of_stream: bool = False
+    leader_leo: Int64 = 0
+
+
+class ApplyIsrUpdateEvent(Message, frozen=True, kw_only=True):
+    topic: str = ""
+    replica_node_id: str = ""
+    isr: bool = False
+
+
+class ApplyIsrUpdateEventResp(Message, frozen=True, kw_only=True): ...
+
+
+class RPCError(Message, frozen=True, kw_only=True, rename=None):
+    """Answers any request that is refused. The only message whose JSON names are small."""
+
+    code: Int32 = 0
+    message: str = ""
+
+
+#: The struct of each type.
+MESSAGES: Final[dict[MessageType, type[Message]]] = dict(
+    zip(
+        MessageType,
+        (
+            ReplicateStream,
+            ReplicateResp,
+            Produce,
+            ProduceResp,
+            ProduceBatch,
+            ProduceBatchResp,
+            Fetch,
+            FetchResp,
+            FetchBatch,
+            FetchBatchResp,
+            FetchStream,
+            FetchStreamResp,
+            CommitOffset,
+            CommitOffsetResp,
+            FetchOffset,
+            FetchOffsetResp,
+            CreateTopic,
+            CreateTopicResp,
+            DeleteTopic,
+            DeleteTopicResp,
+            RPCError,
+            FindTopicLeader,
+            FindTopicLeaderResp,
+            FindRaftLeader,
+            FindRaftLeaderResp,
+            ListTopics,
+            ListTopicsResp,
+            ApplyIsrUpdateEvent,
+            ApplyIsrUpdateEventResp,
+        ),
+        strict=True,
+    )
+)
+TYPES: Final[dict[type[Message], MessageType]] = {kind: each for each, kind in MESSAGES.items()}
+#: What a client may send, and what answers it.
+REPLIES: Final[dict[type[Message], type[Message]]] = {
+    ReplicateStream: ReplicateResp,
+    Produce: ProduceResp,
+    ProduceBatch: ProduceBatchResp,
+    Fetch: FetchResp,
+    FetchBatch: FetchBatchResp,
+    FetchStream: FetchStreamResp,
+    CommitOffset: CommitOffsetResp,
+    FetchOffset: FetchOffsetResp,
+    CreateTopic: CreateTopicResp,
+    DeleteTopic: DeleteTopicResp,
+    FindTopicLeader: FindTopicLeaderResp,
+    FindRaftLeader: FindRaftLeaderResp,
+    ListTopics: ListTopicsResp,
+    ApplyIsrUpdateEvent: ApplyIsrUpdateEventResp,
+}

@@ -1,0 +1,253 @@
+"""Goal: the first bytes of a connection tell its protocol: never a wrong one, and within 20 bytes.
+
+Method: every request vector of the four specifications, cut at every byte; frames of each protocol
+with random sizes and names (seeded), cut likewise; what belongs to nobody.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from dragoman.errors import RemoteProtocolError
+from dragoman.net.detection import TLS, detect
+from dragoman.protocols.mlog import codec
+from dragoman.protocols.mlog import messages as m
+from dragoman.protocols.mlog.constants import Encoding
+from mlog_vectors import JSON_FRAMES, PROTOBUF_FRAMES
+
+BYTES_ENOUGH = 20
+
+KAFKA = [
+    "000000110012000300000001000163000274023100",
+    "0000000a0012000000000001ffff",
+    "000000230003000c00000002000163000200000000000000000000000000000000026100010000",
+    "0000006900000009000000030001630000ffff0000753002026102000000004b00000000000000000000003e00000000025e93538d0000000000000000018bcfe568000000018bcfe56800ffffffffffffffffffffffffffff0000000118000000026b02760202680278000000",
+    "0000000f000a00020000000500016300016700",
+]
+MINIBROKER = [
+    "000000160100066576656e7473000000000000000568656c6c6f",
+    "000000150100066576656e7473000000026b31000000027631",
+    "0000001501000962616420746f706963000000000000000178",
+    "0000000c010000000000000000000178",
+    "0000000f0100066576656e7473000000056162",
+    "000000110100066576656e74730000000000000000",
+    "000000017f",
+    "0000000e0200066576656e74730000000009",
+    "0000000a0200066576656e747305",
+    "0000001e0400066576656e74730007776f726b657273000000000000000000000001",
+    "000000120600066576656e74730007776f726b657273",
+    "000000090300066576656e7473",
+    "000000160200066576656e747301000000000000000000000000",
+    "0000000e0200066576656e74730000000001",
+    "000000130200066576656e7473020007776f726b657273",
+    "0000000105",
+    "00000010010003657632000000000000000200ff",
+]
+CURSUS = [
+    "000000044c495354",
+    "00000022000561646d696e43524541544520746f7069633d7420706172746974696f6e733d32",
+    "0000001200004d4554414441544120746f7069633d74",
+    "00000095ba7c00066f7264657273000000000131000000000000000001000000000000000200000002000000000000000000000000000000010002703100026b3100000000000000070000000568656c6c6f0000000000000000000000000000000000000000000000000000000000000002000270310000000000000000000700000005776f726c6400000000000000000000000000000000",
+    "0000002f1f8b0800000000000203730e72750c715528c92fc84cb6ad5228482c2ac92cc9cccf2bb63504001f6106461b000000",
+]
+MLOG = [frame for frame, message in JSON_FRAMES if type(message) in m.REPLIES] + [
+    frame for frame, message in PROTOBUF_FRAMES if type(message) in m.REPLIES
+]
+VECTORS = [
+    *(("kafka", each) for each in KAFKA),
+    *(("minibroker", each) for each in MINIBROKER),
+    *(("cursus", each) for each in CURSUS),
+    *(("mlog", each) for each in MLOG),
+]
+
+
+def check_every_cut(protocol: str, data: bytes, bytes_enough: int = BYTES_ENOUGH) -> None:
+    decided = False
+    for end in range(1, len(data) + 1):
+        found = detect(data[:end])
+        assert found in (None, protocol), f"{data[:end].hex()} of {data[:40].hex()}"
+        assert found is not None or not decided, "a decision stays"
+        decided = found is not None
+        assert decided or end < min(len(data), bytes_enough), f"{data[:end].hex()} is undecided"
+
+
+# ---- vectors
+
+
+@pytest.mark.parametrize(("protocol", "frame"), VECTORS)
+def test_request_vector_cut_at_every_byte(protocol: str, frame: str) -> None:
+    check_every_cut(protocol, bytes.fromhex(frame))
+
+
+@pytest.mark.parametrize(("protocol", "frame"), VECTORS)
+def test_what_follows_the_first_frame_does_not_matter(protocol: str, frame: str) -> None:
+    data = bytes.fromhex(frame)
+    assert detect(data + data) == protocol
+
+
+def test_mlog_requests_of_every_kind_in_both_encodings() -> None:
+    for request in m.REPLIES:
+        for encoding in Encoding:
+            for topic in ("", "orders", "a" * 45, "größe", "b" * 200):
+                message = request()
+                if "topic" in message.__struct_fields__:
+                    message = request(topic=topic)  # type: ignore[call-arg]
+                check_every_cut("mlog", codec.encode_frame(message, encoding), 22)
+
+
+# ---- random frames
+
+
+def text(rng: random.Random, low: int, high: int) -> str:
+    alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+    return "".join(rng.choices(alphabet, k=rng.randint(low, high)))
+
+
+def kafka(rng: random.Random) -> bytes:
+    key = rng.choice((0, 1, 2, 3, 10, 11, 18, 19, 22, 60, 75))
+    version = rng.randint(0, 255) if key == 18 else rng.randint(0, 17)
+    client = text(rng, 0, 20).encode()
+    body = struct.pack(">hhih", key, version, rng.randrange(1 << 31), len(client)) + client
+    body += rng.randbytes(rng.choice((0, 1, 30, 40_000)))
+    return struct.pack(">i", len(body)) + body
+
+
+def mlog(rng: random.Random) -> bytes:
+    topic = text(rng, 1, 120)
+    value = rng.randbytes(rng.choice((0, 1, 100, 180, rng.randrange(1000), 70_000)))
+    kind = rng.randrange(4)
+    if kind == 0:
+        message: m.Message = m.Produce(topic=topic, value=value, acks=rng.randrange(3))
+    elif kind == 1:
+        message = m.ProduceBatch(topic=topic, values=[value], acks=rng.randrange(3))
+    elif kind == 2:
+        message = m.FetchBatch(topic=topic, id=text(rng, 0, 500), offset=rng.randrange(1 << 60))
+    else:
+        message = m.CreateTopic(topic=topic, replica_count=rng.randrange(4))
+    return codec.encode_frame(message, rng.choice(list(Encoding)))
+
+
+def minibroker(rng: random.Random) -> bytes:
+    topic = text(rng, 1, 249 if rng.random() < 0.2 else 12).encode()
+    named = struct.pack(">H", len(topic)) + topic
+    op = rng.choice((1, 1, 1, 2, 3, 4, 6))
+    if op == 1:
+        key = rng.randbytes(rng.choice((0, 3, 20)))
+        # Some of these are as large as the type of an mlog request makes them look.
+        size = rng.choice((0, 5, 2000, rng.randrange(131_000, 132_200), 1_500_000))
+        body = struct.pack(">I", len(key)) + key + struct.pack(">I", size) + bytes(size)
+    elif op == 2:
+        body = rng.choice((b"\0" + bytes(4), b"\1" + bytes(12), b"\2\0\1g"))
+    elif op == 3:
+        body = b""
+    else:
+        body = b"\0\1g" + (rng.randbytes(12) if op == 4 else b"")
+    return struct.pack(">IB", 1 + len(named) + len(body), op) + named + body
+
+
+def cursus(rng: random.Random) -> bytes:
+    command = rng.choice(
+        (
+            "LIST",
+            "create topic=t",
+            "PUBLISH topic=t producerId=p message=x",
+            "HELP",
+            "STREAM topic=t",
+        )
+    ).encode()
+    if command.startswith(b"PUBLISH") and rng.random() < 0.5:
+        command += bytes(rng.choice((131_050, 1_507_200)))
+    kind = rng.randrange(4)
+    if kind == 0:
+        payload = command
+    elif kind == 1:
+        topic = rng.choice(("", "admin", "orders", "a=b.c-d_e")).encode()
+        payload = struct.pack(">H", len(topic)) + topic + command
+    elif kind == 2:
+        topic = text(rng, 1, 30).encode()
+        payload = b"\xba\x7c" + struct.pack(">H", len(topic)) + topic + rng.randbytes(40)
+        payload += bytes(rng.choice((0, 131_000, 262_200)))
+    else:
+        packer = zlib.compressobj(wbits=31)
+        magics = (packer.compress(command) + packer.flush(), b"\x82SNAPPY\0" + bytes(30))
+        payload = rng.choice((*magics, b"\x04\x22\x4d\x18" + bytes(30), b"\x28\xb5\x2f\xfdxxx"))
+    return struct.pack(">I", len(payload)) + payload
+
+
+@pytest.mark.parametrize("make", [kafka, mlog, minibroker, cursus])
+def test_random_frames_are_never_taken_for_another_protocol(
+    make: Callable[[random.Random], bytes],
+) -> None:
+    rng = random.Random(make.__name__)
+    for number in range(1500):
+        data = make(rng)
+        # Some have long topics before what tells more: up to their end, and a little.
+        check_every_cut(make.__name__, data[: 300 if number % 10 == 0 else 40], 300)
+        assert detect(data[:300]) == make.__name__
+
+
+def test_mlog_frames_whose_size_is_that_of_another_protocols_fields() -> None:
+    """Sizes that are multiples of 256 put zeros where minibroker has the length of a topic."""
+    for topic_bytes in (5, 10, 31, 32, 45, 60, 100, 122, 127, 128):
+        for size in (256, 512, 768, 1024, 1536):
+            for encoding in Encoding:
+                # The client id is what makes it as long as wanted.
+                empty = m.FetchBatch(topic="t" * topic_bytes, id="c" * 128)
+                missing = size + 6 - len(codec.encode_frame(empty, encoding))
+                if missing >= 0:
+                    message = m.FetchBatch(topic=empty.topic, id="c" * (128 + missing))
+                    frame = codec.encode_frame(message, encoding)
+                    assert len(frame) == size + 6
+                    check_every_cut("mlog", frame[:60], 22)
+
+
+# ---- nobody's
+
+
+def test_tls_is_known() -> None:
+    assert detect(b"\x16") is None
+    assert detect(b"\x16\x03\x01\x02\x00\x01") == TLS
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"PING\r\n",
+        b"*1\r\n$4\r\nPING\r\n",
+        bytes.fromhex("0640000101"),
+        b"\xff" * 20,
+        b"\x16\x16\x16\x16\x16\x16",
+        # RocketMQ, JSON and binary headers.
+        b"\x00\x00\x00\x6c\x00\x00\x00\x68" + b'{"code":105,"flag":0}',
+        b"\x00\x00\x00\x45\x01\x00\x00\x3d\x00\x69\x00\x01\x5f" + bytes(30),
+        # A Kafka version that nobody has, a Cursus command that there is not.
+        bytes.fromhex("0000000a0003010000000001ffff"),
+        b"\x00\x00\x00\x09BOGUS a=b",
+    ],
+)
+def test_what_nobody_speaks_is_refused(data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="no protocol begins with"):
+        detect(data)
+
+
+def test_random_bytes_never_raise_anything_else() -> None:
+    rng = random.Random("bytes")
+    for _ in range(20_000):
+        data = rng.randbytes(rng.randrange(1, 40))
+        if rng.random() < 0.7:
+            data = bytes(rng.choices(b"\x00\x00\x01\x02\x12\x0a{\x22aL", k=len(data)))
+        try:
+            detect(data)
+        except RemoteProtocolError:
+            continue

@@ -1,0 +1,197 @@
+"""Goal: a transaction's records and offsets appear together or never, also over restarts.
+
+Method: commands against a world; what other readers see is asked between the steps.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from broker_world import World
+from cursus_world import CursusPipe, batch, framed, payloads
+
+
+class Transactional(CursusPipe):
+    """A connection that has the producer's identity."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.who = ""
+
+    def ask(self, text: str) -> str:
+        """Lets the milliseconds pass that the end of a transaction may take."""
+        self.feed(framed(text))
+        self.world.settle()
+        self.world.advance(0.5)
+        (reply,) = self.frames()
+        return reply.decode()
+
+    def init(self) -> None:
+        reply = self.ask("INIT_PRODUCER_ID transactional_id=t1")
+        found = re.fullmatch(
+            r"OK transactional_id=t1 (producerId=txn-[0-9a-f]{16} epoch=\d+)", reply
+        )
+        assert found, reply
+        self.who = f"transactional_id=t1 {found[1]}"
+
+    def begin(self) -> None:
+        self.init()
+        assert self.ask(f"BEGIN_TXN {self.who}") == self.who.replace(
+            "transactional_id=t1", "OK transactional_id=t1 state=open"
+        )
+
+    def publish_one(self, seq_num: int, payload: str, partition: int = 0) -> str:
+        where = f"topic=orders partition={partition} seqNum={seq_num}"
+        return self.ask(f"TXN_PUBLISH {self.who} {where} message={payload}")
+
+
+@pytest.fixture
+def pipe() -> Transactional:
+    opened = Transactional(World())
+    opened.ask("CREATE topic=orders partitions=2")
+    return opened
+
+
+def visible(world: World, partition: int = 0, more: str = "") -> list[str]:
+    command = f"CONSUME topic=orders partition={partition} offset=0 member=m {more}"
+    return payloads(CursusPipe(world).ask_batch(command))
+
+
+def test_a_commit_shows_everything_at_once(pipe: Transactional) -> None:
+    pipe.begin()
+    staged = "OK transactional_id=t1 staged_messages={} topic=orders partition={}"
+    assert pipe.publish_one(1, "a") == staged.format(1, 0)
+    assert pipe.publish_one(2, "b", 1) == staged.format(2, 1)
+    assert pipe.publish_one(2, "b", 1) == staged.format(2, 1), "a repeat is not staged twice"
+    assert (visible(pipe.world), visible(pipe.world, 1)) == ([], [])
+    assert visible(pipe.world, 0, "isolation=read_uncommitted") == ["a"]
+    assert pipe.ask("TXN_STATUS transactional_id=t1") == (
+        "OK transactional_id=t1 state=open messages=2 offsets=0"
+    )
+    end = f"END_TXN {pipe.who} result=commit"
+    done = "OK transactional_id=t1 state=committed messages=2 offsets=0"
+    assert pipe.ask(end) == done
+    assert (visible(pipe.world), visible(pipe.world, 1)) == (["a"], ["b"])
+    assert pipe.ask(end) == done, "the answer may have been lost"
+    assert pipe.ask("TXN_STATUS transactional_id=t1").split()[2] == "state=committed"
+    assert pipe.ask(f"END_TXN {pipe.who} result=abort") == (
+        "ERROR: transaction_already_committed transactional_id=t1"
+    )
+
+
+def test_an_abort_shows_nothing(pipe: Transactional) -> None:
+    pipe.begin()
+    pipe.publish_one(1, "a")
+    assert pipe.ask(f"END_TXN {pipe.who} result=abort") == "OK transactional_id=t1 state=aborted"
+    pipe.publish(batch("plain"))
+    assert visible(pipe.world) == ["plain"]
+    assert pipe.ask(f"END_TXN {pipe.who} result=commit") == (
+        "ERROR: transaction_aborted transactional_id=t1"
+    )
+
+
+def test_an_epoch_serves_one_transaction(pipe: Transactional) -> None:
+    pipe.begin()
+    pipe.publish_one(1, "a")
+    pipe.ask(f"END_TXN {pipe.who} result=commit")
+    assert pipe.ask(f"BEGIN_TXN {pipe.who}") == (
+        "ERROR: producer_reinitialization_required transactional_id=t1 epoch=0"
+    )
+    before = pipe.who
+    pipe.begin()
+    assert pipe.who == before.replace("epoch=0", "epoch=1")
+    pipe.publish_one(1, "b")
+    assert pipe.ask(f"TXN_PUBLISH {before} topic=orders seqNum=2 message=late") == (
+        "ERROR: producer_fenced transactional_id=t1 epoch=0"
+    )
+    pipe.ask(f"END_TXN {pipe.who} result=commit")
+    assert visible(pipe.world) == ["a", "b"]
+
+
+def test_an_empty_transaction_ends_too(pipe: Transactional) -> None:
+    pipe.begin()
+    assert pipe.ask(f"END_TXN {pipe.who} result=commit") == (
+        "OK transactional_id=t1 state=committed messages=0 offsets=0"
+    )
+    assert pipe.ask(f"BEGIN_TXN {pipe.who}").startswith("ERROR: producer_reinitialization_required")
+
+
+def test_initialising_again_aborts_what_is_open(pipe: Transactional) -> None:
+    pipe.begin()
+    pipe.publish_one(1, "lost")
+    pipe.begin()
+    pipe.publish_one(1, "kept")
+    pipe.ask(f"END_TXN {pipe.who} result=commit")
+    assert visible(pipe.world) == ["kept"]
+
+
+def test_offsets_are_committed_with_the_records(pipe: Transactional) -> None:
+    joined = pipe.ask("JOIN_GROUP topic=orders group=g member=m").split()
+    member = joined[2]
+    pipe.publish(batch("in"))
+    pipe.begin()
+    pipe.publish_one(1, "out", 1)
+    send = f"SEND_OFFSETS_TO_TXN {pipe.who} topic=orders group=g {member} generation={{}} P0:1"
+    assert pipe.ask(send.format(9)).startswith("ERROR: GEN_MISMATCH current=1 requested=9")
+    assert pipe.ask(send.format(1)) == "OK transactional_id=t1 staged_offsets=1"
+    fetch = "FETCH_OFFSET topic=orders partition=0 group=g"
+    assert pipe.ask(fetch) == "OK offset=0"
+    assert pipe.ask(f"END_TXN {pipe.who} result=commit").endswith("messages=1 offsets=1")
+    assert pipe.ask(fetch) == "OK offset=1"
+    assert visible(pipe.world, 1) == ["out"]
+
+
+@pytest.mark.parametrize("result", ["commit", "abort"])
+def test_an_open_transaction_is_ended_after_a_restart(pipe: Transactional, result: str) -> None:
+    pipe.begin()
+    pipe.publish_one(1, "a")
+    reopened = Transactional(pipe.world.reopened(kill=True))
+    assert visible(reopened.world) == []
+    assert reopened.ask("TXN_STATUS transactional_id=t1").split()[2] == "state=open"
+    assert reopened.ask(f"END_TXN {pipe.who} result={result}").startswith("OK ")
+    assert visible(reopened.world) == (["a"] if result == "commit" else [])
+
+
+def test_a_commit_that_was_answered_survives(pipe: Transactional) -> None:
+    pipe.begin()
+    for number in range(1, 6):
+        pipe.publish_one(number, f"m{number}", number % 2)
+    pipe.ask(f"END_TXN {pipe.who} result=commit")
+    reopened = pipe.world.reopened(kill=True)
+    assert visible(reopened) + visible(reopened, 1) == ["m2", "m4", "m1", "m3", "m5"]
+
+
+@pytest.mark.parametrize(
+    ("command", "reply"),
+    [
+        ("INIT_PRODUCER_ID x=1", "missing_transactional_id command=INIT_PRODUCER_ID"),
+        ("BEGIN_TXN transactional_id=t1 epoch=0", "missing_producer_id command=BEGIN_TXN"),
+        ("BEGIN_TXN transactional_id=t1 producerId=txn-1", "missing_epoch command=BEGIN_TXN"),
+        (
+            "BEGIN_TXN transactional_id=t1 producerId=me epoch=0",
+            "producer_fenced transactional_id=t1 epoch=0",
+        ),
+        (
+            "TXN_STATUS transactional_id=zz",
+            'transaction_not_found reason="transaction zz not found"',
+        ),
+    ],
+)
+def test_refusals(pipe: Transactional, command: str, reply: str) -> None:
+    pipe.init()
+    assert pipe.ask(command) == f"ERROR: {reply}"
+
+
+def test_refusals_inside_a_transaction(pipe: Transactional) -> None:
+    pipe.init()
+    assert pipe.publish_one(1, "a") == (
+        'ERROR: transaction_not_found reason="transaction t1 not found"'
+    )
+    pipe.begin()
+    assert pipe.publish_one(0, "a") == "ERROR: invalid_seq_num value=0"
+    assert pipe.ask(f"END_TXN {pipe.who} result=maybe") == 'ERROR: invalid_result value="maybe"'
+    assert pipe.ask(f"TXN_PUBLISH {pipe.who} topic=nope seqNum=1 message=m") == (
+        "ERROR: topic_not_found topic=nope"
+    )
