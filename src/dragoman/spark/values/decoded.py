@@ -47,7 +47,7 @@ def converted(
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """A batch makes many objects and no cycles; looking for some takes a third of the time."""
+    """A batch makes many objects and no cycles; looking for some takes long."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
