@@ -15,6 +15,9 @@ Result = TypeVar("Result")
 #: The last line of a Python trace, when one of our own errors ended it.
 _OURS = re.compile(r"^(?:dragoman|pyspark_dragoman)(?:\.\w+)+: (.+)$", re.MULTILINE)
 _ANY = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+#: What the bridge between the languages says, and the causes of it in Java.
+_CALL = "An error occurred while calling "
+_JAVA = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)+([\w$]+): (.+)$", re.MULTILINE)
 
 
 def readable(error: BaseException) -> str:
@@ -24,6 +27,9 @@ def readable(error: BaseException) -> str:
         return str(ours[-1])
     if "Traceback" in text and (found := _ANY.findall(text)):
         kind, message = found[-1]
+        return f"{kind}: {message}"
+    if text.startswith(_CALL) and (causes := _JAVA.findall(text)):
+        kind, message = causes[-1]
         return f"{kind}: {message}"
     return text.partition("\n\nJVM stacktrace")[0].partition("; line ")[0].strip().split("\n")[0]
 

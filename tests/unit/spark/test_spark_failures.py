@@ -34,3 +34,15 @@ def test_own_errors_leave_without_the_way_they_came() -> None:
     with pytest.raises(ConfigError, match="wrong") as caught:
         outer()
     assert [entry.name for entry in caught.traceback][1:] == ["call"]
+
+
+def test_what_the_bridge_to_java_says_is_left_out() -> None:
+    error = Exception(
+        "An error occurred while calling o52.toPythonIterator.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed.\n"
+        "\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2856)\n"
+        "Caused by: java.io.FileNotFoundException: File file:/tmp/a.parquet does not exist\n"
+        "\tat org.apache.hadoop.fs.RawLocalFileSystem.open(RawLocalFileSystem.java:1)\n"
+    )
+    expected = "FileNotFoundException: File file:/tmp/a.parquet does not exist"
+    assert readable(error) == expected
