@@ -367,18 +367,22 @@ def test_connection_to_any_that_says_nothing_is_closed(start: Callable[..., Runn
 @pytest.mark.parametrize(
     ("first", "answer"),
     [
-        ("0000000a0012000000000001ffff", "0000"),
-        ("0019000000027b7d", "001a0000000d7b22546f70696373223a5b5d7d"),
-        ("001900000000", "001a00000000"),
-        ("0000000105", "0000000110"),
+        # Kafka's ApiVersions, mlog's ListTopics twice, minibroker's QUIT, the LIST of Cursus.
+        ("0000000a0012000000000001ffff", b"\x00\x00\x00\x01\x00\x00"),
+        ("0019000000027b7d", b'\x00\x1a\x00\x00\x00\x0d{"Topics":[]}'),
+        ("001900000000", b"\x00\x1a\x00\x00\x00\x00"),
+        ("0000000105", b"\x00\x00\x00\x01\x10"),
+        ("000000044c495354", b"OK count="),
     ],
 )
-def test_any_serves_every_protocol(start: Callable[..., Running], first: str, answer: str) -> None:
+def test_any_serves_every_protocol(
+    start: Callable[..., Running], first: str, answer: bytes
+) -> None:
     running = start(listening("any"))
     address = running.node.listeners[0].bound
     with socket.create_connection((address.host, address.port), 30) as client:
         client.sendall(bytes.fromhex(first))
-        assert client.recv(1 << 16).hex().startswith(answer)
+        assert answer in client.recv(1 << 16)
 
 
 # ---- start and stop

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from dragoman.errors import RemoteProtocolError
 from dragoman.net.detection import TLS, detect
+from dragoman.protocols.cursus.constants import COMMANDS, INTERNAL_COMMANDS
 from dragoman.protocols.mlog import codec
 from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.mlog.constants import Encoding
@@ -102,6 +103,13 @@ def test_mlog_requests_of_every_kind_in_both_encodings() -> None:
                 if "topic" in message.__struct_fields__:
                     message = request(topic=topic)  # type: ignore[call-arg]
                 check_every_cut("mlog", codec.encode_frame(message, encoding), 22)
+
+
+@pytest.mark.parametrize("command", sorted({*COMMANDS, *INTERNAL_COMMANDS}))
+def test_every_command_of_cursus_is_known(command: str) -> None:
+    for text in (command, command.lower(), f"{command} topic=t"):
+        for payload in (text.encode(), b"\x00\x00" + text.encode()):
+            check_every_cut("cursus", struct.pack(">I", len(payload)) + payload)
 
 
 # ---- random frames
