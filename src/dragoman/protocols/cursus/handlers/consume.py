@@ -7,13 +7,17 @@ the named partition of all topics that match is read, in order of their names, i
 
 from __future__ import annotations
 
-import re
+from fnmatch import fnmatchcase
 from functools import partial
 
 from dragoman.broker.tailing import Tail
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
-from dragoman.limits import CURSUS_CONSUME_BYTES_MAX, CURSUS_WAIT_MS_MAX
+from dragoman.limits import (
+    CURSUS_CONSUME_BYTES_MAX,
+    CURSUS_WAIT_MS_MAX,
+    TOPIC_NAME_BYTES_MAX,
+)
 from dragoman.log.batch import Record
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
@@ -32,14 +36,16 @@ def is_pattern(topic: str) -> bool:
     return "*" in topic or "?" in topic
 
 
-def matching(call_topics: dict[str, TopicMetadata], pattern: str) -> list[TopicMetadata]:
+def matching(topics: dict[str, TopicMetadata], pattern: str) -> list[TopicMetadata]:
     """Topics that a pattern names, in order; internal ones are nobody's to read by accident."""
-    parts = {"*": ".*", "?": "."}
-    compiled = re.compile("".join(parts.get(each, re.escape(each)) for each in pattern))
+    if len(pattern) > TOPIC_NAME_BYTES_MAX:
+        return []
+    # The standard library's patterns know brackets, too; Cursus's do not.
+    plain = pattern.replace("[", "[[]")
     return [
         topic
-        for name, topic in sorted(call_topics.items())
-        if not topic.is_internal and is_expressible(name) and compiled.fullmatch(name)
+        for name, topic in sorted(topics.items())
+        if not topic.is_internal and is_expressible(name) and fnmatchcase(name, plain)
     ]
 
 
@@ -140,11 +146,12 @@ class _Consume:
         call = self._call
         place = (topic.name, self._partition)
         remembered = call.session.positions.get(place)
-        if remembered is not None:
+        # A position past the end is that of an earlier topic of the same name.
+        if remembered is not None and remembered <= tail.replica.log.log_end_offset:
             return max(remembered, tail.log_start_offset)
         committed = committed_offset(call, call.get("group", _DEFAULT_GROUP), *place)
         start = self._offset if committed is None else committed
-        if tail.log_start_offset <= start <= tail.end_offset:
+        if tail.log_start_offset <= start <= tail.replica.log.log_end_offset:
             return start
         match call.get("autoOffsetReset").lower():
             case "earliest":

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -41,6 +42,7 @@ from dragoman.security.authorizer import Operation
 if TYPE_CHECKING:
     from dragoman.protocols.cursus.handlers.service import CursusService
 
+_Refuse: TypeAlias = Callable[[DragomanError], None]
 #: Room in a frame for what surrounds keys and payloads.
 _STREAM_BYTES_MAX: Final = SENT_FRAME_BYTES_MAX - (1 << 20)
 
@@ -71,15 +73,16 @@ class StreamIndex:
         self._streams: dict[bytes, _Events] = {}
         self._next_offset = replica.log.log_start_offset
         self._count = 0
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[tuple[Callable[[], None], _Refuse]] = []
         #: Streams with an append under way, and who waits to append next.
         self._appending: dict[bytes, list[Callable[[], None]]] = {}
 
-    def when_current(self, then: Callable[[], None]) -> None:
-        """Call `then` when everything in the log has been looked at. Raises `Refusal`."""
+    def when_current(self, then: Callable[[], None], refuse: _Refuse) -> None:
+        """Call `then` when everything in the log has been looked at, or `refuse`."""
         if self._count > CURSUS_EVENTS_MAX:
-            raise Refusal('command_failed reason="the partition has too many events"')
-        self._waiting.append(then)
+            refuse(Refusal('command_failed reason="the partition has too many events"'))
+            return
+        self._waiting.append((then, refuse))
         if len(self._waiting) == 1:
             log = self.replica.log
             start = max(self._next_offset, log.log_start_offset)
@@ -87,12 +90,19 @@ class StreamIndex:
 
     def _look(self, records: Iterator[Record], end: int) -> None:
         for _ in range(INTERNAL_RECORDS_PER_SLICE):
-            record = next(records, None)
+            try:
+                record = next(records, None)
+            except DragomanError as error:
+                # Deleted meanwhile, or damaged: the next command looks again.
+                waiting, self._waiting = self._waiting, []
+                for _then, refuse in waiting:
+                    refuse(error)
+                return
             if record is None:
                 self._next_offset = max(self._next_offset, end)
                 waiting, self._waiting = self._waiting, []
-                for each in waiting:
-                    each()
+                for then, _refuse in waiting:
+                    then()
                 return
             version = aggregate_version(record)
             if version:
@@ -179,18 +189,6 @@ class _Stream:
         self.index = call.service.events.index(call.service.replica(self.topic, self.partition))
 
 
-def _guarded(call: Call, action: Callable[[], None]) -> Callable[[], None]:
-    """What is done later is refused like what is done at once."""
-
-    def guarded() -> None:
-        try:
-            action()
-        except DragomanError as error:
-            call.refuse(error)
-
-    return guarded
-
-
 def handle_append(call: Call) -> None:
     stream = _Stream(call, Operation.WRITE)
     version = call.number("version")
@@ -226,12 +224,14 @@ def handle_append(call: Call) -> None:
             call.ok(f"version={version} offset={offset} partition={stream.partition}")
         index.end(stream.key_bytes)
 
-    index.when_current(lambda: index.begin(stream.key_bytes, append))
+    index.when_current(lambda: index.begin(stream.key_bytes, append), call.refuse)
 
 
 def handle_version(call: Call) -> None:
     stream = _Stream(call, Operation.READ)
-    stream.index.when_current(lambda: call.ok(f"version={stream.index.version(stream.key_bytes)}"))
+    stream.index.when_current(
+        lambda: call.ok(f"version={stream.index.version(stream.key_bytes)}"), call.refuse
+    )
 
 
 def handle_read(call: Call) -> None:
@@ -240,8 +240,8 @@ def handle_read(call: Call) -> None:
         stream = _Stream(call, Operation.READ)
         from_version = call.number("from_version", 1)
         read = _Read(call, stream, from_version)
-        current = _guarded(call, lambda: stream.index.when_current(read.start))
-        call.service.state.when_loaded(current)
+        refuse = partial(_refuse_read, call)
+        call.service.state.when_loaded(lambda: stream.index.when_current(read.start, refuse))
     except DragomanError as error:
         _refuse_read(call, error)
 
@@ -347,13 +347,13 @@ def handle_save_snapshot(call: Call) -> None:
     def save() -> None:
         current = stream.index.version(stream.key_bytes)
         if version > current:
-            raise Refusal(f"snapshot_version_exceeds_stream version={version} current={current}")
+            text = f"snapshot_version_exceeds_stream version={version} current={current}"
+            call.refuse(Refusal(text))
+            return
         state = call.service.state
         state.put_snapshot(stream.topic_id, stream.key, StoredSnapshot(version, payload), placed)
 
-    checked = _guarded(call, save)
-    current = _guarded(call, lambda: stream.index.when_current(checked))
-    call.service.state.when_loaded(current)
+    call.service.state.when_loaded(lambda: stream.index.when_current(save, call.refuse))
 
 
 def handle_read_snapshot(call: Call) -> None:

@@ -361,6 +361,16 @@ def test_the_committed_offset_wins_over_the_one_asked_for(pipe: CursusPipe, worl
     assert payloads(CursusPipe(world).ask_batch(consume)) == ["c"]
 
 
+def test_a_new_topic_of_the_same_name_is_read_from_its_start(pipe: CursusPipe) -> None:
+    consume = "CONSUME topic=orders partition=0 offset=0 member=m"
+    pipe.publish(batch("a", "b", "c"))
+    assert payloads(pipe.ask_batch(consume)) == ["a", "b", "c"]
+    pipe.ask("DELETE topic=orders")
+    pipe.ask("CREATE topic=orders partitions=1")
+    pipe.publish(batch("new"))
+    assert payloads(pipe.ask_batch(consume)) == ["new"]
+
+
 def test_an_offset_out_of_range_is_reset_when_asked(pipe: CursusPipe) -> None:
     pipe.publish(batch("a"))
     consume = "CONSUME topic=orders partition=0 offset=50 member=m autoOffsetReset="
@@ -393,6 +403,9 @@ def test_patterns_read_all_topics_that_match(pipe: CursusPipe) -> None:
     assert (read.topic, payloads(read)) == ("log-*", ["log-a", "log-b"])
     read = pipe.ask_batch("CONSUME topic=othe? partition=0 offset=0 member=m")
     assert payloads(read) == ["other"]
+    for nothing in ("[lo]*", "*" + "a*" * 120, "*" * 3000):
+        reply = pipe.ask(f"CONSUME topic={nothing} partition=0 offset=0 member=m")
+        assert reply.startswith("ERROR: command_failed")
 
 
 def test_what_the_layout_has_no_room_for_is_refused_and_stays(

@@ -6,11 +6,13 @@ Method: commands against a world; the index is read anew after each reopening.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
 from broker_world import World
 from cursus_world import CursusPipe, framed
+from dragoman.errors import CorruptionError
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.messages import Message
 
@@ -117,6 +119,24 @@ def test_snapshots_go_with_their_topic(pipe: CursusPipe) -> None:
     reopened = CursusPipe(pipe.world.reopened(kill=True))
     assert reopened.ask("READ_SNAPSHOT topic=es key=k") == "OK snapshot=null"
     assert not reopened.channel._session.service.state.snapshots
+
+
+def test_a_log_that_cannot_be_read_is_an_answer(
+    pipe: CursusPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(pipe, "k", 1)
+    reopened = CursusPipe(pipe.world.reopened(kill=True))
+    log = type(reopened.world.broker.find("es", 0).log)
+
+    def damaged(*_: object) -> Iterator[object]:
+        raise CorruptionError("segment", 7, "broken")
+        yield
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "iterate", damaged)
+        for command in ("STREAM_VERSION topic=es key=k", "READ_STREAM topic=es key=k"):
+            assert "segment at byte 7: broken" in reopened.ask(command)
+    assert reopened.ask("STREAM_VERSION topic=es key=k") == "OK version=1"
 
 
 def test_only_event_sourced_topics_have_streams(pipe: CursusPipe) -> None:

@@ -67,6 +67,8 @@ def test_a_commit_shows_everything_at_once(pipe: Transactional) -> None:
     assert pipe.publish_one(2, "b", 1) == staged.format(2, 1), "a repeat is not staged twice"
     assert (visible(pipe.world), visible(pipe.world, 1)) == ([], [])
     assert visible(pipe.world, 0, "isolation=read_uncommitted") == ["a"]
+    behind = "CONSUME topic=orders partition=0 offset=1 member=m"
+    assert payloads(CursusPipe(pipe.world).ask_batch(behind)) == [], "not past the log's end"
     assert pipe.ask("TXN_STATUS transactional_id=t1") == (
         "OK transactional_id=t1 state=open messages=2 offsets=0"
     )
