@@ -11,6 +11,7 @@ VENV := .venv
 BENCH_VENV := .venv-bench
 BIN := $(VENV)/bin
 ARGS ?=
+JOBS ?= 2
 # The first interpreter that is new enough; empty when there is none.
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
@@ -80,8 +81,9 @@ types: $(VENV)/dev.stamp ## mypy, strict
 	$(BIN)/mypy
 
 .PHONY: unit
-unit: $(VENV)/dev.stamp ## pytest; ARGS="-k name" picks tests
-	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest $(ARGS)
+unit: $(VENV)/dev.stamp ## pytest on JOBS cores; ARGS="-k name" picks tests
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest \
+		--numprocesses=$(JOBS) --dist=loadgroup --no-loadscope-reorder $(ARGS)
 
 .PHONY: coverage
 coverage: $(VENV)/dev.stamp ## branch coverage of the tests

@@ -2,16 +2,21 @@
 
 `HYPOTHESIS_PROFILE` picks a profile. `ci` tries the same examples in every run, so that a red build
 is the change's fault and not the dice's; `nightly` looks for new ones for longer.
+
+Tests run on several cores, a file at a time. Those that need Spark share one session, so they stay
+together, and they begin first: whatever takes longest must not be what is left at the end.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 PLUGIN = "dragoman.testing.plugin"
+SPARK = Path(__file__).parent / "integration" / "spark"
 
 # No deadlines: a shared machine may stall any single example.
 settings.register_profile("dev", deadline=None)
@@ -34,3 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
     plugins = config.pluginmanager
     if not plugins.has_plugin("dragoman"):
         plugins.import_plugin(PLUGIN)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        together = SPARK if SPARK in item.path.parents else item.path
+        item.add_marker(pytest.mark.xdist_group(str(together)))
+    items.sort(key=lambda item: SPARK not in item.path.parents)
