@@ -12,6 +12,7 @@ from typing import TypeAlias
 from dragoman.broker.errors import InvalidRecord, MessageTooLarge
 from dragoman.broker.produce import place
 from dragoman.broker.replica import Replica
+from dragoman.config.topics import TopicConfig
 from dragoman.errors import DragomanError
 from dragoman.limits import BATCH_HEADER_BYTES, GATHERED_BATCH_BYTES_MAX
 from dragoman.log.batch import Record, build_batch, read_header
@@ -28,13 +29,15 @@ _HEADER_OVERHEAD_BYTES = 10
 class _Gathering:
     """What one partition has gathered in this turn."""
 
-    __slots__ = ("owners", "records", "size")
+    __slots__ = ("needs_keys", "owners", "records", "room")
 
-    def __init__(self) -> None:
+    def __init__(self, config: TopicConfig) -> None:
         self.records: list[Record] = []
         #: Whom to tell, and how many of the records are theirs.
         self.owners: list[tuple[Placed, int]] = []
-        self.size = BATCH_HEADER_BYTES
+        #: Bytes that the batch may still take.
+        self.room = _room_in_a_batch(config)
+        self.needs_keys = config.is_compacted
 
 
 class Gatherer:
@@ -50,11 +53,19 @@ class Gatherer:
         that share its batch.
         """
         size = _size_of(record)
-        error = _refusal(replica, record, size)
-        if error is not None:
-            placed(-1, error)
-            return
-        gathering = self._room_for(replica, size)
+        gathering = self._gathering.get(replica)
+        # Enough room in a batch that is begun: nothing can be wrong with this record's size.
+        if (
+            gathering is None
+            or size > gathering.room
+            or (gathering.needs_keys and record.key is None)
+        ):
+            error = _refusal(replica, record, size)
+            if error is not None:
+                placed(-1, error)
+                return
+            gathering = self._room_for(replica, size)
+        gathering.room -= size
         gathering.records.append(record)
         gathering.owners.append((placed, 1))
 
@@ -69,26 +80,26 @@ class Gatherer:
             if error is not None:
                 placed(-1, error)
                 return
-        parts = list(_parts(sizes, _batch_bytes_max(replica) - BATCH_HEADER_BYTES))
+        parts = list(_parts(sizes, _room_in_a_batch(replica.config)))
         if len(parts) > 1:
             placed = _AllPlaced(len(parts), placed)
         for first, count, size in parts:
             gathering = self._room_for(replica, size)
+            gathering.room -= size
             gathering.records += records[first : first + count]
             gathering.owners.append((placed, count))
 
     def _room_for(self, replica: Replica, size: int) -> _Gathering:
         """The batch that takes so much more; the one that is full is appended."""
         gathering = self._gathering.get(replica)
-        if gathering is not None and gathering.size + size > _batch_bytes_max(replica):
+        if gathering is not None and size > gathering.room:
             del self._gathering[replica]
             self._append(replica, gathering)
             gathering = None
         if gathering is None:
             if not self._gathering:
                 self._scheduler.call_soon(self._append_all)
-            gathering = self._gathering[replica] = _Gathering()
-        gathering.size += size
+            gathering = self._gathering[replica] = _Gathering(replica.config)
         return gathering
 
     def flush(self, replica: Replica) -> None:
@@ -138,8 +149,8 @@ class _AllPlaced:
             self._placed(-1 if self._error else self._first, self._error)
 
 
-def _batch_bytes_max(replica: Replica) -> int:
-    return min(GATHERED_BATCH_BYTES_MAX, replica.config.max_message_bytes)
+def _room_in_a_batch(config: TopicConfig) -> int:
+    return min(GATHERED_BATCH_BYTES_MAX, config.max_message_bytes) - BATCH_HEADER_BYTES
 
 
 def _parts(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int, int]]:
@@ -168,6 +179,7 @@ def _refusal(replica: Replica, record: Record, size: int) -> DragomanError | Non
 def _size_of(record: Record) -> int:
     """Bytes that the record takes in a batch, at most."""
     size = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
-    for name, content in record.headers:
-        size += _HEADER_OVERHEAD_BYTES + len(name.encode()) + len(content or b"")
+    if record.headers:
+        for name, content in record.headers:
+            size += _HEADER_OVERHEAD_BYTES + len(name.encode()) + len(content or b"")
     return size

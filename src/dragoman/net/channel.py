@@ -55,6 +55,12 @@ class Session(Protocol):
         ...
 
 
+class Flushed(Protocol):
+    def flush(self) -> None:
+        """Hand the channel what has become due."""
+        ...
+
+
 class Reason(Flag):
     """Why a channel does not read at the moment."""
 
@@ -75,7 +81,10 @@ class Channels:
         self.budget = budget
         self.closes_idle = closes_idle
         self._scheduler = scheduler
+        #: Sessions with replies that the channel does not have yet, and channels with such.
+        self._due: list[Flushed] = []
         self._unsent: list[Channel] = []
+        self._is_sending_soon = False
         #: Bytes that each channel has read in this loop turn.
         self._turn: dict[Channel, int] = {}
         self.open: dict[Channel, None] = {}
@@ -101,12 +110,30 @@ class Channels:
 
     def send_soon(self, channel: Channel) -> None:
         """At the end of this loop turn, hand over what the channel has gathered in one piece."""
-        if not self._unsent:
-            self._scheduler.call_soon(self.send_all)
         self._unsent.append(channel)
+        self._send_all_soon()
+
+    def flush_soon(self, session: Flushed) -> None:
+        """At the end of this loop turn, before that, have the session flush what is due by then."""
+        self._due.append(session)
+        self._send_all_soon()
+
+    def _send_all_soon(self) -> None:
+        if not self._is_sending_soon:
+            self._is_sending_soon = True
+            self._scheduler.call_soon(self.send_all)
+
+    def flush_due(self) -> None:
+        # A session that is flushed may begin requests that it answers at once.
+        while self._due:
+            due, self._due = self._due, []
+            for session in due:
+                session.flush()
 
     def send_all(self) -> None:
+        self.flush_due()
         unsent, self._unsent = self._unsent, []
+        self._is_sending_soon = False
         for channel in unsent:
             channel.hand_over()
 
@@ -280,6 +307,10 @@ class Channel(asyncio.BufferedProtocol):
             # Enough for one piece; and only the transport can tell whether the peer takes it.
             self.hand_over()
 
+    def flush_soon(self, session: Flushed) -> None:
+        """Have `session.flush` called when the replies of this loop turn leave."""
+        self._channels.flush_soon(session)
+
     def hand_over(self) -> None:
         transport = self._transport
         out, self._out = self._out, []
@@ -326,7 +357,8 @@ class Channel(asyncio.BufferedProtocol):
         self.unpause(Reason.NO_MEMORY)
 
     def close(self) -> None:
-        """Send what was handed over, then close."""
+        """Send what is due, then close."""
+        self._channels.flush_due()
         if not self.is_closing and self._transport is not None:
             self.hand_over()
             self.is_closing = True

@@ -1,9 +1,10 @@
 """A connection whose requests come in frames and whose replies leave in the order of the requests.
 
 What the protocols without request numbers have in common. Each request takes a place in line; its
-answer may be ready at once or after a sync, and leaves when all before it have left. The line is
-bounded: past the bound the connection is not read. While the peer does not take what was sent,
-requests wait unopened; so they do when the protocol has a request wait for those before it
+answer may be ready at once or after a sync, and leaves when all before it have left. Answers that
+become ready in one loop turn, which after a sync are many, leave the line together at its end. The
+line is bounded: past the bound the connection is not read. While the peer does not take what was
+sent, requests wait unopened; so they do when the protocol has a request wait for those before it
 (`may_begin`). Pushes go beside the line, so that a reply never waits behind queued pushes:
 whoever pushes asks `can_push` first and is told by `on_writable` when to go on.
 """
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 
 from dragoman.errors import RemoteProtocolError
 from dragoman.framing import FrameReader
-from dragoman.limits import READ_AHEAD_REQUESTS_MAX
+from dragoman.limits import READ_AHEAD_REQUESTS_MAX, SEND_BUFFER_BYTES_MAX
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Reason
 from dragoman.types import Buffer
@@ -43,10 +44,7 @@ class Place:
         if not self.is_done:
             self.is_done = True
             self.answer = buffers
-            self._session.flush()
-            if self.answer:
-                # It waits behind an earlier request, and its memory with it.
-                self._session.hold(self, sum(map(len, buffers)))
+            self._session.answered(self, sum(map(len, buffers)))
 
 
 class FramedSession:
@@ -63,6 +61,9 @@ class FramedSession:
         self._is_beginning = False
         #: Requests read and not answered.
         self._ahead = 0
+        self._is_flushed_soon = False
+        #: Of answers that have not left the line.
+        self._answer_bytes = 0
 
     # ---- for the protocol
 
@@ -89,12 +90,14 @@ class FramedSession:
         return self.channel.is_writable and not self.channel.is_closing
 
     def push(self, *buffers: Buffer) -> None:
-        """Send what answers no request."""
+        """Send what answers no request, behind the replies that are ready."""
+        if self._is_flushed_soon:
+            self._leave_line()
         self.channel.send(list(buffers))
 
     def close(self) -> None:
         """Send the replies that are due, then close; requests not begun are dropped."""
-        self._backlog.clear()
+        self._drop_backlog()
         self.channel.close()
 
     # ---- from the channel
@@ -112,6 +115,7 @@ class FramedSession:
 
     def _take_in(self, frames: list[bytearray]) -> None:
         self._ahead += len(frames)
+        self._budget.take(sum(map(len, frames)))
         self._backlog.extend(frames)
         self._begin_all()
         if self._ahead > READ_AHEAD_REQUESTS_MAX:
@@ -126,23 +130,29 @@ class FramedSession:
             place.is_done = True
             self._budget.give_back(place.size)
         self._line.clear()
-        self._backlog.clear()
+        self._drop_backlog()
         self.on_closed()
+
+    def _drop_backlog(self) -> None:
+        self._budget.give_back(sum(map(len, self._backlog)))
+        self._backlog.clear()
 
     def _begin_all(self) -> None:
         if self._is_beginning:
             # A request that is answered at once calls back here: the loop below goes on by itself.
             return
-        backlog, channel = self._backlog, self.channel
+        backlog, channel, line = self._backlog, self.channel, self._line
         self._is_beginning = True
         try:
             while backlog and channel.is_writable and not channel.is_closing:
                 if not self.may_begin(backlog[0]):
-                    break
+                    if not (line and line[0].is_done):
+                        break
+                    self._leave_line()
+                    continue
                 frame = backlog.popleft()
                 place = Place(self, len(frame))
-                self._budget.take(place.size)
-                self._line.append(place)
+                line.append(place)
                 self.received(frame, place)
         finally:
             self._is_beginning = False
@@ -156,6 +166,17 @@ class FramedSession:
             self.channel.close()
         self._read_on()
 
+    def answered(self, place: Place, size: int) -> None:
+        """The place has its answer, of this size, and leaves with all that are ready before it."""
+        self.hold(place, size)
+        self._answer_bytes += size
+        if self._answer_bytes >= SEND_BUFFER_BYTES_MAX:
+            # Enough for one piece; and only the transport can tell whether the peer takes it.
+            self.flush()
+        elif not self._is_flushed_soon and self._line[0].is_done:
+            self._is_flushed_soon = True
+            self.channel.flush_soon(self)
+
     def hold(self, place: Place, size: int) -> None:
         """Count memory that goes when the place is left."""
         place.size += size
@@ -163,18 +184,25 @@ class FramedSession:
 
     def flush(self) -> None:
         """Send every reply that has reached the head of the line."""
-        line = self._line
-        while line and line[0].is_done:
-            first = line.popleft()
-            if first.answer:
-                self.channel.send(first.answer)
-                first.answer = ()
-            self._budget.give_back(first.size)
-            self._ahead -= 1
-            if self._ahead == _READ_ON_REQUESTS:
-                self._read_on()
+        self._is_flushed_soon = False
+        self._leave_line()
         if self._backlog and not self._is_beginning:
             self._go_on()
+        self._read_on()
+
+    def _leave_line(self) -> None:
+        line = self._line
+        out: list[Buffer] = []
+        freed = self._answer_bytes = 0
+        while line and line[0].is_done:
+            first = line.popleft()
+            out += first.answer
+            first.answer = ()
+            freed += first.size
+            self._ahead -= 1
+        if out:
+            self.channel.send(out)
+        self._budget.give_back(freed)
 
     def _read_on(self) -> None:
         if self._ahead <= _READ_ON_REQUESTS:

@@ -9,6 +9,7 @@ import pytest
 from crc32c import crc32c
 
 from dragoman.errors import DecodeError
+from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log import batch as b
 from dragoman.log.batch import Marker, Record
 from dragoman.log.compression import Codec
@@ -164,3 +165,21 @@ def test_records_that_are_no_markers_are_refused(record: Record):
 def test_batches_walks_back_to_back_batches():
     found = list(b.batches(memoryview(B1 + B2)))
     assert [bytes(data) for _, data in found] == [B1, B2]
+
+
+def test_short_records_are_written_like_all_others() -> None:
+    sizes = [0, 1, 63, 64, 65, 1970, 1971, 1972, 1973, 1974, 1975, 2047, 2048, 5000]
+    records = [
+        b.Record(key=key, value=value, headers=headers, timestamp=timestamp)
+        for key in (None, *map(bytes, sizes))
+        for value in (None, *map(bytes, sizes))
+        for headers in ((), (("name", b"content"),))
+        for timestamp in (1_700_000_000_000, 1_700_000_000_001, 1_700_000_009_000, 5)
+    ]
+    first = records[0].timestamp
+    # More of them than there are numbers in the table.
+    records += [b.Record(value=b".", timestamp=first)] * 2500
+    expected = b"".join(
+        b.record_bytes(each, each.timestamp - first, index) for index, each in enumerate(records)
+    )
+    assert bytes(b.build_batch(records))[BATCH_HEADER_BYTES:] == expected

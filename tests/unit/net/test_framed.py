@@ -102,11 +102,40 @@ def test_pushes_pass_replies_that_are_not_ready(rig: Rig) -> None:
     assert rig.sent() == b"pa"
 
 
+def test_a_push_does_not_pass_a_reply_that_was_ready_before_it(rig: Rig) -> None:
+    first, second = rig.ask(b"1", b"2")
+    first.reply(b"a")
+    rig.session.push(b"p")
+    second.reply(b"b")
+    assert rig.sent() == b"apb"
+
+
+def test_replies_that_are_ready_leave_before_the_connection_closes(rig: Rig) -> None:
+    first, _ = rig.ask(b"1", b"2")
+    first.reply(b"a")
+    rig.ask(b"bad")
+    assert rig.transport.is_closed
+    assert rig.transport.sent == b"a"
+
+
+def test_answers_that_fill_a_buffer_do_not_wait_for_the_turns_end(rig: Rig) -> None:
+    rig.transport.is_stuck = True
+    first, second = rig.ask(b"1", b"2")
+    first.reply(bytes(SEND_BUFFER_BYTES_MAX + 1))
+    assert not rig.session.can_push
+    second.reply(b"b")
+    rig.transport.is_stuck = False
+    rig.transport.take()
+    assert rig.sent() == bytes(SEND_BUFFER_BYTES_MAX + 1) + b"b"
+    assert rig.budget.used == 0
+
+
 def test_reading_stops_at_the_bound_and_goes_on(rig: Rig) -> None:
     places = rig.ask(*[b"x"] * (READ_AHEAD_REQUESTS_MAX + 1))
     assert not rig.transport.is_reading
     for place in places:
         place.reply(b".")
+    rig.scheduler.run_ready()
     assert rig.transport.is_reading
 
 
@@ -142,8 +171,10 @@ def test_a_request_may_wait_for_those_before_it(rig: Rig) -> None:
     rig.ask(b"1", b"2", b"alone", b"3")
     (_, first), (_, second) = rig.session.requests
     first.reply(b"a")
+    rig.scheduler.run_ready()
     assert len(rig.session.requests) == 2
     second.reply(b"b")
+    rig.scheduler.run_ready()
     assert [each for each, _ in rig.session.requests] == [b"1", b"2", b"alone", b"3"]
 
 
@@ -158,6 +189,7 @@ def test_many_that_are_answered_at_once_after_waiting(rig: Rig) -> None:
 def test_what_is_forbidden_closes_also_when_it_had_to_wait(rig: Rig) -> None:
     rig.ask(b"1", b"alone", b"bad")
     rig.session.requests[0][1].reply(b"a")
+    assert rig.sent() == b"a"
     assert rig.transport.is_closed
 
 
@@ -166,4 +198,5 @@ def test_replies_that_wait_for_an_earlier_one_count_as_memory(rig: Rig) -> None:
     second.reply(bytes(1000))
     assert rig.budget.used == 1002
     first.reply(b"a")
+    rig.scheduler.run_ready()
     assert rig.budget.used == 0

@@ -23,7 +23,7 @@ from dragoman.protocols.mlog.constants import (
     Encoding,
     MessageType,
 )
-from dragoman.protocols.mlog.messages import MESSAGES, TYPES, Message
+from dragoman.protocols.mlog.messages import MESSAGES, TYPES, Message, ProduceResp
 from dragoman.protocols.mlog.schema import Field, Kind, fields_of
 from dragoman.types import Buffer
 
@@ -50,6 +50,14 @@ def encode_frame(message: Message, encoding: Encoding) -> bytes:
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise EncodeError(f"{len(payload)} bytes in a message; at most {PAYLOAD_BYTES_MAX}")
     return _pack_header(TYPES[type(message)], len(payload)) + payload
+
+
+def encode_produced(offset: int, encoding: Encoding) -> bytes:
+    """The frame of a ProduceResp: written out, as it answers every record."""
+    if encoding is Encoding.JSON:
+        payload = b'{"Offset":%d}' % offset
+        return _pack_header(MessageType.PRODUCE_RESP, len(payload)) + payload
+    return encode_frame(ProduceResp(offset=offset), encoding)
 
 
 def decode_payload(number: int, payload: Buffer, encoding: Encoding) -> Message:

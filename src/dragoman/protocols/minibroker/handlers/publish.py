@@ -12,7 +12,7 @@ from dragoman.protocols.minibroker.codec import published_frame
 from dragoman.protocols.minibroker.constants import KEY_BYTES_MAX
 from dragoman.protocols.minibroker.errors import KEY_TOO_LARGE
 from dragoman.protocols.minibroker.handlers.refusals import Refused, refusal
-from dragoman.protocols.minibroker.handlers.topics import use_topic
+from dragoman.protocols.minibroker.handlers.topics import make_topic, usable_topic
 from dragoman.protocols.minibroker.messages import Publish
 from dragoman.protocols.minibroker.routing import fnv1a_32
 from dragoman.security.authorizer import Operation
@@ -22,22 +22,30 @@ if TYPE_CHECKING:
 
 
 def publish(session: MinibrokerSession, request: Publish, place: Place) -> None:
+    if len(request.key) > KEY_BYTES_MAX:
+        raise Refused(KEY_TOO_LARGE)
+    topic = usable_topic(session, request.topic, Operation.WRITE)
+    if topic is None:
+        make_topic(
+            session, place, request.topic, lambda made: _append(session, made, request, place)
+        )
+    else:
+        _append(session, topic, request, place)
+
+
+def _append(
+    session: MinibrokerSession, topic: TopicMetadata, request: Publish, place: Place
+) -> None:
     """A key of no bytes is none: in the log it is null."""
     service, key = session.service, request.key
     broker = service.broker
-    if len(key) > KEY_BYTES_MAX:
-        raise Refused(KEY_TOO_LARGE)
+    turn = fnv1a_32(key) if key else service.next_turn(topic.name)
+    partition = turn % len(topic.partitions)
+    replica = broker.replica(topic.partitions[partition])
+    replica.check_in_sync()
 
-    def append(topic: TopicMetadata) -> None:
-        turn = fnv1a_32(key) if key else service.next_turn(topic.name)
-        partition = turn % len(topic.partitions)
-        replica = broker.replica(topic.partitions[partition])
-        replica.check_in_sync()
+    def placed(offset: int, error: DragomanError | None) -> None:
+        place.reply(published_frame(partition, offset) if error is None else refusal(error))
 
-        def placed(offset: int, error: DragomanError | None) -> None:
-            place.reply(published_frame(partition, offset) if error is None else refusal(error))
-
-        record = Record(key=key or None, value=request.payload, timestamp=broker.clock.wall_ms())
-        broker.gatherer.add(replica, record, placed)
-
-    use_topic(session, place, request.topic, Operation.WRITE, append)
+    record = Record(key=key or None, value=request.payload, timestamp=broker.clock.wall_ms())
+    broker.gatherer.add(replica, record, placed)

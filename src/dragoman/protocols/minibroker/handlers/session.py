@@ -31,7 +31,7 @@ from dragoman.security.authorizer import ANONYMOUS, Operation, Resource
 if TYPE_CHECKING:
     from dragoman.protocols.minibroker.handlers.service import MinibrokerService
 
-_PIPELINED = (Op.PUB, Op.COMMIT)
+_PIPELINED = frozenset((int(Op.PUB), int(Op.COMMIT)))
 
 
 class MinibrokerSession(FramedSession):

@@ -38,21 +38,32 @@ def use_topic(
 ) -> None:
     """Have `use` called with the topic, now or when it has been made; what it raises is answered.
 
-    Raises `DragomanError`. The broker's own topics are taken for names that there cannot be.
+    Raises `DragomanError`.
+    """
+    topic = usable_topic(session, name, operation)
+    if topic is None:
+        make_topic(session, place, name, use)
+    else:
+        use(topic)
+
+
+def usable_topic(
+    session: MinibrokerSession, name: str, operation: Operation
+) -> TopicMetadata | None:
+    """The topic, or None when it has to be made. Raises `DragomanError`.
+
+    The broker's own topics are taken for names that there cannot be.
     """
     if len(name) > TOPIC_NAME_BYTES_MAX or not _is_name(name):
         raise Refused(errors.invalid_topic(name))
     session.require(operation, Resource.TOPIC, name)
     topic = session.service.broker.image.topics.get(name)
-    if topic is None:
-        _make_topic(session, place, name, use)
-    elif topic.is_internal:
+    if topic is not None and topic.is_internal:
         raise Refused(errors.invalid_topic(name))
-    else:
-        use(topic)
+    return topic
 
 
-def _make_topic(
+def make_topic(
     session: MinibrokerSession, place: Place, name: str, use: Callable[[TopicMetadata], None]
 ) -> None:
     broker = session.service.broker

@@ -17,6 +17,7 @@ from dragoman.errors import DragomanError
 from dragoman.limits import MLOG_BATCH_VALUES_MAX
 from dragoman.log.batch import Record
 from dragoman.net.framed import Place
+from dragoman.protocols.mlog.codec import encode_produced
 from dragoman.protocols.mlog.constants import AckMode
 from dragoman.protocols.mlog.errors import (
     VALUE_REQUIRED_TEXT,
@@ -30,7 +31,6 @@ from dragoman.protocols.mlog.messages import (
     Produce,
     ProduceBatch,
     ProduceBatchResp,
-    ProduceResp,
 )
 from dragoman.security.authorizer import Operation
 from dragoman.world import Clock, Handle, Scheduler
@@ -41,11 +41,11 @@ def handle_produce(session: MlogSession, request: Produce, place: Place) -> None
     if not request.value:
         raise Refused(ErrorCode.VALUES_REQUIRED, VALUE_REQUIRED_TEXT)
     replica = _partition(session, request.topic, request.acks, place)
-    broker = session.service.broker
+    broker, encoding = session.service.broker, session.encoding
 
     def placed(offset: int, error: DragomanError | None) -> None:
         if error is None:
-            session.reply(place, ProduceResp(offset=offset))
+            place.reply(encode_produced(offset, encoding))
         else:
             session.fail(place, error)
 

@@ -56,8 +56,12 @@ class MlogSession(FramedSession):
         except DragomanError as error:
             self.fail(place, error)
 
+    @property
+    def encoding(self) -> Encoding:
+        return self._connection.encoding or Encoding.JSON
+
     def reply(self, place: Place, message: Message) -> None:
-        encoding = self._connection.encoding or Encoding.JSON
+        encoding = self.encoding
         try:
             frame = encode_frame(message, encoding)
         except EncodeError as error:
