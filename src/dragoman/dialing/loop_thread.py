@@ -48,7 +48,12 @@ class LoopThread:
         return future
 
     def _start(self, work: Work[Result], future: Future[Result]) -> None:
-        task = self._loop.create_task(work())
+        try:
+            task = self._loop.create_task(work())
+        except Exception as error:  # noqa: BLE001
+            # Whoever waits must hear of it: nothing else would end the waiting.
+            future.set_exception(error)
+            return
         task.add_done_callback(partial(_settle, future))
 
         def give_up(_: Future[Result]) -> None:

@@ -61,6 +61,7 @@ async def open_link(
         return Link(
             address,
             frame_reader(Scratch()),
+            protocol="Cursus",
             loop=loop,
             in_flight_max=settings.in_flight_max,
             is_push=is_push,

@@ -16,13 +16,14 @@ from collections.abc import Callable
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from dragoman import __version__
+from dragoman.dialing.asking import before_sending
 from dragoman.dialing.errors import ClientError, UnreachableError
 from dragoman.errors import DragomanError
 from dragoman.framing import Scratch
 from dragoman.limits import KAFKA_CLIENT_THROTTLE_MAX_S
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.errors import kafka_error
-from dragoman.protocols.kafka.client.link import Link, before_sending
+from dragoman.protocols.kafka.client.link import Link
 from dragoman.protocols.kafka.client.settings import ClientSettings
 from dragoman.protocols.kafka.client.versions import ServedVersions, newest_api_versions
 from dragoman.protocols.kafka.constants import ACCEPTED_VERSIONS, ApiKey

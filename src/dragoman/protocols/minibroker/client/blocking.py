@@ -1,17 +1,12 @@
-"""The same client for code without an event loop: every call waits for its result.
-
-The real client lives on a loop in a thread of its own; calls are handed over to it and may be made
-from any thread.
-"""
+"""The same client for code without an event loop: every call waits for its result."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Self
+from typing import Self, TypeVar
 
-from dragoman.dialing.errors import ClientClosedError
-from dragoman.dialing.loop_thread import LoopThread
+from dragoman.dialing.blocking import BlockingClient, BlockingPart, waiting
 from dragoman.protocols.minibroker.client.client import MinibrokerClient
 from dragoman.protocols.minibroker.client.settings import ClientSettings
 from dragoman.protocols.minibroker.client.subscription import (
@@ -21,17 +16,15 @@ from dragoman.protocols.minibroker.client.subscription import (
 )
 from dragoman.protocols.minibroker.messages import Delivered, Published
 
+AnySubscription = TypeVar("AnySubscription", bound=Subscription)
 
-class BlockingSubscription:
+
+class BlockingSubscription(BlockingPart[AnySubscription]):
     """See `Subscription`."""
-
-    def __init__(self, thread: LoopThread, subscription: Subscription) -> None:
-        self._thread = thread
-        self._subscription = subscription
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        return self._subscription.partitions
+        return self._part.partitions
 
     def next(self, timeout_s: float | None = None) -> Delivered | None:
         """The next record; None when there was none in time, or the subscription was closed."""
@@ -40,7 +33,7 @@ class BlockingSubscription:
     async def _next(self, timeout_s: float | None) -> Delivered | None:
         try:
             async with asyncio.timeout(timeout_s):
-                return await anext(self._subscription, None)
+                return await anext(self._part, None)
         except TimeoutError:
             return None
 
@@ -48,61 +41,28 @@ class BlockingSubscription:
         while (record := self.next()) is not None:
             yield record
 
-    def close(self) -> None:
-        self._thread.run(lambda: self._subscription.close())
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class BlockingGroupSubscription(BlockingSubscription):
+class BlockingGroupSubscription(BlockingSubscription[GroupSubscription]):
     """See `GroupSubscription`."""
 
-    def __init__(self, thread: LoopThread, subscription: GroupSubscription) -> None:
-        super().__init__(thread, subscription)
-        self._member = subscription
-
     def commit(self, record: Delivered) -> None:
-        self._thread.run(lambda: self._member.commit(record))
+        self._thread.run(lambda: self._part.commit(record))
 
 
-class BlockingMinibrokerClient:
+class BlockingMinibrokerClient(BlockingClient[MinibrokerClient]):
     """`MinibrokerClient` with methods that wait. Their meaning is described there."""
 
     def __init__(self, addresses: str, settings: ClientSettings | None = None) -> None:
-        self._thread = LoopThread("dragoman-minibroker-client")
-        try:
-            self._client = self._thread.make(lambda: MinibrokerClient(addresses, settings))
-        except BaseException:
-            self._thread.close()
-            raise
+        super().__init__(
+            "dragoman-minibroker-client", lambda: MinibrokerClient(addresses, settings)
+        )
 
     def open(self) -> Self:
-        self._thread.run(lambda: self._client.open())
+        self._thread.run(self._client.open)
         return self
 
-    def close(self) -> None:
-        try:
-            self._thread.run(lambda: self._client.close())
-        except ClientClosedError:
-            return
-        self._thread.close()
-
-    def __enter__(self) -> Self:
-        try:
-            return self.open()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def publish(self, topic: str, payload: bytes, key: bytes = b"") -> Published:
-        return self._thread.run(lambda: self._client.publish(topic, payload, key))
+    publish = waiting(MinibrokerClient.publish)
+    commit = waiting(MinibrokerClient.commit)
 
     def publish_many(self, topic: str, payloads: list[bytes], key: bytes = b"") -> list[Published]:
         """All at once, in order: their durability costs little more than that of one."""
@@ -114,7 +74,7 @@ class BlockingMinibrokerClient:
 
     def subscribe(
         self, topic: str, partition: int = 0, offset: int | None = None
-    ) -> BlockingSubscription:
+    ) -> BlockingSubscription[Subscription]:
         made = self._thread.run(lambda: self._client.subscribe(topic, partition, offset))
         return BlockingSubscription(self._thread, made)
 
@@ -124,6 +84,3 @@ class BlockingMinibrokerClient:
         """`on_rebalance` is called in the client's own thread."""
         made = self._thread.run(lambda: self._client.join(topic, group, on_rebalance))
         return BlockingGroupSubscription(self._thread, made)
-
-    def commit(self, topic: str, group: str, partition: int, offset: int) -> None:
-        self._thread.run(lambda: self._client.commit(topic, group, partition, offset))

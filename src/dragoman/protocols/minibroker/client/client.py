@@ -306,6 +306,7 @@ class MinibrokerClient:
         link = Link(
             f"{host}:{port}",
             FrameReader(FRAME_BYTES_MAX, self._scratch),
+            protocol="minibroker",
             loop=loop,
             in_flight_max=self.settings.in_flight_max,
             is_push=codec.is_push,

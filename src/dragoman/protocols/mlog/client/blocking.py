@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
-from functools import wraps
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from collections.abc import Iterator
 
+from dragoman.dialing.blocking import BlockingClient, waiting
 from dragoman.dialing.loop_thread import LoopThread
 from dragoman.protocols.mlog.client.client import MlogClient
 from dragoman.protocols.mlog.client.consumer import Consumer
 from dragoman.protocols.mlog.client.settings import ClientSettings
 from dragoman.protocols.mlog.messages import Entry
-
-Result = TypeVar("Result")
-Parameters = ParamSpec("Parameters")
 
 
 class BlockingConsumer:
@@ -38,41 +34,22 @@ class BlockingConsumer:
         self._thread.run(self._consumer.commit)
 
 
-def _waiting(
-    method: Callable[Concatenate[MlogClient, Parameters], Coroutine[None, None, Result]],
-) -> Callable[Concatenate[BlockingMlogClient, Parameters], Result]:
-    """The method that hands over to this one and waits."""
-
-    @wraps(method)
-    def wait(
-        self: BlockingMlogClient, /, *args: Parameters.args, **kwargs: Parameters.kwargs
-    ) -> Result:
-        return self._thread.run(lambda: method(self._client, *args, **kwargs))
-
-    return wait
-
-
-class BlockingMlogClient:
+class BlockingMlogClient(BlockingClient[MlogClient]):
     """See `MlogClient`. Calls may be made from any thread."""
 
     def __init__(self, *addresses: str, settings: ClientSettings | None = None) -> None:
-        self._thread = LoopThread("dragoman-mlog-client")
-        try:
-            self._client = self._thread.make(lambda: MlogClient(*addresses, settings=settings))
-        except BaseException:
-            self._thread.close()
-            raise
+        super().__init__("dragoman-mlog-client", lambda: MlogClient(*addresses, settings=settings))
 
-    produce = _waiting(MlogClient.produce)
-    produce_batch = _waiting(MlogClient.produce_batch)
-    fetch = _waiting(MlogClient.fetch)
-    fetch_batch = _waiting(MlogClient.fetch_batch)
-    commit = _waiting(MlogClient.commit)
-    committed = _waiting(MlogClient.committed)
-    create_topic = _waiting(MlogClient.create_topic)
-    delete_topic = _waiting(MlogClient.delete_topic)
-    topics = _waiting(MlogClient.topics)
-    topic_leader = _waiting(MlogClient.topic_leader)
+    produce = waiting(MlogClient.produce)
+    produce_batch = waiting(MlogClient.produce_batch)
+    fetch = waiting(MlogClient.fetch)
+    fetch_batch = waiting(MlogClient.fetch_batch)
+    commit = waiting(MlogClient.commit)
+    committed = waiting(MlogClient.committed)
+    create_topic = waiting(MlogClient.create_topic)
+    delete_topic = waiting(MlogClient.delete_topic)
+    topics = waiting(MlogClient.topics)
+    topic_leader = waiting(MlogClient.topic_leader)
 
     def consume(
         self,
@@ -85,15 +62,3 @@ class BlockingMlogClient:
     ) -> BlockingConsumer:
         consumer = self._client.consume(topic, id=id, offset=offset, max_count=max_count, wait=wait)
         return BlockingConsumer(self._thread, consumer)
-
-    def close(self) -> None:
-        try:
-            self._thread.run(self._client.close)
-        finally:
-            self._thread.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -70,6 +70,7 @@ class Peer:
         link = Link(
             self.address,
             connection.reader,
+            protocol="mlog",
             loop=loop,
             in_flight_max=self._settings.in_flight_max,
         )

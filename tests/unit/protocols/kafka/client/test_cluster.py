@@ -341,5 +341,5 @@ async def test_what_is_remembered_is_bounded(
 
 async def test_connection_cut_in_the_handshake_is_an_error(cluster: ScriptedCluster) -> None:
     cluster.answers[ApiVersionsRequest] = lambda _message, _version: CLOSE
-    with pytest.raises(UnreachableError, match="closed by the broker"):
+    with pytest.raises(UnreachableError, match="closed by the server"):
         await KafkaClient(cluster.brokers[0].address).open()
