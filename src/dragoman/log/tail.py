@@ -144,8 +144,11 @@ class Tail:
                 break
             chunk = self._chunks[number]
             end = offsets[number + 1] if number + 1 < len(offsets) else self._end
+            is_whole = True
             if base < offset or end > limit_offset or len(chunk) > room:
-                chunk, end = _part(chunk, max(base, offset), limit_offset, room, not result)
+                chunk, end, is_whole = _part(
+                    chunk, max(base, offset), limit_offset, room, not result
+                )
                 if not chunk and result:
                     break
                 if not chunk:
@@ -154,15 +157,17 @@ class Tail:
             result.append(chunk)
             room -= len(chunk)
             next_offset = end
-            if room <= 0:
+            if room <= 0 or not is_whole:
+                # What is left of this chunk comes before the next one, which may be small enough.
                 break
         return result, next_offset
 
 
 def _part(
     chunk: Buffer, offset: int, limit_offset: int, room: int, is_first: bool
-) -> tuple[Buffer, int]:
-    """The batches of a chunk from the one that holds `offset`, and the offset after the last.
+) -> tuple[Buffer, int, bool]:
+    """The batches of a chunk from the one that holds `offset`, the offset after the last, and
+    whether they reach to the chunk's end.
 
     They end at or below `limit_offset` and fit into `room`, except that the first may be larger.
     """
@@ -179,4 +184,4 @@ def _part(
         if end > limit_offset or (after - start > room and not is_needed):
             break
         stop, next_offset = after, end
-    return memoryview(chunk)[start:stop], next_offset
+    return memoryview(chunk)[start:stop], next_offset, stop == len(chunk)

@@ -197,6 +197,31 @@ def test_tail_reads_whole_batches_up_to_the_limits(
     assert (offsets_of(buffers), next_offset) == (found, end)
 
 
+@given(
+    groups=st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=4), min_size=1, max_size=5),
+    begin=st.floats(0, 1, exclude_max=True),
+    bytes_max=st.integers(0, 3000),
+)
+def test_tail_reads_on_without_leaving_a_batch_out(
+    groups: list[list[int]], begin: float, bytes_max: int
+):
+    """However large the batches of a chunk are, and whatever room is left for the next ones."""
+    tail = Tail()
+    sizes: list[int] = []
+    for group in groups:
+        chunks = [
+            build_batch([Record(value=b"x" * size)], base_offset=offset, leader_epoch=0)
+            for offset, size in enumerate(group, len(sizes))
+        ]
+        sizes += map(len, chunks)
+        tail.add([b"".join(chunks)], len(sizes))
+    first = int(begin * len(sizes))
+    buffers, next_offset = tail.read(first, len(sizes), bytes_max)
+    assert offsets_of(buffers) == list(range(first, next_offset))
+    # As much as there is room for, and one batch at least.
+    assert next_offset == first + 1 or sum(sizes[first:next_offset]) <= bytes_max
+
+
 @pytest.mark.parametrize("joined", [False, True])
 def test_tail_reads_over_a_gap(joined: bool):
     tail = Tail()
