@@ -51,6 +51,9 @@ class AskingProtocol(asyncio.BufferedProtocol, Generic[Reply]):
         self._loop = loop
         self._on_lost = on_lost
         self._slots = asyncio.Semaphore(in_flight_max)
+        #: Requests leave in the order in which they were made: one that finds the connection
+        #: writable again does not overtake those that wait for that.
+        self._turn = asyncio.Lock()
         #: By the requests' numbers, oldest first.
         self._waiting: dict[int, _Waiting[Reply]] = {}
         self._transport: asyncio.Transport | None = None
@@ -68,16 +71,17 @@ class AskingProtocol(asyncio.BufferedProtocol, Generic[Reply]):
 
         Raises `ConnectionLostError`, `RequestTimeoutError`, and what `send` raises.
         """
-        await self._slots.acquire()
-        try:
-            while not self._writable.is_set() and self._lost is None:
-                await self._writable.wait()
-            if self._lost is not None:
-                raise before_sending(self._lost)
-            number = send()
-        except BaseException:
-            self._slots.release()
-            raise
+        async with self._turn:
+            await self._slots.acquire()
+            try:
+                while not self._writable.is_set() and self._lost is None:
+                    await self._writable.wait()
+                if self._lost is not None:
+                    raise before_sending(self._lost)
+                number = send()
+            except BaseException:
+                self._slots.release()
+                raise
         if number is None:
             self._slots.release()
             return None
