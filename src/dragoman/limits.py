@@ -130,6 +130,8 @@ SIM_TRACE_OPERATIONS_MAX = 200
 #: Callbacks of one run of the simulated scheduler; a run that needs more is taken for an endless
 #: one.
 SIM_STEPS_MAX = 1_000_000
+#: What a simulated connection hands to its protocol at once.
+SIM_RECEIVE_BYTES_MAX = 256 << 10
 
 # ---- the broker
 

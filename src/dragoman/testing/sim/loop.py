@@ -1,0 +1,224 @@
+"""Many event loops on one virtual time: each node and each client of a simulation has its own.
+
+A `SimLoop` is an asyncio loop without a selector. Its connections are those of the `SimNetwork`;
+its time is the world's, at its own speed. `SimWorld` picks which loop takes its next turn, from the
+seeded random source, and lets time jump to the next timer when no loop has anything to do. Within
+a loop callbacks keep asyncio's order: programs may rely on that. Between loops nothing is promised,
+as between processes.
+
+A loop that is paused takes no turns while time passes (SIGSTOP, a long stall of the machine); one
+that is halted never takes one again (a crash): its timers, tasks and connections are forgotten,
+and nothing of it is run any more, not even clean-ups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable, Coroutine
+from heapq import heappop, heappush
+from random import Random
+from typing import Any, NoReturn, TypeVar
+
+from dragoman.limits import SIM_STEPS_MAX
+from dragoman.testing.sim.network import SimNetwork
+
+Result = TypeVar("Result")
+
+
+class _NoSelector:
+    """Nothing comes from outside: a turn runs what is ready, and never waits."""
+
+    def select(self, _timeout: float | None) -> list[object]:
+        return []
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """The loop of one process on one host."""
+
+    # What asyncio's own loops keep, which its stubs do not tell.
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+    _timer_cancelled_count: int
+    _run_once: Callable[[], None]
+
+    def __init__(self, world: SimWorld, host: str, *, speed: float = 1.0) -> None:
+        super().__init__()
+        self.host = host
+        self.is_paused = False
+        self.is_halted = False
+        self._world = world
+        #: How fast its clock runs; a second of the world is so many of its own.
+        self._speed = speed
+        self._selector = _NoSelector()
+        #: Failures that no one awaited; a simulation should end with none.
+        self.failures: list[dict[str, Any]] = []
+        self.set_exception_handler(lambda _, context: self.failures.append(context))
+        self._clock_resolution = 1e-9
+
+    # ---- time
+
+    def time(self) -> float:
+        return self._world.now * self._speed
+
+    def next_due(self) -> float | None:
+        """When, on the world's clock, this loop wants its next turn; None: never."""
+        if self.is_halted or self.is_paused:
+            return None
+        if self._ready:
+            return self._world.now
+        while self._scheduled and self._scheduled[0].cancelled():
+            # As asyncio does when it looks at them itself.
+            handle = self._scheduled[0]
+            handle._scheduled = False  # type: ignore[attr-defined]
+            self._timer_cancelled_count -= 1
+            heappop(self._scheduled)
+        return self._scheduled[0].when() / self._speed if self._scheduled else None
+
+    def turn(self) -> None:
+        """One round of asyncio: everything that is ready now."""
+        asyncio._set_running_loop(self)
+        try:
+            self._run_once()
+        finally:
+            asyncio._set_running_loop(None)
+
+    def halt(self) -> None:
+        self.is_halted = True
+        self._ready.clear()
+        self._scheduled.clear()
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, **more: Any
+    ) -> asyncio.Handle:
+        handle = super().call_soon(callback, *args, **more)
+        if self.is_halted:
+            # Somebody outside still holds something of a crashed process.
+            self._ready.clear()
+        return handle
+
+    def call_soon_threadsafe(self, *_args: Any, **_more: Any) -> NoReturn:  # type: ignore[override]
+        raise RuntimeError("there are no threads in a simulation")
+
+    def run_in_executor(self, *_args: Any) -> NoReturn:  # type: ignore[override]
+        raise RuntimeError("there are no threads in a simulation")
+
+    def _process_events(self, event_list: list[object]) -> None:
+        assert not event_list
+
+    def _write_to_self(self) -> None: ...
+
+    def __del__(self) -> None:
+        """Nothing to let go of: loops of crashed processes are left as they are."""
+
+    # ---- connections
+
+    async def getaddrinfo(  # type: ignore[override]
+        self, host: str, port: int, **_options: Any
+    ) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        """Hosts are known by their names."""
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], host: str, port: int, **_options: Any
+    ) -> tuple[asyncio.Transport, Any]:
+        return await self._world.network.connect(self, protocol_factory, host, port)
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], host: str, port: int, **_options: Any
+    ) -> Any:
+        return self._world.network.listen(self, protocol_factory, host, port)
+
+
+class SimWorld:
+    """Time, chance, the network, and the loops that share them."""
+
+    def __init__(self, seed: int) -> None:
+        self.now = 0.0
+        self.random = Random(seed)
+        self.loops: list[SimLoop] = []
+        self.network = SimNetwork(self)
+        #: What the world itself does at set times: deliveries, faults.
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._event_count = 0
+        self.turns = 0
+
+    def loop(self, host: str, *, speed: float = 1.0) -> SimLoop:
+        made = SimLoop(self, host, speed=speed)
+        self.loops.append(made)
+        return made
+
+    def crash(self, loop: SimLoop, *, silently: bool = False) -> None:
+        """The process is gone; its peers are told by the system, unless the machine went too."""
+        loop.halt()
+        self.loops.remove(loop)
+        self.network.crashed(loop, silently=silently)
+
+    def at(self, when: float, event: Callable[[], None]) -> None:
+        self._event_count += 1
+        heappush(self._events, (when, self._event_count, event))
+
+    def after(self, seconds: float, event: Callable[[], None]) -> None:
+        self.at(self.now + seconds, event)
+
+    # ---- running
+
+    def run(self, work: Coroutine[Any, Any, Result], loop: SimLoop, seconds: float) -> Result:
+        """What the work ends with. Raises `TimeoutError` when it takes longer than that."""
+        task = self.start(work, loop)
+        self.run_until(task.done, seconds)
+        if not task.done():
+            raise TimeoutError(f"not done after {seconds:g} simulated seconds")
+        return task.result()
+
+    def start(self, work: Coroutine[Any, Any, Result], loop: SimLoop) -> asyncio.Task[Result]:
+        asyncio._set_running_loop(loop)
+        try:
+            return loop.create_task(work)
+        finally:
+            asyncio._set_running_loop(None)
+
+    def run_until(self, is_done: Callable[[], bool], seconds: float) -> bool:
+        """Let everybody take turns until that is so, or so much time has passed."""
+        end = self.now + seconds
+        steps = 0
+        while not is_done():
+            if not self.step(end):
+                self.now = max(self.now, end)
+                return is_done()
+            steps += 1
+            if steps > SIM_STEPS_MAX:
+                raise RuntimeError(f"still not done after {steps} turns at {self.now} s")
+        return True
+
+    def step(self, end: float) -> bool:
+        """One turn of one loop, or one event of the world; False: nothing before `end`."""
+        soonest = self._events[0][0] if self._events else None
+        ready: list[SimLoop] = []
+        for loop in self.loops:
+            due = loop.next_due()
+            if due is None:
+                continue
+            if due <= self.now:
+                ready.append(loop)
+            if soonest is None or due < soonest:
+                soonest = due
+        if soonest is None or soonest > end:
+            return False
+        self.now = max(self.now, soonest)
+        if self._events and self._events[0][0] <= self.now:
+            heappop(self._events)[2]()
+            return True
+        if not ready:
+            # Time has jumped; a loop whose clock was rounded down gets its turn all the same.
+            ready = [each for each in self.loops if _is_due(each, self.now)]
+        chosen = ready[self.random.randrange(len(ready))] if len(ready) > 1 else ready[0]
+        self.turns += 1
+        chosen.turn()
+        return True
+
+
+def _is_due(loop: SimLoop, now: float) -> bool:
+    due = loop.next_due()
+    return due is not None and due <= now + 1e-9

@@ -1,0 +1,83 @@
+"""A whole node in a simulation: its loop, its disk and what runs on them, over many lives."""
+
+from __future__ import annotations
+
+from random import Random
+
+from dragoman.config.settings import Settings
+from dragoman.server import Node
+from dragoman.testing.sim.background import SimBackground, SyncDelays
+from dragoman.testing.sim.clock import SimClock
+from dragoman.testing.sim.disk import SimDisk
+from dragoman.testing.sim.faults import DiskFaults
+from dragoman.testing.sim.loop import SimLoop, SimWorld
+
+_START_SECONDS_MAX = 60.0
+
+
+class SimNode:
+    """Stopped until `start`; after `kill` or `cut_power` it may be started again."""
+
+    def __init__(
+        self,
+        world: SimWorld,
+        host: str,
+        settings: Settings,
+        *,
+        disk_faults: DiskFaults | None = None,
+        sync_delays: SyncDelays | None = None,
+        speed: float = 1.0,
+    ) -> None:
+        self.world = world
+        self.host = host
+        self.settings = settings
+        # A source of its own: what one node draws does not change what others do.
+        self.random = Random(world.random.getrandbits(64))
+        self.disk = SimDisk(self.random, disk_faults)
+        self._sync_delays = sync_delays
+        self._speed = speed
+        self.loop: SimLoop | None = None
+        self.node: Node | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.node is not None
+
+    def start(self) -> Node:
+        """Recover and open the listeners."""
+        assert self.node is None
+        loop = self.loop = self.world.loop(self.host, speed=self._speed)
+        node = self.node = Node(
+            self.settings,
+            loop,
+            disk=self.disk,
+            background=SimBackground(self.disk, loop, self.random, self._sync_delays),
+            clock=SimClock(loop),
+            random=self.random,
+        )
+        self.world.run(node.start(), loop, _START_SECONDS_MAX)
+        return node
+
+    def stop(self) -> None:
+        """A clean stop."""
+        assert self.node is not None
+        assert self.loop is not None
+        self.world.run(self.node.stop(), self.loop, _START_SECONDS_MAX)
+        self._gone()
+        self.world.crash(self._last, silently=False)
+
+    def kill(self) -> None:
+        """`kill -9`: the system closes its connections, and the files are as it left them."""
+        self._gone()
+        self.world.crash(self._last, silently=False)
+        self.disk = self.disk.kill()
+
+    def cut_power(self) -> None:
+        """Nobody is told, and the disk has what it promised to keep."""
+        self._gone()
+        self.world.crash(self._last, silently=True)
+        self.disk = self.disk.crash()
+
+    def _gone(self) -> None:
+        assert self.loop is not None
+        self._last, self.loop, self.node = self.loop, None, None
