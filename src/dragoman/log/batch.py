@@ -191,8 +191,8 @@ def build_batch(
         ]
     else:
         encoded = _records_in_a_row(records, first)
-    return assemble_batch(
-        b"".join(encoded),
+    return _assemble(
+        encoded,
         BatchHeader(
             base_offset,
             0,
@@ -216,9 +216,15 @@ def assemble_batch(body: Buffer, header: BatchHeader) -> bytearray:
 
     The records are compressed with the codec that the header's attributes name.
     """
+    return _assemble((body,), header)
+
+
+def _assemble(body: Sequence[Buffer], header: BatchHeader) -> bytearray:
     codec = Codec(header.attributes & CODEC_MASK)
-    batch = bytearray(BATCH_HEADER_BYTES)
-    batch += compress(codec, body) if codec else body
+    if codec:
+        body = (compress(codec, b"".join(body)),)
+    # Joined into place: in a large batch the copy is most of the work.
+    batch = bytearray().join((_HEADER_TO_COME, *body))
     HEADER.pack_into(batch, 0, header[0], len(batch) - LENGTH_PREFIX_BYTES, *header[2:])
     _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[_ATTRIBUTES_AND_BELOW:]))
     return batch
@@ -284,6 +290,7 @@ def _long_varint(value: int) -> bytes:
 
 
 _SMALL_VARINTS_COUNT = 2048
+_HEADER_TO_COME = bytes(BATCH_HEADER_BYTES)
 #: A key may have so many bytes, and all before the value so many, for a record to be a plain one.
 _PLAIN_KEY_BYTES_MAX = 64
 _PLAIN_HEAD_BYTES_MAX = _PLAIN_KEY_BYTES_MAX + 12
