@@ -133,6 +133,18 @@ SIM_STEPS_MAX = 1_000_000
 #: What a simulated connection hands to its protocol at once.
 SIM_RECEIVE_BYTES_MAX = 256 << 10
 
+# ---- between nodes
+
+#: A frame between nodes; a replica is sent less than that at once.
+PEER_FRAME_BYTES_MAX = 64 << 20
+#: Unanswered requests of one node to another; more fail at once.
+PEER_REQUESTS_MAX = 1024
+#: Bytes that another node has not taken; past it messages are dropped and requests fail.
+PEER_UNSENT_BYTES_MAX = 16 << 20
+#: Pause before a lost connection to another node is dialled again; it doubles up to the second.
+PEER_RETRY_MIN_S = 0.05
+PEER_RETRY_MAX_S = 1.0
+
 # ---- the broker
 
 #: Metadata changes waiting to become durable. More: refused, the client retries.

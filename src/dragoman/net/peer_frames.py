@@ -1,0 +1,93 @@
+"""What the nodes of a cluster send each other, as frames.
+
+    frame    size u32, kind u8, service u8, number u32, header size u32,  header,  body
+    kinds    HELLO, MESSAGE (no reply), REQUEST, REPLY, REFUSAL (the header is a text)
+
+Headers are the services' own encodings; bodies are handed over as they are, so that record batches
+are not copied through a codec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from struct import Struct
+
+import msgspec
+
+from dragoman.errors import ClusterError, DecodeError
+from dragoman.limits import PEER_FRAME_BYTES_MAX
+from dragoman.types import Buffer
+
+#: Versions of this protocol: what is spoken here, and the oldest that is understood.
+VERSION = 1
+VERSION_MIN = 1
+_HEAD = Struct(">IBBII")
+_SIZE_BYTES = 4
+_HEAD_BYTES = _HEAD.size - _SIZE_BYTES
+_take_head = Struct(">BBII").unpack_from
+
+
+class Kind(IntEnum):
+    HELLO = 1
+    MESSAGE = 2
+    REQUEST = 3
+    REPLY = 4
+    REFUSAL = 5
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """Who calls. A node that has not joined a cluster yet knows no id of one."""
+
+    node_id: int
+    incarnation: int
+    cluster_id: str = ""
+    version: int = VERSION
+
+
+def frame(
+    kind: Kind, service: int, number: int, header: bytes, body: Sequence[Buffer] = ()
+) -> list[Buffer]:
+    size = _HEAD_BYTES + len(header) + sum(map(len, body))
+    if size > PEER_FRAME_BYTES_MAX:
+        raise ClusterError(f"{size} bytes for another node; at most {PEER_FRAME_BYTES_MAX}")
+    return [_HEAD.pack(size, kind, service, number, len(header)) + header, *body]
+
+
+class Arrived(msgspec.Struct, frozen=True):
+    """A frame taken apart."""
+
+    kind: Kind
+    service: int
+    number: int
+    header: memoryview
+    body: memoryview
+
+
+def take_apart(data: bytearray) -> Arrived:
+    """Raises `DecodeError`."""
+    if len(data) < _HEAD_BYTES:
+        raise DecodeError(f"frame of {len(data)} bytes from another node")
+    kind, service, number, header_size = _take_head(data)
+    end = _HEAD_BYTES + header_size
+    if end > len(data):
+        raise DecodeError(f"header of {header_size} bytes in a frame of {len(data)}")
+    try:
+        known = Kind(kind)
+    except ValueError:
+        raise DecodeError(f"frame of kind {kind} from another node") from None
+    view = memoryview(data)
+    return Arrived(known, service, number, view[_HEAD_BYTES:end], view[end:])
+
+
+def read_hello(arrived: Arrived) -> Hello:
+    """Raises `DecodeError`."""
+    if arrived.kind is not Kind.HELLO:
+        raise DecodeError(f"{arrived.kind.name} from a node that has not said who it is")
+    try:
+        hello = msgspec.msgpack.decode(arrived.header, type=Hello)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"a node says who it is in an unknown way: {error}") from None
+    if hello.version < VERSION_MIN:
+        raise DecodeError(f"node {hello.node_id} speaks version {hello.version}, too old")
+    return hello

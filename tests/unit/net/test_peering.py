@@ -1,0 +1,312 @@
+"""Goal: nodes reach each other whenever they can, and every request has exactly one outcome.
+
+Method: nodes on simulated loops and network, with services that note and answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from random import Random
+
+import msgspec
+import pytest
+
+from dragoman.errors import ClusterError, DecodeError
+from dragoman.limits import PEER_FRAME_BYTES_MAX, PEER_REQUESTS_MAX
+from dragoman.net.admission import MemoryBudget
+from dragoman.net.channel import Channel, Channels
+from dragoman.net.peer_frames import Hello, Kind, frame, read_hello, take_apart
+from dragoman.net.peering import NotSentError, PeerAnswer, Peering, Reply
+from dragoman.testing.sim.loop import SimLoop, SimWorld
+from dragoman.testing.sim.network import NetworkFaults
+
+SERVICE = 3
+PORT = 9190
+
+
+class Noting:
+    """Answers with what it was asked, backwards; or later, or never."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[int, bytes]] = []
+        self.held: list[tuple[bytes, Reply]] = []
+
+    def message(self, node: int, header: memoryview) -> None:
+        self.messages.append((node, bytes(header)))
+
+    def request(self, node: int, header: memoryview, body: memoryview, reply: Reply) -> None:
+        text = bytes(header)
+        if text == b"refuse":
+            raise ClusterError("no, thank you")
+        if text.startswith(b"hold"):
+            self.held.append((text, reply))
+        else:
+            reply(text[::-1], [bytes(body)[::-1]])
+
+
+class Member:
+    def __init__(self, world: SimWorld, node: int, cluster_id: str = "c") -> None:
+        self.world = world
+        self.node = node
+        self.cluster_id = cluster_id
+        self.told: list[str] = []
+        self.service = Noting()
+        self.start(1)
+
+    def start(self, incarnation: int) -> None:
+        world = self.world
+        self.loop: SimLoop = world.loop(f"n{self.node}")
+        hello = Hello(node_id=self.node, incarnation=incarnation, cluster_id=self.cluster_id)
+        self.peering = Peering(lambda: hello, self.loop, Random(self.node))
+        self.peering.serve(SERVICE, self.service)
+        for name in ("connected", "lost", "caller_lost"):
+            getattr(self.peering, f"on_{name}").append(partial(self._note, name))
+        self.channels = Channels(MemoryBudget(1 << 30), self.loop)
+        world.run(self.loop.create_server(self._accept, self.loop.host, PORT), self.loop, 1)
+
+    def _note(self, name: str, node: int) -> None:
+        self.told.append(f"{name} {node}")
+
+    def _accept(self) -> Channel:
+        return Channel(self.channels, self.peering.session, self.loop)
+
+    def know(self, *others: Member) -> None:
+        async def set_peers() -> None:
+            self.peering.set_peers({each.node: (f"n{each.node}", PORT) for each in others})
+
+        self.world.run(set_peers(), self.loop, 1)
+
+    def ask(
+        self, node: int, header: bytes, body: Sequence[bytes] = (), timeout_s: float = 5
+    ) -> list[PeerAnswer | ClusterError]:
+        """The outcomes, which come into the list."""
+        outcomes: list[PeerAnswer | ClusterError] = []
+
+        async def ask() -> None:
+            self.peering.request(
+                node, SERVICE, header, outcomes.append, timeout_s=timeout_s, body=body
+            )
+
+        self.world.run(ask(), self.loop, 1)
+        return outcomes
+
+
+class Pair:
+    def __init__(self) -> None:
+        self.world = SimWorld(1)
+        self.one, self.two = Member(self.world, 1), Member(self.world, 2)
+        self.one.know(self.two)
+        self.two.know(self.one)
+        self.wait(1)
+
+    def wait(self, seconds: float) -> None:
+        self.world.run_until(lambda: False, seconds)
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+def test_request_and_reply_with_bodies(pair: Pair) -> None:
+    outcomes = pair.one.ask(2, b"abc", [b"12", b"345"])
+    pair.wait(1)
+    (answer,) = outcomes
+    assert isinstance(answer, PeerAnswer)
+    assert (bytes(answer.header), bytes(answer.body)) == (b"cba", b"54321")
+
+
+def test_replies_may_come_in_any_order(pair: Pair) -> None:
+    first, second = pair.one.ask(2, b"hold 1"), pair.one.ask(2, b"second")
+    pair.wait(1)
+    assert not first
+    assert len(second) == 1
+    pair.two.service.held[0][1](b"done", [])
+    pair.wait(1)
+    assert isinstance(first[0], PeerAnswer)
+
+
+def test_messages_arrive_once_and_in_order(pair: Pair) -> None:
+    async def send() -> None:
+        for number in range(100):
+            pair.one.peering.send(2, SERVICE, b"%d" % number)
+
+    pair.world.run(send(), pair.one.loop, 1)
+    pair.wait(1)
+    assert pair.two.service.messages == [(1, b"%d" % number) for number in range(100)]
+
+
+def test_refusal_comes_back_in_words(pair: Pair) -> None:
+    outcomes = pair.one.ask(2, b"refuse")
+    pair.wait(1)
+    assert isinstance(outcomes[0], ClusterError)
+    assert str(outcomes[0]) == "no, thank you"
+    assert not isinstance(outcomes[0], NotSentError)
+
+
+def test_unknown_service_is_refused(pair: Pair) -> None:
+    outcomes: list[PeerAnswer | ClusterError] = []
+
+    async def ask() -> None:
+        pair.one.peering.request(2, 99, b"", outcomes.append, timeout_s=1)
+
+    pair.world.run(ask(), pair.one.loop, 1)
+    pair.wait(1)
+    assert "no service 99" in str(outcomes[0])
+
+
+def test_late_reply_is_a_time_out_and_then_nothing(pair: Pair) -> None:
+    outcomes = pair.one.ask(2, b"hold", timeout_s=0.5)
+    pair.wait(1)
+    assert "within 0.5 s" in str(outcomes[0])
+    pair.two.service.held[0][1](b"late", [])
+    pair.wait(1)
+    assert len(outcomes) == 1
+    assert pair.one.told == ["connected 2"]
+
+
+def test_lost_connection_is_an_unknown_outcome_and_is_dialled_again(pair: Pair) -> None:
+    outcomes = pair.one.ask(2, b"hold")
+    pair.wait(0.1)
+    pair.world.network.reset("n1", "n2")
+    pair.wait(2)
+    assert "outcome is unknown" in str(outcomes[0])
+    assert sorted(pair.one.told) == ["caller_lost 2", "connected 2", "connected 2", "lost 2"]
+    again = pair.one.ask(2, b"abc")
+    pair.wait(1)
+    assert isinstance(again[0], PeerAnswer)
+
+
+def test_node_that_is_not_there_is_not_sent_to(pair: Pair) -> None:
+    pair.world.crash(pair.two.loop)
+    pair.wait(0.5)
+    outcomes = pair.one.ask(2, b"abc")
+    assert isinstance(outcomes[0], NotSentError)
+    assert isinstance(pair.one.ask(7, b"abc")[0], NotSentError)
+    pair.two.start(incarnation=2)
+    pair.wait(3)
+    again = pair.one.ask(2, b"abc")
+    pair.wait(1)
+    assert isinstance(again[0], PeerAnswer)
+
+
+def test_callers_are_known_while_they_call(pair: Pair) -> None:
+    assert pair.one.peering.is_calling(2)
+    pair.world.crash(pair.two.loop)
+    pair.wait(1)
+    assert not pair.one.peering.is_calling(2)
+    assert "caller_lost 2" in pair.one.told
+
+
+def test_node_of_another_cluster_and_ones_own_shadow_are_turned_away() -> None:
+    world = SimWorld(1)
+    one, stranger, shadow = Member(world, 1), Member(world, 2, "other"), Member(world, 1_000)
+    shadow_hello = Hello(node_id=1, incarnation=9, cluster_id="c")
+    shadow.peering.hello = lambda: shadow_hello
+    stranger.know(one)
+    shadow.know(one)
+    world.run_until(lambda: False, 2)
+    assert not one.peering.is_calling(2)
+    assert not one.peering.is_calling(1)
+    outcomes = stranger.ask(1, b"abc")
+    world.run_until(lambda: bool(outcomes), 10)
+    assert isinstance(outcomes[0], ClusterError)
+
+
+def test_node_that_has_not_joined_yet_may_call() -> None:
+    world = SimWorld(1)
+    one, new = Member(world, 1), Member(world, 2, "")
+    new.know(one)
+    world.run_until(lambda: False, 1)
+    assert one.peering.is_calling(2)
+
+
+def test_requests_are_bounded(pair: Pair) -> None:
+    outcomes = [pair.one.ask(2, b"hold", timeout_s=60) for _ in range(PEER_REQUESTS_MAX)]
+    (refused,) = pair.one.ask(2, b"hold")
+    assert isinstance(refused, NotSentError)
+    assert not any(outcomes)
+
+
+def test_what_is_not_taken_is_not_piled_up(pair: Pair) -> None:
+    pair.two.loop.is_paused = True
+    pair.world.network.cut("n1", "n2")
+    big = bytes(8 << 20)
+    outcomes = [pair.one.ask(2, b"x", [big], timeout_s=60) for _ in range(4)]
+    refused = [each[0] for each in outcomes if each]
+    assert refused
+    assert all(isinstance(each, NotSentError) for each in refused)
+
+
+def test_peer_that_is_not_wanted_any_more_is_let_go(pair: Pair) -> None:
+    pair.one.know()
+    pair.wait(1)
+    assert not pair.one.peering.is_connected(2)
+    assert not pair.two.peering.is_calling(1)
+    assert pair.two.peering.is_connected(1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_request_has_one_outcome_whatever_happens(seed: int) -> None:
+    world = SimWorld(seed)
+    world.network.faults = NetworkFaults(reset_rate=0.05, slow_rate=0.05, patience_s=1)
+    one, two = Member(world, 1), Member(world, 2)
+    one.know(two)
+    outcomes = []
+    for number in range(200):
+        outcomes.append(one.ask(2, b"%d" % number, [bytes(number)], timeout_s=2))
+        world.run_until(lambda: False, world.random.uniform(0, 0.05))
+    world.run_until(lambda: False, 5)
+    assert [len(each) for each in outcomes] == [1] * 200
+    answers = [each[0] for each in outcomes if isinstance(each[0], PeerAnswer)]
+    assert len(answers) > 20
+
+
+# ---- frames
+
+
+def test_frames_round_trip() -> None:
+    data = b"".join(map(bytes, frame(Kind.REQUEST, 3, 77, b"head", [b"bo", b"dy"])))
+    arrived = take_apart(bytearray(data[4:]))
+    assert (arrived.kind, arrived.service, arrived.number) == (Kind.REQUEST, 3, 77)
+    assert (bytes(arrived.header), bytes(arrived.body)) == (b"head", b"body")
+
+
+def test_frame_cut_anywhere_is_an_error_or_shorter() -> None:
+    data = b"".join(map(bytes, frame(Kind.REPLY, 3, 77, b"head", [b"body"])))[4:]
+    for end in range(len(data)):
+        try:
+            arrived = take_apart(bytearray(data[:end]))
+        except DecodeError:
+            continue
+        assert bytes(arrived.body) == b"body"[: len(arrived.body)]
+
+
+def test_random_bytes_are_frames_or_errors() -> None:
+    rng = Random(5)
+    for _ in range(3000):
+        data = bytearray(rng.randbytes(rng.randrange(40)))
+        try:
+            arrived = take_apart(data)
+            read_hello(arrived)
+        except DecodeError:
+            continue
+
+
+def test_too_large_a_frame_is_not_sent() -> None:
+    with pytest.raises(ClusterError, match="at most"):
+        frame(Kind.MESSAGE, 1, 0, b"", [bytes(PEER_FRAME_BYTES_MAX)])
+
+
+def test_unknown_fields_of_a_newer_hello_are_no_fault() -> None:
+    newer = msgspec.msgpack.encode({"node_id": 1, "incarnation": 2, "version": 9, "more": [1]})
+    arrived = take_apart(bytearray(b"".join(map(bytes, frame(Kind.HELLO, 0, 0, newer)))[4:]))
+    assert read_hello(arrived).version == 9
+
+
+def test_too_old_a_version_is_refused() -> None:
+    older = msgspec.msgpack.encode(Hello(node_id=1, incarnation=1, version=0))
+    arrived = take_apart(bytearray(b"".join(map(bytes, frame(Kind.HELLO, 0, 0, older)))[4:]))
+    with pytest.raises(DecodeError, match="too old"):
+        read_hello(arrived)
