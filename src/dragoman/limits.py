@@ -406,6 +406,13 @@ KAFKA_CLIENT_BUFFER_BYTES_MAX = 32 << 20
 CLI_LINE_BYTES_MAX = 64 << 20
 #: Bytes that `dragoman produce` reads before it hands records over to the producer.
 CLI_READ_BYTES = 256 << 10
+#: Records that a client of the command line has under way, or is given, at once.
+CLI_RECORDS_AT_ONCE = 4096
+#: Values that the command line sends in one batch of mlog, in bytes: below the usual
+#: `max.message.bytes`. A larger one goes alone.
+CLI_MLOG_BATCH_BYTES = 256 << 10
+#: Partitions of a topic that are looked for over mlog, which does not say how many there are.
+CLI_MLOG_PARTITIONS_MAX = 10_000
 
 # ---- mlog
 

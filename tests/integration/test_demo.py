@@ -6,6 +6,7 @@ Method: the program as `make demo` runs it, in a process of its own, with few re
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 COMMAND = [sys.executable, "-m", "dragoman.demo"]
+PROTOCOLS = ("kafka", "minibroker", "cursus", "mlog")
 
 
 def _run(
@@ -50,6 +52,20 @@ class Serving:
             if "Ctrl-C stops it" in line:
                 break
 
+    def copied(self, purpose: str, *more: str) -> str:
+        """What the line prints that is there to be copied for a purpose."""
+        (line,) = re.findall(rf"^ +{purpose} +(.+)$", self.shown, re.MULTILINE)
+        program, *arguments = shlex.split(line)
+        assert program == ".venv/bin/dragoman"
+        ran = subprocess.run(
+            [sys.executable, "-m", "dragoman.cli.main", *arguments, *more],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return ran.stdout
+
     def end(self, number: signal.Signals) -> str:
         """The rest of what it prints."""
         self.process.send_signal(number)
@@ -65,34 +81,47 @@ def test_every_step_is_shown_and_lines_to_copy_work_until_it_is_interrupted(
 ) -> None:
     """The one run with Spark, which takes most of the time."""
     demo = Serving(tmp_path, "--records", "1000")
-    assert demo.shown.count(" ✓ ") == 11, demo.shown
+    assert demo.shown.count(" ✓ ") == 14, demo.shown
     assert demo.shown.count("1,000, each once, in order") == 2
     assert "00000000000000000000.0.log" in demo.shown
-    assert "1,000 readings in 5-minute windows" in demo.shown
+    assert "1,000 readings, 5-minute windows" in demo.shown
     windows = ["2026-06-01 00:00", "2026-06-01 00:05", "2026-06-01 00:10"]
     in_table, _, in_topic = demo.shown.partition("topic windows, with confluent-kafka")
     for name in windows:
         assert re.search(rf"^ +{name} +300 ", in_table, re.MULTILINE)
         assert re.search(rf'{name} +{{"readings":300,', in_topic)
-    (line,) = re.findall(r"^ +topic of windows +(.+)$", demo.shown, re.MULTILINE)
-    program, *arguments = shlex.split(line)
-    assert program == ".venv/bin/dragoman"
-    consumed = subprocess.run(
-        [sys.executable, "-m", "dragoman.cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert consumed.stdout.count('"readings":300') == len(windows)
+    assert demo.copied("topic of windows").count('"readings":300') == len(windows)
+    _, _, counted = demo.shown.partition("topic orders, records by writer, with Spark SQL")
+    found = re.findall(r"^ +(\w+) +(\d+)$", counted.partition(" ✓ ")[0], re.MULTILINE)
+    assert found == [(protocol, "2") for protocol in PROTOCOLS]
     assert "The broker stopped cleanly" in demo.end(signal.SIGINT)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_all_readers_are_shown_what_all_writers_wrote(tmp_path: Path) -> None:
+    """The table is compared with what the broker has, which is asked for over each protocol."""
+    demo = Serving(tmp_path, "--without-spark", "--records", "100")
+    _, _, below = demo.shown.partition("topic orders, whose records say who wrote them")
+    heads, _, *lines = below.partition(" ✓ ")[0].strip().splitlines()
+    columns = re.split(r"  +", heads.strip())
+    assert columns == ["offset", *(f"{protocol} reads" for protocol in PROTOCOLS)]
+    rows = [re.split(r"  +", line.strip()) for line in lines]
+    assert [row[0] for row in rows] == [str(number) for number in range(8)]
+    # Written in turn, each writer twice.
+    writers = [row[1].split()[0] for row in rows]
+    assert writers == [*PROTOCOLS, *PROTOCOLS]
+    shown = demo.copied("over another protocol", "--json").splitlines()
+    held = {each["offset"]: each["value"] for each in map(json.loads, shown)}
+    assert len(held) == 8
+    for row in rows:
+        assert row[1:] == [held[int(row[0])]] * len(PROTOCOLS)
+    demo.end(signal.SIGTERM)
 
 
 def test_ends_by_itself_when_told_to(tmp_path: Path) -> None:
     result = _run(tmp_path, "--exit", "--without-spark", "--records", "100")
     assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.count(" ✓ ") == 7
+    assert result.stdout.count(" ✓ ") == 9
     assert "The broker stopped cleanly" in result.stdout
     assert list(tmp_path.iterdir()) == []
 

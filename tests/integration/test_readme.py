@@ -7,6 +7,7 @@ and compare what they print with what the page says.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -96,6 +97,33 @@ def test_program_prints_what_the_page_says(session: Session) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout == shown
+
+
+def test_commands_over_several_protocols_print_what_the_page_says(
+    session: Session, tmp_path: Path
+) -> None:
+    """The page's broker has the usual ports, and this one others, so each command is told."""
+    program = tmp_path / "dragoman"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dragoman.cli.main "$@"\n')
+    program.chmod(0o755)
+    paths = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    printed = ""
+    page = _block("sh", "--protocol")
+    for line in re.findall(r"^\$ (.+)$", page, re.MULTILINE):
+        (protocol,) = re.findall(r"--protocol (\w+)", line) or ["kafka"]
+        result = subprocess.run(
+            f"{line} --bootstrap {session.bound[protocol]}",
+            shell=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PATH": paths},
+            timeout=200,
+            check=False,
+        )
+        assert result.returncode == 0, result.stdout
+        printed += f"$ {line}\n{result.stdout}"
+    assert printed == page
 
 
 def test_windows_of_the_demo_are_those_that_the_page_shows() -> None:

@@ -1,30 +1,28 @@
 """`dragoman consume`: records of a topic to stdout.
 
-With a group, reading begins where the group is, and what was printed is committed. The group is not
-joined: nothing is divided among several readers. Commits follow the printing, so that records at
-which the command is interrupted may be printed again, and none is skipped.
+With a group, reading begins where the group is, and what was printed is committed. Commits follow
+the printing, so that records at which the command is interrupted may be printed again, and none is
+skipped.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
-import msgspec
 from cyclopts import App, Parameter
 
-from dragoman.cli.positions import Bounds, Place, bounds_of, parse_place, resolve
-from dragoman.cli.record_output import DEFAULT_FORMAT, Write, compile_format, write_json
-from dragoman.cli.status import OK, USAGE, CommandError
-from dragoman.cli.wire import DEFAULT_BOOTSTRAP, Bootstrap, connected, refuse_live_group
-from dragoman.client.kafka import (
-    BlockingKafkaClient,
-    BlockingReader,
-    ConsumedRecord,
-    Isolation,
-    TopicPartition,
+from dragoman.cli.positions import parse_place
+from dragoman.cli.record_output import (
+    DEFAULT_FORMAT,
+    Write,
+    compile_format,
+    needed_features,
+    write_json,
 )
+from dragoman.cli.speaking import Address, ProtocolName, SpokenProtocol, speaker
+from dragoman.cli.speaking.interface import Plan, Reader, Speaker, refuse
+from dragoman.cli.status import OK, USAGE, CommandError
 
 app = App(name="consume", help="Read records of a topic.")
 
@@ -34,7 +32,8 @@ def consume(
     topic: str,
     /,
     *,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    protocol: SpokenProtocol = "kafka",
+    bootstrap: Address = None,
     start: Annotated[str, Parameter(name="--from", allow_leading_hyphen=True)] = "beginning",
     until: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     follow: Annotated[bool, Parameter(name=["--follow", "-F"], negative="")] = False,
@@ -57,7 +56,8 @@ def consume(
     until
         Where to stop, in the same words; the record there is not printed.
     follow
-        Wait for new records instead of stopping at the end.
+        Wait for new records instead of stopping at the end. minibroker does not say where that is:
+        it needs this, --max or --until OFFSET, and waits for what is not there yet.
     max_records
         Stop after so many records.
     partition
@@ -67,7 +67,8 @@ def consume(
     json
         Print lines of JSON.
     group
-        Begin at this group's committed offsets, and commit what was printed.
+        Begin at this group's committed offsets, and commit what was printed. Members of minibroker
+        and Cursus groups share partitions: the group is joined.
     isolation
         Whether records of aborted and unfinished transactions are read too.
     """
@@ -75,147 +76,47 @@ def consume(
         raise CommandError("--json and --format: give one of them", USAGE)
     if max_records is not None and max_records < 1:
         raise CommandError(f"--max: expected at least 1, got {max_records}", USAGE)
-    plan = _Plan(
+    if group == "":
+        raise CommandError("--group: expected the name of a group", USAGE)
+    spoken = speaker(protocol)
+    write = write_json if json else _format(format_string or DEFAULT_FORMAT, protocol, spoken)
+    plan = Plan(
+        bootstrap=spoken.bootstrap if bootstrap is None else bootstrap,
         topic=topic,
         partitions=partition,
         start=parse_place("--from", start),
-        until=_until(until, follow),
+        until=None if until is None else parse_place("--until", until),
         follow=follow,
         max_records=max_records,
-        write=write_json if json else _format(format_string or DEFAULT_FORMAT),
         group=group,
-        isolation=Isolation[isolation.upper()],
+        is_committed_only=isolation == "read_committed",
     )
-    with connected(bootstrap) as client:
-        _run(client, plan)
+    spoken.check(plan)
+    with spoken.read(plan) as reader:
+        _print_all(reader, write, max_records)
     return OK
 
 
-class _Plan(msgspec.Struct, frozen=True, kw_only=True):
-    topic: str
-    partitions: tuple[int, ...]
-    start: Place
-    #: None: there is no end.
-    until: Place | None
-    follow: bool
-    max_records: int | None
-    write: Write
-    group: str | None
-    isolation: Isolation
-
-
-def _until(text: str | None, follow: bool) -> Place | None:
-    if text is None:
-        return None if follow else Place("end")
-    place = parse_place("--until", text)
-    if follow and place.kind != "offset":
-        raise CommandError("--until: with --follow, expected an offset", USAGE)
-    return place
-
-
-def _format(text: str) -> Write:
+def _format(text: str, protocol: ProtocolName, spoken: Speaker) -> Write:
     try:
-        return compile_format(text)
+        write = compile_format(text)
     except ValueError as error:
         raise CommandError(f"--format: {error}", USAGE) from None
+    for token, feature in needed_features(text).items():
+        if feature in spoken.cannot_show:
+            refuse(f"--format {token}", protocol, spoken.cannot_show[feature])
+    return write
 
 
-def _run(client: BlockingKafkaClient, plan: _Plan) -> None:
-    partitions = _partitions(client, plan)
-    bounds = bounds_of(client, partitions, plan.isolation)
-    starts = resolve(client, plan.start, bounds)
-    if plan.group is not None:
-        refuse_live_group(client, plan.group)
-        starts |= _committed(client, plan.group, bounds)
-    ends = _ends(client, plan, bounds)
-    progress = _Progress(client, plan.group, starts)
-    with client.reader(starts, until=ends, isolation=plan.isolation) as reader:
-        try:
-            _print_all(reader, plan, progress)
-        finally:
-            # Also when interrupted: what was printed was read.
-            progress.commit()
-
-
-def _partitions(client: BlockingKafkaClient, plan: _Plan) -> list[TopicPartition]:
-    every = client.topic(plan.topic).all_partitions()
-    if not plan.partitions:
-        return every
-    wanted = [TopicPartition(plan.topic, each) for each in dict.fromkeys(plan.partitions)]
-    for where in wanted:
-        if where not in every:
-            raise CommandError(
-                f"topic {plan.topic!r} has no partition {where.partition}; it has {len(every)}"
-            )
-    return wanted
-
-
-def _ends(client: BlockingKafkaClient, plan: _Plan, bounds: Bounds) -> dict[TopicPartition, int]:
-    if plan.until is None:
-        return {}
-    if plan.follow:
-        # Not limited by the present end: an offset that is not there yet is waited for.
-        return dict.fromkeys(bounds.first, plan.until.number)
-    return resolve(client, plan.until, bounds)
-
-
-def _committed(
-    client: BlockingKafkaClient, group: str, bounds: Bounds
-) -> dict[TopicPartition, int]:
-    found = client.committed_offsets(group, bounds.first)
-    # A commit from before records were deleted means the first that are left.
-    return {
-        where: min(max(each.offset, bounds.first[where]), bounds.end[where])
-        for where, each in found.items()
-    }
-
-
-class _Progress:
-    """How far records were printed, and how far that is committed."""
-
-    def __init__(
-        self, client: BlockingKafkaClient, group: str | None, starts: Mapping[TopicPartition, int]
-    ) -> None:
-        self._client = client
-        self._group = group
-        self._committed = dict(starts)
-        self._printed = dict(starts)
-
-    def note_records(self, records: Iterable[ConsumedRecord]) -> None:
-        for record in records:
-            self._printed[TopicPartition(record.topic, record.partition)] = record.offset + 1
-
-    def note_positions(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Behind records that are not for printing, such as the ends of transactions."""
-        self._printed.update(positions)
-
-    def commit(self) -> None:
-        if self._group is None:
-            return
-        news = {
-            where: offset
-            for where, offset in self._printed.items()
-            if offset != self._committed[where]
-        }
-        if news:
-            self._client.commit_offsets(self._group, news)
-            self._committed.update(news)
-
-
-def _print_all(reader: BlockingReader, plan: _Plan, progress: _Progress) -> None:
+def _print_all(reader: Reader, write: Write, max_records: int | None) -> None:
     out = sys.stdout.buffer
-    left = plan.max_records
+    left = max_records
     while records := reader.next_records():
         shown = records if left is None else records[:left]
-        out.write(b"".join(map(plan.write, shown)))
+        out.write(b"".join(map(write, shown)))
         out.flush()
-        if len(shown) == len(records):
-            progress.note_positions(reader.positions)
-        else:
-            progress.note_records(shown)
-        progress.commit()
+        reader.printed(len(shown))
         if left is not None:
             left -= len(shown)
             if not left:
                 return
-    progress.note_positions(reader.positions)

@@ -9,10 +9,17 @@ from cyclopts import App, Parameter
 
 from dragoman.api.values import GroupDescription
 from dragoman.cli.output import Output, print_fields, print_json, print_table
-from dragoman.cli.positions import Place, bounds_of, parse_place, resolve
+from dragoman.cli.positions import Place, parse_place
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server, group_path
 from dragoman.cli.status import USAGE, CommandError, say
-from dragoman.cli.wire import DEFAULT_BOOTSTRAP, Bootstrap, connected, refuse_live_group
+from dragoman.cli.wire import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    bounds_of,
+    connected,
+    offsets_of,
+    refuse_live_group,
+)
 from dragoman.client.kafka import BlockingKafkaClient, Isolation, TopicPartition
 
 app = App(name="group", help="Groups of a running node.")
@@ -167,7 +174,7 @@ def _moves(
     bounds = bounds_of(client, partitions, Isolation.READ_UNCOMMITTED)
     found = client.committed_offsets(group, partitions)
     committed = {where: each.offset for where, each in found.items()}
-    new = resolve(client, place, bounds, committed)
+    new = offsets_of(client, place, bounds, committed)
     if not new:
         raise CommandError(f"group {group!r} has committed nothing that could be shifted")
     return [

@@ -12,21 +12,16 @@ shift:-5                so many records from where a group is (only for groups)
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from dragoman.cli.status import USAGE, CommandError
-from dragoman.client.kafka import (
-    EARLIEST,
-    LATEST,
-    NO_OFFSET,
-    BlockingKafkaClient,
-    Isolation,
-    TopicPartition,
-)
+
+#: What a protocol calls a partition.
+Where = TypeVar("Where", bound=Hashable)
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _OFFSET_MAX = (1 << 63) - 1
@@ -88,54 +83,41 @@ def _wrong(option: str, text: str, with_shift: bool) -> CommandError:
     )
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class Bounds(msgspec.Struct, Generic[Where], frozen=True):
     """Where partitions begin and end."""
 
-    first: dict[TopicPartition, int]
-    end: dict[TopicPartition, int]
+    first: dict[Where, int]
+    end: dict[Where, int]
 
-
-def bounds_of(
-    client: BlockingKafkaClient, partitions: Iterable[TopicPartition], isolation: Isolation
-) -> Bounds:
-    wanted = list(partitions)
-    first = client.list_offsets(dict.fromkeys(wanted, EARLIEST), isolation=isolation)
-    end = client.list_offsets(dict.fromkeys(wanted, LATEST), isolation=isolation)
-    return Bounds(
-        {where: each.offset for where, each in first.items()},
-        {where: each.offset for where, each in end.items()},
-    )
+    def clamp(self, offsets: Mapping[Where, int]) -> dict[Where, int]:
+        """Those that lie outside their partition, moved to its nearest end."""
+        return {
+            where: min(max(offset, self.first[where]), self.end[where])
+            for where, offset in offsets.items()
+        }
 
 
 def resolve(
-    client: BlockingKafkaClient,
     place: Place,
-    bounds: Bounds,
-    committed: Mapping[TopicPartition, int] | None = None,
-) -> dict[TopicPartition, int]:
+    bounds: Bounds[Where],
+    *,
+    committed: Mapping[Where, int] | None = None,
+    at_time: Callable[[int], Mapping[Where, int]] | None = None,
+) -> dict[Where, int]:
     """The offset of the place in every partition, moved into the partition if it lies outside.
 
     Partitions for which the place means nothing (a shift where nothing is committed) are left out.
+    `at_time` looks times up, for protocols that can.
     """
     if place.kind == "time":
-        offsets = _at_time(client, place.number, bounds)
-    else:
-        offsets = {
-            where: offset
-            for where in bounds.first
-            if (offset := _offset(place, where, bounds, committed or {})) is not None
-        }
-    return {
-        where: min(max(offset, bounds.first[where]), bounds.end[where])
-        for where, offset in offsets.items()
-    }
+        assert at_time is not None
+        return bounds.clamp(at_time(place.number))
+    found = {where: _offset(place, where, bounds, committed or {}) for where in bounds.first}
+    return bounds.clamp({where: each for where, each in found.items() if each is not None})
 
 
 def _offset(
-    place: Place,
-    where: TopicPartition,
-    bounds: Bounds,
-    committed: Mapping[TopicPartition, int],
+    place: Place, where: Where, bounds: Bounds[Where], committed: Mapping[Where, int]
 ) -> int | None:
     match place.kind:
         case "beginning":
@@ -149,13 +131,3 @@ def _offset(
             return None if known is None else known + place.number
         case _:
             return bounds.end[where]
-
-
-def _at_time(
-    client: BlockingKafkaClient, time_ms: int, bounds: Bounds
-) -> dict[TopicPartition, int]:
-    found = client.list_offsets(dict.fromkeys(bounds.first, time_ms))
-    return {
-        where: bounds.end[where] if each.offset == NO_OFFSET else each.offset
-        for where, each in found.items()
-    }

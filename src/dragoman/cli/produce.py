@@ -10,14 +10,19 @@ from typing import Annotated, Literal, cast
 
 from cyclopts import App, Parameter
 
-from dragoman.cli.record_input import ByteSource, LineFormat, parse_header, parse_line, read_lines
+from dragoman.cli.record_input import (
+    ByteSource,
+    LineField,
+    LineFormat,
+    parse_header,
+    parse_line,
+    read_lines,
+)
+from dragoman.cli.speaking import Address, SpokenProtocol, speaker
+from dragoman.cli.speaking.interface import Feature, Target, Writer, refuse
 from dragoman.cli.status import OK, USAGE, CommandError, say
-from dragoman.cli.wire import DEFAULT_BOOTSTRAP, Bootstrap, connected
-from dragoman.client.kafka import BlockingProducer, Codec, ProducerOptions
 
 app = App(name="produce", help="Write records to a topic.")
-
-_ACKS: dict[str, Literal[-1, 0, 1]] = {"all": -1, "1": 1, "0": 0}
 
 
 @app.default
@@ -25,9 +30,11 @@ def produce(
     topic: str,
     /,
     *,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    protocol: SpokenProtocol = "kafka",
+    bootstrap: Address = None,
     file: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
+    without: Annotated[tuple[LineField, ...], Parameter(negative="")] = (),
     key: Annotated[str | None, Parameter(name=["--key", "-k"])] = None,
     key_separator: Annotated[str | None, Parameter(name=["--key-separator", "-K"])] = None,
     header: Annotated[
@@ -45,11 +52,13 @@ def produce(
     Parameters
     ----------
     topic
-        Topic to write to; created if the cluster creates topics on first use.
+        Topic to write to. Kafka and minibroker brokers may create it on first use.
     file
         File to read instead of stdin.
     json
         Lines are JSON objects with key, value, headers, partition and timestamp.
+    without
+        Leave this field of JSON lines out; may be repeated.
     key
         Key of all records that bring none.
     key_separator
@@ -67,44 +76,61 @@ def produce(
     """
     if json and (key_separator is not None or empty_as_null):
         raise CommandError("--json: lines of JSON say key and null themselves", USAGE)
+    if without and not json:
+        raise CommandError("--without: only lines of JSON have fields", USAGE)
+    spoken = speaker(protocol)
+    wanted: list[tuple[str, bool, Feature]] = [
+        ("--key", key is not None, "key"),
+        ("--key-separator", key_separator is not None, "key"),
+        ("--header", bool(header), "headers"),
+        ("--partition", partition is not None, "partition"),
+        ("--codec", codec != "none", "codec"),
+        ("--acks", acks != "all", "acks"),
+        ("--empty-as-null", empty_as_null, "null"),
+    ]
+    for option, is_given, feature in wanted:
+        if is_given and feature in spoken.cannot_write:
+            refuse(option, protocol, spoken.cannot_write[feature])
     form = LineFormat(
         is_json=json,
+        without=frozenset(without),
         key_separator=_separator(key_separator),
         key=None if key is None else _raw(key),
         headers=tuple(map(_header, header)),
         partition=_partition(partition),
         empty_is_null=empty_as_null,
+        cannot_have=spoken.cannot_write,
     )
-    # Only acknowledgement by all replicas can be combined with protection against doubles.
-    options = ProducerOptions(
-        codec=Codec[codec.upper()], acks=_ACKS[acks], idempotent=acks == "all"
+    target = Target(
+        bootstrap=spoken.bootstrap if bootstrap is None else bootstrap,
+        topic=topic,
+        codec=codec,
+        acks=acks,
     )
-    with _source(file) as source, connected(bootstrap) as client:
-        client.topic(topic, auto_create=True)
-        _write_all(client.producer(options), topic, source, form)
+    writer = None
+    try:
+        with _source(file) as source, spoken.write(target) as writer:
+            _write_all(writer, source, form)
+    finally:
+        if writer is not None:
+            count = writer.written_records
+            say(f"produced {count} {'record' if count == 1 else 'records'} to {topic!r}")
     return OK
 
 
-def _write_all(
-    producer: BlockingProducer, topic: str, source: ByteSource, form: LineFormat
-) -> None:
-    try:
-        number = 0
-        with producer:
-            for lines in read_lines(source):
-                records = []
-                for line in lines:
-                    number += 1
-                    try:
-                        records.append(parse_line(line, form))
-                    except ValueError as error:
-                        # What came before the bad line is good and is written.
-                        producer.send_many(topic, records)
-                        raise CommandError(f"line {number}: {error}") from None
-                producer.send_many(topic, records)
-    finally:
-        count = producer.written_records
-        say(f"produced {count} {'record' if count == 1 else 'records'} to {topic!r}")
+def _write_all(writer: Writer, source: ByteSource, form: LineFormat) -> None:
+    number = 0
+    for lines in read_lines(source):
+        records = []
+        for line in lines:
+            number += 1
+            try:
+                records.append(parse_line(line, form))
+            except ValueError as error:
+                # What came before the bad line is good and is written.
+                writer.write(records)
+                raise CommandError(f"line {number}: {error}") from None
+        writer.write(records)
 
 
 @contextmanager

@@ -12,27 +12,33 @@ nothing here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
+from dragoman.cli.speaking.interface import Feature, OutgoingRecord
 from dragoman.cli.status import CommandError
-from dragoman.client.kafka import NewRecord
 from dragoman.limits import CLI_LINE_BYTES_MAX, CLI_READ_BYTES
 
 _INT32_MAX = (1 << 31) - 1
+
+#: Fields of JSON lines that can be left out.
+LineField: TypeAlias = Literal["key", "headers", "partition", "timestamp"]
 
 
 class LineFormat(msgspec.Struct, frozen=True, kw_only=True):
     """How a line becomes a record, and what all records have in common."""
 
     is_json: bool = False
+    without: frozenset[LineField] = frozenset()
     key_separator: bytes | None = None
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     partition: int | None = None
     empty_is_null: bool = False
+    #: What the protocol has no word for, and why.
+    cannot_have: Mapping[Feature, str] = {}
 
 
 class Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,18 +62,18 @@ class JsonRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _DECODER = msgspec.json.Decoder(JsonRecord)
 
 
-def parse_line(line: bytes, form: LineFormat) -> NewRecord:
+def parse_line(line: bytes, form: LineFormat) -> OutgoingRecord:
     """Raises `ValueError` that says what is wrong with the line."""
     return _parse_json(line, form) if form.is_json else _parse_plain(line, form)
 
 
-def _parse_plain(line: bytes, form: LineFormat) -> NewRecord:
+def _parse_plain(line: bytes, form: LineFormat) -> OutgoingRecord:
     key, value = form.key, line
     if form.key_separator is not None:
         key, found, value = line.partition(form.key_separator)
         if not found:
             raise ValueError(f"no key separator {form.key_separator.decode()!r}")
-    return NewRecord(
+    return OutgoingRecord(
         key=None if form.empty_is_null and not key else key,
         value=None if form.empty_is_null and not value else value,
         headers=form.headers,
@@ -75,11 +81,13 @@ def _parse_plain(line: bytes, form: LineFormat) -> NewRecord:
     )
 
 
-def _parse_json(line: bytes, form: LineFormat) -> NewRecord:
+def _parse_json(line: bytes, form: LineFormat) -> OutgoingRecord:
     try:
         found = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not a record in JSON: {error}") from None
+    if form.without:
+        found = msgspec.structs.replace(found, **dict.fromkeys(form.without))
     if found.partition is not None and not 0 <= found.partition <= _INT32_MAX:
         raise ValueError(f"partition {found.partition} does not exist")
     if found.timestamp is not None and not -1 <= found.timestamp < 1 << 63:
@@ -87,13 +95,30 @@ def _parse_json(line: bytes, form: LineFormat) -> NewRecord:
     pairs = found.headers.items() if isinstance(found.headers, dict) else found.headers or ()
     own = tuple((name, _bytes(content)) for name, content in pairs)
     key = _bytes(found.key)
-    return NewRecord(
+    record = OutgoingRecord(
         key=form.key if key is None else key,
         value=_bytes(found.value),
         headers=form.headers + own,
         partition=found.partition if form.partition is None else form.partition,
         timestamp=found.timestamp,
     )
+    if form.cannot_have:
+        _check_fields(record, form.cannot_have)
+    return record
+
+
+def _check_fields(record: OutgoingRecord, cannot_have: Mapping[Feature, str]) -> None:
+    if record.value is None and "null" in cannot_have:
+        raise ValueError(f"value is null: {cannot_have['null']}")
+    present: tuple[tuple[LineField, bool], ...] = (
+        ("key", record.key is not None),
+        ("headers", bool(record.headers)),
+        ("partition", record.partition is not None),
+        ("timestamp", record.timestamp is not None),
+    )
+    for field, is_present in present:
+        if is_present and field in cannot_have:
+            raise ValueError(f"{field}: {cannot_have[field]}; --without {field} leaves it out")
 
 
 def _bytes(value: str | Binary | None) -> bytes | None:

@@ -18,9 +18,9 @@ from typing import Final, TypeAlias
 import msgspec
 
 from dragoman.cli.record_input import Binary, JsonRecord
-from dragoman.client.kafka import ConsumedRecord
+from dragoman.cli.speaking.interface import Feature, IncomingRecord
 
-Write: TypeAlias = Callable[[ConsumedRecord], bytes]
+Write: TypeAlias = Callable[[IncomingRecord], bytes]
 
 _TOKEN = re.compile(r"%.|%$|\\x[0-9a-fA-F]{2}|\\.|\\$|[^%\\]+", re.DOTALL)
 _ESCAPES: Final = {
@@ -34,10 +34,10 @@ _ESCAPES: Final = {
 DEFAULT_FORMAT: Final = r"%s\n"
 
 
-def _headers(record: ConsumedRecord) -> bytes:
+def _headers(record: IncomingRecord) -> bytes:
     return b",".join(
         name.encode() + (b"" if content is None else b"=" + content)
-        for name, content in record.headers
+        for name, content in record.headers or ()
     )
 
 
@@ -49,13 +49,25 @@ _FIELDS: Final[dict[str, Write]] = {
     "%t": lambda record: record.topic.encode(),
     "%p": lambda record: b"%d" % record.partition,
     "%o": lambda record: b"%d" % record.offset,
-    "%T": lambda record: b"%d" % record.timestamp,
+    "%T": lambda record: b"%d" % (-1 if record.timestamp is None else record.timestamp),
     "%k": lambda record: record.key or b"",
     "%s": lambda record: record.value or b"",
     "%K": lambda record: _size(record.key),
     "%S": lambda record: _size(record.value),
     "%h": _headers,
 }
+#: What a protocol has to tell for these.
+_NEEDED: Final[dict[str, Feature]] = {
+    "%T": "timestamp",
+    "%k": "key",
+    "%K": "key",
+    "%h": "headers",
+}
+
+
+def needed_features(text: str) -> dict[str, Feature]:
+    """What a format shows that not every protocol tells, by the token that asks for it."""
+    return {token: _NEEDED[token] for token in _TOKEN.findall(text) if token in _NEEDED}
 
 
 def compile_format(text: str) -> Write:
@@ -76,7 +88,7 @@ def compile_format(text: str) -> Write:
 
 
 def _joined(parts: Sequence[bytes | Write]) -> Write:
-    def write(record: ConsumedRecord) -> bytes:
+    def write(record: IncomingRecord) -> bytes:
         return b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
 
     return write
@@ -85,7 +97,7 @@ def _joined(parts: Sequence[bytes | Write]) -> Write:
 _ENCODER = msgspec.json.Encoder()
 
 
-def write_json(record: ConsumedRecord) -> bytes:
+def write_json(record: IncomingRecord) -> bytes:
     """One line of JSON that `dragoman produce --json` reads back."""
     return (
         _ENCODER.encode(
@@ -96,7 +108,9 @@ def write_json(record: ConsumedRecord) -> bytes:
                 timestamp=record.timestamp,
                 key=_text(record.key),
                 value=_text(record.value),
-                headers=[(name, _text(content)) for name, content in record.headers],
+                headers=None
+                if record.headers is None
+                else [(name, _text(content)) for name, content in record.headers],
             )
         )
         + b"\n"

@@ -1,24 +1,29 @@
-"""How commands that move records reach a cluster: over Kafka's protocol, like any client."""
+"""Commands over Kafka's protocol: reaching a cluster, offsets of its partitions, its groups."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
 from dragoman import limits
-from dragoman.cli.status import USAGE, CommandError
+from dragoman.cli.failures import told_in_a_line
+from dragoman.cli.positions import Bounds, Place, resolve
+from dragoman.cli.status import CommandError
 from dragoman.client.kafka import (
+    EARLIEST,
+    LATEST,
+    NO_OFFSET,
     BlockingKafkaClient,
     ClientSettings,
+    Isolation,
     LiveGroupError,
+    TopicPartition,
     UnknownGroupError,
-    UnreachableError,
     UnsupportedRequestError,
 )
-from dragoman.errors import ConfigError, DragomanError
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 Bootstrap: TypeAlias = Annotated[
@@ -38,21 +43,12 @@ _QUIET_STATES = frozenset(("Empty", "Dead"))
 @contextmanager
 def connected(bootstrap: str) -> Iterator[BlockingKafkaClient]:
     """A client. Every failure inside becomes a `CommandError` fit to be shown."""
-    try:
-        client = BlockingKafkaClient(bootstrap, _SETTINGS)
-    except ConfigError as error:
-        raise CommandError(f"--bootstrap: {error}", USAGE) from None
-    try:
-        with client:
-            yield client
-    except CommandError:
-        raise
-    except UnreachableError as error:
-        raise CommandError(f"{error}; is a node there?") from None
-    except LiveGroupError as error:
-        raise CommandError(f"{error}; stop its members first") from None
-    except DragomanError as error:
-        raise CommandError(str(error)) from None
+    with told_in_a_line("Kafka"):
+        try:
+            with BlockingKafkaClient(bootstrap, _SETTINGS) as client:
+                yield client
+        except LiveGroupError as error:
+            raise CommandError(f"{error}; stop its members first") from None
 
 
 def refuse_live_group(client: BlockingKafkaClient, group: str) -> None:
@@ -69,3 +65,33 @@ def refuse_live_group(client: BlockingKafkaClient, group: str) -> None:
             f"group {group!r} is {details.state} with {len(details.members)} members; "
             "stop them first"
         )
+
+
+def bounds_of(
+    client: BlockingKafkaClient, partitions: Iterable[TopicPartition], isolation: Isolation
+) -> Bounds[TopicPartition]:
+    wanted = list(partitions)
+    first = client.list_offsets(dict.fromkeys(wanted, EARLIEST), isolation=isolation)
+    end = client.list_offsets(dict.fromkeys(wanted, LATEST), isolation=isolation)
+    return Bounds(
+        {where: each.offset for where, each in first.items()},
+        {where: each.offset for where, each in end.items()},
+    )
+
+
+def offsets_of(
+    client: BlockingKafkaClient,
+    place: Place,
+    bounds: Bounds[TopicPartition],
+    committed: Mapping[TopicPartition, int] | None = None,
+) -> dict[TopicPartition, int]:
+    """The place in every partition; see `resolve`."""
+
+    def at_time(time_ms: int) -> dict[TopicPartition, int]:
+        found = client.list_offsets(dict.fromkeys(bounds.first, time_ms))
+        return {
+            where: bounds.end[where] if each.offset == NO_OFFSET else each.offset
+            for where, each in found.items()
+        }
+
+    return resolve(place, bounds, committed=committed, at_time=at_time)

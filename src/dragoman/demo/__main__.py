@@ -9,13 +9,13 @@ import tempfile
 from types import FrameType
 
 from dragoman import limits
-from dragoman.cli.status import CommandError
 from dragoman.demo.broker_process import BrokerProcess
 from dragoman.demo.next_steps import next_steps
 from dragoman.demo.screen import Screen
 from dragoman.demo.spark_job import table_path
 from dragoman.demo.spark_process import SparkJobError, SparkProcess
-from dragoman.demo.story import DemoError, Stage, Step, play
+from dragoman.demo.story import Stage, Step, play
+from dragoman.errors import DragomanError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         except SparkJobError as failure:
             screen.complain(str(failure), failure.log_lines)
             return 1
-        except (DemoError, CommandError) as failure:
+        except DragomanError as failure:
             screen.complain(str(failure), broker.last_log_lines())
             return 1
         finally:
@@ -62,20 +62,29 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _steps(*, with_spark: bool) -> tuple[Step, ...]:
     """Imported here, so that a client that is not installed can be told in one line."""
-    from dragoman.demo import kafka, node, spark
+    from dragoman.demo import kafka, node, protocols, spark
 
     steps = (
         node.START,
         kafka.CREATE_TOPIC,
         kafka.PRODUCE,
         kafka.CONSUME,
+        protocols.WRITE,
         node.KILL_AND_RESTART,
         kafka.CONSUME_AGAIN,
+        protocols.READ,
         node.SHOW_WHAT_LANDED,
     )
     if not with_spark:
         return steps
-    return (*steps, spark.START, spark.AGGREGATE, spark.SHOW_TABLE, spark.SHOW_TOPIC)
+    return (
+        *steps,
+        spark.START,
+        protocols.COUNT,
+        spark.AGGREGATE,
+        spark.SHOW_TABLE,
+        spark.SHOW_TOPIC,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -21,7 +21,7 @@ _MESSAGES_AT_ONCE = 500
 Delivered: TypeAlias = Callable[[KafkaError | None, "Message[bytes, bytes]"], None]
 
 
-def _client(stage: Stage) -> dict[str, str | int | float | bool]:
+def client_settings(stage: Stage) -> dict[str, str | int | float | bool]:
     """Settings of every client. Its own log is off: a killed broker is part of the story."""
     return {"bootstrap.servers": stage.broker.bootstrap_servers, "log_level": 0}
 
@@ -30,7 +30,7 @@ def _client(stage: Stage) -> dict[str, str | int | float | bool]:
 
 
 def _create_topic(stage: Stage) -> str:
-    admin = AdminClient(_client(stage))
+    admin = AdminClient(client_settings(stage))
     new = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)
     try:
         admin.create_topics([new], operation_timeout=_SECONDS_MAX)[TOPIC].result(_SECONDS_MAX)
@@ -62,7 +62,7 @@ def _produce_all(stage: Stage, advance: Advance) -> int:
 
     producer = Producer(
         {
-            **_client(stage),
+            **client_settings(stage),
             "enable.idempotence": True,
             "linger.ms": 5,
             "message.timeout.ms": int(_SECONDS_MAX * 1000),
@@ -70,7 +70,7 @@ def _produce_all(stage: Stage, advance: Advance) -> int:
     )
     for number in range(stage.record_count):
         key, value = record(number)
-        _produce_one(producer, key, value, delivered)
+        produce_one(producer, TOPIC, key, value, delivered)
         if number % _MESSAGES_AT_ONCE == 0:
             producer.poll(0)
             advance(acknowledged)
@@ -79,12 +79,14 @@ def _produce_all(stage: Stage, advance: Advance) -> int:
     return acknowledged
 
 
-def _produce_one(producer: Producer, key: bytes, value: bytes, delivered: Delivered) -> None:
+def produce_one(
+    producer: Producer, topic: str, key: bytes | None, value: bytes, delivered: Delivered
+) -> None:
     """The client's queue is bounded; when it is full, wait for some of it to be delivered."""
     deadline = time.monotonic() + _SECONDS_MAX
     while time.monotonic() < deadline:
         try:
-            producer.produce(TOPIC, key=key, value=value, on_delivery=delivered)
+            producer.produce(topic, key=key, value=value, on_delivery=delivered)
         except BufferError:
             producer.poll(0.1)
         else:
@@ -112,7 +114,7 @@ def messages(stage: Stage, topic: str, partitions: int) -> Iterator[Message]:
     """Every message of a topic, from the first offsets to the ends that there are now."""
     consumer = Consumer(
         {
-            **_client(stage),
+            **client_settings(stage),
             # The client asks for a name even where partitions are assigned by hand.
             "group.id": "demo",
             "enable.auto.commit": False,

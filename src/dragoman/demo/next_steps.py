@@ -17,6 +17,10 @@ def next_steps(broker: BrokerProcess, table_path: str) -> list[tuple[str, str]]:
     lines = [
         ("any Kafka client", f"bootstrap.servers={kafka}"),
         ("kcat", f"kcat -C -e -b {kafka} -t readings | tail -3"),
+        (
+            "over another protocol",
+            f"{_COMMAND} consume orders --protocol mlog --bootstrap {broker.address('mlog')}",
+        ),
         ("command line", f"{_COMMAND} topic describe readings --server {http}"),
         ("SQL over a topic", f"{sql} --decode json '{_WARMEST}'"),
     ]

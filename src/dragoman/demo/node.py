@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from dragoman.api.values import ClusterStatus, TopicDescription
+from dragoman.api.values import TopicDescription
 from dragoman.cli.remote import Remote, topic_path
 from dragoman.demo.story import Stage, Step
 
@@ -26,14 +26,17 @@ def _kill_and_restart(stage: Stage) -> str:
 
 def _show_what_landed(stage: Stage) -> str:
     remote = Remote(stage.broker.http_url)
-    status = remote.get("/api/v1/cluster", ClusterStatus)
-    for summary in remote.topics():
-        topic = remote.get(topic_path(summary.name), TopicDescription)
-        stage.screen.table(
-            f"topic {topic.name}, over HTTP",
-            ("partition", "leader", "first offset", "high watermark", "bytes"),
-            _partition_rows(topic),
-        )
+    topics = [
+        remote.get(topic_path(each.name), TopicDescription)
+        for each in remote.topics()
+        if not each.internal
+    ]
+    partitions = [row for topic in topics for row in _partition_rows(topic)]
+    stage.screen.table(
+        "topics, over HTTP",
+        ("topic", "partition", "leader", "first offset", "high watermark", "bytes"),
+        partitions,
+    )
     rows = [
         (path, f"{size:,}")
         for path, size in sorted(_files(stage.broker.data))
@@ -41,12 +44,13 @@ def _show_what_landed(stage: Stage) -> str:
     ]
     stage.screen.table("data directory, journal and segments", ("file", "bytes"), rows)
     stage.screen.say("")
-    return f"{status.topics} topic, {status.partitions} partitions, {len(rows)} data files"
+    return f"{len(topics)} topics, {len(partitions)} partitions, {len(rows)} data files"
 
 
 def _partition_rows(topic: TopicDescription) -> list[tuple[str, ...]]:
     return [
         (
+            topic.name,
             str(each.partition),
             str(each.leader),
             str(each.log_start_offset),

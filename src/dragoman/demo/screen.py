@@ -24,7 +24,7 @@ from rich.text import Text
 from dragoman import __version__
 
 _TITLE_WIDTH = 34
-_PURPOSE_WIDTH = 20
+_PURPOSE_WIDTH = 23
 _SENTENCE = "One durable log; every client speaks its own protocol to it."
 
 #: Says how far a count has come.

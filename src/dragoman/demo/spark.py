@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from dragoman.demo.kafka import messages
+from dragoman.demo.protocols import ORDERS_TOPIC
 from dragoman.demo.readings import TOPIC, Window, closed_windows, window_minutes
 from dragoman.demo.spark_job import Aggregated, Settings, Started, TableRead
 from dragoman.demo.story import DemoError, Stage, Step
@@ -28,6 +29,7 @@ def _start(stage: Stage) -> str:
             bootstrap_servers=stage.broker.bootstrap_servers,
             readings_topic=TOPIC,
             windows_topic=WINDOWS_TOPIC,
+            orders_topic=ORDERS_TOPIC,
             window_minutes=window_minutes(stage.record_count),
             directory=stage.spark.directory,
         )
@@ -45,7 +47,7 @@ def _aggregate(stage: Stage) -> str:
         raise DemoError(f"the query read {readings} of {stage.record_count} readings")
     minutes = window_minutes(stage.record_count)
     took = time.monotonic() - begun
-    return f"{readings:,} readings in {minutes}-minute windows, {took:.1f} s"
+    return f"{readings:,} readings, {minutes}-minute windows, {took:.1f} s"
 
 
 def _show_table(stage: Stage) -> str:

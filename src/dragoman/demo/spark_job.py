@@ -31,6 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap_servers: str
     readings_topic: str
     windows_topic: str
+    orders_topic: str
     window_minutes: int
     #: For the table and the queries' checkpoints.
     directory: str
@@ -38,6 +39,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 class Started(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     version: str
+
+
+class WritersCounted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    #: By writer, in order of their first record.
+    records: dict[str, int]
 
 
 class Aggregated(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -52,7 +58,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
-Said: TypeAlias = Started | Aggregated | TableRead | Failed
+Said: TypeAlias = Started | WritersCounted | Aggregated | TableRead | Failed
 
 
 def main() -> int:
@@ -72,6 +78,7 @@ def main() -> int:
 def _run(settings: Settings, say: Callable[[Said], object]) -> None:
     session = _start()
     say(Started(version=session.version))
+    say(WritersCounted(records=_count_writers(session, settings)))
     windows = _windows(session, settings)
     # Two queries, each with a checkpoint of its own and exactly once by itself: the table by its
     # list of files, the topic by the broker's memory of batches. The second reads the table: if
@@ -101,6 +108,19 @@ def _start() -> SparkSession:
             "spark.sql.shuffle.partitions": "1",
         },
     )
+
+
+def _count_writers(session: SparkSession, settings: Settings) -> dict[str, int]:
+    """The first word of a value says who wrote it."""
+    orders = spark.table(
+        settings.orders_topic, bootstrap=settings.bootstrap_servers, decode="string"
+    )
+    orders.createOrReplaceTempView("orders")
+    rows = session.sql("""
+        select substring_index(value, ' ', 1) as writer, count(*) as records
+        from orders group by writer order by min(offset)
+    """).collect()
+    return {row.writer: row.records for row in rows}
 
 
 def _windows(session: SparkSession, settings: Settings) -> DataFrame:

@@ -37,3 +37,14 @@ class RequestTimeoutError(ClientError):
 
 
 class ClientClosedError(ClientError): ...
+
+
+def unreachable(address: str, error: Exception) -> UnreachableError:
+    """In the words of all clients. A time-out has no text of its own."""
+    if isinstance(error, ConnectionRefusedError):
+        reason = "connection refused"
+    elif isinstance(error, TimeoutError):
+        reason = "no answer"
+    else:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return UnreachableError(f"cannot reach {address}: {reason}")

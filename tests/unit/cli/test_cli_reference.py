@@ -9,7 +9,8 @@ from dragoman.cli import status
 from dragoman.cli.app import build
 from dragoman.cli.node_options import node_parser
 from dragoman.cli.remote import DEFAULT_SERVER
-from dragoman.cli.wire import DEFAULT_BOOTSTRAP
+from dragoman.cli.speaking import MODULES, speaker
+from dragoman.cli.speaking.interface import Feature
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text()
 
@@ -56,5 +57,41 @@ def test_options_of_produce_and_consume_are_all_listed() -> None:
         assert documented | {"--bootstrap"} == names
 
 
-def test_default_bootstrap_is_the_real_one() -> None:
-    assert f"default `{DEFAULT_BOOTSTRAP}`" in PAGE
+def test_protocols_and_their_addresses_are_the_real_ones() -> None:
+    listed = re.findall(r"^\| `([a-z]+)`(?: \(default\))? \| `([0-9.:]+)` \|$", PAGE, re.MULTILINE)
+    assert listed == [(name, speaker(name).bootstrap) for name in MODULES]
+
+
+def test_table_of_what_protocols_refuse_is_true() -> None:
+    """The rows of `produce`, cell by cell: `yes` for what the protocol has a word for."""
+    header, rows = _refusals()
+    assert header == list(MODULES)
+    features: dict[str, set[Feature]] = {
+        "`--key`, `--key-separator`": {"key"},
+        "`--partition` of `produce`": {"partition"},
+        "`--header`, timestamps, null values": {"headers", "timestamp", "null"},
+        "`--codec`": {"codec"},
+        "`--acks 1`, `--acks 0`": {"acks"},
+    }
+    for label, needed in features.items():
+        for name, cell in zip(MODULES, rows[label], strict=True):
+            missing = needed & speaker(name).cannot_write.keys()
+            assert missing in (set(), needed)
+            assert cell.startswith("no" if missing else "yes"), (label, name)
+    tokens: dict[Feature, list[str]] = {
+        "timestamp": ["`%T`"],
+        "headers": ["`%h`"],
+        "key": ["`%k`", "`%K`"],
+    }
+    for name, cell in zip(MODULES, rows["not in `--format`, null in `--json`"], strict=True):
+        hidden = speaker(name).cannot_show
+        shown = [token for feature in tokens if feature in hidden for token in tokens[feature]]
+        assert cell == (", ".join(shown) or "nothing")
+
+
+def _refusals() -> tuple[list[str], dict[str, list[str]]]:
+    table = PAGE.split("| | `kafka` |", 1)[1].split("\n\n", 1)[0]
+    first, _, *lines = ("| | `kafka` |" + table).splitlines()
+    names = re.findall(r"`([a-z]+)`", first)
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return names, {label: found for label, *found in cells}

@@ -6,19 +6,17 @@ import pytest
 
 from dragoman.cli.positions import Bounds, Place, parse_place, resolve
 from dragoman.cli.status import CommandError
-from dragoman.client.kafka import OffsetAt, TopicPartition
+from dragoman.client.kafka import TopicPartition
 
 WHERE = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
 BOUNDS = Bounds({WHERE: 10, OTHER: 0}, {WHERE: 50, OTHER: 3})
 
 
-class Times:
-    """Answers look-ups by time: partition 0 has a record at 7, partition 1 none so late."""
-
-    def list_offsets(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
-        assert set(wanted.values()) == {7}
-        return {WHERE: OffsetAt(20, 7, 0), OTHER: OffsetAt(-1, -1, -1)}
+def at_time(time_ms: int) -> dict[TopicPartition, int]:
+    """Partition 0 has a record at 7 as its 20th, partition 1 only ends, further on than it is."""
+    assert time_ms == 7
+    return {WHERE: 20, OTHER: 99}
 
 
 @pytest.mark.parametrize(
@@ -76,12 +74,12 @@ def test_shift_needs_a_number(text: str) -> None:
     ],
 )
 def test_place_is_an_offset_inside_each_partition(place: Place, offsets: tuple[int, int]) -> None:
-    found = resolve(Times(), place, BOUNDS)  # type: ignore[arg-type]
+    found = resolve(place, BOUNDS, at_time=at_time)
     assert found == {WHERE: offsets[0], OTHER: offsets[1]}
 
 
 def test_shift_counts_from_what_is_committed() -> None:
     place = Place("shift", -5)
-    assert resolve(Times(), place, BOUNDS, {WHERE: 40}) == {WHERE: 35}  # type: ignore[arg-type]
-    assert resolve(Times(), place, BOUNDS, {WHERE: 12}) == {WHERE: 10}  # type: ignore[arg-type]
-    assert resolve(Times(), place, BOUNDS, {}) == {}  # type: ignore[arg-type]
+    assert resolve(place, BOUNDS, committed={WHERE: 40}) == {WHERE: 35}
+    assert resolve(place, BOUNDS, committed={WHERE: 12}) == {WHERE: 10}
+    assert resolve(place, BOUNDS) == {}

@@ -10,54 +10,54 @@ from hypothesis import strategies as st
 
 from dragoman.cli import record_input
 from dragoman.cli.record_input import LineFormat, parse_header, parse_line, read_lines
+from dragoman.cli.speaking.interface import OutgoingRecord
 from dragoman.cli.status import CommandError
-from dragoman.client.kafka import NewRecord
 
 PLAIN = LineFormat()
 JSON = LineFormat(is_json=True)
 
 
 def test_plain_line_is_a_value_as_it_is() -> None:
-    assert parse_line(b"a\xff:b\r", PLAIN) == NewRecord(value=b"a\xff:b\r")
-    assert parse_line(b"", PLAIN) == NewRecord(value=b"")
+    assert parse_line(b"a\xff:b\r", PLAIN) == OutgoingRecord(value=b"a\xff:b\r")
+    assert parse_line(b"", PLAIN) == OutgoingRecord(value=b"")
 
 
 def test_separator_divides_key_and_value_once() -> None:
     form = LineFormat(key_separator=b"::")
-    assert parse_line(b"k::v::w", form) == NewRecord(key=b"k", value=b"v::w")
-    assert parse_line(b"::", form) == NewRecord(key=b"", value=b"")
+    assert parse_line(b"k::v::w", form) == OutgoingRecord(key=b"k", value=b"v::w")
+    assert parse_line(b"::", form) == OutgoingRecord(key=b"", value=b"")
     with pytest.raises(ValueError, match="no key separator '::'"):
         parse_line(b"k:v", form)
 
 
 def test_empty_may_mean_null() -> None:
     form = LineFormat(key_separator=b":", empty_is_null=True)
-    assert parse_line(b":", form) == NewRecord()
-    assert parse_line(b"k:", form) == NewRecord(key=b"k")
+    assert parse_line(b":", form) == OutgoingRecord()
+    assert parse_line(b"k:", form) == OutgoingRecord(key=b"k")
 
 
 def test_what_all_records_share_is_added() -> None:
     form = LineFormat(key=b"k", headers=(("h", b"1"),), partition=3)
     record = parse_line(b"v", form)
-    assert record == NewRecord(key=b"k", value=b"v", headers=(("h", b"1"),), partition=3)
+    assert record == OutgoingRecord(key=b"k", value=b"v", headers=(("h", b"1"),), partition=3)
 
 
 @pytest.mark.parametrize(
     ("line", "record"),
     [
-        (b"{}", NewRecord()),
-        (b'{"value": "\xc3\xa4"}', NewRecord(value="ä".encode())),
-        (b'{"key": {"base64": "/w=="}, "value": null}', NewRecord(key=b"\xff")),
-        (b'{"headers": {"a": "1", "b": null}}', NewRecord(headers=(("a", b"1"), ("b", None)))),
+        (b"{}", OutgoingRecord()),
+        (b'{"value": "\xc3\xa4"}', OutgoingRecord(value="ä".encode())),
+        (b'{"key": {"base64": "/w=="}, "value": null}', OutgoingRecord(key=b"\xff")),
+        (b'{"headers": {"a": "1", "b": null}}', OutgoingRecord(headers=(("a", b"1"), ("b", None)))),
         (
             b'{"headers": [["a", "1"], ["a", {"base64": ""}]]}',
-            NewRecord(headers=(("a", b"1"), ("a", b""))),
+            OutgoingRecord(headers=(("a", b"1"), ("a", b""))),
         ),
-        (b'{"partition": 2, "timestamp": 5}', NewRecord(partition=2, timestamp=5)),
-        (b'{"topic": "t", "offset": 9, "value": "v"}', NewRecord(value=b"v")),
+        (b'{"partition": 2, "timestamp": 5}', OutgoingRecord(partition=2, timestamp=5)),
+        (b'{"topic": "t", "offset": 9, "value": "v"}', OutgoingRecord(value=b"v")),
     ],
 )
-def test_json_line_becomes_a_record(line: bytes, record: NewRecord) -> None:
+def test_json_line_becomes_a_record(line: bytes, record: OutgoingRecord) -> None:
     assert parse_line(line, JSON) == record
 
 
@@ -87,7 +87,7 @@ def test_wrong_json_line_says_what_is_wrong(line: bytes, words: str) -> None:
 def test_options_fill_what_json_leaves_out() -> None:
     form = LineFormat(is_json=True, key=b"k", headers=(("h", b"1"),), partition=3)
     record = parse_line(b'{"headers": {"a": "2"}, "partition": 0}', form)
-    assert record == NewRecord(key=b"k", headers=(("h", b"1"), ("a", b"2")), partition=3)
+    assert record == OutgoingRecord(key=b"k", headers=(("h", b"1"), ("a", b"2")), partition=3)
     assert parse_line(b'{"key": "own"}', form).key == b"own"
 
 
@@ -95,7 +95,7 @@ def test_options_fill_what_json_leaves_out() -> None:
 def test_any_line_is_a_record_or_a_value_error(line: bytes) -> None:
     for form in (PLAIN, JSON, LineFormat(key_separator=b":")):
         try:
-            assert isinstance(parse_line(line, form), NewRecord)
+            assert isinstance(parse_line(line, form), OutgoingRecord)
         except ValueError:
             continue
 

@@ -14,7 +14,7 @@ from typing import Final, Literal, Self, TypeVar
 
 import msgspec
 
-from dragoman.dialing.errors import ClientError
+from dragoman.dialing.errors import ClientError, ConnectionLostError
 from dragoman.errors import DecodeError
 from dragoman.protocols.cursus import codec, compression
 from dragoman.protocols.cursus.client.consumer import Consumer
@@ -177,6 +177,8 @@ class CursusClient:
 
     async def topic(self, topic: str) -> TopicInfo:
         found = await self.fields("METADATA", {"topic": topic})
+        if not found.keys() >= {"partitions", "leaders"}:
+            raise ConnectionLostError(f"{self.address} does not speak Cursus")
         return TopicInfo(
             topic=topic,
             partitions=int(found["partitions"]),

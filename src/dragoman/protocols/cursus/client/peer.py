@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from dragoman.dialing.errors import ClientClosedError, ClientError, UnreachableError
+from dragoman.dialing.errors import ClientClosedError, ClientError, unreachable
 from dragoman.dialing.link import Link
 from dragoman.errors import ConfigError
 from dragoman.framing import Scratch
@@ -42,7 +42,12 @@ def parse_addresses(text: str) -> list[str]:
     found = [each.strip() for each in text.split(",") if each.strip()]
     if not found:
         raise ConfigError("expected at least one HOST:PORT")
-    return [each if ":" in each else f"{each}:{DEFAULT_PORT}" for each in found]
+    addresses = [each if ":" in each else f"{each}:{DEFAULT_PORT}" for each in found]
+    for each in addresses:
+        host, _, port = each.rpartition(":")
+        if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 1 << 16:
+            raise ConfigError(f"expected HOST:PORT, got {each!r}")
+    return addresses
 
 
 async def open_link(
@@ -73,7 +78,7 @@ async def open_link(
         async with asyncio.timeout(settings.connect_timeout_s):
             _, link = await loop.create_connection(make, host.strip("[]"), int(port))
     except (OSError, TimeoutError, ValueError) as error:
-        raise UnreachableError(f"{address}: {error or 'no answer'}") from None
+        raise unreachable(address, error) from None
     return link
 
 

@@ -18,6 +18,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from dragoman import __version__
 from dragoman.dialing.asking import before_sending
 from dragoman.dialing.errors import ClientError, UnreachableError
+from dragoman.dialing.errors import unreachable as no_connection
 from dragoman.errors import DragomanError
 from dragoman.framing import Scratch
 from dragoman.limits import KAFKA_CLIENT_THROTTLE_MAX_S
@@ -178,8 +179,7 @@ class _Lane:
             ) from None
         except OSError as error:
             self._note_failure(loop)
-            reason = _os_reason(error)
-            raise UnreachableError(f"cannot reach {self._address}: {reason}") from error
+            raise no_connection(self._address, error) from error
         if self._closed_by is not None:
             made[0].close()
             self._refuse_if_closed()
@@ -222,12 +222,6 @@ class _Lane:
         if reply.error_code:
             raise kafka_error(reply.error_code)
         return ServedVersions(self._address, reply)
-
-
-def _os_reason(error: OSError) -> str:
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused"
-    return error.strerror or str(error) or type(error).__name__
 
 
 def unreachable(failures: list[ClientError]) -> UnreachableError:

@@ -21,6 +21,7 @@ from dragoman.dialing.errors import (
     ClientError,
     ConnectionLostError,
     UnreachableError,
+    unreachable,
 )
 from dragoman.dialing.link import Link
 from dragoman.errors import DecodeError
@@ -296,8 +297,8 @@ class MinibrokerClient:
             try:
                 return await self._connect(host, port)
             except OSError as error:
-                # A time-out is one, too, without a text.
-                failures.append(f"{host}:{port}: {error or 'no answer'}")
+                # A time-out is one, too.
+                failures.append(str(unreachable(f"{host}:{port}", error)))
                 self._current = (self._current + 1) % len(self._addresses)
         raise UnreachableError("; ".join(failures))
 

@@ -14,7 +14,7 @@ from dragoman.dialing.errors import (
     ClientClosedError,
     ClientError,
     ConnectionLostError,
-    UnreachableError,
+    unreachable,
 )
 from dragoman.dialing.link import Link
 from dragoman.errors import ConfigError, DragomanError
@@ -79,8 +79,7 @@ class Peer:
                 host = await _reachable_name(loop, host, port)
                 await loop.create_connection(lambda: link, host, port)
         except (OSError, TimeoutError) as error:
-            reason = str(error) or "timed out"
-            raise UnreachableError(f"cannot connect to {self.address}: {reason}") from None
+            raise unreachable(self.address, error) from None
         return link
 
     def close(self) -> None:

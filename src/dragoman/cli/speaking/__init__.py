@@ -1,0 +1,41 @@
+"""How `produce` and `consume` speak to a broker: one module per protocol, behind one interface.
+
+A protocol is a name in `ProtocolName` and a module that has a `SPEAKER` (`interface.py`), which is
+imported when it is chosen.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Final, Literal, TypeAlias
+
+from cyclopts import Parameter
+
+from dragoman.cli.speaking.interface import Speaker
+
+ProtocolName: TypeAlias = Literal["kafka", "minibroker", "cursus", "mlog"]
+MODULES: Final[dict[ProtocolName, str]] = {
+    "kafka": "dragoman.cli.speaking.kafka",
+    "minibroker": "dragoman.cli.speaking.minibroker",
+    "cursus": "dragoman.cli.speaking.cursus",
+    "mlog": "dragoman.cli.speaking.mlog",
+}
+
+SpokenProtocol: TypeAlias = Annotated[
+    ProtocolName,
+    Parameter(help="Protocol to speak to the broker. What it cannot express is refused."),
+]
+Address: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name=["--bootstrap", "-b"],
+        help="Address of a broker's listener, HOST:PORT; several with commas. By default the "
+        "protocol's port on this machine.",
+    ),
+]
+
+
+def speaker(protocol: ProtocolName) -> Speaker:
+    found = import_module(MODULES[protocol]).SPEAKER
+    assert isinstance(found, Speaker)
+    return found
