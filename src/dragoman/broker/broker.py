@@ -92,6 +92,7 @@ class Broker:
         self.quorum = SingleVoter(self._metadata_log, self.image, self.node_id, clock)
         self.quorum.on_applied = self._applied
         self.topics = Topics(self.image, self.quorum, settings, clock, random)
+        self.topics.reserve(METADATA_TOPIC)
         self.node_configs = NodeConfigs(self.image, self.quorum, settings, self.node_id)
         self.group_configs = GroupConfigs(self.image, self.quorum, lambda: self.settings)
         self.quotas = ClientQuotas(self.image, self.quorum)

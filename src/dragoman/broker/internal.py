@@ -29,6 +29,7 @@ class InternalTopic:
         self.name = name
         self._partition_count = partition_count
         self._waiting_for_topic: list[Callable[[DragomanError | None], None]] = []
+        broker.topics.reserve(name)
 
     @property
     def partition_count(self) -> int:

@@ -70,6 +70,8 @@ class Topics:
         self._clock = clock
         self._random = random
         self._changing: set[str] = set()
+        #: Names of topics that only the broker itself makes.
+        self._reserved: set[str] = set()
         #: Who else waits for a topic that is being created on first use.
         self._ensuring: dict[str, list[Done]] = {}
         #: Ids given to topics whose creation is not applied yet.
@@ -81,11 +83,17 @@ class Topics:
         """From now on these settings hold."""
         self._settings = settings
 
+    def reserve(self, name: str) -> None:
+        """Have nobody but the broker make the topic of this name."""
+        self._reserved.add(name)
+
     # ---- create
 
     def check_new(self, new: NewTopic) -> tuple[tuple[int, ...], ...]:
         """Replicas of each partition of a topic that may be created. Raises `BrokerError`."""
         check_name(new.name)
+        if new.name in self._reserved and not new.is_internal:
+            raise InvalidTopicName(f"{new.name!r} is a topic that the broker makes by itself")
         if new.name in self._image.topics:
             raise TopicExists(f"topic {new.name!r} exists already")
         _check_config(new.config)

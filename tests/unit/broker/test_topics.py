@@ -40,6 +40,22 @@ def delete(world: World, name: str) -> Outcome:
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "__cluster_metadata",
+        "__consumer_offsets",
+        "__transaction_state",
+        "__publications",
+        "__staged_records",
+    ],
+)
+def test_topics_of_the_broker_are_made_by_nobody_else(world: World, name: str) -> None:
+    outcome = world.create_outcome(NewTopic(name=name))
+    assert isinstance(outcome, InvalidTopicName)
+    assert name not in world.broker.image.topics
+
+
+@pytest.mark.parametrize(
     "name", ["a", "a.b_c-d", "%RETRY%group", "größe", "x" * 249, "ü" * 124, " ", "a/b", "__x"]
 )
 def test_names_of_up_to_249_bytes_of_text_are_taken(world: World, name: str) -> None:

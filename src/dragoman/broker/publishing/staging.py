@@ -98,6 +98,7 @@ class Staging:
     def __init__(self, broker: Broker, producer_ids: ProducerIds) -> None:
         self._broker = broker
         self._producer_ids = producer_ids
+        broker.topics.reserve(STAGING_TOPIC)
         self._opened = 0
         #: By staging partition: pieces nobody needs any more, first offset to next offset.
         self._released: dict[int, dict[int, int]] = {}
