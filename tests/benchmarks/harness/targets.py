@@ -97,14 +97,14 @@ TARGETS = (
     ),
     *(
         Target(
-            text=f"minibroker, {size} B published with {in_flight} in flight: broker CPU in µs",
-            scenario="publish-minibroker",
-            case=f"{size} B, {in_flight} in flight",
+            text=f"{protocol}, {size} B published, 256 in flight: broker CPU in µs",
+            scenario=f"publish-{protocol}",
+            case=f"{size} B, 256 in flight",
             metric="server_cpu_s_per_million",
             at_most=12,
         )
+        for protocol in ("minibroker", "cursus", "mlog")
         for size in (100, 1024)
-        for in_flight in (256,)
     ),
     *(
         Target(

@@ -51,8 +51,8 @@ def _contest(context: Context, value_bytes: int, in_flight: int, count: int) -> 
         writes = count if in_flight == 1 else count // 20
         contenders["dsync write"] = lambda: disk.write(value_bytes, writes, _SECONDS_MAX)
         samples = interleaved(contenders, context.rounds)
-        how = "one at a time" if in_flight == 1 else f"{in_flight} in flight"
-        context.add_contest(f"{value_bytes} B, {how}", samples, memory_metrics(broker))
+        case = f"{value_bytes} B, {in_flight} in flight"
+        context.add_contest(case, samples, memory_metrics(broker))
 
 
 def _publisher(
