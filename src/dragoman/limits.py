@@ -472,9 +472,6 @@ CURSUS_TURN_BYTES_MAX = 1 << 20
 #: Events of one partition that are kept in the index of event streams, eight bytes each. Past it,
 #: commands on that partition's streams are refused.
 CURSUS_EVENTS_MAX = 20_000_000
-#: How often and how long the end of a Cursus transaction is waited for, once it is decided: 5 s.
-CURSUS_TRANSACTION_TRY_INTERVAL_S = 0.005
-CURSUS_TRANSACTION_TRIES_MAX = 1000
 #: Keys and payloads in one batch of the client's producer, and unsent in all; then `send` waits.
 CURSUS_CLIENT_BATCH_BYTES = 800_000
 CURSUS_CLIENT_BUFFER_BYTES_MAX = 32 << 20

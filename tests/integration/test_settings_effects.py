@@ -189,6 +189,7 @@ SEEN_ELSEWHERE = {
     "cursus.session.timeout.ms": "test_commands.test_times_of_members_are_settings",
     "cursus.stream.timeout.ms": "test_streams.test_a_stream_without_data_ends_after_its_time",
     "cursus.streams.max": "test_streams.test_too_many_streams_are_refused",
+    "cursus.transaction.timeout.ms": "test_transactions.test_the_time_is_a_setting",
     "minibroker.heartbeat.timeout.ms": "test_heartbeat_timeout_of_nothing_means_never",
     "minibroker.partitions": "test_minibroker_vectors.test_partition_count_is_configurable",
     "mlog.connections.max.idle.ms": "test_server.test_idle_connections_of_mlog_have_their_own_time",

@@ -6,6 +6,9 @@ of the header and are refused when cut at any byte; any bytes decode or raise th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,6 +97,28 @@ def test_commands_come_back(word: str, arguments: dict[str, str], message: bytes
     assert read.message == message
 
 
+PIECES = st.sampled_from(
+    [
+        *(b"\0\0", b"\0\x05admin", b"\0\x09message=x", b"PUBLISH ", b"publish topic=t ", b"LIST "),
+        *(b"topic=t ", b"key=k ", b"message=", b"message=m", b"\0", b" ", b"x" * 1100, b"\xba\x7c"),
+    ]
+)
+
+
+@given(st.lists(st.lists(PIECES, max_size=6).map(b"".join), max_size=8))
+def test_what_was_read_before_does_not_change_what_is_read(frames: list[bytes]) -> None:
+    reader = codec.RequestReader()
+
+    def read(decode: Callable[[bytes], object], frame: bytes) -> object:
+        try:
+            return decode(frame)
+        except codec.UnreadableRequest as unreadable:
+            return unreadable.reply, unreadable.closes
+
+    for frame in frames + frames:
+        assert read(reader.read, frame) == read(codec.decode_request, frame)
+
+
 @given(
     st.binary(max_size=200)
     | BATCHES.map(codec.encode_batch).flatmap(
@@ -115,8 +140,6 @@ def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
 
 @given(MESSAGES)
 def test_messages_survive_the_log(message: Message) -> None:
-    import msgspec
-
     stored = msgspec.structs.replace(record_of(message, 1), offset=message.offset)
     assert message_of(stored) == message
 
@@ -137,6 +160,9 @@ def test_acknowledgements_come_back(offset: int, epoch: int, text: str) -> None:
     except OverflowError:
         return
     assert codec.decode_ack(encoded.decode()) == ack
+    plain = msgspec.structs.replace(ack, error="")
+    end = codec.ack_end(epoch, text, 0, 1)
+    assert codec.ack_frame(offset, end) == codec.frame(codec.encode_ack(plain))
 
 
 @given(st.text(max_size=30))

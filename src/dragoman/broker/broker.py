@@ -28,6 +28,7 @@ from dragoman.cluster.events import (
     NodeRegistered,
     PartitionsAdded,
     TopicConfigChanged,
+    TopicCreated,
     TopicDeleted,
 )
 from dragoman.cluster.metadata import (
@@ -291,9 +292,8 @@ class Broker:
                         self._refresh_config(replica)
             case NodeConfigChanged():
                 self._reconfigure()
-            case PartitionsAdded() if self.is_ready:
-                name = self.image.topics_by_id[event.topic_id].name
-                self.coordination.partitions_added(TopicName(name))
+            case TopicCreated() | PartitionsAdded() if self.is_ready:
+                self.coordination.topics_changed()
             case _:
                 return
 

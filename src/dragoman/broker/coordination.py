@@ -169,31 +169,17 @@ class Coordination:
     def direct_group(self, group_id: GroupId, owner: str, rules: DirectRules) -> DirectGroup:
         """The group as that of `owner`. Raises `CoordinatorLoading` and what `claim` raises."""
         self.require_groups()
-        broker = self._broker
+        return self.groups.direct(group_id, owner, rules)
 
-        def partition_count(topic: TopicName) -> int:
-            found = broker.image.topics.get(topic)
-            return 0 if found is None else len(found.partitions)
+    def partition_count(self, topic: TopicName) -> int:
+        found = self._broker.image.topics.get(topic)
+        return 0 if found is None else len(found.partitions)
 
-        return self.groups.claim(
-            group_id,
-            owner,
-            DirectGroup,
-            lambda generation: DirectGroup(
-                group_id,
-                owner,
-                generation,
-                rules,
-                partition_count=partition_count,
-                scheduler=broker.scheduler,
-                clock=broker.clock,
-            ),
-        )
-
-    def partitions_added(self, topic: TopicName) -> None:
+    def topics_changed(self) -> None:
+        """A topic was made or grew."""
         for group in self.groups:
             if isinstance(group.membership, DirectGroup):
-                group.membership.partitions_added(topic)
+                group.membership.topics_changed()
 
     # ---- offsets
 

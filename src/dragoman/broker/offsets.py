@@ -37,6 +37,7 @@ from dragoman.broker.groups import (
     StateRecord,
     TopicPartition,
 )
+from dragoman.broker.groups.group import Membership
 from dragoman.broker.groups.records import GroupKey, OffsetKey, StagedKey, record
 from dragoman.errors import BrokerError
 from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, ProducerId, TopicName
@@ -237,11 +238,23 @@ class Offsets:
             expired = list(self._expired(group, now))
             records = [record(OffsetKey(group.group_id, *partition), None) for partition in expired]
             is_over = group.is_idle and len(expired) == len(group.ledger)
-            if is_over and group.membership is not None:
+            if (
+                is_over
+                and group.membership is not None
+                and not self._is_kept(group.membership, now)
+            ):
                 records.append(record(GroupKey(group.group_id), None))
             if records:
                 found.append(GroupRecords(group.group_id, tuple(records)))
         return found
+
+    @property
+    def _retention_ms(self) -> int:
+        return self._groups.settings.offsets_retention_minutes * _MS_PER_MINUTE
+
+    def _is_kept(self, membership: Membership, now: int) -> bool:
+        """A group that somebody registered outlives its offsets, as long as they would last."""
+        return membership.is_registered and now < membership.since_ms + self._retention_ms
 
     def _expired(self, group: Group, now: int) -> Iterator[TopicPartition]:
         membership = group.membership
@@ -254,7 +267,7 @@ class Offsets:
             empty_since = membership.since_ms
         if subscribed is None:
             return
-        retention_ms = self._groups.settings.offsets_retention_minutes * _MS_PER_MINUTE
+        retention_ms = self._retention_ms
         for partition, committed in group.ledger.committed.items():
             end = committed.expires_ms
             if end is None:

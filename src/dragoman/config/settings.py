@@ -97,6 +97,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     cursus_connections_max: int = 1_000
     cursus_streams_max: int = 1_000
     cursus_stream_timeout_ms: int = 1_800_000
+    cursus_transaction_timeout_ms: int = 60_000
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 604_800_000
@@ -203,6 +204,7 @@ cursus.idle.timeout.ms                     | int 1..      |      | Close a Cursu
 cursus.connections.max                     | int 1..      | live | Most Cursus connections; one more is closed at once.
 cursus.streams.max                         | int 1..      | live | Most Cursus streams; one more is refused.
 cursus.stream.timeout.ms                   | long 1..     | live | End a Cursus stream that had nothing to send for as long.
+cursus.transaction.timeout.ms              | int 1..      | live | Abort a transaction of a Cursus client that is open for as long; at most `transaction.max.timeout.ms`.
 transaction.max.timeout.ms                 | int 1..      | live | Longest time-out a transactional producer may ask for.
 transactional.id.expiration.ms             | int 1..      | live | How long an idle transactional id is remembered.
 transaction.abort.timed.out.transaction.cleanup.interval.ms | int 1..      | live | How often transactions past their time-out are looked for and aborted.

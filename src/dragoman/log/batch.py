@@ -240,25 +240,35 @@ def record_bytes(record: Record, timestamp_delta: int, offset_delta: int) -> byt
         head, value = head + _NULL, b""
     else:
         head += _varint(len(value))
-    tail = _varint(len(headers))
-    for name, content in headers:
-        encoded = name.encode()
-        tail += _varint(len(encoded)) + encoded
-        tail += _NULL if content is None else _varint(len(content)) + content
+    tail = _headers_bytes(headers)
     return b"".join((_varint(len(head) + len(value) + len(tail)), head, value, tail))
 
 
+def _headers_bytes(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    encoded = _varint(len(headers))
+    for name, content in headers:
+        name_bytes = name.encode()
+        encoded += _varint(len(name_bytes)) + name_bytes
+        encoded += _NULL if content is None else _varint(len(content)) + content
+    return encoded
+
+
 def _records_in_a_row(records: Sequence[Record], first_timestamp: int) -> list[bytes]:
-    """Their pieces. Written out for what brokers get most: short ones without headers."""
+    """Their pieces. Written out for what brokers get most: short ones, without headers or with the
+    same as the one before."""
     pieces: list[bytes] = []
     varints, count = _SMALL_VARINTS, _SMALL_VARINTS_COUNT
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    tail = b"\0"
     for index, record in enumerate(records):
         key, value = record.key, record.value
         elapsed = record.timestamp - first_timestamp
+        if record.headers is not headers:
+            headers = record.headers
+            tail = _headers_bytes(headers)
         if (
-            record.headers
-            or value is None
-            or len(value) >= count - _PLAIN_HEAD_BYTES_MAX
+            value is None
+            or len(value) + len(tail) >= count - _PLAIN_HEAD_BYTES_MAX
             or index >= count
             or not 0 <= elapsed < count
             or (key is not None and len(key) >= _PLAIN_KEY_BYTES_MAX)
@@ -268,7 +278,7 @@ def _records_in_a_row(records: Sequence[Record], first_timestamp: int) -> list[b
         head = b"\0" + varints[elapsed] + varints[index]
         head += _NULL if key is None else varints[len(key)] + key
         head += varints[len(value)]
-        pieces += (varints[len(head) + len(value) + 1], head, value, b"\0")
+        pieces += (varints[len(head) + len(value) + len(tail)], head, value, tail)
     return pieces
 
 

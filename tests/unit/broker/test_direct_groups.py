@@ -26,9 +26,6 @@ def by_turns(members: Sequence[MemberId], count: int) -> Mapping[MemberId, tuple
     }
 
 
-RULES = DirectRules(by_turns, session_timeout_s=15, sweep_interval_s=5)
-
-
 class Member:
     def __init__(self, name: str, topic: TopicName = TOPIC) -> None:
         self.told: list[tuple[int, ...] | str] = []
@@ -49,7 +46,9 @@ def group(world: World) -> DirectGroup:
 
 
 def claim(world: World, owner: str = "minibroker") -> DirectGroup:
-    return world.broker.coordination.direct_group(GROUP, owner, RULES)
+    coordination = world.broker.coordination
+    rules = DirectRules(by_turns, 15, 5, coordination.partition_count)
+    return coordination.direct_group(GROUP, owner, rules)
 
 
 def test_members_share_at_once_and_the_others_are_told(group: DirectGroup) -> None:
@@ -121,6 +120,19 @@ def test_what_is_shown_of_it(group: DirectGroup, world: World) -> None:
     described = world.broker.coordination.groups.describe(GROUP)
     assert (described.owner, described.state) == ("minibroker", State.STABLE)
     assert [each.member_id for each in described.members] == ["a"]
+
+
+def test_a_binding_outlives_a_restart_until_another_protocol_takes_the_group(world: World) -> None:
+    world.create("t", 4)
+    group = claim(world, "cursus")
+    group.bind(TOPIC)
+    group.join(Member("a").member)
+    world.settle()
+    again = world.reopened(kill=True)
+    restored = claim(again, "cursus")
+    assert (restored.bound_to, restored.generation, restored.has_members) == (TOPIC, 1, False)
+    assert claim(again).bound_to is None
+    assert claim(again).generation == 1
 
 
 def commit(world: World, owner: str, member: str = "", generation: int = -1) -> str | None:

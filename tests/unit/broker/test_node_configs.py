@@ -380,6 +380,16 @@ def idle_stream_is_ended(world: World) -> object:
     return b"reason=timeout" in pipe.received()
 
 
+def open_transaction_is_aborted(world: World) -> object:
+    _topic(world)
+    cursus = Cursus(world)
+    who = cursus.ask("INIT_PRODUCER_ID transactional_id=t")[4:].decode().removeprefix("OK ")
+    cursus.ask(f"BEGIN_TXN {who}")
+    cursus.ask(f"TXN_PUBLISH {who} topic=t partition=0 seqNum=1 message=m")
+    world.advance(20)
+    return b"state=open" not in cursus.ask("TXN_STATUS transactional_id=t")
+
+
 OLD = {"segment.bytes": "600", "retention.ms": "1000"}
 #: Key, new value, probe, what it says before, what it says after.
 EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
@@ -406,6 +416,7 @@ EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
     ("cursus.connections.max", "1", second_connection_is_closed, False, True),
     ("cursus.streams.max", "1", second_stream_is_refused, False, True),
     ("cursus.stream.timeout.ms", "1000", idle_stream_is_ended, False, True),
+    ("cursus.transaction.timeout.ms", "1000", open_transaction_is_aborted, False, True),
     ("mlog.stream.wait.ms", "100", stream_answered_after(1), False, True),
     ("message.max.bytes", "100", produced(200), "taken", MessageTooLarge),
     ("fetch.max.bytes", "1024", fetched_bytes, True, False),

@@ -972,6 +972,39 @@ def test_refused_completion_is_persisted_again_without_new_markers() -> None:
     assert len(world.markers) == 1
 
 
+# ---- whoever waits for the end
+
+
+def test_who_waits_is_told_when_the_markers_are_there() -> None:
+    world = World()
+    told: list[object] = []
+    world.coordinator.when_idle("unknown", told.append)
+    producer = world.begun()
+    world.coordinator.when_idle("t", told.append)
+    assert told == [None, None], "nothing is under way"
+    world.hold_markers = True
+    world.end(producer, True)
+    world.coordinator.when_idle("t", lambda _: told.append(world.state()))
+    assert len(told) == 2
+    world.marker_calls.pop()(None)
+    assert told[2:] == [State.COMPLETE_COMMIT]
+
+
+def test_who_waits_is_told_when_it_will_take_long_or_the_coordinator_closes() -> None:
+    world = World()
+    world.hold_markers = True
+    world.end(world.begun(), True)
+    told: list[object] = []
+    world.coordinator.when_idle("t", told.append)
+    world.marker_calls.pop()(DiskFullError("no space"))
+    world.coordinator.when_idle("t", told.append)
+    assert told == [None, None]
+    world.coordinator.retry_failed()
+    world.coordinator.when_idle("t", told.append)
+    world.coordinator.close()
+    assert refused(told[2], NotTransactionCoordinator)
+
+
 # ---- restart
 
 

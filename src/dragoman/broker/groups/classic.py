@@ -59,6 +59,7 @@ from dragoman.types import GroupId, MemberId, TopicName
 
 class ClassicGroup:
     kind = KIND
+    is_registered = False
 
     def __init__(
         self, group_id: GroupId, owner: str, ports: GroupPorts, generation: int = 0

@@ -2,8 +2,8 @@
 
 What minibroker and Cursus have in common. Members join for one topic each; a join, a leave or a
 missed heartbeat gives new assignments at once and raises the generation. Members are told through
-`on_assigned` when theirs changed. Nothing is written down but committed offsets: after a restart
-members come anew.
+`on_assigned` when theirs changed. After a restart members come anew; of a group that is bound to a
+topic the binding and the generation are written down, and hold on.
 
 Each protocol brings its rule for sharing partitions out, its session time-out and what it says in
 refusals.
@@ -11,16 +11,20 @@ refusals.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from dragoman.broker.errors import GroupMaxSizeReached, IllegalGeneration, UnknownMember
 from dragoman.broker.groups.messages import GroupDescription, MemberDescription, State
-from dragoman.errors import BrokerError
+from dragoman.broker.groups.ports import GroupPorts
+from dragoman.broker.groups.records import GroupKey, GroupValue, record
+from dragoman.errors import BrokerError, DragomanError
 from dragoman.limits import GROUP_MEMBERS_MAX
 from dragoman.types import GroupId, MemberId, TopicName
-from dragoman.world import Clock, Handle, Scheduler
+from dragoman.world import Handle
 
+log = logging.getLogger("dragoman.coordination")
 #: Members of one topic, in order of their joining, and its partition count: who gets what.
 Share: TypeAlias = Callable[[Sequence[MemberId], int], Mapping[MemberId, tuple[int, ...]]]
 
@@ -33,8 +37,8 @@ class DirectRules(NamedTuple):
     session_timeout_s: float
     #: Pause between looks for silent members.
     sweep_interval_s: float
-    #: How many partitions there are to share, where members may join for more than a topic's name.
-    partition_count: Callable[[TopicName], int] | None = None
+    #: How many partitions there are to share of what a member has joined for.
+    partition_count: Callable[[TopicName], int]
 
 
 class DirectMember:
@@ -71,29 +75,49 @@ class DirectMember:
 class DirectGroup:
     kind = "direct"
 
-    def __init__(
-        self,
-        group_id: GroupId,
-        owner: str,
-        generation: int,
-        rules: DirectRules,
-        *,
-        partition_count: Callable[[TopicName], int],
-        scheduler: Scheduler,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, group_id: GroupId, owner: str, ports: GroupPorts, generation: int) -> None:
         self.group_id = group_id
         self.owner = owner
         self.generation = generation
-        self._rules = rules
-        self._partition_count = rules.partition_count or partition_count
-        self._scheduler = scheduler
-        self._clock = clock
+        #: Given before the first member joins, by the protocol that the group belongs to.
+        self.rules: DirectRules | None = None
+        self._persist = ports.persist
+        self._scheduler = ports.scheduler
+        self._clock = ports.clock
         self._members: dict[MemberId, DirectMember] = {}
-        self._since_ms = self.assigned_ms = clock.wall_ms()
+        #: Partitions of each topic when they were last shared out.
+        self._counts: dict[TopicName, int] = {}
+        self._since_ms = self.assigned_ms = ports.clock.wall_ms()
         self._sweeper: Handle | None = None
         #: The one topic that all members read, in protocols where that is a group's own.
         self.bound_to: TopicName | None = None
+
+    @classmethod
+    def restore(cls, group_id: GroupId, value: GroupValue, ports: GroupPorts) -> DirectGroup:
+        group = cls(group_id, value.owner, ports, value.generation)
+        group.bound_to = TopicName(value.protocol)
+        group._since_ms = value.since_ms
+        return group
+
+    def bind(self, topic: TopicName) -> None:
+        """From now on all members read this topic."""
+        self.bound_to = topic
+        self.write_down(self._written)
+
+    def write_down(self, done: Callable[[DragomanError | None], None]) -> None:
+        """Make durable what holds on after a restart. The group must be bound."""
+        assert self.bound_to is not None
+        value = GroupValue(
+            kind=self.kind,
+            owner=self.owner,
+            generation=self.generation,
+            protocol_type=self.owner,
+            protocol=self.bound_to,
+            leader=None,
+            since_ms=self._since_ms,
+            members=(),
+        )
+        self._persist(self.group_id, [record(GroupKey(self.group_id), value)], done)
 
     # ---- members
 
@@ -129,10 +153,12 @@ class DirectGroup:
         """Raises `UnknownMember`."""
         self.require(member_id).last_seen = self._clock.monotonic()
 
-    def partitions_added(self, topic: TopicName) -> None:
-        """A topic grew: its members share out anew."""
-        if any(each.topic == topic for each in self._members.values()):
-            self._assign(topic, None)
+    def topics_changed(self) -> None:
+        """A topic was made or grew: members share out anew what there is more of."""
+        assert self.rules is not None or not self._members
+        for topic in {each.topic for each in self._members.values()}:
+            if self.rules and self.rules.partition_count(topic) != self._counts[topic]:
+                self._assign(topic, None)
 
     def _left(self, member: DirectMember) -> None:
         self._assign(member.topic, None)
@@ -143,32 +169,44 @@ class DirectGroup:
                 self._sweeper = None
 
     def _assign(self, topic: TopicName, joined: DirectMember | None) -> None:
+        assert self.rules is not None
         self.generation += 1
         self.assigned_ms = self._clock.wall_ms()
         members = [each for each in self._members.values() if each.topic == topic]
-        shares = self._rules.share(
-            [each.member_id for each in members], self._partition_count(topic)
-        )
+        count = self._counts[topic] = self.rules.partition_count(topic)
+        if not members:
+            del self._counts[topic]
+        shares = self.rules.share([each.member_id for each in members], count)
         changed = []
         for member in members:
             share = shares.get(member.member_id, ())
             if share != member.assigned:
                 member.assigned = share
                 changed.append(member)
+        if self.bound_to is not None:
+            self.write_down(self._written)
         # Told when all is settled: who is told may leave.
         for member in changed:
             if member is not joined:
                 member.on_assigned(member.assigned)
 
+    def _written(self, error: DragomanError | None) -> None:
+        if error is not None:
+            log.warning(
+                "generation %d of %r is not stored: %s", self.generation, self.group_id, error
+            )
+
     # ---- liveness
 
     def _watch(self) -> None:
-        if self._sweeper is None and self._rules.session_timeout_s > 0:
-            self._sweeper = self._scheduler.call_later(self._rules.sweep_interval_s, self._sweep)
+        assert self.rules is not None
+        if self._sweeper is None and self.rules.session_timeout_s > 0:
+            self._sweeper = self._scheduler.call_later(self.rules.sweep_interval_s, self._sweep)
 
     def _sweep(self) -> None:
+        assert self.rules is not None
         self._sweeper = None
-        oldest = self._clock.monotonic() - self._rules.session_timeout_s
+        oldest = self._clock.monotonic() - self.rules.session_timeout_s
         silent = [each for each in self._members.values() if each.last_seen < oldest]
         for member in silent:
             if self._members.get(member.member_id) is member:
@@ -199,6 +237,10 @@ class DirectGroup:
     @property
     def is_idle(self) -> bool:
         return not self._members
+
+    @property
+    def is_registered(self) -> bool:
+        return self.bound_to is not None
 
     def describe(self) -> GroupDescription:
         return GroupDescription(
@@ -244,7 +286,7 @@ class DirectGroup:
             )
 
     def resume(self) -> None:
-        """Nothing is stored."""
+        """Members are not stored: nobody is to be waited for."""
 
     def stop(self, error: BrokerError) -> None:  # noqa: ARG002
         if self._sweeper is not None:

@@ -39,6 +39,11 @@ class Membership(Protocol):
         """No members, and nobody about to become one."""
         ...
 
+    @property
+    def is_registered(self) -> bool:
+        """Kept for a while although it has neither members nor offsets."""
+        ...
+
     def describe(self) -> GroupDescription: ...
 
     def subscriptions(self) -> frozenset[TopicName] | None: ...
@@ -82,7 +87,10 @@ class Group:
         return (
             self.is_idle
             and not len(self.ledger)
-            and (self.membership is None or self.membership.generation == 0)
+            and (
+                self.membership is None
+                or (self.membership.generation == 0 and not self.membership.is_registered)
+            )
         )
 
     def require_owner(self, owner: str) -> None:

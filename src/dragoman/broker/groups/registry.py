@@ -46,6 +46,7 @@ from dragoman.broker.groups.consumer.messages import (
     Reply,
 )
 from dragoman.broker.groups.consumer.patterns import Patterns
+from dragoman.broker.groups.direct import DirectGroup, DirectRules
 from dragoman.broker.groups.group import Group, Membership
 from dragoman.broker.groups.messages import (
     GroupDescription,
@@ -264,6 +265,17 @@ class Groups:
         built = build(generation)
         group.membership = built
         return built
+
+    def direct(self, group_id: GroupId, owner: str, rules: DirectRules) -> DirectGroup:
+        """The group as one whose members the broker assigns. Raises what `claim` raises."""
+        group = self.claim(
+            group_id,
+            owner,
+            DirectGroup,
+            lambda generation: DirectGroup(group_id, owner, self._ports, generation),
+        )
+        group.rules = rules
+        return group
 
     # ---- Kafka's classic groups
 
@@ -504,12 +516,17 @@ class Groups:
             self.unload(group_id, CoordinatorNotAvailable("this node stops"))
 
     def _load_membership(self, group_id: GroupId, value: GroupValue | ConsumerGroupValue) -> None:
-        if isinstance(value, GroupValue) and value.kind != ClassicGroup.kind:
+        if isinstance(value, GroupValue) and value.kind not in (
+            ClassicGroup.kind,
+            DirectGroup.kind,
+        ):
             raise FormatError(f"group {group_id!r} is of kind {value.kind!r}, unknown here")
         group = self._groups.setdefault(group_id, Group(group_id))
         assert group.membership is None or group_id in self._to_resume, "loading precedes service"
         if isinstance(value, GroupValue):
-            group.membership = ClassicGroup.restore(group_id, value, self._ports)
+            is_direct = value.kind == DirectGroup.kind
+            restore = DirectGroup.restore if is_direct else ClassicGroup.restore
+            group.membership = restore(group_id, value, self._ports)
         else:
             group.membership = ConsumerGroup.restore(group_id, value, self._ports)
         self._to_resume.add(group_id)

@@ -245,6 +245,18 @@ class TransactionCoordinator:
             case _:
                 assert_never(verdict)
 
+    def when_idle(self, transactional_id: str, then: ReplyDone) -> None:
+        """Call `then` when no operation on the id is under way, or the one that is has stalled:
+        for who ended a transaction and wants its markers, or is told to repeat a request.
+        """
+        entry = self._table.get(transactional_id)
+        if entry is None or entry.pending is None or self._operations.is_stalled(transactional_id):
+            then(None)
+        elif entry.watchers is None:
+            entry.watchers = [then]
+        else:
+            entry.watchers.append(then)
+
     # ---- from time to time
 
     def abort_timed_out(self) -> int:

@@ -44,6 +44,7 @@ class Entry:
         "transaction",
         "transactional_id",
         "waiting",
+        "watchers",
     )
 
     def __init__(self, transactional_id: str, transaction: Transaction | None = None) -> None:
@@ -55,6 +56,8 @@ class Entry:
         self.outcome: Outcome | None = None
         #: Enrolments that come after the operation under way.
         self.waiting: list[Enrolment] | None = None
+        #: Told when the operation under way is over, or cannot go on for now.
+        self.watchers: list[Outcome] | None = None
         #: Monotonic seconds at which an open transaction has lasted too long.
         self.deadline = 0.0
         #: Monotonic seconds since which no transaction is open.
@@ -64,6 +67,11 @@ class Entry:
         """The state of an entry whose first record is durable."""
         assert self.transaction is not None
         return self.transaction
+
+    def tell_watchers(self) -> None:
+        watchers, self.watchers = self.watchers, None
+        for each in watchers or ():
+            each(None)
 
     def check_free(self) -> None:
         if self.pending is not None:

@@ -157,6 +157,9 @@ class Operations:
     def stalled_count(self) -> int:
         return len(self._stalled)
 
+    def is_stalled(self, transactional_id: str) -> bool:
+        return transactional_id in self._stalled
+
     def stop(self) -> list[Outcome]:
         """Let go of all operations; returns whom to tell."""
         self._is_stopped = True
@@ -166,7 +169,8 @@ class Operations:
             if entry.outcome is not None:
                 open_.append(entry.outcome)
             open_.extend(each.reply for each in entry.waiting or ())
-            entry.outcome, entry.waiting = None, None
+            open_.extend(entry.watchers or ())
+            entry.outcome, entry.waiting, entry.watchers = None, None, None
         return open_
 
     # ---- the decision and after
@@ -226,6 +230,7 @@ class Operations:
         waiting, entry.waiting = entry.waiting, None
         for enrolment in waiting or ():
             enrolment.reply(entry.concurrent())
+        entry.tell_watchers()
 
     # ---- the course of every operation
 
@@ -306,7 +311,8 @@ class Operations:
         outcome, entry.outcome = entry.outcome, None
         if outcome is not None:
             outcome(error)
-        # The answer may have begun the next operation; then they wait for that one too.
+        entry.tell_watchers()
+        # They may have begun the next operation; then they wait for that one too.
         if entry.pending is None and entry.waiting:
             waiting, entry.waiting = entry.waiting, None
             self._admit(entry, waiting)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from typing import Final, TypeAlias
 
@@ -28,6 +29,7 @@ from dragoman.protocols.cursus.constants import (
     BATCH_MESSAGES_MAX,
     COMMANDS,
     INTERNAL_COMMANDS,
+    POSITIONAL,
     SENT_FRAME_BYTES_MAX,
 )
 from dragoman.protocols.cursus.messages import Ack, Batch, Command, KeepAlive, Message, Text
@@ -50,6 +52,16 @@ _WORDS: Final = frozenset(COMMANDS) | INTERNAL_COMMANDS
 _MESSAGE_KEY: Final = b"message="
 #: What is cut off at both ends of a command in an envelope.
 _TRIMMED: Final = b"\0 \t\r\n\v\f"
+#: And of one without.
+_BLANK: Final = _TRIMMED[1:]
+#: A PUBLISH with more than that before its payload is not worth remembering, nor one with
+#: arguments that the next will not share.
+_HEAD_BYTES_MAX: Final = 1024
+_OWN_ARGUMENTS: Final = frozenset(("key", "seqNum"))
+_ESCAPES: Final = str.maketrans(
+    {"\\": "\\\\", '"': '\\"', "\a": "\\a", "\b": "\\b", "\f": "\\f"}
+    | {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+)
 
 #: Reads partition and acks; gives them and the position after them.
 _ReadHeader: TypeAlias = Callable[[bytes, int], tuple[int, str, int]]
@@ -71,29 +83,73 @@ class UnreadableRequest(DecodeError):  # noqa: N818
 # ---- requests
 
 
+class RequestReader:
+    """Reads the requests of one connection.
+
+    Messages that are published by text mostly differ in nothing but their payload: what stands
+    before it is parsed once. Commands that share it share their `arguments`.
+    """
+
+    __slots__ = ("_command", "_head", "_trimmed")
+
+    def __init__(self) -> None:
+        self._command = Command(word="")
+        #: Everything up to the payload of the last PUBLISH, and what is cut off behind it.
+        self._head = b""
+        self._trimmed = _BLANK
+
+    def read(self, frame: Buffer) -> Command | Batch:
+        """Raises `UnreadableRequest`."""
+        data = bytes(frame)
+        if self._head and data.startswith(self._head):
+            known = self._command
+            return Command(
+                word=known.word,
+                arguments=known.arguments,
+                message=data[len(self._head) :].rstrip(self._trimmed).lstrip(),
+                last=known.last,
+            )
+        if data[:2] == b"\xba\x7c" and len(data) >= 6 and data[2:4] != b"\0\0":
+            try:
+                return decode_batch(data)
+            except DecodeError as error:
+                text = f"batch_decode_failed reason={quoted(str(error))}"
+                raise UnreadableRequest(text) from None
+        # No command begins with a zero, and most envelopes do.
+        start = 0
+        command = parse_command(data.strip()) if data[:1] != b"\0" else None
+        if command is None:
+            start = _start_of_text(data)
+            command = parse_command(data[start:].strip(_TRIMMED))
+            if command is None:
+                text = "malformed_input reason=missing_topic_or_payload"
+                raise UnreadableRequest(text, closes=True)
+        if command.word == "PUBLISH" and command.message is not None:
+            self._remember(command, data, start)
+        return command
+
+    def _remember(self, command: Command, data: bytes, start: int) -> None:
+        if not _OWN_ARGUMENTS.isdisjoint(command.arguments):
+            return
+        end = data.find(_MESSAGE_KEY) + len(_MESSAGE_KEY)
+        if start < end <= _HEAD_BYTES_MAX:
+            self._command, self._head = command, data[:end]
+            self._trimmed = _TRIMMED if start else _BLANK
+
+
 def decode_request(frame: Buffer) -> Command | Batch:
-    """Raises `UnreadableRequest`."""
-    data = bytes(frame)
-    if data[:2] == b"\xba\x7c" and len(data) >= 6 and data[2:4] != b"\0\0":
-        try:
-            return decode_batch(data)
-        except DecodeError as error:
-            raise UnreadableRequest(f"batch_decode_failed reason={quoted(str(error))}") from None
-    # No command begins with a zero, and most envelopes do.
-    command = parse_command(data.strip()) if data[:1] != b"\0" else None
-    return _in_envelope(data) if command is None else command
+    """A request by itself. Raises `UnreadableRequest`."""
+    return RequestReader().read(frame)
 
 
-def _in_envelope(data: bytes) -> Command:
+def _start_of_text(data: bytes) -> int:
+    """Where the command of an envelope begins."""
     if len(data) < 2:
         raise UnreadableRequest('decode_failed reason="data too short"')
     start = 2 + int.from_bytes(data[:2], "big")
     if start > len(data):
         raise UnreadableRequest('decode_failed reason="invalid topic length"')
-    command = parse_command(data[start:].strip(_TRIMMED))
-    if command is None:
-        raise UnreadableRequest("malformed_input reason=missing_topic_or_payload", closes=True)
-    return command
+    return start
 
 
 def parse_command(text: bytes) -> Command | None:
@@ -106,16 +162,12 @@ def parse_command(text: bytes) -> Command | None:
         return None
     if len(words) == 1 and not found and word not in BARE_COMMANDS:
         raise UnreadableRequest(f"unknown_command command={quoted(word)}")
-    arguments: dict[str, str] = {}
-    names = COMMANDS.get(word)
-    is_positional = bool(names) and len(words) > 1 and "=" not in words[1]
+    names = POSITIONAL.get(word)
+    is_positional = names is not None and len(words) > 1 and "=" not in words[1]
     if is_positional and names is not None:
         arguments = dict(zip(names, words[1:], strict=False))
     else:
-        for each in words[1:]:
-            name, equals, value = each.partition("=")
-            if equals:
-                arguments[name] = value
+        arguments = dict([each.split("=", 1) for each in words[1:] if "=" in each])
     return Command(
         word=word,
         arguments=arguments,
@@ -322,6 +374,25 @@ def decode_reply(payload: Buffer) -> Text | Batch | KeepAlive:
         raise DecodeError(f"reply is not UTF-8: {error.reason}") from None
 
 
+def ack_end(epoch: int, producer_id: str, seq_start: int, seq_end: int) -> str:
+    """What follows the offset in an `Ack` that says OK."""
+    return (
+        f',"producer_epoch":{epoch},"producer_id":{_json_text(producer_id)},'
+        f'"seq_start":{seq_start},"seq_end":{seq_end}}}'
+    )
+
+
+@lru_cache(maxsize=1024)
+def _json_text(text: str) -> str:
+    return _encode_ack(text).decode()
+
+
+def ack_frame(last_offset: int, end: str) -> bytes:
+    """The frame of an `Ack` that says OK, for less than the value and its encoder take."""
+    text = f'{{"status":"OK","last_offset":{last_offset}{end}'.encode()
+    return _U32.pack(len(text)) + text
+
+
 def encode_ack(ack: Ack) -> bytes:
     return _encode_ack(ack)
 
@@ -336,22 +407,16 @@ def decode_ack(text: str) -> Ack:
 
 def quoted(text: str) -> str:
     """A value with spaces or quotes in it, as Go's %q writes it."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else _escaped(c) for c in escaped) + '"'
+    escaped = text.translate(_ESCAPES)
+    if not escaped.isprintable():
+        escaped = "".join(each if each.isprintable() else _code_point(each) for each in escaped)
+    return f'"{escaped}"'
 
 
-def _escaped(character: str) -> str:
-    short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character)
-    if short is not None:
-        return short
+def _code_point(character: str) -> str:
     code = ord(character)
-    return (
-        f"\\x{code:02x}"
-        if code < 0x80
-        else f"\\u{code:04x}"
-        if code < 0x10000
-        else f"\\U{code:08x}"
-    )
+    form = "\\x{:02x}" if code < 0x80 else "\\u{:04x}" if code < 0x10000 else "\\U{:08x}"
+    return form.format(code)
 
 
 # ---- routing

@@ -34,6 +34,7 @@ class Connection:
     def __init__(self, role: Role, scratch: Scratch | None = None) -> None:
         self.role = role
         self._reader = frame_reader(scratch or Scratch())
+        self._requests = codec.RequestReader()
 
     def receive_data(self, data: Buffer) -> list[Event]:
         """Raises `DecodeError`; the connection is of no more use then."""
@@ -43,7 +44,7 @@ class Connection:
         if self.role is Role.CLIENT:
             return codec.decode_reply(frame)
         try:
-            return codec.decode_request(frame)
+            return self._requests.read(frame)
         except codec.UnreadableRequest as unreadable:
             return unreadable
 

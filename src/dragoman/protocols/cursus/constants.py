@@ -15,68 +15,46 @@ BATCH_MESSAGES_MAX: Final = 100_000
 
 #: What acknowledgements a producer may ask for; none stands for "1".
 ACKS: Final = frozenset({"", "0", "1", "-1", "all"})
+ACKS_OF_ALL: Final = frozenset({"-1", "all"})
 
-#: Every command, with its arguments in the order of the positional form of the first published
-#: protocol page; none where that page does not have the command.
-COMMANDS: Final[dict[str, tuple[str, ...]]] = {
+_COMMANDS: Final = """
+CREATE DELETE LIST METADATA DESCRIBE HELP LIST_OFFSETS PUBLISH CONSUME STREAM SUBSCRIBE
+REGISTER_GROUP FIND_COORDINATOR JOIN_GROUP SYNC_GROUP LEAVE_GROUP HEARTBEAT FETCH_OFFSET
+COMMIT COMMIT_OFFSET BATCH_COMMIT GROUP_STATUS LIST_GROUPS PROTOCOL_INFO NEGOTIATE AUTH
+INIT_PRODUCER_ID BEGIN_TXN TXN_PUBLISH SEND_OFFSETS_TO_TXN END_TXN TXN_STATUS
+APPEND_STREAM STREAM_VERSION READ_STREAM SAVE_SNAPSHOT READ_SNAPSHOT
+LIST_CLUSTER CLUSTER_STATUS ELECT_LEADER
+"""
+_INTERNAL_COMMANDS: Final = """
+REPLICATE_MESSAGE RAFT_APPLY REPLICATE_SNAPSHOT LIST_SNAPSHOTS FETCH_SNAPSHOT CATCHUP_SNAPSHOTS
+INTERNAL_BATCH
+"""
+_BARE_COMMANDS: Final = """
+LIST HELP LIST_GROUPS PROTOCOL_INFO NEGOTIATE AUTH FIND_COORDINATOR LIST_CLUSTER CLUSTER_STATUS
+"""
+#: Every command that clients may send, as HELP lists them.
+COMMANDS: Final = tuple(_COMMANDS.split())
+#: What the original's brokers say to each other: known, and refused.
+INTERNAL_COMMANDS: Final = frozenset(_INTERNAL_COMMANDS.split())
+#: Commands that mean something without arguments.
+BARE_COMMANDS: Final = frozenset(_BARE_COMMANDS.split())
+#: Commands of the first published protocol page, with their arguments in its order: there they
+#: have no names.
+POSITIONAL: Final[dict[str, tuple[str, ...]]] = {
     "CREATE": ("topic", "partitions"),
     "DELETE": ("topic",),
-    "LIST": (),
     "METADATA": ("topic",),
     "DESCRIBE": ("topic",),
-    "HELP": (),
-    "LIST_OFFSETS": (),
-    "PUBLISH": (),
     "CONSUME": ("topic", "partition", "offset"),
     "STREAM": ("topic", "partition", "offset"),
     "SUBSCRIBE": ("topic", "group"),
-    "REGISTER_GROUP": (),
-    "FIND_COORDINATOR": (),
     "JOIN_GROUP": ("topic", "group", "member"),
     "SYNC_GROUP": ("topic", "group", "member", "generation"),
     "LEAVE_GROUP": ("topic", "group", "member"),
     "HEARTBEAT": ("topic", "group", "consumer", "member", "generation"),
-    "FETCH_OFFSET": (),
     "COMMIT": ("topic", "group", "partition", "offset"),
-    "COMMIT_OFFSET": (),
     "BATCH_COMMIT": ("topic", "group", "member", "generation", "offsets"),
-    "GROUP_STATUS": (),
-    "LIST_GROUPS": (),
-    "PROTOCOL_INFO": (),
-    "NEGOTIATE": (),
-    "AUTH": (),
-    "INIT_PRODUCER_ID": (),
-    "BEGIN_TXN": (),
-    "TXN_PUBLISH": (),
-    "SEND_OFFSETS_TO_TXN": (),
-    "END_TXN": (),
-    "TXN_STATUS": (),
-    "APPEND_STREAM": (),
-    "STREAM_VERSION": (),
-    "READ_STREAM": (),
-    "SAVE_SNAPSHOT": (),
-    "READ_SNAPSHOT": (),
-    "LIST_CLUSTER": (),
-    "CLUSTER_STATUS": (),
-    "ELECT_LEADER": (),
 }
-#: What the original's brokers say to each other: known, and refused.
-INTERNAL_COMMANDS: Final = frozenset(
-    {
-        "REPLICATE_MESSAGE",
-        "RAFT_APPLY",
-        "REPLICATE_SNAPSHOT",
-        "LIST_SNAPSHOTS",
-        "FETCH_SNAPSHOT",
-        "CATCHUP_SNAPSHOTS",
-        "INTERNAL_BATCH",
-    }
-)
-#: Commands that mean something without arguments.
-BARE_COMMANDS: Final = frozenset(
-    {"LIST", "HELP", "LIST_GROUPS", "PROTOCOL_INFO", "NEGOTIATE", "AUTH", "FIND_COORDINATOR"}
-    | {"LIST_CLUSTER", "CLUSTER_STATUS"}
-)
 
 FEATURES: Final = (
     "event_sourcing_v1",

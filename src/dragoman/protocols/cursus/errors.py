@@ -43,16 +43,7 @@ _CODES: Final[dict[str, str]] = {
     }.items()
     for code in codes.split()
 }
-CLASSES: Final = (
-    "authorization",
-    "availability",
-    "conflict",
-    "fencing",
-    "internal",
-    "not_found",
-    "routing",
-    "validation",
-)
+CLASSES: Final = tuple(sorted({*_CODES.values(), "internal", "not_found"}))
 
 
 class Refusal(DragomanError):  # noqa: N818
@@ -87,10 +78,3 @@ def error_text(text: str, *, is_structured: bool) -> str:
     code, space, rest = text.partition(" ")
     retryable = "true" if is_retryable(code) else "false"
     return f"{ERROR_PREFIX}{code} class={error_class(code)} retryable={retryable}{space}{rest}"
-
-
-def error_code(reply: str) -> str | None:
-    """The code of a reply that is an error."""
-    if not reply.startswith(ERROR_PREFIX):
-        return None
-    return reply[len(ERROR_PREFIX) :].partition(" ")[0]

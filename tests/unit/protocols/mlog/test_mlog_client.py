@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 import dragoman.client.mlog as public
@@ -195,17 +196,31 @@ async def test_name_that_only_a_cluster_knows_stands_for_this_machine() -> None:
             assert await client.topics() == []
 
 
-async def test_topic_that_nobody_knows_is_given_up_soon() -> None:
-    def missing(_request: m.Message) -> m.Message:
-        return m.RPCError(code=3, message="topic t not found")
-
+async def test_topic_that_nobody_knows_is_given_up_before_other_troubles() -> None:
+    settings = msgspec.structs.replace(QUICK, missing_topic_timeout_s=1e-9)
     async with (
-        scripted(missing) as (server,),
-        MlogClient(server.address, settings=QUICK) as client,
+        scripted(lambda _: m.RPCError(code=3, message="topic t not found")) as (server,),
+        MlogClient(server.address, settings=settings) as client,
     ):
         with pytest.raises(TopicNotFoundError):
             await client.fetch("t")
-    assert len(server.asked) > 1
+    assert len(server.asked) == 1
+
+
+async def test_topic_that_is_not_known_yet_is_asked_for_again() -> None:
+    settings = msgspec.structs.replace(QUICK, missing_topic_timeout_s=30)
+
+    def known_at_last(_request: m.Message) -> m.Message:
+        if len(server.asked) < 5:
+            return m.RPCError(code=3, message="topic t not found")
+        return m.FetchResp(entry=m.Entry(offset=0, value=b"v"))
+
+    async with (
+        scripted(leader_at(lambda: server.address, known_at_last)) as (server,),
+        MlogClient(server.address, settings=settings) as client,
+    ):
+        assert await client.fetch("t") == m.Entry(offset=0, value=b"v")
+    assert [type(each) for each in server.asked] == [m.FindTopicLeader, m.Fetch] * 3
 
 
 async def test_nobody_there() -> None:

@@ -95,6 +95,7 @@ PROTOCOL_TYPE = "consumer"
 
 class ConsumerGroup:
     kind = "consumer"
+    is_registered = False
 
     def __init__(self, group_id: GroupId, owner: str, ports: GroupPorts, epoch: int = 0) -> None:
         self.group_id = group_id

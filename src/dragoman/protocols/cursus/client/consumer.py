@@ -13,12 +13,11 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Literal, Self
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Literal, Self, TypedDict, Unpack
 from uuid import uuid4
 
-from dragoman.dialing.errors import ClientClosedError, ClientError, ConnectionLostError
-from dragoman.dialing.link import Link
+from dragoman.dialing.errors import ClientClosedError, ClientError
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_CLIENT_QUEUE_MAX
 from dragoman.protocols.cursus import codec
@@ -27,10 +26,10 @@ from dragoman.protocols.cursus.client.errors import (
     NotLeaderError,
     server_error,
 )
-from dragoman.protocols.cursus.client.peer import open_link
+from dragoman.protocols.cursus.client.peer import encoded, listening
 from dragoman.protocols.cursus.client.values import Record
 from dragoman.protocols.cursus.constants import ERROR_PREFIX, STREAM_CONTROL
-from dragoman.protocols.cursus.messages import Batch, Command, KeepAlive, Text
+from dragoman.protocols.cursus.messages import Batch, KeepAlive, Text
 
 if TYPE_CHECKING:
     from dragoman.protocols.cursus.client.facade import CursusClient
@@ -38,46 +37,54 @@ if TYPE_CHECKING:
 log = logging.getLogger("dragoman.client.cursus")
 
 
+class ConsumerOptions(TypedDict, total=False):
+    """How a consumer is different from others. Times are in seconds."""
+
+    #: What it calls itself; the broker adds digits.
+    member: str
+    #: Where to begin without a committed offset, or when it is deleted: first when not said.
+    reset: Literal["earliest", "latest"]
+    #: How often records that the caller is done with are committed, 5 when not said; None leaves
+    #: it to `commit`.
+    auto_commit_s: float | None
+    #: 3 when not said.
+    heartbeat_s: float
+    #: A stream without even a keep-alive for as long is opened anew, 15 when not said.
+    stream_silence_s: float
+
+
+def offsets_text(offsets: dict[int, int]) -> str:
+    """By partition, as commits name them."""
+    return ",".join(f"P{index}:{offset}" for index, offset in offsets.items())
+
+
 class _Partition:
     """One assigned partition: where it stands, and the task that keeps its stream open."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: int) -> None:
         #: Of the next record to be queued, and of the next to be handed to the caller.
-        self.position = 0
-        self.delivered = 0
-        self.committed = 0
+        self.position = self.delivered = self.committed = start
         self.reader: asyncio.Task[None] | None = None
-        self.link: Link | None = None
 
 
 class Consumer:
     def __init__(
-        self,
-        client: CursusClient,
-        topic: str,
-        group: str,
-        *,
-        member: str = "",
-        reset: Literal["earliest", "latest"] = "earliest",
-        auto_commit_s: float | None = 5.0,
-        heartbeat_s: float = 3.0,
-        stream_silence_s: float = 15.0,
+        self, client: CursusClient, topic: str, group: str, **options: Unpack[ConsumerOptions]
     ) -> None:
-        """`auto_commit_s`: how often records that the caller is done with are committed; None
-        leaves it to `commit`. A stream without even a keep-alive for `stream_silence_s` is opened
-        anew. `reset`: where to begin without a committed offset, or when it is deleted."""
         self._client = client
         self._topic = topic
         self._group = group
-        self._member = member or f"dragoman-{uuid4().hex[:8]}"
-        self._reset = reset
-        self._auto_commit_s = auto_commit_s
-        self._heartbeat_s = heartbeat_s
-        self._silence_s = stream_silence_s
+        self._member = options.get("member") or f"dragoman-{uuid4().hex[:8]}"
+        self._reset = options.get("reset", "earliest")
+        self._auto_commit_s = options.get("auto_commit_s", 5.0)
+        self._heartbeat_s = options.get("heartbeat_s", 3.0)
+        self._silence_s = options.get("stream_silence_s", 15.0)
         self.generation = 0
         self.assigned: tuple[int, ...] = ()
         self._partitions: dict[int, _Partition] = {}
         self._queue: deque[Record] = deque()
+        #: Handed out last: until the next one is asked for, the caller may be busy with it.
+        self._in_hand: Record | None = None
         self._changed = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -95,16 +102,19 @@ class Consumer:
     async def start(self) -> None:
         """Join the group. Raises `ClientError`."""
         await self._join()
-        self._tasks = [asyncio.create_task(self._beat())]
+        self._tasks = [asyncio.create_task(self._often(self._heartbeat_s, self._beat))]
         if self._auto_commit_s is not None:
-            self._tasks.append(asyncio.create_task(self._commit_often(self._auto_commit_s)))
+            commit = self._often(self._auto_commit_s, self._commit_done)
+            self._tasks.append(asyncio.create_task(commit))
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, *raised: object) -> None:
+        if not any(raised):
+            self._in_hand = None
+        await self._close()
 
     def __aiter__(self) -> AsyncIterator[Record]:
         return self
@@ -117,31 +127,47 @@ class Consumer:
 
     async def take(self, timeout_s: float | None) -> Record | None:
         """The same within a time; None when there is none in it."""
+        self._in_hand = None
         try:
             async with asyncio.timeout(timeout_s):
-                while True:
-                    if self._failed is not None:
-                        raise self._failed
-                    while self._queue:
-                        record = self._queue.popleft()
-                        if len(self._queue) <= CURSUS_CLIENT_QUEUE_MAX // 2:
-                            self._has_room.set()
-                        partition = self._partitions.get(record.partition)
-                        if partition is not None and record.offset >= partition.delivered:
-                            partition.delivered = record.offset + 1
-                            return record
+                while (record := self._next()) is None:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
             return None
+        self._in_hand = record
+        return record
+
+    def _next(self) -> Record | None:
+        if self._failed is not None:
+            raise self._failed
+        while self._queue:
+            record = self._queue.popleft()
+            if len(self._queue) <= CURSUS_CLIENT_QUEUE_MAX // 2:
+                self._has_room.set()
+            partition = self._partitions.get(record.partition)
+            if partition is not None and record.offset >= partition.delivered:
+                partition.delivered = record.offset + 1
+                return record
+        return None
 
     async def commit(self) -> None:
         """Commit all records handed out so far. Raises `MemberFencedError` if others have them."""
+        self._in_hand = None
+        await self._commit_done()
+
+    async def _commit_done(self) -> None:
         offsets = self.handed_out()
+        if self._in_hand is not None and self._in_hand.partition in offsets:
+            offsets[self._in_hand.partition] = self._in_hand.offset
+        offsets = {
+            index: offset
+            for index, offset in offsets.items()
+            if offset > self._partitions[index].committed
+        }
         if not offsets:
             return
-        text = ",".join(f"P{index}:{offset}" for index, offset in offsets.items())
-        await self._client.command("BATCH_COMMIT", self.identity(), last=text)
+        await self._client.command("BATCH_COMMIT", self.identity(), last=offsets_text(offsets))
         for index, offset in offsets.items():
             if index in self._partitions:
                 self._partitions[index].committed = offset
@@ -155,13 +181,20 @@ class Consumer:
         }
 
     async def close(self) -> None:
-        """Commit, when that is done automatically, leave, and end the streams."""
+        """Commit, when that is done automatically, leave, and end the streams.
+
+        A block that is left by an exception does the same, but for the record handed out last.
+        """
+        self._in_hand = None
+        await self._close()
+
+    async def _close(self) -> None:
         for task in self._tasks:
             task.cancel()
         try:
             if self._is_joined and self._failed is None:
                 if self._auto_commit_s is not None:
-                    await self.commit()
+                    await self._commit_done()
                 await self._client.command("LEAVE_GROUP", self.identity(), repeat=False)
         except ClientError as error:
             log.info("leaving group %s: %s", self._group, error)
@@ -185,56 +218,53 @@ class Consumer:
 
     async def _join(self) -> None:
         async with self._joining:
-            where: dict[str, str | int] = {
-                "topic": self._topic,
-                "group": self._group,
-                "member": self._member,
-            }
-            if self._is_joined:
-                where["generation"] = self.generation
+            who = self.identity()
+            if not self._is_joined:
+                del who["generation"]
             try:
-                found = await self._client.fields("JOIN_GROUP", where)
+                found = await self._client.fields("JOIN_GROUP", who)
             except MemberFencedError:
                 # Forgotten: as a new member, under the name without the broker's digits.
-                self._member = re.sub(r"-\d{4}$", "", self._member)
-                where["member"] = self._member
-                where.pop("generation", None)
-                found = await self._client.fields("JOIN_GROUP", where)
+                self._member = re.sub(r"-\d{4,}$", "", self._member)
+                self._is_joined = False
+                who = {"topic": self._topic, "group": self._group, "member": self._member}
+                found = await self._client.fields("JOIN_GROUP", who)
             self._is_joined = True
             self._member = found["member"]
             self.generation = int(found["generation"])
-            indexes = re.findall(r"\d+", found["assignments"])
-            await self._assign(tuple(map(int, indexes)))
+            self.assigned = tuple(map(int, re.findall(r"\d+", found["assignments"])))
+            await self._assign()
 
-    async def _assign(self, assigned: tuple[int, ...]) -> None:
-        self.assigned = assigned
-        await self._give_up(set(self._partitions) - set(assigned))
-        for index in assigned:
+    async def _assign(self) -> None:
+        await self._give_up(set(self._partitions) - set(self.assigned))
+        for index in self.assigned:
             if index in self._partitions:
                 continue
-            partition = _Partition()
             start = await self._client.committed(self._group, self._topic, index)
             if not start and self._reset == "latest":
                 start = (await self._client.offsets(self._topic))[index].latest
-            partition.position = partition.delivered = partition.committed = start
-            self._partitions[index] = partition
+            partition = self._partitions[index] = _Partition(start)
             partition.reader = asyncio.create_task(self._keep_reading(index, partition))
 
     async def _give_up(self, indexes: set[int]) -> None:
-        gone = [self._partitions.pop(index) for index in indexes]
-        for each in gone:
-            if each.reader is not None:
-                each.reader.cancel()
-            if each.link is not None:
-                each.link.close()
-        await asyncio.gather(*(each.reader for each in gone if each.reader), return_exceptions=True)
+        readers = [self._partitions.pop(index).reader for index in indexes]
+        for each in readers:
+            if each is not None:
+                each.cancel()
+        await asyncio.gather(*(each for each in readers if each), return_exceptions=True)
         self._queue = deque(each for each in self._queue if each.partition not in indexes)
 
     async def _beat(self) -> None:
+        await self._client.command("HEARTBEAT", self.identity())
+        if self._partitions.keys() != set(self.assigned):
+            # The last join did not come to its end.
+            await self._join_again()
+
+    async def _often(self, interval_s: float, action: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await asyncio.sleep(self._heartbeat_s)
+            await asyncio.sleep(interval_s)
             try:
-                await self._client.command("HEARTBEAT", self.identity())
+                await action()
             except MemberFencedError:
                 await self._join_again()
             except ClientError as error:
@@ -247,16 +277,6 @@ class Consumer:
             if not error.retriable:
                 self._fail(error)
             log.warning("joining group %s again: %s", self._group, error)
-
-    async def _commit_often(self, interval_s: float) -> None:
-        while True:
-            await asyncio.sleep(interval_s)
-            try:
-                await self.commit()
-            except MemberFencedError:
-                await self._join_again()
-            except ClientError as error:
-                log.warning("committing for group %s: %s", self._group, error)
 
     def _fail(self, error: DragomanError) -> None:
         self._failed = error
@@ -284,37 +304,18 @@ class Consumer:
 
     async def _read(self, index: int, partition: _Partition) -> None:
         """One stream, until it ends."""
-        frames: asyncio.Queue[bytearray | ClientError] = asyncio.Queue()
         info = await self._client.topic(self._topic)
-        address = info.leaders[index]
-        link = partition.link = await open_link(
-            address,
-            self._client.settings,
-            is_push=lambda _frame: True,
-            on_push=frames.put_nowait,
-            on_lost=frames.put_nowait,
-        )
-        try:
-            given = {name: str(value) for name, value in self.identity().items()}
-            given |= {"partition": str(index), "offset": str(partition.position)}
-            command = Command(word="STREAM", arguments=given)
-            link.send(codec.frame(codec.encode_command(command)))
+        asked = self.identity() | {"partition": index, "offset": partition.position}
+        settings, payload = self._client.settings, encoded("STREAM", asked)
+        async with listening(info.leaders[index], settings, payload) as pushes:
             while True:
                 if not self._has_room.is_set():
                     # What the broker sends now waits in the socket, and then at the broker.
-                    link.pause()
+                    pushes.link.pause()
                     await self._has_room.wait()
-                    link.resume()
-                async with asyncio.timeout(self._silence_s):
-                    frame = await frames.get()
-                if isinstance(frame, ClientError):
-                    raise frame
-                if await self._take_in(index, partition, frame):
+                    pushes.link.resume()
+                if await self._take_in(index, partition, await pushes.next(self._silence_s)):
                     return
-        except TimeoutError:
-            raise ConnectionLostError(f"{address} is silent") from None
-        finally:
-            link.close()
 
     async def _take_in(self, index: int, partition: _Partition, frame: bytearray) -> bool:
         """Whether the stream has ended."""
@@ -350,7 +351,7 @@ class Consumer:
             partition.position = int(found[self._reset])
             partition.delivered = max(partition.delivered, partition.position)
             if partition.delivered > partition.committed:
-                await self.commit()
+                await self._commit_done()
         elif "reason=replaced" in text:
             # Another member reads the partition now. This one would drive it out in turn, and
             # learns with its next heartbeat whether it has lost the partition.

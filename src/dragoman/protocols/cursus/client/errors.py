@@ -6,14 +6,19 @@ ClientError
     ProducerFencedError     a newer instance of the producer has taken over
     UnknownTopicError
     VersionConflictError    the event stream has another version
-    NotLeaderError          another broker leads; `leader` is its address, if it was told
+    NotLeaderError          another broker leads the partition: `leader`, if it was told
 """
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from dragoman.dialing.errors import ClientError
 from dragoman.protocols.cursus.constants import ERROR_PREFIX
 from dragoman.protocols.cursus.errors import is_retryable
+
+_LEADER: Final = re.compile(r"LEADER_IS (\S+)|host=(\S+) port=(\d+)")
 
 
 class CursusError(ClientError):
@@ -22,6 +27,12 @@ class CursusError(ClientError):
         self.text = text
         self.server_code = text.partition(" ")[0]
         self.retriable = is_retryable(self.server_code)
+
+    @property
+    def leader(self) -> str:
+        """Address of the broker that should be asked instead; empty when none was told."""
+        found = _LEADER.search(self.text) if self.retriable else None
+        return "" if found is None else found[1] or f"{found[2]}:{found[3]}"
 
 
 class MemberFencedError(CursusError): ...
@@ -36,11 +47,7 @@ class UnknownTopicError(CursusError): ...
 class VersionConflictError(CursusError): ...
 
 
-class NotLeaderError(CursusError):
-    @property
-    def leader(self) -> str | None:
-        _, found, rest = self.text.partition("LEADER_IS ")
-        return rest.split()[0] if found and rest.split() else None
+class NotLeaderError(CursusError): ...
 
 
 _KINDS: dict[str, type[CursusError]] = {

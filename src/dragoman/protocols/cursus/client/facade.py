@@ -10,19 +10,21 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Literal, Self, TypeVar
+from typing import Final, Self, TypeVar, Unpack
 
 import msgspec
 
 from dragoman.dialing.errors import ClientError, ConnectionLostError
 from dragoman.errors import DecodeError
 from dragoman.protocols.cursus import codec, compression
-from dragoman.protocols.cursus.client.consumer import Consumer
-from dragoman.protocols.cursus.client.errors import CursusError, NotLeaderError, server_error
+from dragoman.protocols.cursus.client.consumer import Consumer, ConsumerOptions
+from dragoman.protocols.cursus.client.errors import CursusError, server_error
 from dragoman.protocols.cursus.client.peer import (
+    Arguments,
     CursusSettings,
     Peer,
-    open_link,
+    encoded,
+    listening,
     parse_addresses,
 )
 from dragoman.protocols.cursus.client.producer import Producer
@@ -35,17 +37,16 @@ from dragoman.protocols.cursus.client.values import (
     Snapshot,
     TopicInfo,
 )
-from dragoman.protocols.cursus.constants import ERROR_PREFIX
-from dragoman.protocols.cursus.messages import Ack, Batch, Command, Message, Text
+from dragoman.protocols.cursus.constants import ERROR, ERROR_PREFIX
+from dragoman.protocols.cursus.messages import Ack, Batch, Message, Text
 
 Result = TypeVar("Result")
 _FIELD: Final = re.compile(r"(\w+)=(\[[^\]]*\]|\S*)")
-_OFFSETS: Final = re.compile(r"P(\d+):earliest=(\d+):latest=(\d+):leo=(\d+):hwm=(\d+)")
+_OFFSETS: Final = re.compile(r"P\d+:earliest=(\d+):latest=(\d+)")
 
 
 class _StreamHead(msgspec.Struct):
     status: str
-    partition: int = 0
     error: str = ""
     snapshot: Snapshot | None = None
 
@@ -73,20 +74,25 @@ class CursusClient:
         """Of the broker that is asked first."""
         return self._addresses[0]
 
-    def peer(self, address: str) -> Peer:
+    def _peer(self, address: str) -> Peer:
         found = self._peers.get(address)
         if found is None:
             found = self._peers[address] = Peer(address, self.settings)
         return found
 
-    async def ask(self, payload: bytes, *, address: str = "", wait_s: float = 0.0) -> Text | Batch:
+    async def ask(
+        self, payload: bytes, peer: Peer | None = None, wait_s: float = 0.0
+    ) -> str | Batch:
         """One try. Raises `CursusError` for a reply that is an error."""
-        reply = codec.decode_reply(await self.peer(address or self.address).ask(payload, wait_s))
-        if isinstance(reply, Text) and reply.text.startswith(ERROR_PREFIX):
-            raise server_error(reply.text)
-        if not isinstance(reply, Text | Batch):
-            raise DecodeError("a keep-alive is no reply")
-        return reply
+        answer = await (peer or self._peer(self.address)).ask(payload, wait_s)
+        match codec.decode_reply(answer):
+            case Batch() as batch:
+                return batch
+            case Text(text=text) if text.startswith(ERROR_PREFIX):
+                raise server_error(text)
+            case Text(text=text):
+                return text
+        raise DecodeError("a keep-alive is no reply")
 
     async def retried(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         """Try again, on all brokers in turn, what may be repeated."""
@@ -97,66 +103,59 @@ class CursusClient:
             try:
                 return await attempt()
             except ClientError as error:
-                if not error.retriable:
-                    raise
                 failures += 1
                 pause = self.settings.backoff_s(failures)
-                if loop.time() + pause >= end:
+                if not error.retriable or loop.time() + pause >= end:
                     raise
                 self._follow(error)
             await asyncio.sleep(pause)
 
     def _follow(self, error: ClientError) -> None:
         """Go where the error points, else to the next address."""
-        text = str(error)
-        host, port = re.search(r"host=(\S+)", text), re.search(r"port=(\d+)", text)
-        if isinstance(error, NotLeaderError) and error.leader is not None:
-            told: str | None = error.leader
-        else:
-            told = f"{host[1]}:{port[1]}" if host is not None and port is not None else None
-        if told is not None and isinstance(error, CursusError):
-            self._addresses = [told, *(each for each in self._addresses if each != told)]
-        elif not isinstance(error, CursusError):
+        if not isinstance(error, CursusError):
             self._addresses = self._addresses[1:] + self._addresses[:1]
+        elif error.leader:
+            others = [each for each in self._addresses if each != error.leader]
+            self._addresses = [error.leader, *others]
 
     async def command(
         self,
         word: str,
-        arguments: dict[str, str | int] | None = None,
+        arguments: Arguments | None = None,
         *,
         message: bytes | None = None,
         last: str = "",
         repeat: bool = True,
     ) -> str:
-        """Any text command; the reply without its `OK`. Raises `CursusError`."""
-        given = {name: str(value) for name, value in (arguments or {}).items() if value != ""}
-        sent = Command(word=word, arguments=given, message=message, last=last)
-        payload = codec.encode_command(sent)
+        """Any text command; the reply without its `OK`. Raises `CursusError`.
+
+        Without `repeat`, for what must not be done twice, only a broker that was not reached is
+        gone past.
+        """
+        payload = encoded(word, arguments or {}, message=message, last=last)
 
         async def attempt() -> str:
-            reply = await self.ask(payload)
-            assert isinstance(reply, Text)
-            return reply.text.removeprefix("OK").strip()
-
-        return await (self.retried(attempt) if repeat else self._first_reachable(attempt))
-
-    async def _first_reachable(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        """For what must not be done twice: only a broker that was not reached is gone past."""
-
-        async def once() -> Result:
             try:
-                return await attempt()
+                reply = await self.ask(payload)
             except ClientError as error:
-                if error.is_ambiguous:
-                    error.retriable = False
+                error.retriable = error.retriable and (repeat or not error.is_ambiguous)
                 raise
+            assert isinstance(reply, str)
+            return reply.removeprefix("OK").strip()
 
-        return await self.retried(once)
+        return await self.retried(attempt)
 
     async def fields(
-        self, word: str, arguments: dict[str, str | int], last: str = ""
+        self,
+        word: str,
+        arguments: Arguments | None = None,
+        *,
+        message: bytes | None = None,
+        repeat: bool = True,
     ) -> dict[str, str]:
-        return dict(_FIELD.findall(await self.command(word, arguments, last=last)))
+        """The same for a reply of `name=value`."""
+        reply = await self.command(word, arguments, message=message, repeat=repeat)
+        return dict(_FIELD.findall(reply))
 
     # ---- topics
 
@@ -172,7 +171,7 @@ class CursusClient:
         await self.command("DELETE", {"topic": topic}, repeat=False)
 
     async def topics(self) -> list[str]:
-        found = dict(_FIELD.findall(await self.command("LIST")))
+        found = await self.fields("LIST")
         return [each for each in found["topics"].split(",") if each]
 
     async def topic(self, topic: str) -> TopicInfo:
@@ -189,7 +188,7 @@ class CursusClient:
     async def offsets(self, topic: str) -> list[OffsetRange]:
         """Earliest and latest offset of each partition."""
         found = _OFFSETS.findall(await self.command("LIST_OFFSETS", {"topic": topic}))
-        return [OffsetRange(int(each[1]), int(each[2])) for each in found]
+        return [OffsetRange(int(earliest), int(latest)) for earliest, latest in found]
 
     # ---- records
 
@@ -199,20 +198,16 @@ class CursusClient:
         """One message, by text; its offset. Not repeated: use a `Producer` for what must not be
         lost or doubled, and for bytes that end with blanks or zeros, which text commands lose
         (`EncodeError`)."""
-        text = await self.command(
-            "PUBLISH",
-            {"topic": topic, "producerId": producer_id, "key": key},
-            message=payload,
-            repeat=False,
-        )
+        given = {"topic": topic, "producerId": producer_id, "key": key}
+        text = await self.command("PUBLISH", given, message=payload, repeat=False)
         return _checked(codec.decode_ack(text)).last_offset
 
     async def publish_batch(self, batch: Batch, *, address: str = "") -> Ack:
         """One try. Raises `CursusError`; an acknowledgement of a part is returned."""
         payload = compression.compress(self.settings.compression, codec.encode_batch(batch))
-        reply = await self.ask(payload, address=address)
-        assert isinstance(reply, Text)
-        return _checked(codec.decode_ack(reply.text))
+        reply = await self.ask(payload, self._peer(address or self.address))
+        assert isinstance(reply, str)
+        return _checked(codec.decode_ack(reply))
 
     async def consume(
         self,
@@ -226,8 +221,7 @@ class CursusClient:
     ) -> Sequence[Message]:
         """Records from `offset` on, on a connection of their own: brokers remember, for each
         connection, where it has read to. A group's committed offset goes before `offset`."""
-        address = (await self.topic(topic)).leaders[partition]
-        arguments: dict[str, str | int] = {
+        given: Arguments = {
             "topic": topic,
             "partition": partition,
             "offset": offset,
@@ -236,50 +230,31 @@ class CursusClient:
             "batch": count_max,
             "wait_ms": int(wait_s * 1000),
         }
-        given = {name: str(value) for name, value in arguments.items()}
-        payload = codec.encode_command(Command(word="CONSUME", arguments=given))
+        payload = encoded("CONSUME", given)
 
         async def attempt() -> Sequence[Message]:
-            peer = Peer(address, self.settings)
+            peer = Peer((await self.topic(topic)).leaders[partition], self.settings)
             try:
-                reply = codec.decode_reply(await peer.ask(payload, wait_s))
+                reply = await self.ask(payload, peer, wait_s)
             finally:
                 peer.close()
-            if isinstance(reply, Batch):
-                return reply.messages
-            raise server_error(reply.text if isinstance(reply, Text) else "no reply")
+            assert isinstance(reply, Batch)
+            return reply.messages
 
         return await self.retried(attempt)
 
     async def committed(self, group: str, topic: str, partition: int) -> int:
         """0 when nothing was committed."""
-        where: dict[str, str | int] = {"topic": topic, "partition": partition, "group": group}
+        where: Arguments = {"topic": topic, "partition": partition, "group": group}
         return int((await self.fields("FETCH_OFFSET", where))["offset"])
 
     def producer(self, *, acks: str = "all") -> Producer:
         """Close it before the client."""
         return Producer(self, acks=acks)
 
-    def consumer(
-        self,
-        topic: str,
-        group: str,
-        *,
-        member: str = "",
-        reset: Literal["earliest", "latest"] = "earliest",
-        auto_commit_s: float | None = 5.0,
-        heartbeat_s: float = 3.0,
-    ) -> Consumer:
+    def consumer(self, topic: str, group: str, **options: Unpack[ConsumerOptions]) -> Consumer:
         """A member of a group; see `Consumer`. Close it before the client."""
-        return Consumer(
-            self,
-            topic,
-            group,
-            member=member,
-            reset=reset,
-            auto_commit_s=auto_commit_s,
-            heartbeat_s=heartbeat_s,
-        )
+        return Consumer(self, topic, group, **options)
 
     def transaction(self, transactional_id: str) -> Transaction:
         return Transaction(self, transactional_id)
@@ -289,20 +264,15 @@ class CursusClient:
     async def append_event(self, topic: str, key: str, version: int, event: Event) -> Appended:
         """`version` is the stream's present one plus 1. Raises `VersionConflictError`; after an
         error that leaves the outcome open, `stream_version` tells."""
-        text = await self.command(
-            "APPEND_STREAM",
-            {
-                "topic": topic,
-                "key": key,
-                "version": version,
-                "event_type": event.event_type,
-                "schema_version": event.schema_version,
-                "metadata": event.metadata,
-            },
-            message=event.payload,
-            repeat=False,
-        )
-        found = dict(_FIELD.findall(text))
+        given: Arguments = {
+            "topic": topic,
+            "key": key,
+            "version": version,
+            "event_type": event.event_type,
+            "schema_version": event.schema_version,
+            "metadata": event.metadata,
+        }
+        found = await self.fields("APPEND_STREAM", given, message=event.payload, repeat=False)
         return Appended(version, int(found["offset"]), int(found["partition"]))
 
     async def stream_version(self, topic: str, key: str) -> int:
@@ -310,38 +280,16 @@ class CursusClient:
 
     async def read_events(self, topic: str, key: str, from_version: int = 1) -> EventStream:
         """The newest snapshot at or above `from_version`, and the events after it."""
-        given = {"topic": topic, "key": key, "from_version": str(from_version)}
-        payload = codec.encode_command(Command(word="READ_STREAM", arguments=given))
+        given: Arguments = {"topic": topic, "key": key, "from_version": from_version}
+        payload = encoded("READ_STREAM", given)
         return await self.retried(lambda: self._read_events(payload))
 
     async def _read_events(self, payload: bytes) -> EventStream:
-        # Two frames answer this one request: the second one is taken as a push.
-        events: asyncio.Future[bytearray] = asyncio.get_running_loop().create_future()
-
-        def lost(error: ClientError) -> None:
-            if not events.done():
-                events.set_exception(error)
-                events.exception()
-
-        link = await open_link(
-            self.address,
-            self.settings,
-            is_push=lambda frame: frame[:2] == b"\xba\x7c",
-            on_push=lambda frame: None if events.done() else events.set_result(frame),
-            on_lost=lost,
-        )
-        try:
-            reply = await link.request(codec.frame(payload), self.settings.request_timeout_s)
-            head = msgspec.json.decode(bytes(reply), type=_StreamHead)
-            if head.status != "OK":
-                raise server_error(head.error)
-            async with asyncio.timeout(self.settings.request_timeout_s):
-                batch = codec.decode_batch(bytes(await events))
-        except msgspec.DecodeError:
-            raise server_error(bytes(reply).decode("utf-8", "replace")) from None
-        finally:
-            link.close()
-        found = [
+        timeout_s = self.settings.request_timeout_s
+        async with listening(self.address, self.settings, payload) as pushes:
+            head = _stream_head(await pushes.next(timeout_s))
+            batch = codec.decode_batch(bytes(await pushes.next(timeout_s)))
+        events = [
             Event(
                 payload=each.payload,
                 event_type=each.event_type,
@@ -351,10 +299,10 @@ class CursusClient:
             )
             for each in batch.messages
         ]
-        return EventStream(head.snapshot, found)
+        return EventStream(head.snapshot, events)
 
     async def save_snapshot(self, topic: str, key: str, version: int, payload: str) -> None:
-        where: dict[str, str | int] = {"topic": topic, "key": key, "version": version}
+        where: Arguments = {"topic": topic, "key": key, "version": version}
         await self.command("SAVE_SNAPSHOT", where, message=payload.encode())
 
     async def read_snapshot(self, topic: str, key: str) -> Snapshot | None:
@@ -362,7 +310,18 @@ class CursusClient:
         return msgspec.json.decode(text.removeprefix("snapshot="), type=Snapshot | None)
 
 
+def _stream_head(frame: bytearray) -> _StreamHead:
+    """Raises `CursusError`."""
+    try:
+        head = msgspec.json.decode(frame, type=_StreamHead)
+    except msgspec.DecodeError:
+        raise server_error(frame.decode("utf-8", "replace")) from None
+    if head.status == ERROR:
+        raise server_error(head.error)
+    return head
+
+
 def _checked(ack: Ack) -> Ack:
-    if ack.status == "ERROR":
+    if ack.status == ERROR:
         raise server_error(ack.error or "broker_error")
     return ack

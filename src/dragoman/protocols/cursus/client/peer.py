@@ -1,21 +1,32 @@
-"""Settings of a client, and its connection to one broker, made when it is needed."""
+"""Settings of a client, what its commands look like, and its connections to one broker."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 import msgspec
 
-from dragoman.dialing.errors import ClientClosedError, ClientError, unreachable
+from dragoman.dialing.errors import (
+    ClientClosedError,
+    ClientError,
+    ConnectionLostError,
+    unreachable,
+)
 from dragoman.dialing.link import Link
 from dragoman.errors import ConfigError
 from dragoman.framing import Scratch
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.connection import frame_reader
+from dragoman.protocols.cursus.messages import Command
 from dragoman.types import Buffer
 
 DEFAULT_PORT = 9000
+#: Of a command; those that are empty are left out.
+Arguments: TypeAlias = Mapping[str, str | int]
+Pushed: TypeAlias = Callable[[bytearray | ClientError], None]
 
 
 class CursusSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +53,10 @@ def parse_addresses(text: str) -> list[str]:
     found = [each.strip() for each in text.split(",") if each.strip()]
     if not found:
         raise ConfigError("expected at least one HOST:PORT")
-    addresses = [each if ":" in each else f"{each}:{DEFAULT_PORT}" for each in found]
+    addresses = [
+        each if ":" in each and not each.endswith("]") else f"{each}:{DEFAULT_PORT}"
+        for each in found
+    ]
     for each in addresses:
         host, _, port = each.rpartition(":")
         if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 1 << 16:
@@ -50,15 +64,17 @@ def parse_addresses(text: str) -> list[str]:
     return addresses
 
 
-async def open_link(
-    address: str,
-    settings: CursusSettings,
-    *,
-    is_push: Callable[[bytearray], bool] = lambda _frame: False,
-    on_push: Callable[[bytearray], None] = lambda _frame: None,
-    on_lost: Callable[[ClientError], None] = lambda _error: None,
-) -> Link:
-    """Raises `UnreachableError`."""
+def encoded(
+    word: str, arguments: Arguments, *, message: bytes | None = None, last: str = ""
+) -> bytes:
+    """The payload of a command. Raises `EncodeError`."""
+    given = {name: str(value) for name, value in arguments.items() if value != ""}
+    return codec.encode_command(Command(word=word, arguments=given, message=message, last=last))
+
+
+async def open_link(address: str, settings: CursusSettings, on_push: Pushed | None = None) -> Link:
+    """`on_push` takes all that comes, and last why the connection was lost; without it, what comes
+    are replies. Raises `UnreachableError`."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
 
@@ -69,9 +85,9 @@ async def open_link(
             protocol="Cursus",
             loop=loop,
             in_flight_max=settings.in_flight_max,
-            is_push=is_push,
-            on_push=on_push,
-            on_lost=on_lost,
+            is_push=lambda _frame: on_push is not None,
+            on_push=on_push or _ignore,
+            on_lost=on_push or _ignore,
         )
 
     try:
@@ -80,6 +96,10 @@ async def open_link(
     except (OSError, TimeoutError, ValueError) as error:
         raise unreachable(address, error) from None
     return link
+
+
+def _ignore(_pushed: bytearray | ClientError) -> None:
+    """Whoever waits for a reply is told there."""
 
 
 class Peer:
@@ -110,3 +130,36 @@ class Peer:
         self._is_closed = True
         if self._link is not None:
             self._link.close(ClientClosedError("the client is closed"))
+
+
+class Pushes:
+    """What comes on a connection whose broker sends more than one frame, one after the other."""
+
+    def __init__(self, link: Link, frames: asyncio.Queue[bytearray | ClientError]) -> None:
+        self.link = link
+        self._frames = frames
+
+    async def next(self, timeout_s: float) -> bytearray:
+        """Raises `ConnectionLostError`, also when nothing comes in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                frame = await self._frames.get()
+        except TimeoutError:
+            raise ConnectionLostError(f"{self.link.address} is silent") from None
+        if isinstance(frame, ClientError):
+            raise frame
+        return frame
+
+
+@asynccontextmanager
+async def listening(
+    address: str, settings: CursusSettings, payload: Buffer
+) -> AsyncIterator[Pushes]:
+    """What a command brings, on a connection of its own."""
+    frames: asyncio.Queue[bytearray | ClientError] = asyncio.Queue()
+    link = await open_link(address, settings, frames.put_nowait)
+    try:
+        link.send(codec.frame(payload))
+        yield Pushes(link, frames)
+    finally:
+        link.close()

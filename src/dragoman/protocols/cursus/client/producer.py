@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict, Unpack
 from uuid import uuid4
 
 from dragoman.dialing.errors import ClientClosedError, ClientError, ConnectionLostError
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_CLIENT_BATCH_BYTES, CURSUS_CLIENT_BUFFER_BYTES_MAX
 from dragoman.protocols.cursus import codec
-from dragoman.protocols.cursus.client.errors import NotLeaderError
+from dragoman.protocols.cursus.client.errors import CursusError
 from dragoman.protocols.cursus.client.values import TopicInfo
 from dragoman.protocols.cursus.constants import PARTIAL
 from dragoman.protocols.cursus.messages import Batch, Message
@@ -28,14 +28,11 @@ if TYPE_CHECKING:
 _BATCH_MESSAGES_MAX = 10_000
 
 
-class _Waiting:
+class _Waiting(NamedTuple):
     """A message, and whoever waits for its offset."""
 
-    __slots__ = ("message", "sent")
-
-    def __init__(self, message: Message, sent: asyncio.Future[int]) -> None:
-        self.message = message
-        self.sent = sent
+    message: Message
+    sent: asyncio.Future[int]
 
 
 class _Lane:
@@ -46,6 +43,16 @@ class _Lane:
         self.next_sequence = 1
         self.sender: asyncio.Task[None] | None = None
         self.address = ""
+
+
+class MessageFields(TypedDict, total=False):
+    """What a message may have beside topic and payload."""
+
+    key: bytes
+    #: Chosen by the key, or in turn, when it is None.
+    partition: int | None
+    event_type: str
+    metadata: str
 
 
 class Producer:
@@ -61,31 +68,12 @@ class Producer:
         self._has_room.set()
         self._failed: DragomanError | None = None
 
-    async def send(
-        self,
-        topic: str,
-        payload: bytes,
-        *,
-        key: bytes = b"",
-        partition: int | None = None,
-        event_type: str = "",
-        metadata: str = "",
-    ) -> int:
+    async def send(self, topic: str, payload: bytes, **fields: Unpack[MessageFields]) -> int:
         """The offset, once the broker has the message durably. Raises `ClientError`."""
-        handed_over = await self.begin(
-            topic, payload, key=key, partition=partition, event_type=event_type, metadata=metadata
-        )
-        return await handed_over
+        return await (await self.begin(topic, payload, **fields))
 
     async def begin(
-        self,
-        topic: str,
-        payload: bytes,
-        *,
-        key: bytes = b"",
-        partition: int | None = None,
-        event_type: str = "",
-        metadata: str = "",
+        self, topic: str, payload: bytes, **fields: Unpack[MessageFields]
     ) -> asyncio.Future[int]:
         """Hand a message over without waiting for its offset."""
         while not self._has_room.is_set() and self._failed is None:
@@ -95,6 +83,7 @@ class Producer:
             info = self._topics[topic] = await self._client.topic(topic)
         if self._failed is not None:
             raise self._failed
+        key, partition = fields.get("key", b""), fields.get("partition")
         if partition is None:
             partition = self._route(info, key)
         lane = self._lanes.get((topic, partition))
@@ -106,8 +95,8 @@ class Producer:
             producer_id=self.producer_id,
             key=key,
             payload=payload,
-            event_type=event_type,
-            metadata=metadata,
+            event_type=fields.get("event_type", ""),
+            metadata=fields.get("metadata", ""),
         )
         lane.next_sequence += 1
         sent: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -161,13 +150,10 @@ class Producer:
             async def attempt(batch: Batch = batch) -> tuple[int, int]:
                 try:
                     ack = await self._client.publish_batch(batch, address=lane.address)
-                except NotLeaderError as error:
-                    lane.address = error.leader or ""
-                    raise
                 except ClientError as error:
                     if error.retriable:
                         # The leader may have moved with what was lost.
-                        lane.address = ""
+                        lane.address = error.leader if isinstance(error, CursusError) else ""
                     raise
                 done = ack.seq_end if ack.status == PARTIAL else batch.seq_end
                 return done, ack.last_offset

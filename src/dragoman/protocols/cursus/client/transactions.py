@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from dragoman.dialing.errors import ClientError
-from dragoman.protocols.cursus.client.consumer import Consumer
+from dragoman.protocols.cursus.client.consumer import Consumer, offsets_text
 
 if TYPE_CHECKING:
     from dragoman.protocols.cursus.client.facade import CursusClient
@@ -45,9 +45,8 @@ class Transaction:
         """Commit what the consumer has handed out together with the messages."""
         offsets = consumer.handed_out()
         if offsets:
-            text = ",".join(f"P{index}:{offset}" for index, offset in offsets.items())
             sent = self._who | consumer.identity()
-            await self._client.command("SEND_OFFSETS_TO_TXN", sent, last=text)
+            await self._client.command("SEND_OFFSETS_TO_TXN", sent, last=offsets_text(offsets))
 
     async def commit(self) -> None:
         await self._client.command("END_TXN", self._who | {"result": "commit"})

@@ -7,86 +7,76 @@ the named partition of all topics that match is read, in order of their names, i
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-from functools import partial
+from typing import NamedTuple
 
 from dragoman.broker.tailing import Tail
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
-from dragoman.limits import (
-    CURSUS_CONSUME_BYTES_MAX,
-    CURSUS_WAIT_MS_MAX,
-    TOPIC_NAME_BYTES_MAX,
-)
+from dragoman.limits import CURSUS_CONSUME_BYTES_MAX, CURSUS_WAIT_MS_MAX
 from dragoman.log.batch import Record
 from dragoman.protocols.cursus.codec import quoted
+from dragoman.protocols.cursus.constants import BATCH_MESSAGES_MAX
 from dragoman.protocols.cursus.errors import Refusal
-from dragoman.protocols.cursus.handlers.policy import check_access, is_expressible
+from dragoman.protocols.cursus.handlers.policy import is_pattern, topics_named
 from dragoman.protocols.cursus.handlers.records import sent_batch
 from dragoman.protocols.cursus.handlers.session import Call, batch_frame
 from dragoman.security.authorizer import Operation
 from dragoman.types import GroupId, Partition, TopicName
 from dragoman.world import Handle
 
+DEFAULT_GROUP = "default-group"
 _BATCH_MESSAGES = 8192
-_DEFAULT_GROUP = "default-group"
 
 
-def is_pattern(topic: str) -> bool:
-    return "*" in topic or "?" in topic
+class Wanted(NamedTuple):
+    """What CONSUME and STREAM ask for."""
+
+    #: All that match a pattern and have the partition.
+    topics: list[TopicMetadata]
+    partition: int
+    offset: int
+    group: str
+    count_max: int
+    committed_only: bool
 
 
-def matching(topics: dict[str, TopicMetadata], pattern: str) -> list[TopicMetadata]:
-    """Topics that a pattern names, in order; internal ones are nobody's to read by accident."""
-    if len(pattern) > TOPIC_NAME_BYTES_MAX:
-        return []
-    # The standard library's patterns know brackets, too; Cursus's do not.
-    plain = pattern.replace("[", "[[]")
-    return [
-        topic
-        for name, topic in sorted(topics.items())
-        if not topic.is_internal and is_expressible(name) and fnmatchcase(name, plain)
-    ]
-
-
-def handle_consume(call: Call) -> None:
-    needed = ["topic", "partition", "offset"]
-    if not call.command.is_positional:
-        needed.append("member")
-    if not all(call.get(name) for name in needed):
-        raise Refusal("invalid_consume_syntax")
-    partition = call.number("partition", refusal="invalid_consume_syntax")
-    _Consume(call, partition, call.number("offset", refusal="invalid_consume_syntax")).start()
-
-
-def is_committed_only(call: Call) -> bool:
-    """Published clients call the argument by either name."""
+def wanted(call: Call, refusal: str, needed: tuple[str, ...], default_group: str) -> Wanted:
+    """Raises `Refusal`: the one given for an argument that is missing or no number."""
+    if not all(map(call.get, needed)):
+        raise Refusal(refusal)
+    partition = call.number("partition", refusal=refusal)
+    offset = call.number("offset", 0, refusal=refusal)
+    count = call.number("batch", _BATCH_MESSAGES, refusal=refusal)
+    # Published clients call the argument by either name.
     isolation = call.get("isolation") or call.get("isolation_level") or "read_committed"
     if isolation.lower() not in ("read_committed", "read_uncommitted"):
         raise Refusal(f"invalid_isolation isolation={isolation}")
-    return isolation.lower() == "read_committed"
+    return Wanted(
+        topics=_readable(call, partition),
+        partition=partition,
+        offset=offset,
+        group=call.get("group") or default_group,
+        count_max=min(count, BATCH_MESSAGES_MAX) or 1,
+        committed_only=isolation.lower() == "read_committed",
+    )
 
 
-def topics_of(call: Call, name: str) -> list[TopicMetadata]:
-    """The topic, or all that match a pattern. Raises `Refusal`."""
-    topics = call.service.broker.image.topics
-    if is_pattern(name):
-        found = matching(topics, name)
-    else:
-        found = [topics[name]] if name in topics and is_expressible(name) else []
+def _readable(call: Call, partition: int) -> list[TopicMetadata]:
+    name = call.get("topic")
+    found = topics_named(call.service.broker.image.topics, name)
     if not found:
-        reason = quoted(f"topic '{name}' does not exist")
-        raise Refusal(f"command_failed reason={reason}")
+        raise _failed(f"topic '{name}' does not exist")
     for topic in found:
-        check_access(call, Operation.READ, topic)
-    return found
+        call.session.check_access(Operation.READ, topic)
+    having = [each for each in found if partition < len(each.partitions)]
+    if not having and not is_pattern(name):
+        last = len(found[0].partitions) - 1
+        raise _failed(f"partition {partition} out of range for topic '{name}' (0-{last})")
+    return having
 
 
-def check_partition(topic: TopicMetadata, partition: int) -> None:
-    count = len(topic.partitions)
-    if partition >= count:
-        reason = f"partition {partition} out of range for topic '{topic.name}' (0-{count - 1})"
-        raise Refusal(f"command_failed reason={quoted(reason)}")
+def _failed(reason: str) -> Refusal:
+    return Refusal(f"command_failed reason={quoted(reason)}")
 
 
 def committed_offset(call: Call, group: str, topic: str, partition: int) -> int | None:
@@ -100,57 +90,45 @@ def out_of_range(tail: Tail) -> str:
     return f"requested={tail.offset} earliest={tail.log_start_offset} latest={tail.end_offset}"
 
 
+def handle_consume(call: Call) -> None:
+    member = () if call.command.is_positional else ("member",)
+    needed = ("topic", "partition", "offset", *member)
+    _Consume(call, wanted(call, "invalid_consume_syntax", needed, DEFAULT_GROUP)).start()
+
+
 class _Consume:
     """One CONSUME under way."""
 
-    def __init__(self, call: Call, partition: int, offset: int) -> None:
+    def __init__(self, call: Call, wanted: Wanted) -> None:
         self._call = call
-        self._partition = partition
-        self._offset = offset
-        self._name = call.get("topic")
-        self._count_max = min(call.number("batch", _BATCH_MESSAGES), 100_000) or 1
-        self._wait_ms = min(call.number("wait_ms", 0), CURSUS_WAIT_MS_MAX)
-        self._tails: list[tuple[TopicMetadata, Tail]] = []
+        self._wanted = wanted
+        self._tails: list[tuple[tuple[str, int], Tail]] = []
         #: Where reading goes on, once what was read has been sent.
         self._moved: dict[tuple[str, int], int] = {}
         self._timer: Handle | None = None
 
     def start(self) -> None:
-        call = self._call
-        committed_only = is_committed_only(call)
-        topics = topics_of(call, self._name)
-        if is_pattern(self._name):
-            topics = [each for each in topics if self._partition < len(each.partitions)]
-        for topic in topics:
-            check_partition(topic, self._partition)
-            replica = call.service.replica(topic, self._partition)
-            tail = Tail(replica, 0, self._look_again, committed_only=committed_only)
-            tail.seek(self._begin_at(topic, tail))
-            self._tails.append((topic, tail))
-        found = self._read()
-        if found or not self._wait_ms:
-            self._answer(found)
-            return
-        self._timer = call.service.scheduler.call_later(
-            self._wait_ms / 1000, partial(self._answer, found)
-        )
-        self._wait()
+        call, partition = self._call, self._wanted.partition
+        for topic in self._wanted.topics:
+            replica = call.service.replica(topic, partition)
+            tail = Tail(replica, 0, self._woken, committed_only=self._wanted.committed_only)
+            place = (topic.name, partition)
+            tail.seek(self._begin_at(place, tail))
+            self._tails.append((place, tail))
+        wait_ms = min(call.number("wait_ms", 0), CURSUS_WAIT_MS_MAX)
+        if wait_ms:
+            self._timer = call.service.scheduler.call_later(wait_ms / 1000, self._time_is_up)
+            call.session.release = self._end
+        self._look()
 
-    def _wait(self) -> None:
-        for _, tail in self._tails:
-            # One of them may have found something already.
-            if not self._call.place.is_done:
-                tail.wait()
-
-    def _begin_at(self, topic: TopicMetadata, tail: Tail) -> int:
+    def _begin_at(self, place: tuple[str, int], tail: Tail) -> int:
         call = self._call
-        place = (topic.name, self._partition)
         remembered = call.session.positions.get(place)
         # A position past the end is that of an earlier topic of the same name.
         if remembered is not None and remembered <= tail.replica.log.log_end_offset:
             return max(remembered, tail.log_start_offset)
-        committed = committed_offset(call, call.get("group", _DEFAULT_GROUP), *place)
-        start = self._offset if committed is None else committed
+        committed = committed_offset(call, self._wanted.group, *place)
+        start = self._wanted.offset if committed is None else committed
         if tail.log_start_offset <= start <= tail.replica.log.log_end_offset:
             return start
         match call.get("autoOffsetReset").lower():
@@ -161,48 +139,54 @@ class _Consume:
         tail.offset = start
         raise Refusal(f"OFFSET_OUT_OF_RANGE {out_of_range(tail)}")
 
+    def _look(self) -> None:
+        """Answer with what there is, or wait for more."""
+        found = self._read()
+        if found or self._timer is None:
+            self._answer(found)
+            return
+        for _, tail in self._tails:
+            # One of them may have found something already.
+            if not self._call.place.is_done:
+                tail.wait()
+
+    def _woken(self) -> None:
+        try:
+            self._look()
+        except DragomanError as error:
+            self._end()
+            self._call.refuse(error)
+
     def _read(self) -> list[Record]:
         """What there is now."""
         found: list[Record] = []
         room = CURSUS_CONSUME_BYTES_MAX
-        for topic, tail in self._tails:
-            if room <= 0 or len(found) >= self._count_max:
+        for place, tail in self._tails:
+            left = self._wanted.count_max - len(found)
+            if room <= 0 or left <= 0:
                 break
             try:
-                records = tail.read(room, self._count_max - len(found))
+                records = tail.read(room, left)
             except OffsetOutOfRangeError:
                 raise Refusal(f"OFFSET_OUT_OF_RANGE {out_of_range(tail)}") from None
             if records:
-                self._moved[topic.name, self._partition] = tail.offset
+                self._moved[place] = tail.offset
                 room -= sum(len(each.key or b"") + len(each.value or b"") for each in records)
                 found += records
         return found
 
-    def _look_again(self) -> None:
-        if self._call.place.is_done:
-            self._end()
-            return
-        try:
-            found = self._read()
-            if found:
-                self._answer(found)
-            else:
-                self._wait()
-        except DragomanError as error:
-            self._end()
-            self._call.refuse(error)
+    def _time_is_up(self) -> None:
+        self._call.attempt(lambda: self._answer([]))
 
     def _answer(self, found: list[Record]) -> None:
         self._end()
-        try:
-            frame = batch_frame(sent_batch(self._name, self._partition, found))
-        except DragomanError as error:
-            self._call.refuse(error)
-        else:
-            self._call.session.positions |= self._moved
-            self._call.place.reply(frame)
+        call = self._call
+        frame = batch_frame(sent_batch(call.get("topic"), self._wanted.partition, found))
+        call.session.positions |= self._moved
+        call.place.reply(frame)
 
     def _end(self) -> None:
+        self._call.session.release = None
         if self._timer is not None:
             self._timer.cancel()
         for _, tail in self._tails:

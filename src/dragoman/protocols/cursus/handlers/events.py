@@ -10,15 +10,14 @@ Snapshots are kept in `state.py`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from dragoman.broker.gather import Placed
 from dragoman.broker.replica import Replica
 from dragoman.broker.tailing import Tail
-from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import (
     CURSUS_EVENTS_MAX,
@@ -30,10 +29,9 @@ from dragoman.log.batch import Record
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.constants import SENT_FRAME_BYTES_MAX
 from dragoman.protocols.cursus.errors import Refusal
-from dragoman.protocols.cursus.handlers.policy import check_access, policy_of
-from dragoman.protocols.cursus.handlers.publish import writable
+from dragoman.protocols.cursus.handlers.policy import policy_of
 from dragoman.protocols.cursus.handlers.records import aggregate_version, record_of, sent_batch
-from dragoman.protocols.cursus.handlers.refusals import refusal_text
+from dragoman.protocols.cursus.handlers.scan import Refuse, Scan, Then
 from dragoman.protocols.cursus.handlers.session import Call, batch_frame
 from dragoman.protocols.cursus.handlers.state import StoredSnapshot
 from dragoman.protocols.cursus.messages import Message
@@ -42,7 +40,6 @@ from dragoman.security.authorizer import Operation
 if TYPE_CHECKING:
     from dragoman.protocols.cursus.handlers.service import CursusService
 
-_Refuse: TypeAlias = Callable[[DragomanError], None]
 #: Room in a frame for what surrounds keys and payloads.
 _STREAM_BYTES_MAX: Final = SENT_FRAME_BYTES_MAX - (1 << 20)
 
@@ -69,45 +66,34 @@ class StreamIndex:
 
     def __init__(self, service: CursusService, replica: Replica) -> None:
         self.replica = replica
-        self._scheduler = service.scheduler
+        self._scan = Scan(service.scheduler, self._look)
         self._streams: dict[bytes, _Events] = {}
+        #: Everything before it is in the index.
         self._next_offset = replica.log.log_start_offset
         self._count = 0
-        self._waiting: list[tuple[Callable[[], None], _Refuse]] = []
         #: Streams with an append under way, and who waits to append next.
-        self._appending: dict[bytes, list[Callable[[], None]]] = {}
+        self._appending: dict[bytes, list[Then]] = {}
 
-    def when_current(self, then: Callable[[], None], refuse: _Refuse) -> None:
+    def when_current(self, then: Then, refuse: Refuse) -> None:
         """Call `then` when everything in the log has been looked at, or `refuse`."""
         if self._count > CURSUS_EVENTS_MAX:
             refuse(Refusal('command_failed reason="the partition has too many events"'))
-            return
-        self._waiting.append((then, refuse))
-        if len(self._waiting) == 1:
-            log = self.replica.log
-            start = max(self._next_offset, log.log_start_offset)
-            self._look(log.iterate(start, log.high_watermark), log.high_watermark)
+        elif self._next_offset >= self.replica.log.high_watermark:
+            then()
+        else:
+            # More may come while it is looked at.
+            self._scan.start(self._new, lambda: self.when_current(then, refuse), refuse)
 
-    def _look(self, records: Iterator[Record], end: int) -> None:
-        for _ in range(INTERNAL_RECORDS_PER_SLICE):
-            try:
-                record = next(records, None)
-            except DragomanError as error:
-                # Deleted meanwhile, or damaged: the next command looks again.
-                waiting, self._waiting = self._waiting, []
-                for _then, refuse in waiting:
-                    refuse(error)
-                return
-            if record is None:
-                self._next_offset = max(self._next_offset, end)
-                waiting, self._waiting = self._waiting, []
-                for then, _refuse in waiting:
-                    then()
-                return
-            version = aggregate_version(record)
-            if version:
-                self.add(record.key or b"", version, record.offset)
-        self._scheduler.call_soon(self._look, records, end)
+    def _new(self) -> Iterator[Record]:
+        log = self.replica.log
+        end = log.high_watermark
+        yield from log.iterate(max(self._next_offset, log.log_start_offset), end)
+        self._next_offset = max(self._next_offset, end)
+
+    def _look(self, record: Record) -> None:
+        version = aggregate_version(record)
+        if version:
+            self.add(record.key or b"", version, record.offset)
 
     def add(self, key: bytes, version: int, offset: int) -> None:
         """An event that is durable; one that is known, or does not follow, changes nothing."""
@@ -117,6 +103,8 @@ class StreamIndex:
         if version == stream.version + 1:
             stream.offsets.append(offset)
             self._count += 1
+        if offset == self._next_offset:
+            self._next_offset += 1
 
     def version(self, key: bytes) -> int:
         stream = self._streams.get(key)
@@ -129,7 +117,7 @@ class StreamIndex:
 
     # ---- one append at a time
 
-    def begin(self, key: bytes, append: Callable[[], None]) -> None:
+    def begin(self, key: bytes, append: Then) -> None:
         waiting = self._appending.get(key)
         if waiting is not None:
             waiting.append(append)
@@ -149,7 +137,7 @@ class EventStore:
     def __init__(self, service: CursusService) -> None:
         self._service = service
         self._indexes: dict[int, StreamIndex] = {}
-        service.state.when_loaded(self._forget_snapshots)
+        service.state.when_loaded(self._forget_snapshots, lambda _error: None)
 
     def index(self, replica: Replica) -> StreamIndex:
         partition_id = replica.metadata.partition_id
@@ -173,34 +161,47 @@ class _Stream:
     """The stream that a command names. Raises `Refusal`."""
 
     def __init__(self, call: Call, operation: Operation) -> None:
-        word = call.command.word
-        name = call.require("topic", f"missing_topic command={word}")
-        self.key = call.require("key", f"missing_key command={word}")
-        self.key_bytes = self.key.encode()
-        self.topic: TopicMetadata = call.service.topic(name)
+        name, key = call.require("topic"), call.require("key")
+        self.key = key
+        self.key_bytes = key.encode()
+        topic = self.topic = call.service.topic(name)
         if operation is Operation.WRITE:
-            writable(call.session, name)
+            call.session.topic_to_write(name)
         else:
-            check_access(call, operation, self.topic)
-        if not policy_of(self.topic).is_event_sourced:
+            call.session.check_access(operation, topic)
+        if not policy_of(topic).is_event_sourced:
             raise Refusal(f"event_sourcing_not_enabled topic={name}")
-        self.topic_id = self.topic.topic_id.hex()
-        self.partition = codec.fnv1a_64(self.key_bytes) % len(self.topic.partitions)
-        self.index = call.service.events.index(call.service.replica(self.topic, self.partition))
+        self.partition = codec.fnv1a_64(self.key_bytes) % len(topic.partitions)
+        self.index = call.service.events.index(call.service.replica(topic, self.partition))
+        self._call = call
+        self._state = call.service.state
+
+    @property
+    def version(self) -> int:
+        return self.index.version(self.key_bytes)
+
+    def when_current(self, then: Then) -> None:
+        """Go on when index and snapshots are read back, or refuse the command."""
+        refuse = self._call.refuse
+        self._state.when_loaded(lambda: self.index.when_current(then, refuse), refuse)
+
+    def snapshot(self) -> StoredSnapshot | None:
+        return self._state.read_snapshot(self.topic.topic_id.hex(), self.key)
+
+    def save_snapshot(self, snapshot: StoredSnapshot, placed: Placed) -> None:
+        self._state.put_snapshot(self.topic.topic_id.hex(), self.key, snapshot, placed)
 
 
-def handle_append(call: Call) -> None:
+def handle_append_stream(call: Call) -> None:
     stream = _Stream(call, Operation.WRITE)
     version = call.number("version")
     schema_version = call.number("schema_version", 1)
     if schema_version >> 32:
         raise Refusal("invalid_schema_version")
-    if call.command.message is None:
-        raise Refusal("missing_message command=APPEND_STREAM")
     message = Message(
         producer_id=call.get("producerId"),
         key=stream.key_bytes,
-        payload=call.command.message,
+        payload=call.message(),
         event_type=call.get("event_type"),
         schema_version=schema_version,
         aggregate_version=version,
@@ -209,12 +210,11 @@ def handle_append(call: Call) -> None:
     index, broker = stream.index, call.service.broker
 
     def append() -> None:
-        current = index.version(stream.key_bytes)
-        if version != current + 1:
-            call.refuse(Refusal(f"version_conflict current={current} expected={version}"))
-            index.end(stream.key_bytes)
-            return
-        broker.gatherer.add(index.replica, record_of(message, broker.clock.wall_ms()), placed)
+        if version != stream.version + 1:
+            conflict = f"version_conflict current={stream.version} expected={version}"
+            placed(-1, Refusal(conflict))
+        else:
+            broker.gatherer.add(index.replica, record_of(message, broker.clock.wall_ms()), placed)
 
     def placed(offset: int, error: DragomanError | None) -> None:
         if error is not None:
@@ -224,31 +224,18 @@ def handle_append(call: Call) -> None:
             call.ok(f"version={version} offset={offset} partition={stream.partition}")
         index.end(stream.key_bytes)
 
-    index.when_current(lambda: index.begin(stream.key_bytes, append), call.refuse)
+    stream.when_current(lambda: index.begin(stream.key_bytes, append))
 
 
-def handle_version(call: Call) -> None:
+def handle_stream_version(call: Call) -> None:
     stream = _Stream(call, Operation.READ)
-    stream.index.when_current(
-        lambda: call.ok(f"version={stream.index.version(stream.key_bytes)}"), call.refuse
-    )
+    stream.when_current(lambda: call.ok(f"version={stream.version}"))
 
 
-def handle_read(call: Call) -> None:
+def handle_read_stream(call: Call) -> None:
     """Two frames: what there is, as JSON, and the events. An error is one frame of JSON."""
-    try:
-        stream = _Stream(call, Operation.READ)
-        from_version = call.number("from_version", 1)
-        read = _Read(call, stream, from_version)
-        refuse = partial(_refuse_read, call)
-        call.service.state.when_loaded(lambda: stream.index.when_current(read.start, refuse))
-    except DragomanError as error:
-        _refuse_read(call, error)
-
-
-def _refuse_read(call: Call, error: DragomanError) -> None:
-    text = refusal_text(error, call.service.address_of)
-    call.json(msgspec.json.encode({"error": text, "status": "ERROR"}))
+    stream = _Stream(call, Operation.READ)
+    stream.when_current(_Read(call, stream, call.number("from_version", 1)).start)
 
 
 class _Read:
@@ -259,31 +246,27 @@ class _Read:
         self._stream = stream
         self._from_version = from_version
         self._snapshot: StoredSnapshot | None = None
+        #: Where events are that were not read yet, the last one first.
         self._offsets: list[int] = []
         self._found: list[Record] = []
         self._size = 0
         self._tail = Tail(stream.index.replica, 0, lambda: None, committed_only=False)
 
     def start(self) -> None:
-        stream, state = self._stream, self._call.service.state
-        snapshot = state.read_snapshot(stream.topic_id, stream.key)
-        since = self._from_version
+        stream, since = self._stream, self._from_version
+        snapshot = stream.snapshot()
         if snapshot is not None and snapshot.version >= since:
             self._snapshot = snapshot
             since = snapshot.version + 1
         self._offsets = stream.index.since(stream.key_bytes, since)[::-1]
-        self._go_on()
+        self._call.attempt(self._go_on)
 
     def _go_on(self) -> None:
-        try:
-            room = CURSUS_TURN_BYTES_MAX
-            while self._offsets and room > 0:
-                room -= self._take()
-        except DragomanError as error:
-            _refuse_read(self._call, error)
-            return
+        room = CURSUS_TURN_BYTES_MAX
+        while self._offsets and room > 0:
+            room -= self._take()
         if self._offsets:
-            self._call.service.scheduler.call_soon(self._go_on)
+            self._call.service.scheduler.call_soon(self._call.attempt, self._go_on)
         else:
             self._answer()
 
@@ -304,9 +287,8 @@ class _Read:
                 self._found.append(record)
                 self._size += size
         if self._size > _STREAM_BYTES_MAX:
-            raise Refusal(
-                f"stream_too_large topic={self._stream.topic.name} key={self._stream.key}"
-            )
+            stream = self._stream
+            raise Refusal(f"stream_too_large topic={stream.topic.name} key={stream.key}")
         return looked_at
 
     def _answer(self) -> None:
@@ -320,47 +302,33 @@ class _Read:
         }
         if self._snapshot is not None:
             head["snapshot"] = self._snapshot
-        try:
-            events = batch_frame(sent_batch(stream.topic.name, stream.partition, self._found))
-        except DragomanError as error:
-            _refuse_read(self._call, error)
-            return
+        events = batch_frame(sent_batch(stream.topic.name, stream.partition, self._found))
         self._call.place.reply(codec.frame(msgspec.json.encode(head)), events)
 
 
 def handle_save_snapshot(call: Call) -> None:
     stream = _Stream(call, Operation.WRITE)
     version = call.number("version")
-    if call.command.message is None:
-        raise Refusal("missing_message command=SAVE_SNAPSHOT")
     try:
-        payload = call.command.message.decode()
+        payload = call.message().decode()
     except UnicodeDecodeError:
         raise Refusal('invalid_message reason="a snapshot is UTF-8 text"') from None
-
-    def placed(_offset: int, error: DragomanError | None) -> None:
-        if error is not None:
-            call.refuse(error)
-        else:
-            call.ok(f"version={version} partition={stream.partition}")
+    answer = call.after(lambda: call.ok(f"version={version} partition={stream.partition}"))
 
     def save() -> None:
-        current = stream.index.version(stream.key_bytes)
+        current = stream.version
         if version > current:
             text = f"snapshot_version_exceeds_stream version={version} current={current}"
-            call.refuse(Refusal(text))
-            return
-        state = call.service.state
-        state.put_snapshot(stream.topic_id, stream.key, StoredSnapshot(version, payload), placed)
+            raise Refusal(text)
+        stream.save_snapshot(StoredSnapshot(version, payload), lambda _, error: answer(error))
 
-    call.service.state.when_loaded(lambda: stream.index.when_current(save, call.refuse))
+    stream.when_current(lambda: call.attempt(save))
 
 
 def handle_read_snapshot(call: Call) -> None:
     stream = _Stream(call, Operation.READ)
 
     def answer() -> None:
-        found = call.service.state.read_snapshot(stream.topic_id, stream.key)
-        call.ok(f"snapshot={msgspec.json.encode(found).decode()}")
+        call.ok(f"snapshot={msgspec.json.encode(stream.snapshot()).decode()}")
 
-    call.service.state.when_loaded(answer)
+    stream.when_current(lambda: call.attempt(answer))

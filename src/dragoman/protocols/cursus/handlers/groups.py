@@ -8,6 +8,7 @@ and each would otherwise drive the others out in turn.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -17,13 +18,13 @@ from dragoman.broker.errors import UnknownMember
 from dragoman.broker.groups.direct import DirectGroup, DirectMember, DirectRules
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.protocols.cursus.errors import Refusal
-from dragoman.protocols.cursus.handlers.consume import is_pattern, matching
-from dragoman.protocols.cursus.handlers.service import authorize
+from dragoman.protocols.cursus.handlers.policy import topics_named
 from dragoman.protocols.cursus.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, MemberId, TopicName
 
 OWNER: Final = "cursus"
+_LISTED_NAME: Final = re.compile(r"[^\s,]+")
 
 
 def share(members: Sequence[MemberId], count: int) -> Mapping[MemberId, tuple[int, ...]]:
@@ -40,10 +41,8 @@ def share(members: Sequence[MemberId], count: int) -> Mapping[MemberId, tuple[in
 
 def open_group(call: Call, *, to_join: bool = False) -> DirectGroup:
     """The group that a command names, for the topic that it names. Raises `Refusal`."""
-    word = call.command.word
-    group_id = GroupId(call.require("group", f"missing_group command={word}"))
-    topic = TopicName(call.require("topic", f"missing_topic command={word}"))
-    authorize(call, Operation.READ, Resource.GROUP, group_id)
+    group_id, topic = GroupId(call.require("group")), TopicName(call.require("topic"))
+    call.authorize(Operation.READ, Resource.GROUP, group_id)
     broker = call.service.broker
     broker.coordination.require_groups()
     known = broker.coordination.groups.get(group_id)
@@ -51,45 +50,33 @@ def open_group(call: Call, *, to_join: bool = False) -> DirectGroup:
         if known is not None:
             known.require_owner(OWNER)
         raise Refusal(f"group_not_found group={group_id}")
-    topics = broker.image.topics
-
-    def partition_count(name: TopicName) -> int:
-        found = _matching(topics, name)
-        return max((len(each.partitions) for each in found), default=0)
-
-    settings = broker.settings
-    if to_join and not _matching(topics, topic):
+    topics, settings = broker.image.topics, broker.settings
+    if to_join and not topics_named(topics, topic):
         raise Refusal(f"topic_not_found topic={topic}")
-    group = broker.coordination.direct_group(
-        group_id,
-        OWNER,
-        DirectRules(
-            share,
-            settings.cursus_session_timeout_ms / 1000,
-            settings.cursus_session_check_interval_ms / 1000,
-            partition_count,
-        ),
+    rules = DirectRules(
+        share,
+        settings.cursus_session_timeout_ms / 1000,
+        settings.cursus_session_check_interval_ms / 1000,
+        lambda name: _partition_count(topics, name),
     )
-    if group.bound_to is None:
-        group.bound_to = topic
-    elif group.bound_to != topic:
-        if not group.has_members and to_join and not _matching(topics, group.bound_to):
-            # What it was bound to is gone, and so are its readers.
-            group.bound_to = topic
-        else:
-            expected, actual = group.bound_to, topic
-            raise Refusal(f"topic_not_assigned_to_group expected={expected} actual={actual}")
+    group = broker.coordination.direct_group(group_id, OWNER, rules)
+    bound = group.bound_to
+    # What it was bound to may be gone, and its readers with it.
+    is_free = to_join and not group.has_members and bound and not topics_named(topics, bound)
+    if bound is None or (is_free and bound != topic):
+        group.bind(topic)
+    elif bound != topic:
+        raise Refusal(f"topic_not_assigned_to_group expected={bound} actual={topic}")
     return group
 
 
-def _matching(topics: dict[str, TopicMetadata], name: str) -> list[TopicMetadata]:
-    if is_pattern(name):
-        return matching(topics, name)
-    return [topics[name]] if name in topics else []
+def _partition_count(topics: dict[str, TopicMetadata], name: str) -> int:
+    """Of the largest topic that a pattern names."""
+    return max((len(each.partitions) for each in topics_named(topics, name)), default=0)
 
 
 def find_member(call: Call, group: DirectGroup) -> DirectMember:
-    name = call.require("member", f"missing_member command={call.command.word}")
+    name = call.require("member")
     try:
         return group.require(MemberId(name))
     except UnknownMember:
@@ -98,24 +85,30 @@ def find_member(call: Call, group: DirectGroup) -> DirectMember:
 
 def check_generation(call: Call, group: DirectGroup) -> None:
     """Raises `Refusal` unless the command names the present generation."""
-    word, member = call.command.word, call.get("member")
-    call.require("generation", f"missing_generation command={word}")
+    call.require("generation")
     generation = call.number("generation")
     if generation == group.generation:
         return
-    who = f"group={group.group_id} member={member}"
-    if call.command.is_positional and word == "HEARTBEAT":
+    who = f"group={group.group_id} member={call.get('member')}"
+    if call.command.is_positional and call.command.word == "HEARTBEAT":
         # What the first protocol page tells clients to expect.
         raise Refusal(f"REBALANCE_REQUIRED generation={group.generation} {who}")
     raise Refusal(f"GEN_MISMATCH current={group.generation} requested={generation} {who}")
 
 
-def _assigned(group: DirectGroup, member: DirectMember, more: str = "") -> str:
+def _present(call: Call) -> tuple[DirectGroup, DirectMember]:
+    """The group and its member, in the present generation, who is alive. Raises `Refusal`."""
+    group = open_group(call)
+    member = find_member(call, group)
+    check_generation(call, group)
+    group.heartbeat(member.member_id)
+    return group, member
+
+
+def _assigned(group: DirectGroup, member: DirectMember) -> str:
     # Java's client takes nothing but digits and blanks between the brackets.
     partitions = " ".join(map(str, member.assigned))
-    return (
-        f"generation={group.generation} member={member.member_id} assignments=[{partitions}]{more}"
-    )
+    return f"generation={group.generation} member={member.member_id} assignments=[{partitions}]"
 
 
 def handle_find_coordinator(call: Call) -> None:
@@ -123,32 +116,28 @@ def handle_find_coordinator(call: Call) -> None:
     if not call.get("group"):
         call.require("transactional_id", "missing_coordinator_key command=FIND_COORDINATOR")
         kind = "transaction"
-    host, port = call.session.address()
+    service = call.service
+    host, port = service.advertised(call.session.channel)
     # A single broker of the original calls itself so.
-    nodes, node = call.service.broker.image.nodes, call.service.broker.node_id
-    name = "standalone" if len(nodes) == 1 else str(node)
+    is_alone = len(service.broker.image.nodes) == 1
+    name = "standalone" if is_alone else str(service.broker.node_id)
     call.ok(f"coordinator_id={name} coordinator_type={kind} host={host} port={port}")
 
 
-def handle_join(call: Call) -> None:
-    wanted = call.require("member", "missing_member command=JOIN_GROUP")
+def handle_join_group(call: Call) -> None:
+    wanted = call.require("member")
     group = open_group(call, to_join=True)
-    topic = TopicName(call.get("topic"))
     resumes = "generation" in call.command.arguments
     known = group.members.get(MemberId(wanted))
     if known is not None:
         group.heartbeat(known.member_id)
-        call.ok(_assigned(group, known, " resumed=true" if resumes else ""))
+        call.ok(_assigned(group, known) + (" resumed=true" if resumes else ""))
         return
     if resumes:
         raise Refusal(f"member_not_found member={wanted} group={group.group_id}")
-    random = call.service.broker.random
-    member_id = MemberId(f"{wanted}-{random.randrange(10_000):04}")
-    while member_id in group.members:
-        member_id = MemberId(f"{wanted}-{random.randrange(10_000):04}")
     member = DirectMember(
-        member_id,
-        topic,
+        _new_member_id(call, group, wanted),
+        TopicName(call.get("topic")),
         client_host=call.session.channel.peer_address[0],
         on_assigned=_unheard,
         on_evicted=_unheard,
@@ -157,63 +146,65 @@ def handle_join(call: Call) -> None:
     call.ok(_assigned(group, member))
 
 
-def handle_sync(call: Call) -> None:
-    group = open_group(call)
-    member = find_member(call, group)
-    check_generation(call, group)
-    group.heartbeat(member.member_id)
-    call.ok(_assigned(group, member))
+def _new_member_id(call: Call, group: DirectGroup, wanted: str) -> MemberId:
+    """With four random digits, as the original adds them; with more where they are taken."""
+    random = call.service.broker.random
+    digits = 4
+    while True:
+        member_id = MemberId(f"{wanted}-{random.randrange(10**digits):0{digits}}")
+        if member_id not in group.members:
+            return member_id
+        digits += 1
+
+
+def handle_sync_group(call: Call) -> None:
+    call.ok(_assigned(*_present(call)))
 
 
 def handle_heartbeat(call: Call) -> None:
-    group = open_group(call)
-    member = find_member(call, group)
-    check_generation(call, group)
-    group.heartbeat(member.member_id)
+    group, member = _present(call)
     call.ok(f"member={member.member_id} generation={group.generation}")
 
 
-def handle_leave(call: Call) -> None:
+def handle_leave_group(call: Call) -> None:
     """Published clients name no generation; then it is not asked for."""
     group = open_group(call)
-    if call.command.is_positional:
-        member = _by_client_name(call, group)
-    else:
-        member = find_member(call, group)
+    member = _by_client_name(call, group) or find_member(call, group)
     if "generation" in call.command.arguments:
         check_generation(call, group)
     group.leave(member.member_id)
     call.ok(f"group={group.group_id} member={member.member_id} left=true")
 
 
-def _by_client_name(call: Call, group: DirectGroup) -> DirectMember:
+def _by_client_name(call: Call, group: DirectGroup) -> DirectMember | None:
     """The first protocol page lets clients leave under the name that they joined with."""
+    if not call.command.is_positional:
+        return None
     name = call.get("member")
-    found = [
-        each
-        for member_id, each in group.members.items()
-        if member_id == name or member_id[:-5] == name
-    ]
-    return found[0] if len(found) == 1 else find_member(call, group)
+    found = [each for each in group.members.values() if each.member_id.rpartition("-")[0] == name]
+    return found[0] if len(found) == 1 else None
 
 
-def handle_register(call: Call) -> None:
+def handle_register_group(call: Call) -> None:
     group = open_group(call, to_join=True)
-    call.ok(f"group={group.group_id} topic={group.bound_to} registered=true")
+    answer = f"group={group.group_id} topic={group.bound_to} registered=true"
+    group.write_down(call.after(lambda: call.ok(answer)))
 
 
-def handle_status(call: Call) -> None:
-    group_id = call.require("group", "missing_group command=GROUP_STATUS")
-    authorize(call, Operation.DESCRIBE, Resource.GROUP, group_id)
+handle_subscribe = handle_register_group
+
+
+def handle_group_status(call: Call) -> None:
+    group_id = GroupId(call.require("group"))
+    call.authorize(Operation.DESCRIBE, Resource.GROUP, group_id)
     broker = call.service.broker
     broker.coordination.require_groups()
-    known = broker.coordination.groups.get(GroupId(group_id))
+    known = broker.coordination.groups.get(group_id)
     if known is None:
         raise Refusal(f"group_not_found group={group_id}")
-    group = known.membership
-    listing = broker.coordination.groups.describe(GroupId(group_id))
-    topic = (group.bound_to if isinstance(group, DirectGroup) else None) or ""
-    direct = group.members if isinstance(group, DirectGroup) else {}
+    group = known.membership if isinstance(known.membership, DirectGroup) else None
+    topic = "" if group is None else group.bound_to or ""
+    listing = broker.coordination.groups.describe(group_id)
     now_ms, now = broker.clock.wall_ms(), broker.clock.monotonic()
     status = {
         "status": "OK",
@@ -222,18 +213,16 @@ def handle_status(call: Call) -> None:
         "state": str(listing.state),
         "generation": listing.generation,
         "member_count": len(listing.members),
-        "partition_count": sum(
-            len(each.partitions) for each in _matching(broker.image.topics, topic)[:1]
-        ),
+        "partition_count": _partition_count(broker.image.topics, topic),
         "members": [
             {
                 "member_id": each.member_id,
                 "last_heartbeat": _time(now_ms - int((now - each.last_seen) * 1000)),
                 "assignments": each.assigned,
             }
-            for each in direct.values()
+            for each in (group.members.values() if group is not None else ())
         ],
-        "last_rebalance": _time(group.assigned_ms if isinstance(group, DirectGroup) else 0),
+        "last_rebalance": _time(0 if group is None else group.assigned_ms),
     }
     call.json(msgspec.json.encode(status))
 
@@ -246,15 +235,15 @@ def _time(wall_ms: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{wall_ms % 1000 * 1_000_000:09}Z"
 
 
-def handle_list(call: Call) -> None:
-    broker = call.service.broker
-    broker.coordination.require_groups()
+def handle_list_groups(call: Call) -> None:
+    """Those whose names a list has room for: other protocols allow blanks and commas in them."""
+    coordination = call.service.broker.coordination
+    coordination.require_groups()
     names = sorted(
         each.group_id
-        for each in broker.coordination.groups.listings()
-        if broker.authorizer.is_allowed(
-            call.session.principal, Operation.DESCRIBE, Resource.GROUP, each.group_id
-        )
+        for each in coordination.groups.listings()
+        if _LISTED_NAME.fullmatch(each.group_id)
+        and call.is_allowed(Operation.DESCRIBE, Resource.GROUP, each.group_id)
     )
     call.ok(f"count={len(names)} groups={','.join(names)}")
 

@@ -7,19 +7,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from dragoman.cluster.metadata import TopicMetadata
+from dragoman.limits import TOPIC_NAME_BYTES_MAX
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
-from dragoman.protocols.cursus.handlers.session import Call
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.authorizer import Operation
 
 POLICY_KEY: Final = "dragoman.cursus.policy"
 _HOUR_MS: Final = 3_600_000
+_CONFIG_MAX: Final = (1 << 63) - 1
 _NAME: Final = re.compile(r"[A-Za-z0-9._=-]{1,249}")
 _CHOICES: Final = {
     "cleanup_policy": ("delete", "compact", "delete,compact", "compact,delete"),
@@ -61,6 +64,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
                 return denied != f"deny_{operation.value}"
 
 
+_DEFAULT: Final = Policy()
+
+
 @lru_cache(maxsize=1024)
 def _read_policy(text: str) -> Policy:
     found = dict(each.partition("=")[::2] for each in text.split())
@@ -68,16 +74,11 @@ def _read_policy(text: str) -> Policy:
 
 
 def policy_of(topic: TopicMetadata) -> Policy:
-    return _read_policy(topic.config.get(POLICY_KEY, ""))
+    text = topic.config.get(POLICY_KEY)
+    return _DEFAULT if text is None else _read_policy(text)
 
 
-def check_access(call: Call, operation: Operation, topic: TopicMetadata) -> None:
-    """May this client read or write the topic? Raises `Refusal`."""
-    principal = call.session.principal
-    if not policy_of(topic).allows(operation, principal.name) or not (
-        call.service.broker.authorizer.is_allowed(principal, operation, Resource.TOPIC, topic.name)
-    ):
-        raise Refusal(f"NOT_AUTHORIZED_FOR_TOPIC operation={operation.value} topic={topic.name}")
+# ---- names
 
 
 @lru_cache(maxsize=1024)
@@ -93,28 +94,49 @@ def check_name(name: str) -> None:
         raise Refusal(f"invalid_topic_name topic={shown} reason={reason}")
 
 
-def config_from(call: Call, present: dict[str, str]) -> dict[str, str]:
+def is_pattern(topic: str) -> bool:
+    return "*" in topic or "?" in topic
+
+
+def topics_named(topics: dict[str, TopicMetadata], name: str) -> list[TopicMetadata]:
+    """The topic of that name, or those that a pattern names, in order. Internal ones are nobody's
+    to read by accident: no pattern names them."""
+    if not is_pattern(name):
+        return [topics[name]] if name in topics and is_expressible(name) else []
+    if len(name) > TOPIC_NAME_BYTES_MAX:
+        return []
+    # The standard library's patterns know brackets, too; Cursus's do not.
+    pattern = name.replace("[", "[[]")
+    return [
+        topic
+        for each, topic in sorted(topics.items())
+        if not topic.is_internal and is_expressible(each) and fnmatchcase(each, pattern)
+    ]
+
+
+# ---- settings of a topic
+
+
+def config_from(
+    arguments: Mapping[str, str], hours: int, size: int, present: Mapping[str, str]
+) -> dict[str, str]:
     """The topic's configuration after a CREATE. Raises `Refusal`."""
     config = dict(present)
     for name, choices in _CHOICES.items():
-        if name in call.command.arguments and call.get(name) not in choices:
-            raise Refusal(f"invalid_{name} value={quoted(call.get(name))}")
-    if call.get("cleanup_policy"):
-        config["cleanup.policy"] = call.get("cleanup_policy")
-    hours = call.number("retention_hours", 0)
+        if name in arguments and arguments[name] not in choices:
+            raise Refusal(f"invalid_{name} value={quoted(arguments[name])}")
+    if "cleanup_policy" in arguments:
+        config["cleanup.policy"] = arguments["cleanup_policy"]
     if hours:
-        config["retention.ms"] = str(min(hours * _HOUR_MS, (1 << 63) - 1))
-    size = call.number("retention_bytes", 0)
+        config["retention.ms"] = str(min(hours * _HOUR_MS, _CONFIG_MAX))
     if size:
-        config["retention.bytes"] = str(min(size, (1 << 63) - 1))
-    policy = msgspec.structs.asdict(_read_policy(config.get(POLICY_KEY, "")))
-    policy |= {name: call.get(name) for name in policy if name in call.command.arguments}
-    default = msgspec.structs.asdict(Policy())
+        config["retention.bytes"] = str(min(size, _CONFIG_MAX))
+    policy = msgspec.structs.asdict(_read_policy(config.pop(POLICY_KEY, "")))
+    policy |= {name: arguments[name] for name in policy if name in arguments}
+    default = msgspec.structs.asdict(_DEFAULT)
     words = [f"{name}={value}" for name, value in policy.items() if value != default[name]]
     if words:
         config[POLICY_KEY] = " ".join(words)
-    else:
-        config.pop(POLICY_KEY, None)
     return config
 
 

@@ -26,17 +26,17 @@ from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_PRODUCERS_MAX
 from dragoman.log.producers import SEQUENCE_MASK
-from dragoman.net.framed import Place
 from dragoman.protocols.cursus.constants import ERROR, OK, PARTIAL
 from dragoman.protocols.cursus.errors import Refusal
-from dragoman.protocols.cursus.handlers.publish import acknowledge
 from dragoman.protocols.cursus.handlers.records import append_records, record_of
-from dragoman.protocols.cursus.handlers.session import CursusSession
 from dragoman.protocols.cursus.handlers.state import State, StoredProducer
 from dragoman.protocols.cursus.messages import Batch, Message
 
 log = logging.getLogger("dragoman.cursus")
 _Known: TypeAlias = Callable[[int | DragomanError], None]
+#: Takes the last message that the answer is about, its offset, the status and what is wrong.
+_Answer: TypeAlias = Callable[[Message, int, str, str], None]
+_Refuse: TypeAlias = Callable[[DragomanError], None]
 #: Sequences further back than this are taken to lie ahead.
 _HALF = 1 << 30
 _EPOCH = 0
@@ -49,8 +49,8 @@ class Producers:
         #: Who waits for the id of a producer and epoch that is being written down.
         self._registering: dict[tuple[str, int], list[_Known]] = {}
 
-    def publish(self, session: CursusSession, batch: Batch, replica: Replica, place: Place) -> None:
-        """Answer a batch whose sequence numbers count. Raises `Refusal`."""
+    def publish(self, batch: Batch, replica: Replica, answer: _Answer, refuse: _Refuse) -> None:
+        """Take a batch whose sequence numbers count. Raises `Refusal`."""
         first = batch.messages[0]
         identity = (first.producer_id, first.epoch)
         if any((each.producer_id, each.epoch) != identity for each in batch.messages):
@@ -59,13 +59,13 @@ class Producers:
         def known(found: int | DragomanError) -> None:
             if isinstance(found, Refusal):
                 # Of the published clients two read nothing but JSON in answer to a batch.
-                acknowledge(place, first, -1, batch.seq_start, batch.seq_end, ERROR, found.text)
+                answer(first, -1, ERROR, found.text)
             elif isinstance(found, DragomanError):
-                session.refuse(place, found)
+                refuse(found)
             else:
-                self._append(session, batch, replica, place, found)
+                self._append(batch, replica, found, answer, refuse)
 
-        self._state.when_loaded(lambda: self._identify(*identity, known))
+        self._state.when_loaded(lambda: self._identify(*identity, known), refuse)
 
     # ---- who it is
 
@@ -78,11 +78,8 @@ class Producers:
                 known(stored.internal_id)
                 return
             if epoch < stored.epoch:
-                known(
-                    Refusal(
-                        f"stale_producer_epoch producer={name} current={stored.epoch} got={epoch}"
-                    )
-                )
+                epochs = f"current={stored.epoch} got={epoch}"
+                known(Refusal(f"stale_producer_epoch producer={name} {epochs}"))
                 return
         waiting = self._registering.get((name, epoch))
         if waiting is not None:
@@ -117,14 +114,13 @@ class Producers:
     # ---- what is new
 
     def _append(
-        self, session: CursusSession, batch: Batch, replica: Replica, place: Place, internal_id: int
+        self, batch: Batch, replica: Replica, internal_id: int, answer: _Answer, refuse: _Refuse
     ) -> None:
         messages = batch.messages
         self._broker.gatherer.flush(replica)
         expected = _expected(replica, internal_id, messages[0])
-        fresh, gap = _fresh(messages, expected)
+        fresh, failure = _fresh(messages, expected)
         now_ms = self._broker.clock.wall_ms()
-        failure: DragomanError | None = None
         log_end = replica.log.log_end_offset
         if fresh:
             appended = append_records(
@@ -136,19 +132,15 @@ class Producers:
                 sequence=expected,
             )
             fresh = fresh[: appended.count]
-            failure, log_end = appended.error, appended.next_offset
-        status, reason = OK, ""
-        if failure is not None or gap is not None:
-            status = PARTIAL if fresh else ERROR
-            reason = str(failure or gap)
+            failure, log_end = appended.error or failure, appended.next_offset
+        status = OK if failure is None else PARTIAL if fresh else ERROR
         last = fresh[-1] if status == PARTIAL else messages[-1]
 
         def committed(error: DragomanError | None) -> None:
             if error is not None:
-                session.refuse(place, error)
-                return
-            seq_end = last.seq_num if status == PARTIAL else batch.seq_end
-            acknowledge(place, last, log_end - 1, batch.seq_start, seq_end, status, reason)
+                refuse(error)
+            else:
+                answer(last, log_end - 1, status, str(failure or ""))
 
         # A repeat is acknowledged when what it repeats is durable.
         replica.when_committed(log_end, committed)
@@ -164,7 +156,9 @@ def _expected(replica: Replica, internal_id: int, first: Message) -> int:
     return first.seq_num - 1 & SEQUENCE_MASK if known is not None or is_lost else 0
 
 
-def _fresh(messages: Sequence[Message], expected: int) -> tuple[Sequence[Message], Refusal | None]:
+def _fresh(
+    messages: Sequence[Message], expected: int
+) -> tuple[Sequence[Message], DragomanError | None]:
     """Those to be appended, and why there are not more."""
     fresh: list[Message] = []
     for each in messages:

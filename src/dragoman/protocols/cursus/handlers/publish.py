@@ -8,91 +8,149 @@ it; see `producers.py`.
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Final
+
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
+from dragoman.log.batch import Record
 from dragoman.net.framed import Place
 from dragoman.protocols.cursus import codec
-from dragoman.protocols.cursus.constants import ACKS, OK, PARTIAL
+from dragoman.protocols.cursus.constants import ACKS, ACKS_OF_ALL, OK, PARTIAL
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import policy_of
-from dragoman.protocols.cursus.handlers.records import append_records, record_of
+from dragoman.protocols.cursus.handlers.records import append_records, producer_header, record_of
 from dragoman.protocols.cursus.handlers.session import Call, CursusSession
 from dragoman.protocols.cursus.messages import Ack, Batch, Message
-from dragoman.security.authorizer import Operation, Resource
+
+_OK: Final = codec.frame(b"OK")
+
+
+class Publishing:
+    """A PUBLISH without its payload, looked through: messages in a row often share it.
+
+    As in the original, the command's own arguments say who sends it. Raises `Refusal`.
+    """
+
+    __slots__ = (
+        "_acks",
+        "_answer_end",
+        "_epoch",
+        "_headers",
+        "_key",
+        "_partition",
+        "_producer_id",
+        "_seq_num",
+        "_topic",
+        "arguments",
+    )
+
+    def __init__(self, call: Call) -> None:
+        # Messages with keys do not share it: no more calls than are needed.
+        arguments = self.arguments = call.command.arguments
+        self._topic = arguments.get("topic") or call.require("topic")
+        producer_id = arguments.get("producerId")
+        if not producer_id:
+            call.message()
+            producer_id = call.require("producerId")
+        self._producer_id = producer_id
+        acks = self._acks = arguments.get("acks", "1")
+        if acks not in ACKS:
+            raise Refusal(f"invalid_acks value={acks}")
+        seq_num = self._seq_num = call.number("seqNum") if "seqNum" in arguments else 0
+        epoch = call.number("epoch") if "epoch" in arguments else 0
+        epoch = self._epoch = epoch & (1 << 63) - 1
+        self._key = arguments["key"].encode() if "key" in arguments else b""
+        self._partition = named_partition(call) if "partition" in arguments else None
+        self._headers = producer_header(producer_id, epoch, seq_num)
+        self._answer_end = codec.ack_end(epoch, producer_id, seq_num, seq_num)
+
+    def publish(self, session: CursusSession, payload: bytes, place: Place) -> None:
+        service, key = session.service, self._key
+        topic = session.topic_to_write(self._topic)
+        partition = self._partition
+        if partition is None:
+            partition = route(session, topic, key)
+        replica = service.replica(topic, partition)
+        if self._acks in ACKS_OF_ALL:
+            replica.check_in_sync()
+        is_asked = self.arguments.get("isIdempotent") == "true"
+        if self._seq_num and is_checked(session, topic, is_asked):
+            batch = self._as_batch(partition, payload)
+            answer = partial(self._acknowledge, place, batch)
+            service.producers.publish(batch, replica, answer, partial(session.refuse, place))
+            return
+        broker = service.broker
+        record = Record(
+            key=key or None,
+            value=payload,
+            headers=self._headers,
+            timestamp=broker.clock.wall_ms(),
+        )
+        broker.gatherer.add(replica, record, partial(self._placed, session, place))
+
+    def _placed(
+        self, session: CursusSession, place: Place, offset: int, error: DragomanError | None
+    ) -> None:
+        if error is not None:
+            session.refuse(place, error)
+        elif self._acks == "0":
+            place.reply(_OK)
+        else:
+            place.reply(codec.ack_frame(offset, self._answer_end))
+
+    def _acknowledge(
+        self, place: Place, batch: Batch, last: Message, offset: int, status: str, error: str
+    ) -> None:
+        if self._acks == "0" and status == OK:
+            place.reply(_OK)
+        else:
+            acknowledge(place, batch, last, offset, status, error)
+
+    def _as_batch(self, partition: int, payload: bytes) -> Batch:
+        message = Message(
+            producer_id=self._producer_id,
+            key=self._key,
+            payload=payload,
+            seq_num=self._seq_num,
+            epoch=self._epoch,
+        )
+        return Batch(
+            topic=self._topic,
+            partition=partition,
+            messages=[message],
+            seq_start=self._seq_num,
+            seq_end=self._seq_num,
+        )
 
 
 def handle_publish(call: Call) -> None:
-    """One message. As in the original, the command's own arguments say who sends it."""
-    topic_name = call.require("topic", "missing_topic command=PUBLISH")
-    payload = call.command.message
+    session, payload = call.session, call.command.message
+    publishing = session.publishing
+    if publishing is None or publishing.arguments is not call.command.arguments:
+        publishing = session.publishing = Publishing(call)
     if not payload:
         raise Refusal("missing_message command=PUBLISH")
-    message = Message(
-        producer_id=call.require("producerId", "missing_producer_id command=PUBLISH"),
-        key=call.get("key").encode(),
-        payload=payload,
-        seq_num=call.number("seqNum", 0),
-        epoch=call.number("epoch", 0) & (1 << 63) - 1,
+    publishing.publish(session, payload, call.place)
+
+
+def named_partition(call: Call) -> int | None:
+    if "partition" not in call.command.arguments:
+        return None
+    return call.number(
+        "partition", refusal=f"partition_not_found partition={call.get('partition')}"
     )
-    acks = call.get("acks", "1")
-    if acks not in ACKS:
-        raise Refusal(f"invalid_acks value={acks}")
-    session, service = call.session, call.service
-    topic = writable(session, topic_name)
-    partition = route(call, topic, message.key)
-    if message.seq_num and _is_checked(session, topic, call.get("isIdempotent") == "true"):
-        batch = Batch(
-            topic=topic_name,
-            partition=partition,
-            messages=[message],
-            acks=acks,
-            seq_start=message.seq_num,
-            seq_end=message.seq_num,
-        )
-        service.producers.publish(session, batch, service.replica(topic, partition), call.place)
-        return
-    broker = service.broker
-
-    def placed(offset: int, error: DragomanError | None) -> None:
-        if error is not None:
-            call.refuse(error)
-        elif acks == "0":
-            call.ok()
-        else:
-            number = message.seq_num
-            acknowledge(call.place, message, offset, number, number)
-
-    record = record_of(message, broker.clock.wall_ms())
-    broker.gatherer.add(service.replica(topic, partition), record, placed)
 
 
-def route(call: Call, topic: TopicMetadata, key: bytes) -> int:
-    """The partition that is named, or the one that the topic's rule gives."""
-    if "partition" in call.command.arguments:
-        refusal = f"partition_not_found partition={call.get('partition')}"
-        return call.number("partition", refusal=refusal)
+def route(session: CursusSession, topic: TopicMetadata, key: bytes) -> int:
+    """The partition that the topic's rule gives to a message that names none."""
     count = len(topic.partitions)
     if key and policy_of(topic).is_hashed:
         return codec.fnv1a_64(key) % count
-    return call.service.next_turn(topic.name, count)
+    return session.service.next_turn(topic.name, count)
 
 
-def writable(session: CursusSession, name: str) -> TopicMetadata:
-    """Raises `Refusal`."""
-    topic = session.service.topic(name)
-    if topic.is_internal:
-        raise Refusal(f"internal_topic_write_forbidden topic={name}")
-    principal = session.principal
-    if not policy_of(topic).allows(Operation.WRITE, principal.name) or not (
-        session.service.broker.authorizer.is_allowed(
-            principal, Operation.WRITE, Resource.TOPIC, name
-        )
-    ):
-        raise Refusal(f"NOT_AUTHORIZED_FOR_TOPIC operation=write topic={name}")
-    return topic
-
-
-def _is_checked(session: CursusSession, topic: TopicMetadata, is_asked: bool) -> bool:
+def is_checked(session: CursusSession, topic: TopicMetadata, is_asked: bool) -> bool:
     return (
         is_asked
         or policy_of(topic).is_idempotent
@@ -102,17 +160,20 @@ def _is_checked(session: CursusSession, topic: TopicMetadata, is_asked: bool) ->
 
 def publish_batch(session: CursusSession, batch: Batch, place: Place) -> None:
     service = session.service
-    topic = writable(session, batch.topic)
+    topic = session.topic_to_write(batch.topic)
     if batch.acks not in ACKS:
         raise Refusal(f"invalid_acks value={batch.acks}")
     replica = service.replica(topic, batch.partition)
     messages = batch.messages
     if not messages:
         raise Refusal('broker_error reason="empty batch messages"')
+    if batch.acks in ACKS_OF_ALL:
+        replica.check_in_sync()
     # What was published by text before, in this turn, comes first.
     service.broker.gatherer.flush(replica)
-    if messages[0].seq_num and _is_checked(session, topic, batch.idempotent):
-        service.producers.publish(session, batch, replica, place)
+    if messages[0].seq_num and is_checked(session, topic, batch.idempotent):
+        answer = partial(acknowledge, place, batch)
+        service.producers.publish(batch, replica, answer, partial(session.refuse, place))
         return
     now_ms = service.broker.clock.wall_ms()
     appended = append_records(replica, [record_of(each, now_ms) for each in messages], now_ms)
@@ -124,34 +185,25 @@ def publish_batch(session: CursusSession, batch: Batch, place: Place) -> None:
     def committed(error: DragomanError | None) -> None:
         if error is not None:
             session.refuse(place, error)
-            return
-        offset = appended.next_offset - 1
-        if appended.error is None:
-            acknowledge(place, last, offset, batch.seq_start, batch.seq_end)
         else:
-            reason = str(appended.error)
-            acknowledge(place, last, offset, batch.seq_start, last.seq_num, PARTIAL, reason)
+            is_whole, reason = appended.error is None, str(appended.error or "")
+            status = OK if is_whole else PARTIAL
+            acknowledge(place, batch, last, appended.next_offset - 1, status, reason)
 
     replica.when_committed(appended.next_offset, committed)
 
 
 def acknowledge(
-    place: Place,
-    last: Message,
-    offset: int,
-    seq_start: int,
-    seq_end: int,
-    status: str = OK,
-    error: str = "",
+    place: Place, batch: Batch, last: Message, offset: int, status: str, error: str
 ) -> None:
-    """Producer and epoch are those of the last message."""
+    """`last` is the last message that this is about; producer and epoch are its own."""
     ack = Ack(
         status=status,
         last_offset=offset,
         producer_epoch=last.epoch,
         producer_id=last.producer_id,
-        seq_start=seq_start,
-        seq_end=seq_end,
+        seq_start=batch.seq_start,
+        seq_end=last.seq_num if status == PARTIAL else batch.seq_end,
         error=error,
     )
     place.reply(codec.frame(codec.encode_ack(ack)))

@@ -38,11 +38,16 @@ _I64: Final = (-(1 << 63), (1 << 63) - 1)
 _OVERHEAD_BYTES: Final = 64
 
 
+def producer_header(
+    producer_id: str, epoch: int, seq_num: int
+) -> tuple[tuple[str, bytes | None], ...]:
+    return ((_PRODUCER, f"{producer_id}:{epoch}:{seq_num}".encode()),)
+
+
 def record_of(message: Message, now_ms: int) -> Record:
     headers: tuple[tuple[str, bytes | None], ...] = ()
     if message.producer_id or message.epoch or message.seq_num:
-        producer = f"{message.producer_id}:{message.epoch}:{message.seq_num}".encode()
-        headers = ((_PRODUCER, producer),)
+        headers = producer_header(message.producer_id, message.epoch, message.seq_num)
     if message.aggregate_version or message.event_type or message.schema_version:
         headers += _event_headers(message)
     if message.metadata:

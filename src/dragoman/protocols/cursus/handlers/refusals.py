@@ -19,7 +19,7 @@ from dragoman.broker.errors import (
     TransactionCoordinatorLoading,
     TransactionError,
 )
-from dragoman.errors import DragomanError, EncodeError
+from dragoman.errors import DragomanError
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
 
@@ -38,7 +38,6 @@ _CODES: Final[tuple[tuple[type[DragomanError], str], ...]] = (
     (ProducerFenced, "producer_fenced"),
     (TransactionError, "transaction_commit_failed"),
     (MessageTooLarge, "broker_error"),
-    (EncodeError, "command_failed"),
 )
 
 
@@ -48,15 +47,9 @@ def refusal_text(error: DragomanError, address_of: AddressOf) -> str:
         case Refusal():
             return error.text
         case NotLeader():
-            return "NOT_LEADER" + _at(error.leader, address_of, " LEADER_IS {}:{}")
+            leader = address_of(error.leader)
+            return "NOT_LEADER" if leader is None else "NOT_LEADER LEADER_IS {}:{}".format(*leader)
         case NotCoordinator():
             return "NOT_COORDINATOR"
-    for kind, code in _CODES:
-        if isinstance(error, kind):
-            return f"{code} reason={quoted(str(error))}"
-    return f"command_failed reason={quoted(str(error))}"
-
-
-def _at(node: int, address_of: AddressOf, form: str) -> str:
-    address = address_of(node)
-    return "" if address is None else form.format(*address)
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), "command_failed")
+    return f"{code} reason={quoted(str(error))}"

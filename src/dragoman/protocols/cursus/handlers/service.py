@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -17,66 +18,35 @@ from dragoman.protocols.cursus.constants import INTERNAL_COMMANDS
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import is_expressible
 from dragoman.protocols.cursus.handlers.publish import publish_batch
-from dragoman.protocols.cursus.handlers.session import Call, CursusSession, Handler
+from dragoman.protocols.cursus.handlers.session import CursusSession, Handler
 from dragoman.protocols.cursus.handlers.state import State
 from dragoman.protocols.cursus.handlers.streams import Streams
 from dragoman.protocols.cursus.messages import Batch
-from dragoman.security.authorizer import Operation, Resource
 
 if TYPE_CHECKING:
     from dragoman.protocols.cursus.handlers.events import EventStore
     from dragoman.protocols.cursus.handlers.producers import Producers
     from dragoman.protocols.cursus.handlers.transactions import Transactions
 
-#: Module and function of each command's handler, loaded at first use: a start need not.
-_PLACES: Final = {
-    "CREATE": "topics.handle_create",
-    "DELETE": "topics.handle_delete",
-    "LIST": "topics.handle_list",
-    "METADATA": "topics.handle_metadata",
-    "DESCRIBE": "topics.handle_describe",
-    "LIST_OFFSETS": "topics.handle_list_offsets",
-    "HELP": "negotiation.handle_help",
-    "PUBLISH": "publish.handle_publish",
-    "CONSUME": "consume.handle_consume",
-    "STREAM": "streams.handle_stream",
-    "SUBSCRIBE": "groups.handle_register",
-    "REGISTER_GROUP": "groups.handle_register",
-    "FIND_COORDINATOR": "groups.handle_find_coordinator",
-    "JOIN_GROUP": "groups.handle_join",
-    "SYNC_GROUP": "groups.handle_sync",
-    "LEAVE_GROUP": "groups.handle_leave",
-    "HEARTBEAT": "groups.handle_heartbeat",
-    "GROUP_STATUS": "groups.handle_status",
-    "LIST_GROUPS": "groups.handle_list",
-    "FETCH_OFFSET": "offsets.handle_fetch",
-    "COMMIT": "offsets.handle_commit",
-    "COMMIT_OFFSET": "offsets.handle_commit",
-    "BATCH_COMMIT": "offsets.handle_batch_commit",
-    "PROTOCOL_INFO": "negotiation.handle_info",
-    "NEGOTIATE": "negotiation.handle_negotiate",
-    "AUTH": "negotiation.handle_auth",
-    "INIT_PRODUCER_ID": "transactions.handle_init",
-    "BEGIN_TXN": "transactions.handle_begin",
-    "TXN_PUBLISH": "transactions.handle_publish",
-    "SEND_OFFSETS_TO_TXN": "transactions.handle_offsets",
-    "END_TXN": "transactions.handle_end",
-    "TXN_STATUS": "transactions.handle_status",
-    "APPEND_STREAM": "events.handle_append",
-    "STREAM_VERSION": "events.handle_version",
-    "READ_STREAM": "events.handle_read",
-    "SAVE_SNAPSHOT": "events.handle_save_snapshot",
-    "READ_SNAPSHOT": "events.handle_read_snapshot",
-    "LIST_CLUSTER": "negotiation.handle_cluster",
-    "CLUSTER_STATUS": "negotiation.handle_cluster",
-    "ELECT_LEADER": "negotiation.handle_cluster",
+#: Which module handles which commands, each in a function that is called like it. They are loaded
+#: at first use: a start need not.
+_MODULES: Final = {
+    "topics": "CREATE DELETE LIST METADATA DESCRIBE LIST_OFFSETS",
+    "publish": "PUBLISH",
+    "consume": "CONSUME",
+    "streams": "STREAM",
+    "groups": (
+        "SUBSCRIBE REGISTER_GROUP FIND_COORDINATOR JOIN_GROUP SYNC_GROUP LEAVE_GROUP HEARTBEAT "
+        "GROUP_STATUS LIST_GROUPS"
+    ),
+    "offsets": "FETCH_OFFSET COMMIT COMMIT_OFFSET BATCH_COMMIT",
+    "transactions": (
+        "INIT_PRODUCER_ID BEGIN_TXN TXN_PUBLISH SEND_OFFSETS_TO_TXN END_TXN TXN_STATUS"
+    ),
+    "events": "APPEND_STREAM STREAM_VERSION READ_STREAM SAVE_SNAPSHOT READ_SNAPSHOT",
+    "negotiation": ("HELP PROTOCOL_INFO NEGOTIATE AUTH LIST_CLUSTER CLUSTER_STATUS ELECT_LEADER"),
 }
-_PERMISSIONS: Final = {
-    Resource.TOPIC: "topic.read",
-    Resource.GROUP: "group",
-    Resource.TRANSACTIONAL_ID: "transaction",
-    Resource.CLUSTER: "admin",
-}
+_MODULE_OF: Final = {word: module for module, words in _MODULES.items() for word in words.split()}
 
 
 class CursusService:
@@ -104,9 +74,6 @@ class CursusService:
         self._sessions: set[CursusSession] = set()
         self._handlers: dict[str, Handler] = {}
         self._turns: dict[str, int] = {}
-        self._producers: Producers | None = None
-        self._events: EventStore | None = None
-        self._transactions: Transactions | None = None
         broker.on_stopping.append(self.streams.stop_all)
 
     def session(self, channel: Channel) -> CursusSession:
@@ -124,8 +91,8 @@ class CursusService:
         if handler is None:
             if word in INTERNAL_COMMANDS:
                 raise Refusal(f"internal_command_unauthorized command={word}")
-            module, _, function = _PLACES[word].partition(".")
-            handler = getattr(import_module(f"{__package__}.{module}"), function)
+            module = import_module(f"{__package__}.{_MODULE_OF[word]}")
+            handler = getattr(module, f"handle_{word.lower()}")
             assert handler is not None
             self._handlers[word] = handler
         return handler
@@ -157,40 +124,20 @@ class CursusService:
 
     # ---- what few need
 
-    @property
+    @cached_property
     def producers(self) -> Producers:
-        if self._producers is None:
-            from dragoman.protocols.cursus.handlers.producers import Producers
+        from dragoman.protocols.cursus.handlers.producers import Producers
 
-            self._producers = Producers(self.broker, self.state)
-        return self._producers
+        return Producers(self.broker, self.state)
 
-    @property
+    @cached_property
     def events(self) -> EventStore:
-        if self._events is None:
-            from dragoman.protocols.cursus.handlers.events import EventStore
+        from dragoman.protocols.cursus.handlers.events import EventStore
 
-            self._events = EventStore(self)
-        return self._events
+        return EventStore(self)
 
-    @property
+    @cached_property
     def transactions(self) -> Transactions:
-        if self._transactions is None:
-            from dragoman.protocols.cursus.handlers.transactions import Transactions
+        from dragoman.protocols.cursus.handlers.transactions import Transactions
 
-            self._transactions = Transactions(self.broker)
-        return self._transactions
-
-
-def authorize(call: Call, operation: Operation, resource: Resource, name: str) -> None:
-    """Raises `Refusal`."""
-    authorizer = call.service.broker.authorizer
-    if authorizer.is_allowed(call.session.principal, operation, resource, name):
-        return
-    if resource is Resource.TOPIC and operation in (Operation.READ, Operation.WRITE):
-        raise Refusal(f"NOT_AUTHORIZED_FOR_TOPIC operation={operation.value} topic={name}")
-    permission = _PERMISSIONS[resource]
-    if operation in (Operation.CREATE, Operation.DELETE):
-        permission = "admin"
-    word = call.command.word
-    raise Refusal(f"NOT_AUTHORIZED_FOR_OPERATION command={word} permission={permission}")
+        return Transactions(self.broker)

@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+import msgspec
+
+from dragoman.broker.replica import Acknowledge
+from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DecodeError, DragomanError, EncodeError
 from dragoman.net.channel import Channel
 from dragoman.net.framed import FramedSession, Place
@@ -20,18 +24,29 @@ from dragoman.protocols.cursus.codec import UnreadableRequest
 from dragoman.protocols.cursus.connection import frame_reader
 from dragoman.protocols.cursus.constants import STRUCTURED_ERRORS
 from dragoman.protocols.cursus.errors import Refusal, error_text
+from dragoman.protocols.cursus.handlers.policy import policy_of
 from dragoman.protocols.cursus.handlers.refusals import refusal_text
 from dragoman.protocols.cursus.messages import Batch, Command
-from dragoman.security.authorizer import ANONYMOUS
-from dragoman.types import Buffer
+from dragoman.security.authorizer import ANONYMOUS, Operation, Resource
 from dragoman.world import Handle
 
 if TYPE_CHECKING:
+    from dragoman.protocols.cursus.handlers.publish import Publishing
     from dragoman.protocols.cursus.handlers.service import CursusService
     from dragoman.protocols.cursus.handlers.streams import Stream
 
 log = logging.getLogger("dragoman.cursus")
 Request: TypeAlias = Command | Batch | UnreadableRequest
+_PERMISSIONS: Final = {
+    Resource.TOPIC: "topic.read",
+    Resource.GROUP: "group",
+    Resource.TRANSACTIONAL_ID: "transaction",
+    Resource.CLUSTER: "admin",
+}
+#: What arguments are called in error codes, where that differs.
+_IN_CODES: Final = {"producerId": "producer_id", "seqNum": "seq_num"}
+#: Refusals quote what they refuse, which may be as long as a frame.
+_ERROR_CHARACTERS_MAX: Final = 4096
 
 
 class Call:
@@ -45,25 +60,56 @@ class Call:
         self.command = command
         self.place = place
 
+    # ---- what is asked
+
     def get(self, name: str, default: str = "") -> str:
         return self.command.arguments.get(name, default)
 
-    def require(self, name: str, refusal: str) -> str:
+    def require(self, name: str, refusal: str = "") -> str:
+        """An argument that must not be empty. Raises `Refusal`."""
         value = self.command.arguments.get(name, "")
         if not value:
-            raise Refusal(refusal)
+            missing = f"missing_{_IN_CODES.get(name, name)} command={self.command.word}"
+            raise Refusal(refusal or missing)
         return value
 
     def number(self, name: str, default: int | None = None, *, refusal: str = "") -> int:
-        """A whole number that is not negative."""
+        """A whole number that is not negative. Raises `Refusal`."""
         text = self.command.arguments.get(name)
         if text is None and default is not None:
             return default
         value = as_number(text or "")
         if value is None:
-            code = "invalid_seq_num" if name == "seqNum" else f"invalid_{name}"
-            raise Refusal(refusal or f"{code} value={text or ''}")
+            raise Refusal(refusal or f"invalid_{_IN_CODES.get(name, name)} value={text or ''}")
         return value
+
+    def message(self) -> bytes:
+        """What follows `message=`. Raises `Refusal`."""
+        if self.command.message is None:
+            raise Refusal(f"missing_message command={self.command.word}")
+        return self.command.message
+
+    def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
+        authorizer = self.service.broker.authorizer
+        return authorizer.is_allowed(self.session.principal, operation, resource, name)
+
+    def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
+        """Raises `Refusal`."""
+        if not self.is_allowed(operation, resource, name):
+            permission = _PERMISSIONS[resource]
+            if operation in (Operation.CREATE, Operation.DELETE):
+                permission = "admin"
+            word = self.command.word
+            raise Refusal(f"NOT_AUTHORIZED_FOR_OPERATION command={word} permission={permission}")
+
+    def address_of(self, node: int) -> str:
+        """Where this client finds a node; empty when that is not known."""
+        service = self.service
+        is_own = node == service.broker.node_id
+        address = service.advertised(self.session.channel) if is_own else service.address_of(node)
+        return "" if address is None else f"{address[0]}:{address[1]}"
+
+    # ---- what is answered
 
     def ok(self, text: str = "") -> None:
         self.place.reply(codec.frame(f"OK {text}".encode() if text else b"OK"))
@@ -72,7 +118,30 @@ class Call:
         self.place.reply(codec.frame(data))
 
     def refuse(self, error: DragomanError) -> None:
-        self.session.refuse(self.place, error)
+        if self.command.word == "READ_STREAM":
+            # Its clients understand nothing but JSON.
+            text = refusal_text(error, self.service.address_of)
+            self.json(msgspec.json.encode({"error": text, "status": "ERROR"}))
+        else:
+            self.session.refuse(self.place, error)
+
+    def attempt(self, work: Callable[[], None]) -> None:
+        """What the work raises refuses the request: for what goes on later."""
+        try:
+            work()
+        except DragomanError as error:
+            self.refuse(error)
+
+    def after(self, then: Callable[[], None]) -> Acknowledge:
+        """A callback that goes on with `then`, or refuses the request with the error it gets."""
+
+        def told(error: DragomanError | None) -> None:
+            if error is None:
+                self.attempt(then)
+            else:
+                self.refuse(error)
+
+        return told
 
 
 #: Handles a command; raises for what it refuses at once.
@@ -96,6 +165,11 @@ class CursusSession(FramedSession):
         #: Where the next CONSUME of a partition goes on, whatever it says.
         self.positions: dict[tuple[str, int], int] = {}
         self.stream: Stream | None = None
+        #: The last PUBLISH without its payload: most have no more that is new.
+        self.publishing: Publishing | None = None
+        #: Ends what waits for this connection's sake, when it is gone.
+        self.release: Callable[[], None] | None = None
+        self._requests = codec.RequestReader()
         #: The request that is to begin next, decoded when it was first looked at.
         self._next: Request | None = None
         self._is_publishing = False
@@ -106,12 +180,30 @@ class CursusSession(FramedSession):
     # ---- requests
 
     def may_begin(self, frame: bytearray) -> bool:
-        if self._next is None:
-            self._next = _read(frame)
-            self._is_publishing = _is_publishing(self._next)
+        request = self._next
+        if request is None:
+            request = self._next = self._read(frame)
+            self._is_publishing = type(request) is Batch or (
+                type(request) is Command and request.word == "PUBLISH"
+            )
         if self._alone is not None and not self._alone.is_done:
             return False
         return self._is_publishing or not self.has_unanswered
+
+    def _read(self, frame: bytearray) -> Request:
+        """The request in a frame, compressed or not."""
+        try:
+            return self._requests.read(compression.plain(frame))
+        except UnreadableRequest as unreadable:
+            expanded = compression.raw_snappy(frame) if len(frame) else None
+            if expanded is not None:
+                try:
+                    return self._requests.read(expanded)
+                except UnreadableRequest:
+                    pass
+            return unreadable
+        except DecodeError as error:
+            return UnreadableRequest(f"decode_failed reason={codec.quoted(str(error))}")
 
     def received(self, frame: bytearray, place: Place) -> None:  # noqa: ARG002
         request, self._next = self._next, None
@@ -120,36 +212,51 @@ class CursusSession(FramedSession):
             place.reply()
             return
         self._alone = None if self._is_publishing else place
-        self._begin(request, place)
-
-    def _begin(self, request: Request, place: Place) -> None:
         service = self.service
         service.requests += 1
-        try:
-            if isinstance(request, Batch):
+        if isinstance(request, Command):
+            call = Call(self, request, place)
+            try:
+                service.handler(request.word)(call)
+            except DragomanError as error:
+                call.refuse(error)
+        elif isinstance(request, Batch):
+            try:
                 service.publish_batch(self, request, place)
-            elif isinstance(request, Command):
-                service.handler(request.word)(Call(self, request, place))
-            else:
-                place.reply(self.error(request.reply))
-                if request.closes:
-                    self.close()
-        except DragomanError as error:
-            self.refuse(place, error)
+            except DragomanError as error:
+                self.refuse(place, error)
+        else:
+            place.reply(self.error(request.reply))
+            if request.closes:
+                self.close()
+
+    # ---- what is allowed
+
+    def check_access(self, operation: Operation, topic: TopicMetadata) -> None:
+        """May this client read or write the topic? Raises `Refusal`."""
+        principal, name = self.principal, topic.name
+        if not policy_of(topic).allows(operation, principal.name) or not (
+            self.service.broker.authorizer.is_allowed(principal, operation, Resource.TOPIC, name)
+        ):
+            raise Refusal(f"NOT_AUTHORIZED_FOR_TOPIC operation={operation.value} topic={name}")
+
+    def topic_to_write(self, name: str) -> TopicMetadata:
+        """Raises `Refusal`."""
+        topic = self.service.topic(name)
+        if topic.is_internal:
+            raise Refusal(f"internal_topic_write_forbidden topic={name}")
+        self.check_access(Operation.WRITE, topic)
+        return topic
 
     # ---- answers
 
     def error(self, text: str) -> bytes:
-        return codec.frame(
-            error_text(text, is_structured=STRUCTURED_ERRORS in self.features).encode()
-        )
+        is_structured = STRUCTURED_ERRORS in self.features
+        shown = error_text(text[:_ERROR_CHARACTERS_MAX], is_structured=is_structured)
+        return codec.frame(shown.encode())
 
     def refuse(self, place: Place, error: DragomanError) -> None:
         place.reply(self.error(refusal_text(error, self.service.address_of)))
-
-    def address(self) -> tuple[str, int]:
-        """Where this client is told to find this node."""
-        return self.service.advertised(self.channel)
 
     # ---- life
 
@@ -159,8 +266,8 @@ class CursusSession(FramedSession):
 
     def on_closed(self) -> None:
         self._idle_timer.cancel()
-        if self.stream is not None:
-            self.stream.stop()
+        if self.release is not None:
+            self.release()
         self.service.closed(self)
 
     def _check_idle(self) -> None:
@@ -173,28 +280,6 @@ class CursusSession(FramedSession):
             self.close()
             return
         self._idle_timer = service.scheduler.call_later(left, self._check_idle)
-
-
-def _is_publishing(request: Request) -> bool:
-    return isinstance(request, Batch) or (
-        isinstance(request, Command) and request.word == "PUBLISH"
-    )
-
-
-def _read(frame: Buffer) -> Request:
-    """The request in a frame, compressed or not."""
-    try:
-        return codec.decode_request(compression.plain(frame))
-    except UnreadableRequest as unreadable:
-        expanded = compression.raw_snappy(frame) if len(frame) else None
-        if expanded is not None:
-            try:
-                return codec.decode_request(expanded)
-            except UnreadableRequest:
-                pass
-        return unreadable
-    except DecodeError as error:
-        return UnreadableRequest(f"decode_failed reason={codec.quoted(str(error))}")
 
 
 def batch_frame(batch: Batch) -> bytes:

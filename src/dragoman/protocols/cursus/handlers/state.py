@@ -7,8 +7,7 @@ only where they are, because they may be large.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -17,10 +16,9 @@ from dragoman.broker.broker import Broker
 from dragoman.broker.gather import Placed
 from dragoman.broker.topics import NewTopic
 from dragoman.errors import DragomanError
-from dragoman.limits import INTERNAL_RECORDS_PER_SLICE
 from dragoman.log.batch import Record
+from dragoman.protocols.cursus.handlers.scan import Refuse, Scan, Then
 
-log = logging.getLogger("dragoman.cursus")
 STATE_TOPIC: Final = "__cursus_state"
 _PRODUCER: Final = "producer"
 _SNAPSHOT: Final = "snapshot"
@@ -38,11 +36,6 @@ class StoredSnapshot(msgspec.Struct, frozen=True):
     payload: str
 
 
-class SnapshotPlace(msgspec.Struct, frozen=True, gc=False):
-    version: int
-    offset: int
-
-
 _decode_key: Final = msgspec.json.Decoder(list[str]).decode
 _decode_producer: Final = msgspec.json.Decoder(StoredProducer).decode
 _decode_snapshot: Final = msgspec.json.Decoder(StoredSnapshot).decode
@@ -51,38 +44,26 @@ _decode_snapshot: Final = msgspec.json.Decoder(StoredSnapshot).decode
 class State:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        broker.topics.reserve(STATE_TOPIC)
         self._is_loaded = False
-        self._waiting: list[Callable[[], None]] = []
+        self._scan = Scan(broker.scheduler, self._apply)
         #: The longest unused first.
         self.producers: dict[str, StoredProducer] = {}
-        #: By topic id and key of the stream.
-        self.snapshots: dict[tuple[str, str], SnapshotPlace] = {}
+        #: Offset of the newest, by topic id and key of the stream.
+        self.snapshots: dict[tuple[str, str], int] = {}
 
-    def when_loaded(self, then: Callable[[], None]) -> None:
-        """Call `then`, now or when everything has been read back."""
+    def when_loaded(self, then: Then, refuse: Refuse) -> None:
+        """Call `then`, now or when everything has been read back, or `refuse`."""
         if self._is_loaded:
             then()
-            return
-        self._waiting.append(then)
-        if len(self._waiting) == 1:
-            self._load(self._records())
-
-    def _load(self, records: Iterator[Record]) -> None:
-        for _ in range(INTERNAL_RECORDS_PER_SLICE):
-            record = next(records, None)
-            if record is None:
-                self._is_loaded = True
-                waiting, self._waiting = self._waiting, []
-                for each in waiting:
-                    each()
-                return
-            self._apply(record)
-        self._broker.scheduler.call_soon(self._load, records)
+        else:
+            self._scan.start(self._records, then, refuse)
 
     def _records(self) -> Iterator[Record]:
         if STATE_TOPIC in self._broker.image.topics:
             stored = self._broker.find(STATE_TOPIC, 0).log
             yield from stored.iterate(stored.log_start_offset, stored.high_watermark)
+        self._is_loaded = True
 
     def _apply(self, record: Record) -> None:
         assert record.key is not None
@@ -92,11 +73,9 @@ class State:
             if record.value is not None:
                 self.producers[name[0]] = _decode_producer(record.value)
         elif kind == _SNAPSHOT:
-            place = (name[0], name[1])
-            self.snapshots.pop(place, None)
+            self.snapshots.pop((name[0], name[1]), None)
             if record.value is not None:
-                version = _decode_snapshot(record.value).version
-                self.snapshots[place] = SnapshotPlace(version, record.offset)
+                self.snapshots[name[0], name[1]] = record.offset
 
     # ---- changes
 
@@ -109,12 +88,12 @@ class State:
         self._put([_SNAPSHOT, topic_id, key], stored, done)
 
     def read_snapshot(self, topic_id: str, key: str) -> StoredSnapshot | None:
-        place = self.snapshots.get((topic_id, key))
-        if place is None:
+        offset = self.snapshots.get((topic_id, key))
+        if offset is None:
             return None
         stored = self._broker.find(STATE_TOPIC, 0).log
-        record = next(stored.iterate(place.offset, stored.high_watermark))
-        assert record.offset == place.offset, "a snapshot is not where it was written"
+        record = next(stored.iterate(offset, stored.high_watermark))
+        assert record.offset == offset, "a snapshot is not where it was written"
         assert record.value is not None
         return _decode_snapshot(record.value)
 

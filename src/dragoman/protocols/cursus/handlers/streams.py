@@ -17,53 +17,38 @@ from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.constants import STREAM_CONTROL
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.consume import (
-    check_partition,
+    DEFAULT_GROUP,
     committed_offset,
-    is_committed_only,
     out_of_range,
-    topics_of,
+    wanted,
 )
-from dragoman.protocols.cursus.handlers.policy import check_access
+from dragoman.protocols.cursus.handlers.policy import is_pattern
 from dragoman.protocols.cursus.handlers.records import sent_batch
 from dragoman.protocols.cursus.handlers.session import Call, CursusSession, batch_frame
-from dragoman.security.authorizer import Operation
 from dragoman.world import Handle
 
 KEEP_ALIVE_S = 5.0
-_BATCH_MESSAGES = 8192
 
 
 def handle_stream(call: Call) -> None:
-    group = call.get("group") or ("default-group" if call.command.is_positional else "")
-    if not (call.get("topic") and call.get("partition") and group):
+    service, default = call.service, DEFAULT_GROUP if call.command.is_positional else ""
+    asked = wanted(call, "invalid_stream_syntax", ("topic", "partition"), default)
+    if not asked.group or is_pattern(call.get("topic")):
         raise Refusal("invalid_stream_syntax")
-    partition = call.number("partition", refusal="invalid_stream_syntax")
-    offset = call.number("offset", 0, refusal="invalid_stream_syntax")
-    count_max = (
-        min(call.number("batch", _BATCH_MESSAGES, refusal="invalid_stream_syntax"), 100_000) or 1
-    )
-    committed_only = is_committed_only(call)
-    service = call.service
-    (topic, *others) = topics_of(call, call.get("topic"))
-    if others or topic.name != call.get("topic"):
-        raise Refusal("invalid_stream_syntax")
-    check_partition(topic, partition)
-    check_access(call, Operation.READ, topic)
     if len(service.streams) >= service.broker.settings.cursus_streams_max:
         raise Refusal('command_failed reason="too many streams"')
-    committed = committed_offset(call, group, topic.name, partition)
-    stream = Stream(
-        call.session,
-        (topic.name, partition, group),
-        count_max,
-        Tail(
-            service.replica(topic, partition),
-            offset if committed is None else committed,
-            lambda: stream.pump(),
-            committed_only=committed_only,
-        ),
+    (topic,) = asked.topics
+    name = (topic.name, asked.partition, asked.group)
+    committed = committed_offset(call, asked.group, topic.name, asked.partition)
+    tail = Tail(
+        service.replica(topic, asked.partition),
+        asked.offset if committed is None else committed,
+        lambda: stream.pump(),
+        committed_only=asked.committed_only,
     )
+    stream = Stream(call.session, name, asked.count_max, tail)
     call.session.stream = stream
+    call.session.release = stream.stop
     call.place.reply()
     service.streams.add(stream)
     stream.start()
@@ -96,11 +81,7 @@ class Streams:
 
 class Stream:
     def __init__(
-        self,
-        session: CursusSession,
-        name: tuple[str, int, str],
-        count_max: int,
-        tail: Tail,
+        self, session: CursusSession, name: tuple[str, int, str], count_max: int, tail: Tail
     ) -> None:
         #: Topic, partition, group.
         self.name = name

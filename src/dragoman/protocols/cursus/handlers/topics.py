@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from dragoman.broker.errors import TopicExists, UnknownTopic
 from dragoman.broker.topics import DEFAULT, NewTopic
-from dragoman.cluster.metadata import TopicMetadata
+from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
@@ -18,7 +20,6 @@ from dragoman.protocols.cursus.handlers.policy import (
     policy_of,
     policy_text,
 )
-from dragoman.protocols.cursus.handlers.service import authorize
 from dragoman.protocols.cursus.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
 
@@ -30,77 +31,75 @@ def handle_create(call: Call) -> None:
     expected = quoted("CREATE topic=<name> [partitions=<N>]")
     name = call.require("topic", f"missing_topic expected={expected}")
     check_name(name)
-    authorize(call, Operation.CREATE, Resource.TOPIC, name)
+    call.authorize(Operation.CREATE, Resource.TOPIC, name)
     broker = call.service.broker
-    count = call.number(
-        "partitions", broker.settings.cursus_num_partitions, refusal=_INVALID_PARTITIONS
-    )
+    default = broker.settings.cursus_num_partitions
+    count = call.number("partitions", default, refusal=_INVALID_PARTITIONS)
     factor = call.number("replication_factor", 0)
     if not count:
         raise Refusal(_INVALID_PARTITIONS)
-    topic = broker.image.topics.get(name)
-    config = config_from(call, {} if topic is None else topic.config)
 
-    def done(error: DragomanError | None) -> None:
-        if isinstance(error, TopicExists):
-            _change(call, broker.image.topics[name], count, config)
-        elif error is not None:
-            call.refuse(_failed(name, error))
+    def there(error: DragomanError | None) -> None:
+        # Others may have made it at the same time, and otherwise.
+        if error is None or isinstance(error, TopicExists):
+            call.attempt(lambda: _change(call, name, count))
         else:
-            made = broker.image.topics[name]
-            call.ok(f"topic={name} partitions={len(made.partitions)} {policy_text(made)}")
+            _answer(call, name, error)
 
-    if topic is not None:
-        _change(call, topic, count, config)
-        return
     new = NewTopic(
         name=name,
         partition_count=count,
         # On fewer nodes than asked for the original is content, too.
         replication_factor=min(factor, len(broker.image.nodes)) if factor else DEFAULT,
-        config=config,
+        config=_config(call, {}),
     )
-    broker.topics.create(new, done)
+    broker.ensure_topic(new, there)
 
 
-def _change(call: Call, topic: TopicMetadata, count: int, config: dict[str, str]) -> None:
-    name, present = topic.name, len(topic.partitions)
+def _config(call: Call, present: dict[str, str]) -> dict[str, str]:
+    hours, size = call.number("retention_hours", 0), call.number("retention_bytes", 0)
+    return config_from(call.command.arguments, hours, size, present)
+
+
+def _change(call: Call, name: str, count: int) -> None:
+    topic = call.service.topic(name)
+    present = len(topic.partitions)
     if topic.is_internal:
         raise Refusal(f"internal_topic_write_forbidden topic={name}")
-    if count < present and "partitions" in call.command.arguments:
+    if "partitions" not in call.command.arguments:
+        count = present
+    if count < present:
         reason = f"cannot decrease partition count for topic '{name}': {present} -> {count}"
         raise Refusal(f"create_topic_failed topic={name} reason={quoted(reason)}")
-    grows = count > present and "partitions" in call.command.arguments
-    if grows and policy_of(topic).is_event_sourced:
+    if count > present and policy_of(topic).is_event_sourced:
         reason = quoted("event streams would move to other partitions")
         raise Refusal(f"create_topic_failed topic={name} reason={reason}")
-    topics = call.service.broker.topics
+    topics, config = call.service.broker.topics, _config(call, topic.config)
 
     def grown(error: DragomanError | None) -> None:
         if error is not None or config == topic.config:
-            answer(error)
+            _answer(call, name, error)
         else:
-            topics.change_config(name, config, answer)
+            topics.change_config(name, config, partial(_answer, call, name))
 
-    def answer(error: DragomanError | None) -> None:
-        if error is not None:
-            call.refuse(_failed(name, error))
-        else:
-            call.ok(f"topic={name} partitions={len(topic.partitions)} {policy_text(topic)}")
-
-    if grows:
+    if count > present:
         topics.add_partitions(name, count, (), grown)
     else:
         grown(None)
 
 
-def _failed(name: str, error: DragomanError) -> Refusal:
-    return Refusal(f"create_topic_failed topic={name} reason={quoted(str(error))}")
+def _answer(call: Call, name: str, error: DragomanError | None) -> None:
+    topic = call.service.broker.image.topics.get(name)
+    if error is None and topic is not None:
+        call.ok(f"topic={name} partitions={len(topic.partitions)} {policy_text(topic)}")
+    else:
+        reason = quoted(str(error or "deleted meanwhile"))
+        call.refuse(Refusal(f"create_topic_failed topic={name} reason={reason}"))
 
 
 def handle_delete(call: Call) -> None:
-    name = call.require("topic", "missing_topic command=DELETE")
-    authorize(call, Operation.DELETE, Resource.TOPIC, name)
+    name = call.require("topic")
+    call.authorize(Operation.DELETE, Resource.TOPIC, name)
     service = call.service
     if service.topic(name).is_internal:
         raise Refusal(f"internal_topic_write_forbidden topic={name}")
@@ -119,31 +118,27 @@ def handle_delete(call: Call) -> None:
 
 def handle_list(call: Call) -> None:
     """With a topic, which the Java producer names, its partition count."""
-    name = call.get("topic")
-    if name:
-        topic = _described(call, name)
-        call.ok(f"count=1 topics={name} partitions={len(topic.partitions)}")
+    if call.get("topic"):
+        topic = _described(call)
+        call.ok(f"count=1 topics={topic.name} partitions={len(topic.partitions)}")
         return
-    broker = call.service.broker
-    names = sorted(filter(is_expressible, broker.image.topics))
-    allowed = [
+    names = [
         each
-        for each in names
-        if broker.authorizer.is_allowed(
-            call.session.principal, Operation.DESCRIBE, Resource.TOPIC, each
-        )
+        for each in sorted(filter(is_expressible, call.service.broker.image.topics))
+        if call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, each)
     ]
-    call.ok(f"count={len(allowed)} topics={','.join(allowed)}")
+    call.ok(f"count={len(names)} topics={','.join(names)}")
 
 
-def _described(call: Call, name: str) -> TopicMetadata:
-    authorize(call, Operation.DESCRIBE, Resource.TOPIC, name)
+def _described(call: Call) -> TopicMetadata:
+    name = call.require("topic")
+    call.authorize(Operation.DESCRIBE, Resource.TOPIC, name)
     return call.service.topic(name)
 
 
 def handle_metadata(call: Call) -> None:
-    topic = _described(call, call.require("topic", "missing_topic command=METADATA"))
-    leaders = ",".join(_address(call, each.leader) for each in topic.partitions)
+    topic = _described(call)
+    leaders = ",".join(call.address_of(each.leader) for each in topic.partitions)
     epochs = ",".join(str(each.leader_epoch) for each in topic.partitions)
     call.ok(
         f"topic={topic.name} partitions={len(topic.partitions)} leaders={leaders} "
@@ -151,51 +146,45 @@ def handle_metadata(call: Call) -> None:
     )
 
 
-def _address(call: Call, node: int) -> str:
-    service = call.service
-    own = node == service.broker.node_id
-    address = call.session.address() if own else service.address_of(node)
-    return "" if address is None else f"{address[0]}:{address[1]}"
-
-
 def handle_describe(call: Call) -> None:
-    topic = _described(call, call.require("topic", "missing_topic command=DESCRIBE"))
-    image = call.service.broker.image
-    alone = len(image.nodes) == 1
-    partitions = []
-    for each in topic.partitions:
-        log = call.service.broker.replica(each).log
-        partitions.append(
-            {
-                "id": each.index,
-                # A single broker of the original names neither leader nor replicas.
-                "leader": "" if alone else _address(call, each.leader),
-                "replicas": None if alone else [_address(call, node) for node in each.replicas],
-                "isr": None if alone else [_address(call, node) for node in each.in_sync],
-                "leo": log.log_end_offset,
-                "hwm": log.high_watermark,
-            }
-        )
-    always = ("cleanup_policy", "partitioner", "auth_policy")
+    topic = _described(call)
     fields = policy_fields(topic)
-    policy = {name: fields[name] for name in always}
+    shown = ("cleanup_policy", "partitioner", "auth_policy")
     rest = ("retention_hours", "retention_bytes", "read_acl", "write_acl")
-    policy |= {name: fields[name] for name in rest if fields[name]}
+    policy = {name: fields[name] for name in (*shown, *rest) if name in shown or fields[name]}
     described = {
         "status": "OK",
         "topic": topic.name,
-        "partitions": partitions,
+        "partitions": [_described_partition(call, each) for each in topic.partitions],
         "policy": policy,
     }
     call.json(msgspec.json.format(msgspec.json.encode(described), indent=2))
 
 
+def _described_partition(call: Call, partition: PartitionMetadata) -> dict[str, object]:
+    broker = call.service.broker
+    log = broker.replica(partition).log
+    # A single broker of the original names neither leader nor replicas.
+    leader, replicas, in_sync = "", None, None
+    if len(broker.image.nodes) > 1:
+        leader = call.address_of(partition.leader)
+        replicas = list(map(call.address_of, partition.replicas))
+        in_sync = list(map(call.address_of, partition.in_sync))
+    return {
+        "id": partition.index,
+        "leader": leader,
+        "replicas": replicas,
+        "isr": in_sync,
+        "leo": log.log_end_offset,
+        "hwm": log.high_watermark,
+    }
+
+
 def handle_list_offsets(call: Call) -> None:
-    topic = _described(call, call.require("topic", "missing_topic command=LIST_OFFSETS"))
+    topic = _described(call)
     wanted = range(len(topic.partitions))
     if "partition" in call.command.arguments:
         index = call.number("partition")
-        call.service.replica(topic, index)
         wanted = range(index, index + 1)
     shown = []
     for index in wanted:

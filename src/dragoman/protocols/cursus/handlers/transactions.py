@@ -8,7 +8,7 @@ in memory. Each epoch serves one transaction: another needs INIT_PRODUCER_ID aga
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from dragoman.broker.broker import Broker
@@ -25,46 +25,41 @@ from dragoman.broker.transactions import (
     TransactionState,
 )
 from dragoman.errors import DragomanError
-from dragoman.limits import CURSUS_TRANSACTION_TRIES_MAX, CURSUS_TRANSACTION_TRY_INTERVAL_S
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.groups import open_group
-from dragoman.protocols.cursus.handlers.offsets import (
-    check_owner,
-    commit,
-    commit_request,
-    parse_offsets,
-)
-from dragoman.protocols.cursus.handlers.publish import route, writable
+from dragoman.protocols.cursus.handlers.offsets import commit, commit_request, parse_offsets
+from dragoman.protocols.cursus.handlers.publish import named_partition, route
 from dragoman.protocols.cursus.handlers.records import append_records, record_of
-from dragoman.protocols.cursus.handlers.service import authorize
 from dragoman.protocols.cursus.handlers.session import Call
 from dragoman.protocols.cursus.messages import Message
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 
-_STATES: Final = {
-    TransactionState.EMPTY: "open",
-    TransactionState.ONGOING: "open",
-    TransactionState.PREPARE_COMMIT: "committing",
-    TransactionState.COMPLETE_COMMIT: "committed",
-    TransactionState.PREPARE_ABORT: "aborted",
-    TransactionState.COMPLETE_ABORT: "aborted",
+_OPEN: Final = (TransactionState.EMPTY, TransactionState.ONGOING)
+#: How a transaction ended, and what its state is called then.
+_SHOWN: Final = {"": "open", "commit": "committed", "abort": "aborted"}
+_RESULTS: Final = {
+    TransactionState.COMPLETE_COMMIT: "commit",
+    TransactionState.COMPLETE_ABORT: "abort",
 }
 _PREFIX: Final = "txn-"
+#: How often the end of an earlier transaction is waited for; each time it comes by itself.
+_INIT_TRIES: Final = 5
 
 
 class _Begun:
     """What this node knows of a transaction since it began, or since the node started."""
 
-    __slots__ = ("identity", "is_over", "last_sequence", "messages", "offsets")
+    __slots__ = ("identity", "last_sequence", "messages", "offsets", "result")
 
     def __init__(self, identity: ProducerIdentity) -> None:
         self.identity = identity
         self.messages = 0
         self.offsets = 0
-        self.is_over = False
+        #: How it was ended: "commit" or "abort".
+        self.result = ""
         #: By topic and partition: a repeated TXN_PUBLISH is not staged twice.
         self.last_sequence: dict[tuple[str, int], int] = {}
 
@@ -73,45 +68,64 @@ class Transactions:
     def __init__(self, broker: Broker) -> None:
         self.coordinator = broker.coordination.transactions
         #: By transactional id; only of ids that the coordinator knows.
-        self.begun: dict[str, _Begun] = {}
+        self._begun: dict[str, _Begun] = {}
+
+    def known(self, transactional_id: str) -> tuple[TransactionDescription, _Begun | None]:
+        """A transactional id, and what was begun under its present identity. Raises `Refusal`."""
+        try:
+            found = self.coordinator.describe(transactional_id)
+        except TransactionalIdNotFound:
+            raise _not_found(transactional_id) from None
+        begun = self._begun.get(transactional_id)
+        result = _RESULTS.get(found.state, "")
+        if begun is None or begun.identity != found.identity:
+            if not result and found.state is not TransactionState.ONGOING:
+                return found, None
+            # Begun before a restart.
+            begun = self._begun[transactional_id] = _Begun(found.identity)
+        begun.result = result or begun.result
+        return found, begun
+
+    def own(
+        self, transactional_id: str, identity: ProducerIdentity
+    ) -> tuple[TransactionState, _Begun | None]:
+        """The same for its producer. Raises `Refusal`."""
+        found, begun = self.known(transactional_id)
+        if found.identity != identity:
+            raise _fenced(transactional_id, identity)
+        return found.state, begun
 
     def open(self, transactional_id: str, identity: ProducerIdentity) -> _Begun:
         """The transaction that this producer has begun. Raises `Refusal`."""
-        state = self._state(transactional_id, identity)
-        begun = self.begun.get(transactional_id)
-        if begun is None or begun.identity != identity:
-            if state is not TransactionState.ONGOING:
-                raise _not_found(transactional_id)
-            # Begun before a restart.
-            begun = self.begun[transactional_id] = _Begun(identity)
-        if begun.is_over or state not in (TransactionState.EMPTY, TransactionState.ONGOING):
+        state, begun = self.own(transactional_id, identity)
+        if begun is None:
+            raise _not_found(transactional_id)
+        if begun.result or state not in _OPEN:
             raise Refusal(f"transaction_not_committing transactional_id={transactional_id}")
         return begun
 
     def begin(self, transactional_id: str, identity: ProducerIdentity) -> None:
-        state = self._state(transactional_id, identity)
-        begun = self.begun.get(transactional_id)
-        is_used = begun is not None and begun.identity == identity and begun.is_over
-        if is_used or state not in (TransactionState.EMPTY, TransactionState.ONGOING):
-            raise Refusal(
-                f"producer_reinitialization_required transactional_id={transactional_id} "
-                f"epoch={identity.epoch}"
-            )
-        if begun is None or begun.identity != identity:
-            self.begun[transactional_id] = _Begun(identity)
+        state, begun = self.own(transactional_id, identity)
+        if state not in _OPEN or (begun is not None and begun.result):
+            who = f"transactional_id={transactional_id} epoch={identity.epoch}"
+            raise Refusal(f"producer_reinitialization_required {who}")
+        if begun is None:
+            self._begun[transactional_id] = _Begun(identity)
 
-    def _state(self, transactional_id: str, identity: ProducerIdentity) -> TransactionState:
-        found = self.known(transactional_id)
-        if found.identity != identity:
-            raise _fenced(transactional_id, identity.epoch)
-        return found.state
+    def to_be_ended(
+        self, transactional_id: str, identity: ProducerIdentity, result: str
+    ) -> tuple[TransactionState, _Begun]:
+        """Also one that has ended the same way: its answer may have been lost. Raises `Refusal`."""
+        state, begun = self.own(transactional_id, identity)
+        if begun is None or not begun.result:
+            begun = self.open(transactional_id, identity)
+        elif begun.result != result:
+            code = "already_committed" if begun.result == "commit" else "aborted"
+            raise Refusal(f"transaction_{code} transactional_id={transactional_id}")
+        return state, begun
 
-    def known(self, transactional_id: str) -> TransactionDescription:
-        """Raises `Refusal`."""
-        try:
-            return self.coordinator.describe(transactional_id)
-        except TransactionalIdNotFound:
-            raise _not_found(transactional_id) from None
+    def forget(self, transactional_id: str) -> None:
+        self._begun.pop(transactional_id, None)
 
 
 def _not_found(transactional_id: str) -> Refusal:
@@ -119,75 +133,81 @@ def _not_found(transactional_id: str) -> Refusal:
     return Refusal(f"transaction_not_found reason={reason}")
 
 
-def _fenced(transactional_id: str, epoch: int) -> Refusal:
-    return Refusal(f"producer_fenced transactional_id={transactional_id} epoch={epoch}")
+def _fenced(transactional_id: str, identity: ProducerIdentity) -> Refusal:
+    return Refusal(f"producer_fenced transactional_id={transactional_id} epoch={identity.epoch}")
 
 
 def _id(call: Call) -> str:
-    word = call.command.word
-    transactional_id = call.require("transactional_id", f"missing_transactional_id command={word}")
-    authorize(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
+    transactional_id = call.require("transactional_id")
+    call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
     return transactional_id
 
 
-def _identity(call: Call) -> ProducerIdentity:
-    word = call.command.word
-    name = call.require("producerId", f"missing_producer_id command={word}")
-    call.require("epoch", f"missing_epoch command={word}")
+def _producer(call: Call) -> tuple[str, ProducerIdentity]:
+    """Transactional id and identity that a command names. Raises `Refusal`."""
+    transactional_id, name = _id(call), call.require("producerId")
+    call.require("epoch")
     epoch = call.number("epoch")
     try:
-        return ProducerIdentity(int(name.removeprefix(_PREFIX), 16), epoch)
+        return transactional_id, ProducerIdentity(int(name.removeprefix(_PREFIX), 16), epoch)
     except ValueError:
-        raise _fenced(call.get("transactional_id"), epoch) from None
+        raise _fenced(transactional_id, ProducerIdentity(-1, epoch)) from None
 
 
 def _shown(identity: ProducerIdentity) -> str:
     return f"producerId={_PREFIX}{identity.producer_id:016x} epoch={identity.epoch}"
 
 
-def handle_init(call: Call) -> None:
+def _refuse(
+    call: Call, transactional_id: str, identity: ProducerIdentity, error: DragomanError
+) -> None:
+    if isinstance(error, ProducerFenced | InvalidProducerIdMapping):
+        error = _fenced(transactional_id, identity)
+    call.refuse(error)
+
+
+def handle_init_producer_id(call: Call) -> None:
     transactional_id = _id(call)
-    broker = call.service.broker
-    tries = CURSUS_TRANSACTION_TRIES_MAX
+    transactions, settings = call.service.transactions, call.service.broker.settings
+    timeout_ms = min(settings.cursus_transaction_timeout_ms, settings.transaction_max_timeout_ms)
+    tries = _INIT_TRIES
 
     def ask() -> None:
-        timeout_ms = broker.settings.transaction_max_timeout_ms
         transactions.coordinator.init_producer_id(transactional_id, timeout_ms, None, reply)
 
     def reply(result: ProducerIdentity | DragomanError) -> None:
         nonlocal tries
+        tries -= 1
         if isinstance(result, ConcurrentTransactions) and tries > 0:
-            # The transaction before is being ended: a matter of milliseconds.
-            tries -= 1
-            broker.scheduler.call_later(CURSUS_TRANSACTION_TRY_INTERVAL_S, ask)
+            # The transaction before is being ended.
+            transactions.coordinator.when_idle(transactional_id, call.after(ask))
         elif isinstance(result, DragomanError):
             call.refuse(result)
         else:
-            transactions.begun.pop(transactional_id, None)
+            transactions.forget(transactional_id)
             call.ok(f"transactional_id={transactional_id} {_shown(result)}")
 
-    transactions = call.service.transactions
     ask()
 
 
-def handle_begin(call: Call) -> None:
-    transactional_id, identity = _id(call), _identity(call)
+def handle_begin_txn(call: Call) -> None:
+    transactional_id, identity = _producer(call)
     call.service.transactions.begin(transactional_id, identity)
     call.ok(f"transactional_id={transactional_id} state=open {_shown(identity)}")
 
 
-def handle_publish(call: Call) -> None:
-    transactional_id, identity = _id(call), _identity(call)
+def handle_txn_publish(call: Call) -> None:
+    transactional_id, identity = _producer(call)
     begun = call.service.transactions.open(transactional_id, identity)
-    payload = call.command.message
+    payload, seq_num, key = call.message(), call.number("seqNum"), call.get("key").encode()
     if not payload:
         raise Refusal("missing_message command=TXN_PUBLISH")
-    seq_num = call.number("seqNum")
     if not seq_num:
         raise Refusal("invalid_seq_num value=0")
-    topic = writable(call.session, call.require("topic", "missing_topic command=TXN_PUBLISH"))
-    key = call.get("key").encode()
-    partition = route(call, topic, key)
+    topic = call.session.topic_to_write(call.require("topic"))
+    partition = named_partition(call)
+    if partition is None:
+        partition = route(call.session, topic, key)
     replica = call.service.replica(topic, partition)
     message = Message(
         producer_id=call.get("producerId"),
@@ -196,46 +216,36 @@ def handle_publish(call: Call) -> None:
         key=key,
         payload=payload,
     )
-    place = (topic.name, partition)
+    place = (TopicName(topic.name), Partition(partition))
 
-    def answer(error: DragomanError | None) -> None:
-        if error is not None:
-            call.refuse(error)
-        else:
-            call.ok(
-                f"transactional_id={transactional_id} staged_messages={begun.messages} "
-                f"topic={topic.name} partition={partition}"
-            )
+    def answer() -> None:
+        call.ok(
+            f"transactional_id={transactional_id} staged_messages={begun.messages} "
+            f"topic={topic.name} partition={partition}"
+        )
+
+    def append() -> None:
+        # What was published by text before, in this turn, comes first.
+        call.service.broker.gatherer.flush(replica)
+        if seq_num > begun.last_sequence.get(place, 0):
+            _append(call.service.broker, replica, message, identity)
+            begun.last_sequence[place] = seq_num
+            begun.messages += 1
+        replica.when_committed(replica.log.log_end_offset, call.after(answer))
 
     def enrolled(error: DragomanError | None) -> None:
         if error is not None:
-            call.refuse(_translated(error, transactional_id, identity))
-            return
-        # What was published by text before, in this turn, comes first.
-        call.service.broker.gatherer.flush(replica)
-        if seq_num <= begun.last_sequence.get(place, 0):
-            replica.when_committed(replica.log.log_end_offset, answer)
-            return
-        try:
-            end = _append(call.service.broker, replica, message, identity)
-        except DragomanError as refused:
-            call.refuse(refused)
-            return
-        begun.last_sequence[place] = seq_num
-        begun.messages += 1
-        replica.when_committed(end, answer)
+            _refuse(call, transactional_id, identity, error)
+        else:
+            call.attempt(append)
 
     call.service.transactions.coordinator.enrol_implicitly(
-        transactional_id,
-        identity,
-        [(TopicName(topic.name), Partition(partition))],
-        (),
-        enrolled,
+        transactional_id, identity, [place], (), enrolled
     )
 
 
-def _append(broker: Broker, replica: Replica, message: Message, identity: ProducerIdentity) -> int:
-    """Where the log ends with the record; hidden until the transaction ends."""
+def _append(broker: Broker, replica: Replica, message: Message, identity: ProducerIdentity) -> None:
+    """Hidden until the transaction ends."""
     states = replica.log.producers
     known = None if states is None else states.producers().get(identity.producer_id)
     sequence = 0
@@ -253,27 +263,15 @@ def _append(broker: Broker, replica: Replica, message: Message, identity: Produc
     )
     if appended.error is not None:
         raise appended.error
-    return appended.next_offset
 
 
-def _translated(
-    error: DragomanError, transactional_id: str, identity: ProducerIdentity
-) -> DragomanError:
-    if isinstance(error, ProducerFenced | InvalidProducerIdMapping):
-        return _fenced(transactional_id, identity.epoch)
-    return error
-
-
-def handle_offsets(call: Call) -> None:
-    transactional_id, identity = _id(call), _identity(call)
+def handle_send_offsets_to_txn(call: Call) -> None:
+    transactional_id, identity = _producer(call)
     transactions = call.service.transactions
     begun = transactions.open(transactional_id, identity)
     offsets = parse_offsets(call)
     group = open_group(call)
-    member_id = check_owner(call, group, offsets)
-    request = commit_request(
-        call, group, offsets, member_id, group.generation, identity.producer_id
-    )
+    request = commit_request(call, group, offsets, producer_id=identity.producer_id)
 
     def staged() -> None:
         begun.offsets += len(offsets)
@@ -281,7 +279,7 @@ def handle_offsets(call: Call) -> None:
 
     def enrolled(error: DragomanError | None) -> None:
         if error is not None:
-            call.refuse(_translated(error, transactional_id, identity))
+            _refuse(call, transactional_id, identity, error)
         else:
             commit(call, request, staged)
 
@@ -290,90 +288,50 @@ def handle_offsets(call: Call) -> None:
     )
 
 
-def handle_end(call: Call) -> None:
-    transactional_id, identity = _id(call), _identity(call)
+def handle_end_txn(call: Call) -> None:
+    transactional_id, identity = _producer(call)
     result = call.get("result")
     if result not in ("commit", "abort"):
         raise Refusal(f"invalid_result value={quoted(result)}")
-    transactions = call.service.transactions
-    begun = _to_be_ended(transactions, transactional_id, identity, result)
-    counts = f" messages={begun.messages} offsets={begun.offsets}"
-    state = f"state=committed{counts}" if result == "commit" else "state=aborted"
+    # It may be a repeat of one that is under way.
+    end = partial(_end, call, transactional_id, identity, result)
+    call.service.transactions.coordinator.when_idle(transactional_id, call.after(end))
 
-    def answer() -> None:
-        begun.is_over = True
-        call.ok(f"transactional_id={transactional_id} {state}")
+
+def _end(call: Call, transactional_id: str, identity: ProducerIdentity, result: str) -> None:
+    transactions = call.service.transactions
+    coordinator = transactions.coordinator
+    state, begun = transactions.to_be_ended(transactional_id, identity, result)
+
+    def answer(_error: DragomanError | None = None) -> None:
+        # The decision stands, whatever becomes of the markers.
+        begun.result = result
+        counts = f" messages={begun.messages} offsets={begun.offsets}"
+        shown = _SHOWN[result] + (counts if result == "commit" else "")
+        call.ok(f"transactional_id={transactional_id} state={shown}")
 
     def decided(outcome: ProducerIdentity | DragomanError) -> None:
         if isinstance(outcome, DragomanError):
-            call.refuse(_translated(outcome, transactional_id, identity))
+            _refuse(call, transactional_id, identity, outcome)
         else:
-            _when_complete(call, transactional_id, answer)
+            # Clients expect to read what they committed: the markers are waited for.
+            coordinator.when_idle(transactional_id, answer)
 
-    is_empty = transactions.coordinator.describe(transactional_id).state is TransactionState.EMPTY
-    if is_empty:
+    if state is TransactionState.EMPTY:
         answer()
-        return
-    transactions.coordinator.end(transactional_id, identity, result == "commit", False, decided)
+    else:
+        coordinator.end(transactional_id, identity, result == "commit", False, decided)
 
 
-def _to_be_ended(
-    transactions: Transactions, transactional_id: str, identity: ProducerIdentity, result: str
-) -> _Begun:
-    """Also one that has ended the same way: its answer may have been lost. Raises `Refusal`."""
-    try:
-        return transactions.open(transactional_id, identity)
-    except Refusal:
-        known = transactions.known(transactional_id)
-        if known.identity != identity:
-            raise
-        match known.state:
-            case TransactionState.COMPLETE_COMMIT | TransactionState.COMPLETE_ABORT as state:
-                is_commit = state is TransactionState.COMPLETE_COMMIT
-                if is_commit != (result == "commit"):
-                    code = "already_committed" if is_commit else "aborted"
-                    text = f"transaction_{code} transactional_id={transactional_id}"
-                    raise Refusal(text) from None
-            case _:
-                raise
-        return transactions.begun.get(transactional_id) or _Begun(identity)
-
-
-def _when_complete(call: Call, transactional_id: str, then: Callable[[], None]) -> None:
-    """The decision stands. Clients expect to read what they committed, so they are answered when
-    the markers are there; if these take long, all the same."""
-    transactions = call.service.transactions
-    tries = CURSUS_TRANSACTION_TRIES_MAX
-
-    def look() -> None:
-        nonlocal tries
-        tries -= 1
-        try:
-            state = transactions.coordinator.describe(transactional_id).state
-        except DragomanError:
-            state = None
-        is_under_way = state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
-        if is_under_way and tries > 0:
-            call.service.scheduler.call_later(CURSUS_TRANSACTION_TRY_INTERVAL_S, look)
-        else:
-            then()
-
-    look()
-
-
-def handle_status(call: Call) -> None:
+def handle_txn_status(call: Call) -> None:
     transactional_id = _id(call)
-    transactions = call.service.transactions
-    known = transactions.known(transactional_id)
-    begun = transactions.begun.get(transactional_id)
-    if begun is None or begun.identity != known.identity:
-        if known.state is TransactionState.EMPTY:
-            raise _not_found(transactional_id)
-        begun = _Begun(known.identity)
-    state = _STATES.get(known.state, "aborted")
-    if begun.is_over and known.state is TransactionState.EMPTY:
-        state = "committed"
+    found, begun = call.service.transactions.known(transactional_id)
+    if begun is None and found.state is TransactionState.EMPTY:
+        raise _not_found(transactional_id)
+    messages, offsets = (0, 0) if begun is None else (begun.messages, begun.offsets)
+    state = "aborted" if begun is None else _SHOWN[begun.result]
+    if found.state is TransactionState.PREPARE_COMMIT:
+        state = "committing"
     call.ok(
-        f"transactional_id={transactional_id} state={state} messages={begun.messages} "
-        f"offsets={begun.offsets}"
+        f"transactional_id={transactional_id} state={state} messages={messages} offsets={offsets}"
     )

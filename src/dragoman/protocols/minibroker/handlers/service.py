@@ -29,7 +29,9 @@ class MinibrokerService:
         self.budget = budget
         self.scratch = Scratch()
         timeout_s = broker.settings.minibroker_heartbeat_timeout_ms / 1000
-        self.rules = DirectRules(by_turns, timeout_s, timeout_s / 3)
+        self.rules = DirectRules(
+            by_turns, timeout_s, timeout_s / 3, broker.coordination.partition_count
+        )
         self._members = 0
         #: By topic: how many records without a key were published since the start.
         self._turns: dict[str, int] = {}

@@ -158,6 +158,29 @@ async def test_a_group_resumes_at_its_commit(client: CursusClient) -> None:
         assert await consumer.take(0.1) is None
 
 
+async def test_the_record_in_hand_is_not_committed_by_itself(client: CursusClient) -> None:
+    await client.create_topic("orders", 1)
+    for payload in (b"a", b"b", b"c"):
+        await client.publish("orders", payload)
+
+    async def fail_half_way() -> None:
+        async with client.consumer("orders", "failing") as consumer:
+            await taken(consumer, 2)
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        await fail_half_way()
+    assert await client.committed("failing", "orders", 0) == 1
+    async with client.consumer("orders", "g", auto_commit_s=0.01) as consumer:
+        await taken(consumer, 2)
+        async with asyncio.timeout(TIMEOUT_S):
+            while await client.committed("g", "orders", 0) != 1:
+                await asyncio.sleep(0.01)
+        await taken(consumer, 1)
+        await consumer.commit()
+        assert await client.committed("g", "orders", 0) == 3
+
+
 async def test_an_evicted_member_joins_again(client: CursusClient) -> None:
     await client.create_topic("orders", 1)
     consumer = client.consumer("orders", "g", heartbeat_s=0.05)
@@ -362,6 +385,18 @@ async def test_redirects_are_followed() -> None:
             assert await client.topics() == ["there"]
 
 
+async def test_consume_asks_again_who_leads() -> None:
+    metadata = "OK topic=t partitions=1 leaders={} epochs=0"
+    found = codec.encode_batch(Batch(topic="t", partition=0, messages=[Message(payload=b"v")]))
+    async with Scripted(b"", found) as leader:
+        leader.script[0] = told = metadata.format(leader.address).encode()
+        refusal = f"ERROR: NOT_LEADER LEADER_IS {leader.address}".encode()
+        async with Scripted(b"", refusal, told) as server:
+            server.script[0] = metadata.format(server.address).encode()
+            async with CursusClient(server.address, QUICK) as client:
+                assert [each.payload for each in await client.consume("t", 0, 0)] == [b"v"]
+
+
 async def test_a_producer_follows_the_leader_with_the_same_sequence() -> None:
     metadata = "OK topic=t partitions=1 leaders={} epochs=0 partitioner=hash_key"
     ack = acknowledgement("OK", 7, 1)
@@ -417,8 +452,10 @@ async def test_nobody_there() -> None:
             await client.topics()
     with pytest.raises(ClientClosedError):
         await client.topics()
-    with pytest.raises(ConfigError):
-        CursusClient(" , ")
+    for senseless in (" , ", "host:port", ":9000"):
+        with pytest.raises(ConfigError):
+            CursusClient(senseless)
+    assert CursusClient("[::1]").address == "[::1]:9000"
 
 
 async def test_what_no_command_can_carry_is_refused_here(client: CursusClient) -> None:

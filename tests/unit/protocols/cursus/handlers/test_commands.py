@@ -12,8 +12,12 @@ import pytest
 
 from broker_world import World
 from cursus_world import CursusPipe, batch, framed, payloads
+from dragoman.broker.groups.direct import DirectRules
 from dragoman.config.settings import Settings
+from dragoman.protocols.cursus import codec
+from dragoman.protocols.cursus.handlers.groups import share
 from dragoman.security.authorizer import Operation, Principal, Resource
+from dragoman.types import GroupId
 
 POLICY = (
     "cleanup_policy=delete partitioner=hash_key auth_policy=open read_acl= write_acl= "
@@ -99,6 +103,18 @@ def test_names_that_cursus_cannot_express_are_hidden(pipe: CursusPipe, world: Wo
     assert pipe.ask("METADATA topic=%RETRY%g") == "ERROR: topic_not_found topic=%RETRY%g"
 
 
+def test_topics_made_at_the_same_time_are_there_for_all(world: World) -> None:
+    pipes = [CursusPipe(world) for _ in range(4)]
+    for pipe, count in zip(pipes, (2, 2, 3, 1), strict=True):
+        pipe.feed(framed(f"CREATE topic=t partitions={count}"))
+    world.settle()
+    replies = [pipe.frames()[0].decode() for pipe in pipes]
+    made, same, grown, refused = (each.split(" cleanup")[0] for each in replies)
+    assert (made, same) == ("OK topic=t partitions=2", "OK topic=t partitions=2")
+    assert grown == "OK topic=t partitions=3"
+    assert refused.startswith('ERROR: create_topic_failed topic=t reason="cannot decrease')
+
+
 # ---- what is refused
 
 
@@ -180,6 +196,13 @@ def test_names_that_cursus_cannot_express_are_hidden(pipe: CursusPipe, world: Wo
 def test_refusals(pipe: CursusPipe, command: str, reply: str) -> None:
     assert pipe.ask(command) == f"ERROR: {reply}"
     assert pipe.ask("LIST") == "OK count=1 topics=orders", "the connection lives on"
+
+
+def test_a_refusal_does_not_repeat_megabytes(pipe: CursusPipe) -> None:
+    refused = pipe.ask("CREATE topic=/" + "x" * (17 << 20))
+    assert refused.startswith('ERROR: invalid_topic_name topic="/xxx')
+    assert len(refused) < 5000
+    assert pipe.ask("LIST") == "OK count=1 topics=orders"
 
 
 def test_internal_topics_are_not_written(pipe: CursusPipe) -> None:
@@ -273,6 +296,32 @@ def test_publish_is_answered_with_the_offset(pipe: CursusPipe) -> None:
     assert payloads(read) == ["hello = world", "hello = world"]
 
 
+def test_acks_of_all_ask_for_enough_replicas(pipe: CursusPipe, world: World) -> None:
+    world.create("few", 1, {"min.insync.replicas": "2"})
+    refused = "ERROR: command_failed reason="
+    for acks, is_taken in (("0", True), ("1", True), ("-1", False), ("all", False)):
+        published = pipe.ask(f"PUBLISH topic=few producerId=p acks={acks} message=m")
+        assert published.startswith(refused) is not is_taken
+        sent = codec.encode_batch(batch("m", topic="few", acks=acks))
+        assert pipe.ask_raw(sent).decode().startswith(refused) is not is_taken
+
+
+def test_messages_that_share_all_but_the_payload(pipe: CursusPipe) -> None:
+    head = b"\0\0PUBLISH topic=orders producerId=p partition=0 key=k message="
+    plain = b"PUBLISH topic=orders producerId=p partition=0 key=k message="
+    sent = [head + b" a\0 \n", head + b"b", plain + b"c\0 ", plain + b"d", head + b"message=e"]
+    for each in sent:
+        assert pipe.ask_raw(each).startswith(b'{"status":"OK"')
+    assert pipe.ask_raw(head + b"\0 ") == b"ERROR: missing_message command=PUBLISH"
+    read = pipe.ask_batch("CONSUME topic=orders partition=0 offset=0 member=m")
+    assert payloads(read) == ["a", "b", "c\0", "d", "message=e"]
+    assert {each.key for each in read.messages} == {b"k"}
+    pipe.ask("CREATE topic=orders auth_policy=deny_write")
+    assert pipe.ask_raw(head + b"f").startswith(b"ERROR: NOT_AUTHORIZED_FOR_TOPIC")
+    pipe.ask("DELETE topic=orders")
+    assert pipe.ask_raw(head + b"g") == b"ERROR: topic_not_found topic=orders"
+
+
 def test_keys_are_routed_by_the_64_bit_hash_and_others_in_turn(pipe: CursusPipe) -> None:
     for _ in range(3):
         pipe.ask("PUBLISH topic=orders producerId=p key=k1 message=keyed")
@@ -298,8 +347,6 @@ def test_keys_are_routed_by_the_64_bit_hash_and_others_in_turn(pipe: CursusPipe)
 def test_batches_that_are_refused(pipe: CursusPipe, change: dict[str, object], reply: str) -> None:
     import msgspec
 
-    from dragoman.protocols.cursus import codec
-
     sent = msgspec.structs.replace(batch("a"), **change)
     assert pipe.ask_raw(codec.encode_batch(sent)).decode() == f"ERROR: {reply}"
 
@@ -318,8 +365,6 @@ def test_a_message_that_is_too_large_keeps_those_before_it(pipe: CursusPipe) -> 
 
 
 def test_order_holds_between_text_and_batches_of_one_turn(pipe: CursusPipe) -> None:
-    from dragoman.protocols.cursus import codec
-
     one = framed("PUBLISH topic=orders producerId=p partition=0 message=1")
     two = framed(codec.encode_batch(batch("2")))
     three = framed("PUBLISH topic=orders producerId=p partition=0 message=3")
@@ -523,9 +568,69 @@ def test_a_group_reads_one_topic(pipe: CursusPipe) -> None:
     assert pipe.ask("FETCH_OFFSET topic=orders partition=0 group=rg") == "OK offset=0"
 
 
+def test_a_registered_group_and_its_topic_outlive_a_restart(pipe: CursusPipe, world: World) -> None:
+    pipe.ask("CREATE topic=other partitions=1")
+    pipe.ask("REGISTER_GROUP topic=orders group=rg")
+    join(pipe, "c1")
+    pipe.ask("COMMIT orders simple 0 0")
+    world.advance(3600)
+    reopened = CursusPipe(world.reopened(kill=True))
+    assert reopened.ask("LIST_GROUPS") == "OK count=3 groups=g1,rg,simple"
+    status = json.loads(reopened.ask("GROUP_STATUS group=rg"))
+    assert (status["topic_name"], status["partition_count"]) == ("orders", 2)
+    for group in ("g1", "rg", "simple"):
+        assert reopened.ask(f"JOIN_GROUP topic=other group={group} member=m") == (
+            "ERROR: topic_not_assigned_to_group expected=orders actual=other"
+        )
+    joined = reopened.ask("JOIN_GROUP topic=orders group=g1 member=c1")
+    assert joined.split()[1] == "generation=3", "joined and silent before: generations go on"
+
+
+def test_a_registered_group_goes_when_offsets_would() -> None:
+    world = World(Settings(offsets_retention_minutes=60))
+    pipe = CursusPipe(world)
+    pipe.ask("CREATE topic=orders partitions=1")
+    pipe.ask("REGISTER_GROUP topic=orders group=rg")
+    world.advance(45 * 60)
+    assert CursusPipe(world).ask("LIST_GROUPS") == "OK count=1 groups=rg"
+    world.advance(30 * 60)
+    assert CursusPipe(world).ask("LIST_GROUPS") == "OK count=0 groups="
+    assert CursusPipe(world.reopened()).ask("LIST_GROUPS") == "OK count=0 groups="
+
+
+def test_a_name_that_is_taken_gets_more_digits(world: World, pipe: CursusPipe) -> None:
+    class Always:
+        def randrange(self, _end: int) -> int:
+            return 7
+
+    world.broker.random = Always()  # type: ignore[assignment]
+    joined = [join(pipe, "c") for _ in range(3)]
+    assert joined == ["c-0007", "c-00007", "c-000007"]
+    assert pipe.ask("LEAVE_GROUP orders g1 c").startswith("ERROR: member_not_found"), "which one?"
+
+
+def test_groups_whose_names_a_list_cannot_hold_are_left_out(pipe: CursusPipe) -> None:
+    claim = pipe.world.broker.coordination.direct_group
+    count = pipe.world.broker.coordination.partition_count
+    for name in ("a b", "a,b", "plain"):
+        claim(GroupId(name), "minibroker", DirectRules(share, 1, 1, count))
+    assert pipe.ask("LIST_GROUPS") == "OK count=1 groups=plain"
+
+
 def test_a_group_may_read_a_pattern(pipe: CursusPipe) -> None:
     pipe.ask("CREATE topic=orders-eu partitions=3")
     assert pipe.ask("JOIN_GROUP topic=orders* group=g1 member=m").endswith("assignments=[0 1 2]")
+
+
+def test_a_pattern_takes_in_topics_that_are_made_later(pipe: CursusPipe) -> None:
+    member = pipe.ask("JOIN_GROUP topic=orders* group=g1 member=m").split()[2]
+    pipe.ask("CREATE topic=orders-small partitions=1")
+    pipe.ask("CREATE topic=unlike partitions=9")
+    who = f"topic=orders* group=g1 {member}"
+    assert pipe.ask(f"HEARTBEAT {who} generation=1").startswith("OK "), "nothing more to share"
+    pipe.ask("CREATE topic=orders-eu partitions=3")
+    assert pipe.ask(f"HEARTBEAT {who} generation=1").startswith("ERROR: GEN_MISMATCH current=2 ")
+    assert pipe.ask(f"SYNC_GROUP {who} generation=2").endswith("assignments=[0 1 2]")
 
 
 def test_more_partitions_are_shared_out_at_once(pipe: CursusPipe) -> None:
@@ -562,7 +667,9 @@ def test_commits_are_the_owners_and_never_go_back(pipe: CursusPipe, world: World
     assert pipe.ask("FETCH_OFFSET topic=orders partition=0 group=g1") == "OK offset=1"
     reopened = CursusPipe(world.reopened(kill=True))
     assert reopened.ask("FETCH_OFFSET topic=orders partition=0 group=g1") == "OK offset=1"
-    assert reopened.ask(commit.format(0, 2, 2, first)) == "ERROR: group_not_found group=g1"
+    assert reopened.ask(commit.format(0, 2, 2, first)) == (
+        f"ERROR: member_not_found member={first} group=g1"
+    )
 
 
 def test_commits_that_are_under_way_count(pipe: CursusPipe, world: World) -> None:

@@ -5,11 +5,16 @@ Method: batches with chosen sequence numbers against a world; then the same afte
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from broker_world import World
 from cursus_world import CursusPipe, batch, framed, payloads
 from dragoman.config.settings import Settings
+from dragoman.errors import CorruptionError
+from dragoman.log.batch import Record
+from dragoman.log.partition import PartitionLog
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.handlers import producers
 from dragoman.protocols.cursus.messages import Batch
@@ -51,6 +56,33 @@ def test_a_gap_is_refused_and_what_came_before_it_is_kept(pipe: CursusPipe) -> N
     ack = pipe.publish(Batch(topic="orders", partition=0, messages=gapped, seq_start=1, seq_end=4))
     assert (ack.status, ack.last_offset, ack.seq_end) == ("PARTIAL", 1, 2)
     assert stored(pipe) == ["a", "b"]
+
+
+def test_text_without_acknowledgement_is_answered_so(pipe: CursusPipe) -> None:
+    publish = "PUBLISH topic=orders partition=0 producerId=p acks={} seqNum={} message=m"
+    assert pipe.ask(publish.format(0, 1)) == "OK"
+    assert pipe.ask(publish.format(0, 1)) == "OK", "a repeat"
+    assert '"error":"sequence_gap' in pipe.ask(publish.format(0, 5))
+    assert pipe.ask(publish.format(1, 2)).startswith('{"status":"OK","last_offset":1,')
+
+
+def test_producers_that_cannot_be_read_back_refuse_all_who_ask(
+    pipe: CursusPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe.publish(batch("a"))
+    again = CursusPipe(pipe.world.reopened())
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "iterate", damaged)
+        for _ in range(2):
+            refused = again.ask_raw(codec.encode_batch(batch("a")))
+            assert refused.startswith(b"ERROR: command_failed reason=")
+    assert again.publish(batch("a")).status == "OK"
+    assert stored(again) == ["a"]
+
+
+def damaged(_log: PartitionLog, _start: int, _end: int) -> Iterator[Record]:
+    raise CorruptionError("__cursus_state-0", 0, "damage")
+    yield
 
 
 def test_a_newer_epoch_starts_anew_and_fences_the_older_one(pipe: CursusPipe) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from broker_world import World
 from cursus_world import CursusPipe, batch, framed, payloads
+from dragoman.config.settings import Settings
 
 
 class Transactional(CursusPipe):
@@ -19,14 +20,6 @@ class Transactional(CursusPipe):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.who = ""
-
-    def ask(self, text: str) -> str:
-        """Lets the milliseconds pass that the end of a transaction may take."""
-        self.feed(framed(text))
-        self.world.settle()
-        self.world.advance(0.5)
-        (reply,) = self.frames()
-        return reply.decode()
 
     def init(self) -> None:
         reply = self.ask("INIT_PRODUCER_ID transactional_id=t1")
@@ -118,6 +111,49 @@ def test_an_empty_transaction_ends_too(pipe: Transactional) -> None:
         "OK transactional_id=t1 state=committed messages=0 offsets=0"
     )
     assert pipe.ask(f"BEGIN_TXN {pipe.who}").startswith("ERROR: producer_reinitialization_required")
+    assert pipe.ask(f"END_TXN {pipe.who} result=commit").startswith("OK "), "a repeat"
+    pipe.begin()
+    pipe.ask(f"END_TXN {pipe.who} result=abort")
+    assert pipe.ask("TXN_STATUS transactional_id=t1").split()[2] == "state=aborted"
+    assert pipe.ask(f"END_TXN {pipe.who} result=commit") == (
+        "ERROR: transaction_aborted transactional_id=t1"
+    )
+
+
+def test_a_repeated_end_waits_for_the_one_under_way(pipe: Transactional) -> None:
+    pipe.begin()
+    pipe.publish_one(1, "a")
+    other = CursusPipe(pipe.world)
+    for each in (pipe, other):
+        each.feed(framed(f"END_TXN {pipe.who} result=commit"))
+    pipe.world.settle()
+    done = b"OK transactional_id=t1 state=committed messages=1 offsets=0"
+    assert (pipe.frames(), other.frames()) == ([done], [done])
+
+
+def test_an_open_transaction_is_aborted_after_its_time(pipe: Transactional) -> None:
+    pipe.begin()
+    pipe.publish_one(1, "a")
+    pipe.publish(batch("behind"))
+    pipe.world.advance(59)
+    assert visible(pipe.world) == []
+    # Looked for every ten seconds.
+    pipe.world.advance(12)
+    assert visible(pipe.world) == ["behind"]
+    assert Transactional(pipe.world).ask(f"END_TXN {pipe.who} result=commit") == (
+        "ERROR: producer_fenced transactional_id=t1 epoch=0"
+    )
+
+
+@pytest.mark.parametrize(("own_ms", "most_ms"), [(5_000, 900_000), (900_000, 5_000)])
+def test_the_time_is_a_setting(own_ms: int, most_ms: int) -> None:
+    times = Settings(cursus_transaction_timeout_ms=own_ms, transaction_max_timeout_ms=most_ms)
+    pipe = Transactional(World(times))
+    pipe.ask("CREATE topic=orders partitions=1")
+    pipe.begin()
+    pipe.publish_one(1, "a")
+    pipe.world.advance(16)
+    assert pipe.world.broker.find("orders", 0).log.last_stable_offset == 2, "record and marker"
 
 
 def test_initialising_again_aborts_what_is_open(pipe: Transactional) -> None:
