@@ -125,8 +125,11 @@ class FrameReader:
             if after > end:
                 self._open(lead + size, data[position : position + lead] + data[start:end])
                 return frames
-            frame = data[start:after]
-            frames.append(data[position : position + lead] + frame if lead else frame)
+            frame = data[start:after] if not lead else data[position:after]
+            if lead:
+                # Copied once, with the size, which is then taken out.
+                del frame[lead:head]
+            frames.append(frame)
             position = after
         if position < end:
             self._rest = bytes(data[position:end])

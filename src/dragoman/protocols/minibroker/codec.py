@@ -29,6 +29,9 @@ _PUBLISHED: Final = Struct(">IBIQ")
 #: Partition, offset and length of the key.
 _PLACE: Final = Struct(">IQI")
 AnyMessage = TypeVar("AnyMessage", bound=m.Message)
+# Looking up a member of an enumeration takes as long as a call: not for every record.
+_PUB: Final = int(Op.PUB)
+_OK: Final = int(Op.OK)
 _unpack_u16: Final = _U16.unpack_from
 _unpack_u32: Final = _U32.unpack_from
 
@@ -185,7 +188,7 @@ def encode(message: m.Message) -> bytes:
 
 def published_frame(partition: int, offset: int) -> bytes:
     """`encode(Published(...))`, for the one reply that is sent for every record."""
-    return _PUBLISHED.pack(13, Op.OK, partition, offset)
+    return _PUBLISHED.pack(13, _OK, partition, offset)
 
 
 class DeliveredFrames:
@@ -227,7 +230,7 @@ def decode_request(frame: Buffer) -> m.Request:
     if not frame:
         raise DecodeError("a frame has at least one byte")
     op = frame[0]
-    if op == Op.PUB:
+    if op == _PUB:
         return _decode_publish(frame)
     fields = _Fields(frame)
     if op == Op.SUB:

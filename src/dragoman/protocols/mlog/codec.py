@@ -29,6 +29,9 @@ from dragoman.types import Buffer
 
 AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
 
+# Looking up a member of an enumeration takes as long as a call: not for every record.
+_JSON: Final = Encoding.JSON
+_PRODUCE_RESP: Final = int(MessageType.PRODUCE_RESP)
 _pack_header: Final = struct.Struct(HEADER_FORMAT).pack
 _to_json: Final = msgspec.json.Encoder().encode
 _decoders: Final[dict[type[msgspec.Struct], Callable[[Buffer], Any]]] = {}
@@ -54,9 +57,9 @@ def encode_frame(message: Message, encoding: Encoding) -> bytes:
 
 def encode_produced(offset: int, encoding: Encoding) -> bytes:
     """The frame of a ProduceResp: written out, as it answers every record."""
-    if encoding is Encoding.JSON:
+    if encoding is _JSON:
         payload = b'{"Offset":%d}' % offset
-        return _pack_header(MessageType.PRODUCE_RESP, len(payload)) + payload
+        return _pack_header(_PRODUCE_RESP, len(payload)) + payload
     return encode_frame(ProduceResp(offset=offset), encoding)
 
 
@@ -65,7 +68,7 @@ def decode_payload(number: int, payload: Buffer, encoding: Encoding) -> Message:
     kind = _BY_NUMBER.get(number)
     if kind is None:
         raise DecodeError(f"message type {number}; 0 to {max(MessageType)} are known")
-    if encoding is Encoding.JSON:
+    if encoding is _JSON:
         return decode_json(kind, payload)
     return protobuf.decode(kind, bytes(payload))
 

@@ -20,11 +20,14 @@ from dragoman.security.authorizer import Operation
 if TYPE_CHECKING:
     from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
 
+# Looked up once: members of enumerations are slow to find.
+_WRITE = Operation.WRITE
+
 
 def publish(session: MinibrokerSession, request: Publish, place: Place) -> None:
     if len(request.key) > KEY_BYTES_MAX:
         raise Refused(KEY_TOO_LARGE)
-    topic = usable_topic(session, request.topic, Operation.WRITE)
+    topic = usable_topic(session, request.topic, _WRITE)
     if topic is None:
         make_topic(
             session, place, request.topic, lambda made: _append(session, made, request, place)

@@ -21,6 +21,8 @@ from dragoman.types import GroupId
 if TYPE_CHECKING:
     from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
 
+# Looked up once: members of enumerations are slow to find.
+_TOPIC = Resource.TOPIC
 _match_name = re.compile(r"[a-zA-Z0-9._-]+").fullmatch
 
 
@@ -56,7 +58,7 @@ def usable_topic(
     """
     if len(name) > TOPIC_NAME_BYTES_MAX or not _is_name(name):
         raise Refused(errors.invalid_topic(name))
-    session.require(operation, Resource.TOPIC, name)
+    session.require(operation, _TOPIC, name)
     topic = session.service.broker.image.topics.get(name)
     if topic is not None and topic.is_internal:
         raise Refused(errors.invalid_topic(name))

@@ -15,6 +15,8 @@ from dragoman.protocols.mlog.handlers.session import MlogSession
 from dragoman.security.authorizer import Operation, Resource
 
 _INDEX_DIGITS_MAX = 9
+# Looked up once: members of enumerations are slow to find.
+_TOPIC = Resource.TOPIC
 
 
 def split(name: str) -> tuple[str, int]:
@@ -51,7 +53,7 @@ def find(session: MlogSession, name: str, operation: Operation) -> Replica:
     metadata = visible_topic(session, topic)
     if metadata is None or index >= len(metadata.partitions):
         raise unknown(name)
-    session.authorize(operation, Resource.TOPIC, topic)
+    session.authorize(operation, _TOPIC, topic)
     return session.service.broker.replica(metadata.partitions[index])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from dragoman.broker.errors import RequestTimedOut
 from dragoman.broker.replica import Replica
@@ -34,6 +35,11 @@ from dragoman.protocols.mlog.messages import (
 )
 from dragoman.security.authorizer import Operation
 from dragoman.world import Clock, Handle, Scheduler
+
+# Looked up once: members of enumerations are slow to find.
+_WRITE: Final = Operation.WRITE
+_ALL: Final = int(AckMode.ALL)
+_FEWER: Final = (int(AckMode.NONE), int(AckMode.LEADER))
 
 
 def handle_produce(session: MlogSession, request: Produce, place: Place) -> None:
@@ -80,12 +86,12 @@ def handle_produce_batch(session: MlogSession, request: ProduceBatch, place: Pla
 
 
 def _partition(session: MlogSession, topic: str, acks: int, place: Place) -> Replica:
-    replica = find(session, topic, Operation.WRITE)
-    if acks == AckMode.ALL:
+    replica = find(session, topic, _WRITE)
+    if acks == _ALL:
         replica.check_in_sync()
         if len(replica.metadata.in_sync) > 1:
             session.service.catching_up.add(session, place)
-    elif acks not in (AckMode.NONE, AckMode.LEADER):
+    elif acks not in _FEWER:
         raise Refused(ErrorCode.INVALID_ACK_MODE, f"invalid ack mode: {acks}: invalid ack mode")
     return replica
 

@@ -25,6 +25,8 @@ from dragoman.security.authorizer import ANONYMOUS, Operation, Principal, Resour
 if TYPE_CHECKING:
     from dragoman.protocols.mlog.handlers.service import MlogService
 
+# Looked up once: members of enumerations are slow to find.
+_JSON = Encoding.JSON
 #: Raises `DragomanError` to refuse.
 Handler: TypeAlias = "Callable[[MlogSession, Any, Place], None]"
 
@@ -58,7 +60,7 @@ class MlogSession(FramedSession):
 
     @property
     def encoding(self) -> Encoding:
-        return self._connection.encoding or Encoding.JSON
+        return self._connection.encoding or _JSON
 
     def reply(self, place: Place, message: Message) -> None:
         encoding = self.encoding
