@@ -297,7 +297,9 @@ class FakeTransport:
         if not self.unsent:
             self._on_lost()
 
-    abort = close
+    def abort(self) -> None:
+        self.unsent.clear()
+        self.close()
 
 
 class Pipe:

@@ -185,6 +185,24 @@ class IdempotentClient:
         assert self._producer.flush(WAIT_S) == 0, "messages are left over"
 
 
+def records_between(
+    client: KafkaSocket, topic: str, partition: int, start: int, end: int
+) -> Iterator[tuple[int, bytes | None]]:
+    """Offsets and values, in order."""
+    while start < end:
+        part = client.fetch(topic, start, partition)
+        assert part.error_code == 0, part.error_code
+        assert isinstance(part.records, bytes | bytearray | memoryview)
+        before = start
+        for header, batch in batches(memoryview(part.records)):
+            for record in records(batch, header):
+                # A batch may begin before the offset asked for.
+                if before <= record.offset < end:
+                    start = record.offset + 1
+                    yield record.offset, record.value
+        assert start > before, "a fetch made no progress"
+
+
 class Verifier:
     """Reads partitions from where it stopped and judges every record."""
 
@@ -201,24 +219,10 @@ class Verifier:
                 last = max(list(self._ledger.at[partition]), default=-1)
                 end = client.fetch(TOPIC, self._next[partition], partition).high_watermark
                 assert last < end, f"acknowledged up to {last} of {partition}, ends at {end}"
-                for offset, value in self._records(client, partition, end):
+                start = self._next[partition]
+                for offset, value in records_between(client, TOPIC, partition, start, end):
                     self._judge(partition, offset, value)
                 assert self._next[partition] == end
-
-    def _records(
-        self, client: KafkaSocket, partition: int, end: int
-    ) -> Iterator[tuple[int, bytes | None]]:
-        while self._next[partition] < end:
-            part = client.fetch(TOPIC, self._next[partition], partition)
-            assert part.error_code == 0, part.error_code
-            assert isinstance(part.records, bytes | bytearray | memoryview)
-            before = self._next[partition]
-            for header, batch in batches(memoryview(part.records)):
-                for record in records(batch, header):
-                    # A batch may begin before the offset asked for.
-                    if before <= record.offset < end:
-                        yield record.offset, record.value
-            assert self._next[partition] > before, "a fetch made no progress"
 
     def _judge(self, partition: int, offset: int, value: bytes | None) -> None:
         assert offset == self._next[partition], f"gap: {offset} after {self._next[partition] - 1}"

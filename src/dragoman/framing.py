@@ -72,6 +72,11 @@ class FrameReader:
         """Memory that an unfinished frame holds at the moment."""
         return 0 if self._frame is None else len(self._frame)
 
+    def forget(self) -> None:
+        """Let go of an unfinished frame: the connection is gone, and with it what would follow."""
+        self._frame = None
+        self._rest = b""
+
     def get_buffer(self, size_hint: int = -1) -> memoryview:  # noqa: ARG002
         """Where the transport shall put the next bytes. Never empty."""
         if self._frame is not None:

@@ -231,6 +231,10 @@ KAFKA_PRODUCE_ROUTES_MAX = 1024
 LISTEN_BACKLOG = 1024
 #: Seconds between looks for connections that have been idle too long.
 IDLE_SWEEP_INTERVAL_S = 15.0
+#: Seconds between looks for peers that hold memory which others wait for.
+STALL_LOOK_INTERVAL_S = 2.0
+#: Bytes that such a peer has to send or take from one look to the next. Less: it may be cut off.
+STALL_MOVED_BYTES_MIN = 64 << 10
 #: Seconds that HTTP requests in progress get at a clean stop.
 HTTP_CLOSE_GRACE_S = 2.0
 

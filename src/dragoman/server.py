@@ -34,6 +34,7 @@ from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Session
 from dragoman.net.listener import ACCEPT_TURNS, OpenListener, open_listener
 from dragoman.net.routing import RoutingSession
+from dragoman.net.stalled import StalledPeers
 from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
 from dragoman.world import (
     Background,
@@ -97,6 +98,7 @@ class Node:
         self.broker.after_commit = self._send_replies
         self.budget = MemoryBudget(settings.memory_budget_bytes)
         self.channels: dict[str, Channels] = {}
+        self._stalled = StalledPeers(self.budget, self.channels, loop)
         #: By listener and protocol, which are two names only on `any`.
         self.services: dict[tuple[str, str], Service] = {}
         self.listeners: list[OpenListener] = []
@@ -122,6 +124,7 @@ class Node:
             self._give_up()
             raise
         self._sweep()
+        self._stalled.watch()
 
     async def _recover(self) -> None:
         started: asyncio.Future[None] = self._loop.create_future()
@@ -239,6 +242,7 @@ class Node:
         """Answer everybody, make everything durable, close. The next start is instant."""
         if self._sweeper is not None:
             self._sweeper.cancel()
+        self._stalled.stop()
         for stop_accepting in (OpenListener.pause, OpenListener.close):
             for listener in self.listeners:
                 stop_accepting(listener)

@@ -164,7 +164,7 @@ durability                                 | string fsync,os |      | `fsync`: a
 node.id                                    | int 0..      |      | Number of this node in its cluster; stays the same for the life of its data.
 log.format                                 | string plain,json |      | Form of the lines the node writes about itself.
 log.level                                  | string debug,info,warning,error |      | Least important lines the node writes about itself.
-memory.budget.bytes                        | long {limits.MEMORY_BUDGET_BYTES_MIN}.. |      | Memory for requests and replies in flight, over all connections. Past it, sockets are not read.
+memory.budget.bytes                        | long {limits.MEMORY_BUDGET_BYTES_MIN}.. |      | Memory for requests and replies in flight, over all connections. Past it, sockets are not read, and peers that hold much of it without moving are cut off.
 auto.create.topics.enable                  | boolean      | live | Create a topic when a client first names it.
 delete.topic.enable                        | boolean      | live | Allow clients to delete topics.
 num.partitions                             | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic created without a number.

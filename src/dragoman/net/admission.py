@@ -2,7 +2,8 @@
 wait for an earlier one or for a peer that does not take them.
 
 Past the budget no connection reads on; what is being received already may finish. Reading resumes
-once a fifth of the budget is free again. Whoever builds large replies asks for `room` first.
+once a fifth of the budget is free again. Whoever builds large replies asks for `room` first. Peers
+that keep others waiting are found by `stalled.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ class MemoryBudget:
     @property
     def is_exhausted(self) -> bool:
         return self.used >= self._bytes_max
+
+    @property
+    def missing(self) -> int:
+        """What has to be given back before connections may read on; 0 while none has to wait."""
+        if not self._paused and not self.is_exhausted:
+            return 0
+        return self.used - self._resume_below + 1
 
     @property
     def room(self) -> int:

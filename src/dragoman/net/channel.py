@@ -46,6 +46,11 @@ class Session(Protocol):
         """Memory held by a message that has not arrived completely."""
         ...
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Memory held by requests and replies that wait for others of the same connection."""
+        ...
+
     def writable(self) -> None:
         """The peer takes replies again."""
         ...
@@ -175,6 +180,7 @@ class Channel(asyncio.BufferedProtocol):
         "_channels",
         "_loop",
         "_make_session",
+        "_moved",
         "_out",
         "_out_size",
         "_reasons",
@@ -208,6 +214,8 @@ class Channel(asyncio.BufferedProtocol):
         #: the peer does not take.
         self._receiving = 0
         self._unsent = 0
+        #: Bytes that have come, and that were handed to the transport.
+        self._moved = 0
         self.is_writable = True
         self.is_closing = False
         self.last_active = 0.0
@@ -240,6 +248,7 @@ class Channel(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = self._loop.time()
         self._channels.bytes_in += nbytes
+        self._moved += nbytes
         if nbytes >= _COUNTED_READ_BYTES_MIN:
             self._channels.count_read(self, nbytes)
         session = self._session
@@ -293,6 +302,21 @@ class Channel(asyncio.BufferedProtocol):
         if self._session is not None:
             self._session.writable()
 
+    # ---- for whoever looks for memory
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that stays until the peer does something: sends the rest, or takes replies."""
+        held = self._unsent if self._session is None else self._unsent + self._session.waiting_bytes
+        # What is not read for other reasons is not the peer's to send.
+        return held if self._reasons & Reason.READ_AHEAD else held + self._receiving
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that the peer has sent and taken so far."""
+        transport = self._transport
+        return self._moved if transport is None else self._moved - transport.get_write_buffer_size()
+
     # ---- from the session
 
     def send(self, buffers: Sequence[Buffer]) -> None:
@@ -318,6 +342,7 @@ class Channel(asyncio.BufferedProtocol):
         if transport is None or not out:
             return
         self._channels.bytes_out += size
+        self._moved += size
         if not self.is_writable:
             self._unsent += size
             self._channels.budget.take(size)

@@ -106,6 +106,11 @@ class FramedSession:
     def pending_bytes(self) -> int:
         return self._reader.pending_bytes
 
+    @property
+    def waiting_bytes(self) -> int:
+        answers = sum(len(each) for place in self._line for each in place.answer)
+        return answers + sum(map(len, self._backlog))
+
     def buffer_updated(self, count: int) -> None:
         self._take_in(self._reader.buffer_updated(count))
 
@@ -131,6 +136,8 @@ class FramedSession:
             self._budget.give_back(place.size)
         self._line.clear()
         self._drop_backlog()
+        # Sessions may be parts of cycles, which the collector takes its time to find.
+        self._reader.forget()
         self.on_closed()
 
     def _drop_backlog(self) -> None:

@@ -349,6 +349,10 @@ class PeerSession:
     def pending_bytes(self) -> int:
         return self._reader.pending_bytes
 
+    @property
+    def waiting_bytes(self) -> int:
+        return 0
+
     def buffer_updated(self, count: int) -> None:
         for data in self._reader.buffer_updated(count):
             self._received(take_apart(data))

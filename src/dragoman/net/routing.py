@@ -73,6 +73,10 @@ class RoutingSession:
     def pending_bytes(self) -> int:
         return 0 if self._session is None else self._session.pending_bytes
 
+    @property
+    def waiting_bytes(self) -> int:
+        return 0 if self._session is None else self._session.waiting_bytes
+
     def writable(self) -> None:
         if self._session is not None:
             self._session.writable()

@@ -49,6 +49,23 @@ def test_waiters_are_resumed_once_a_fifth_is_free() -> None:
     assert first.resumed == 1
 
 
+def test_what_is_missing_until_waiters_may_go_on() -> None:
+    budget = MemoryBudget(100)
+    budget.take(99)
+    assert budget.missing == 0, "nobody waits"
+    budget.take(1)
+    assert budget.missing == 21
+    waiter = Waiter()
+    budget.wait(waiter)
+    budget.give_back(15)
+    assert budget.missing == 6
+    budget.give_back(5)
+    assert waiter.resumed == 0
+    budget.give_back(budget.missing)
+    assert waiter.resumed == 1
+    assert budget.missing == 0
+
+
 def test_waiter_that_left_is_not_resumed() -> None:
     budget = MemoryBudget(100)
     budget.take(100)

@@ -167,6 +167,15 @@ def test_answers_for_a_connection_that_is_gone_are_dropped(rig: Rig) -> None:
     assert rig.budget.used == 0
 
 
+def test_half_a_frame_is_let_go_with_its_connection(rig: Rig) -> None:
+    start = (1 << 20).to_bytes(4, "big") + b"half"
+    rig.channel.get_buffer(-1)[: len(start)] = start
+    rig.channel.buffer_updated(len(start))
+    assert rig.session.pending_bytes == rig.budget.used == 1 << 20
+    rig.channel.connection_lost(None)
+    assert rig.session.pending_bytes == rig.budget.used == 0
+
+
 def test_a_request_may_wait_for_those_before_it(rig: Rig) -> None:
     rig.ask(b"1", b"2", b"alone", b"3")
     (_, first), (_, second) = rig.session.requests

@@ -424,6 +424,17 @@ def test_what_was_deleted_reads_on_with_the_oldest(world: World, pipe: MlogPipe)
     )
 
 
+def test_reply_is_no_larger_than_there_is_memory_for(world: World, pipe: MlogPipe) -> None:
+    (replica,) = world.create("t")
+    world.write(replica, *(b"x" * 1000 for _ in range(9)))
+    asked = m.FetchBatch(topic="t", max_count=100)
+    world.budget.take(world.budget.room - 8000)
+    assert 0 < len(pipe.ask(asked, m.FetchBatchResp).entries or ()) < 9
+    world.budget.take(world.budget.room)
+    # One record comes whatever is left.
+    assert len(pipe.ask(asked, m.FetchBatchResp).entries or ()) == 1
+
+
 def test_reply_is_bounded_in_bytes_and_records(world: World, pipe: MlogPipe) -> None:
     (replica,) = world.create("big")
     for _ in range(8):

@@ -160,7 +160,8 @@ class _Consume:
     def _read(self) -> list[Record]:
         """What there is now."""
         found: list[Record] = []
-        room = CURSUS_CONSUME_BYTES_MAX
+        # However many readers are stuck, there is room for one more, and for its first record.
+        room = max(1, min(CURSUS_CONSUME_BYTES_MAX, self._call.service.budget.room // 2))
         for place, tail in self._tails:
             left = self._wanted.count_max - len(found)
             if room <= 0 or left <= 0:

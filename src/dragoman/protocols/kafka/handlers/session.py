@@ -150,6 +150,10 @@ class KafkaSession:
     def pending_bytes(self) -> int:
         return self._connection.pending_bytes
 
+    @property
+    def waiting_bytes(self) -> int:
+        return sum(each.size for each in self._line if each.is_done)
+
     def buffer_updated(self, count: int) -> None:
         frames = self._connection.frames(count)
         self._ahead += len(frames)

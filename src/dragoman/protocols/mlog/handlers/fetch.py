@@ -78,6 +78,8 @@ def read(
     tail = session.reading
     if tail is None or tail.replica is not replica:
         tail = session.reading = Tail(replica, offset, _nothing)
+    # However many readers are stuck, there is room for one more, and for its first record.
+    bytes_max = max(1, min(bytes_max, session.service.budget.room // 2))
     return _read(tail, offset, count, bytes_max)
 
 

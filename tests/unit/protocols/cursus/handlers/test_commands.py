@@ -440,6 +440,16 @@ def test_consume_waits_for_data_and_no_longer_than_asked(pipe: CursusPipe, world
     world.advance(2.0)
 
 
+def test_a_reply_is_no_larger_than_there_is_memory_for(pipe: CursusPipe, world: World) -> None:
+    pipe.publish(batch(*("x" * 1000 for _ in range(9))))
+    world.budget.take(world.budget.room - 8000)
+    few = payloads(pipe.ask_batch("CONSUME topic=orders partition=0 offset=0 member=m"))
+    assert 0 < len(few) < 9
+    world.budget.take(world.budget.room)
+    # One record comes whatever is left.
+    assert len(payloads(pipe.ask_batch("CONSUME topic=orders partition=0 offset=0 member=m"))) == 1
+
+
 def test_patterns_read_all_topics_that_match(pipe: CursusPipe) -> None:
     for name in ("log-b", "log-a", "other"):
         pipe.ask(f"CREATE topic={name} partitions=1")
