@@ -12,6 +12,8 @@ BENCH_VENV := .venv-bench
 BIN := $(VENV)/bin
 ARGS ?=
 JOBS ?= 2
+# Simulated seconds, for `sim`.
+SIM_SECONDS ?= 2000
 # The first interpreter that is new enough; empty when there is none.
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
@@ -119,8 +121,9 @@ $(BENCH_VENV)/bench.stamp: $(INSTALLED) README.md $(SOURCES)
 	@touch $@
 
 .PHONY: sim
-sim: $(VENV)/dev.stamp ## power cuts on the simulated disk and mutants; ARGS="--cuts 10000"
+sim: $(VENV)/dev.stamp ## power cuts and broken quorums in simulation, and mutants; SIM_SECONDS=100000
 	PYTHONPATH=tests $(BIN)/python -m power_cuts.survey --mutants $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m simulation.raft.survey --mutants --seconds $(SIM_SECONDS)
 
 .PHONY: soak
 soak: $(VENV)/dev.stamp ## long runs: kill -9 under load, then power cuts

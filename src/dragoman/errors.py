@@ -16,6 +16,9 @@
         OffsetGapError          a batch to be placed as it is does not follow the log's end
       BrokerError               a request the broker refuses; reasons are in broker/errors.py
       ClusterError
+        NotControllerError      another node takes changes of the metadata, or none does
+        VersionConflictError    the metadata is not what the change was made for
+        OutcomeUnknownError     the change may or may not have happened, or still happen
       AuthError
       ConfigError
       CdcError
@@ -91,6 +94,21 @@ class BrokerError(DragomanError): ...
 
 
 class ClusterError(DragomanError): ...
+
+
+class NotControllerError(ClusterError):
+    """`leader` is the node to ask instead, -1 when none is known."""
+
+    def __init__(self, leader: int) -> None:
+        where = f"node {leader} does" if leader >= 0 else "no node does at the moment"
+        super().__init__(f"this node does not lead the metadata quorum: {where}")
+        self.leader = leader
+
+
+class VersionConflictError(ClusterError): ...
+
+
+class OutcomeUnknownError(ClusterError): ...
 
 
 class AuthError(DragomanError): ...

@@ -149,6 +149,18 @@ PEER_RETRY_MAX_S = 1.0
 
 #: Metadata changes waiting to become durable. More: refused, the client retries.
 METADATA_PROPOSALS_MAX = 10_000
+#: One message between voters of the metadata quorum. Longer: taken for rubbish and dropped.
+RAFT_MESSAGE_BYTES_MAX = 8 << 20
+#: Batches in one message; a batch that is larger goes alone.
+RAFT_APPEND_BYTES_MAX = 1 << 20
+#: The events of one proposal. More: refused.
+RAFT_PROPOSAL_BYTES_MAX = 4 << 20
+#: Piece of a snapshot in one message.
+RAFT_SNAPSHOT_PIECE_BYTES = 256 << 10
+#: A snapshot of the metadata, gathered in memory while it is received. Larger: not made, not taken.
+RAFT_SNAPSHOT_BYTES_MAX = 256 << 20
+#: Reads that wait for the other voters to say who leads. More: refused, to be retried.
+RAFT_READS_MAX = 10_000
 #: Producer ids a node takes from the cluster at once; what it does not use is lost at a restart.
 PRODUCER_ID_BLOCK = 1000
 #: Produce requests per partition whose records are not yet stable. More: refused, to be retried.

@@ -69,7 +69,7 @@ def mutated(mutant: Mutant | None) -> Iterator[Callable[..., LogStore]]:
         case Mutant.ACK_BEFORE_SYNC:
             yield _EagerStore
         case Mutant.RETRY_AFTER_FAILED_SYNC:
-            yield _retrying_store
+            yield retrying_store
         case Mutant.TRUNCATION_FORGOTTEN:
             yield _ForgetfulStore
         case Mutant.TORN_IS_DAMAGE:
@@ -193,5 +193,5 @@ class _RetryingDisk:
         return _RetryingFile(self._disk.open(path, mode))
 
 
-def _retrying_store(disk: SimDisk, *others: object) -> LogStore:
+def retrying_store(disk: SimDisk, *others: object) -> LogStore:
     return LogStore(_RetryingDisk(disk), *others)  # type: ignore[arg-type]

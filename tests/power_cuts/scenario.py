@@ -29,6 +29,7 @@ from dragoman.log.batch import (
 )
 from dragoman.log.compression import Codec
 from dragoman.log.manifest import Identity
+from dragoman.log.node import Ballot
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import Durability, LogStore
 from dragoman.testing.sim.background import SimBackground, SyncDelays
@@ -107,6 +108,8 @@ class LogScenario:
         self.partitions: dict[str, PartitionLog] = {}
         self.producers: list[ProducerModel] = []
         self.is_acknowledging = True
+        #: Term and vote as last staged, and as last known to be stable.
+        self.staged_ballot = self.stable_ballot = Ballot()
         self._power_cuts = 0
         self._compaction: Generator[None, None, cleaner.CompactionResult] | None = None
         self._next_producer_id = 1
@@ -138,8 +141,18 @@ class LogScenario:
             partition = self.partitions[name]
             expect(not partition.problems, f"{name}: {partition.problems}")
             model.adopt(partition, may_lose_acknowledged=not is_exact)
+        self._check_ballot()
         self._power_cuts = disk.counters.crashes
         self._forget_lost_producers()
+
+    def _check_ballot(self) -> None:
+        """Journalled in every mode: it is never older than what was acknowledged."""
+        found = self.store.ballot
+        expect(
+            self.stable_ballot <= found <= self.staged_ballot,
+            f"ballot {found}, acknowledged {self.stable_ballot}, staged {self.staged_ballot}",
+        )
+        self.stable_ballot = self.staged_ballot = found
 
     # ---- starting
 
@@ -193,6 +206,8 @@ class LogScenario:
         return self.store.partition(identity, name, SmallConfig())
 
     def _on_stable(self, partitions: list[PartitionLog]) -> None:
+        expect(not self.store.has_failed(), "acknowledged after a failed sync")
+        self.stable_ballot = self.store.ballot
         for partition in partitions:
             expect(not self.store.has_failed(), "acknowledged after a failed sync")
             partition.advance_high_watermark(partition.stable_end)
@@ -220,6 +235,7 @@ class LogScenario:
             (4, self._truncate),
             (3, self._delete_records),
             (3, self._begin_epoch),
+            (4, self._vote),
             (4, self._append_as_is),
             (6, self._read_somewhere),
             (4, self._checkpoint),
@@ -398,6 +414,17 @@ class LogScenario:
         model.beginning_epoch = None
         model.epochs.assign(epoch, partition.log_end_offset)
 
+    def _vote(self) -> None:
+        term, vote = self.staged_ballot
+        is_same_term = vote < 0 and term > 0
+        ballot = Ballot(term, 2) if is_same_term else Ballot(term + 1, self.random.choice((-1, 1)))
+        before, self.staged_ballot = self.staged_ballot, ballot
+        try:
+            self.store.stage_ballot(ballot)
+        except DiskFullError:
+            self.staged_ballot = before
+            raise
+
     def _read_somewhere(self) -> None:
         model, partition = self._any()
         model_end = partition.high_watermark
@@ -462,6 +489,7 @@ class LogScenario:
             raise LogStoppedError("a sync failed")
         for model in self.models.values():
             model.acknowledge(model.end)
+        self.stable_ballot = self.staged_ballot
         self.verify_after_crash(self.disk)
 
 

@@ -15,8 +15,8 @@ from dragoman.errors import DragomanError
 CODES = {
     "dragoman.errors": """
         auth broker cdc cluster config corruption decode directory_in_use disk_full encode
-        error format local_protocol log log_stopped offset_gap offset_out_of_range protocol
-        remote_protocol
+        error format local_protocol log log_stopped not_controller offset_gap
+        offset_out_of_range outcome_unknown protocol remote_protocol version_conflict
     """,
     "dragoman.broker.errors": """
         cluster_not_authorized concurrent_transactions coordinator_loading

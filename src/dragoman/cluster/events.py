@@ -105,6 +105,22 @@ class FeatureLevelChanged(_Event, frozen=True, kw_only=True):
     level: int
 
 
+class TermBegan(_Event, frozen=True, kw_only=True):
+    """The first entry of a leader of the metadata quorum; it changes nothing."""
+
+    leader: int
+
+
+class VotersChanged(_Event, frozen=True, kw_only=True):
+    """Who votes in the metadata quorum and who only learns, after the change.
+
+    Voters obey it from the moment they have it in their log, agreed on or not.
+    """
+
+    voters: tuple[int, ...]
+    learners: tuple[int, ...] = ()
+
+
 Event: TypeAlias = (
     ClusterCreated
     | TopicCreated
@@ -118,6 +134,8 @@ Event: TypeAlias = (
     | GroupConfigChanged
     | ClientQuotaChanged
     | FeatureLevelChanged
+    | TermBegan
+    | VotersChanged
 )
 
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)

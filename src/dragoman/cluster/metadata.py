@@ -16,9 +16,11 @@ from dragoman.cluster.events import (
     PartitionPlacement,
     PartitionsAdded,
     ProducerIdsReserved,
+    TermBegan,
     TopicConfigChanged,
     TopicCreated,
     TopicDeleted,
+    VotersChanged,
 )
 
 #: The metadata log itself; ordinary partitions are numbered from 1.
@@ -81,6 +83,9 @@ class MetadataImage:
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         #: Levels that were changed; a feature not named here has the level of this release.
         self.features: dict[str, int] = {}
+        #: The metadata quorum as last agreed; empty while it is what the nodes were started with.
+        self.voters: tuple[int, ...] = ()
+        self.learners: tuple[int, ...] = ()
         #: Changes whenever a topic is made, deleted or grows.
         self.topics_revision = 0
 
@@ -122,6 +127,10 @@ class MetadataImage:
                 self._change_quota(event)
             case FeatureLevelChanged():
                 self.features[event.feature] = event.level
+            case VotersChanged():
+                self.voters, self.learners = event.voters, event.learners
+            case TermBegan():
+                pass
             case _:
                 assert_never(event)
         return None

@@ -60,6 +60,8 @@ class EntryKind(IntEnum):
     TRUNCATE = 2
     LOG_START = 3
     EPOCH = 4
+    #: Term and vote of this node in the metadata quorum: of the node, and of no partition's log.
+    BALLOT = 5
 
 
 class EntryRef(NamedTuple):

@@ -8,7 +8,9 @@ directory is touched.
 
 from __future__ import annotations
 
+import struct
 from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +29,29 @@ class Durability(Enum):
     OS = "os"
 
 
+class Ballot(NamedTuple):
+    """The newest term of the metadata quorum that a node has heard of, and its vote in it.
+
+    One record, so that no crash keeps one without the other. Of two, the greater is the later.
+    """
+
+    term: int = 0
+    #: -1 for nobody.
+    vote: int = -1
+
+
+_BALLOT = struct.Struct("<qq")
+
+
+def ballot_entry_data(ballot: Ballot) -> bytes:
+    """What a ballot's journal entry holds besides its head."""
+    return _BALLOT.pack(*ballot)
+
+
+def read_ballot(data: bytes) -> Ballot:
+    return Ballot._make(_BALLOT.unpack(data))
+
+
 class NodeState(msgspec.Struct, kw_only=True):
     format: int = FORMAT
     feature_level: int = FEATURE_LEVEL
@@ -40,6 +65,8 @@ class NodeState(msgspec.Struct, kw_only=True):
     #: Every journal group up to this one is in the segments for good and is never replayed again.
     sequence: int = 0
     generation: int = 0
+    #: As durable as this file or the journal groups behind `sequence`, whichever is later.
+    ballot: Ballot = Ballot()
 
 
 class _Versions(msgspec.Struct):

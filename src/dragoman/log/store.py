@@ -62,14 +62,18 @@ from dragoman.log.journal import (
     JournalDamage,
     JournalReader,
     entry_header,
+    read_entry,
 )
 from dragoman.log.manifest import Identity
 from dragoman.log.node import (
     FEATURE_LEVEL,
     NODE_FILE,
+    Ballot,
     Durability,
     NodeState,
+    ballot_entry_data,
     node_replacement,
+    read_ballot,
     read_node_state,
     write_node_state,
 )
@@ -148,7 +152,7 @@ class LogStore:
         self.durability = durability
         self.files = FileCache(disk, OPEN_SEGMENTS_MAX)
         self.stats = StoreStats()
-        #: Told which partitions' stable ends have moved.
+        #: Told which partitions' stable ends have moved; none when it was only the ballot.
         self.on_stable: Callable[[list[PartitionLog]], None] = _nothing
         #: Told that a sync failed: stop the node.
         self.on_failure: Callable[[OSError], None] = _nothing
@@ -168,6 +172,11 @@ class LogStore:
         self._admit_limit = -1
         self._is_commit_scheduled = False
         self._in_flight: list[Flight] | None = None
+        self._staged_ballot: Ballot | None = None
+        #: That of the group being written.
+        self._flying_ballot: Ballot | None = None
+        #: The group whose ballot `node.json` does not have yet; 0 when it has it.
+        self._ballot_sequence = 0
         self._dirty: dict[PartitionLog, None] = {}
         self._dirty_bytes = 0
         #: Those with enough of it to be written at once.
@@ -216,7 +225,11 @@ class LogStore:
         self.journal_damage: list[JournalDamage] = reader.damage
         self._pending: dict[int, list[EntryRef]] = {}
         for entry in reader.entries():
-            self._pending.setdefault(entry.partition_id, []).append(entry)
+            if entry.kind is EntryKind.BALLOT:
+                found = read_ballot(read_entry(self.disk, entry))
+                self.node.ballot = max(self.node.ballot, found)
+            else:
+                self._pending.setdefault(entry.partition_id, []).append(entry)
         # What is acted on from here must not be lost by a power cut that follows a mere kill.
         reader.secure()
         write_node_state(self.disk, self.node)
@@ -337,7 +350,7 @@ class LogStore:
 
     def _make_room(self, size: int) -> None:
         """Let the staged bytes go first; then have a journal file for the next ones."""
-        if self._staged and self._in_flight is None:
+        if self._has_staged() and self._in_flight is None:
             self._commit()
         wanted = self._staged_bytes + size
         if wanted <= self._journal.room:
@@ -405,13 +418,48 @@ class LogStore:
         run.size += size
         self._staged_bytes += size
         if not self._is_commit_scheduled and self._in_flight is None:
-            self._is_commit_scheduled = True
-            self._scheduler.call_soon(self._scheduled_commit)
+            self._schedule_commit()
+
+    def _schedule_commit(self) -> None:
+        self._is_commit_scheduled = True
+        self._scheduler.call_soon(self._scheduled_commit)
 
     def _scheduled_commit(self) -> None:
         self._is_commit_scheduled = False
-        if self._staged and self._in_flight is None and not self.has_failed():
+        if self._has_staged() and self._in_flight is None and not self.has_failed():
             self._commit()
+
+    def _has_staged(self) -> bool:
+        return bool(self._staged) or self._staged_ballot is not None
+
+    # ---- term and vote
+
+    @property
+    def ballot(self) -> Ballot:
+        """As it is on stable storage."""
+        return self.node.ballot
+
+    def stage_ballot(self, ballot: Ballot) -> None:
+        """Goes into the group of this loop turn. Raises what an append does."""
+        assert ballot > self.ballot
+        data = ballot_entry_data(ballot)
+        if self.durability is Durability.OS:
+            # Like all that is rare and must not be lost, in this mode too.
+            self._journal_entry(EntryKind.BALLOT, 0, 0, 0, 0, data)
+            self._note_ballot(ballot)
+            self._scheduler.call_soon(self.on_stable, [])
+            return
+        self.admit(len(data) + ENTRY_BYTES)
+        if self._staged_ballot is None:
+            self._staged_bytes += len(data) + ENTRY_BYTES
+        self._staged_ballot = ballot
+        if not self._is_commit_scheduled and self._in_flight is None:
+            self._schedule_commit()
+
+    def _note_ballot(self, ballot: Ballot) -> None:
+        """It is stable, in the journal's last group."""
+        self.node.ballot = ballot
+        self._ballot_sequence = self._journal.sequence
 
     # ---- committing
 
@@ -420,7 +468,7 @@ class LogStore:
         small = self._small_beside_large()
         if small:
             self._commit_of(small)
-            if not self._staged or self._in_flight is not None or self.has_failed():
+            if not self._has_staged() or self._in_flight is not None or self.has_failed():
                 return
         self._commit_of(list(self._staged))
 
@@ -433,6 +481,9 @@ class LogStore:
     def _commit_of(self, partitions: list[PartitionLog]) -> None:
         group: list[Flight] = []
         size = 0
+        ballot, self._staged_ballot = self._staged_ballot, None
+        if ballot is not None:
+            size += ENTRY_BYTES + len(ballot_entry_data(ballot))
         for partition in partitions:
             runs, partition.staged = partition.staged, []
             del self._staged[partition]
@@ -448,7 +499,8 @@ class LogStore:
         if self.durability is Durability.OS:
             self._commit_to_segments(group)
             return
-        frame = self._journal.frame(*_group_parts(group))
+        frame = self._journal.frame(*_group_parts(group, ballot))
+        self._flying_ballot = ballot
         is_inline = self._is_disk_fast()
         started = self.clock.monotonic()
         try:
@@ -475,7 +527,7 @@ class LogStore:
         assert group is not None
         self._in_flight = None
         self._committed(group)
-        if self._staged and self._in_flight is None:
+        if self._has_staged() and self._in_flight is None:
             self._commit()
 
     def _note_sync(self, started: float, size: int) -> None:
@@ -495,6 +547,9 @@ class LogStore:
         return self._sync_average_s <= FAST_SYNC_S or is_probe
 
     def _committed(self, group: list[Flight]) -> None:
+        if self._flying_ballot is not None:
+            self._note_ballot(self._flying_ballot)
+            self._flying_ballot = None
         for partition, runs, mark in group:
             if not partition.is_removed:
                 partition.stable_end = mark
@@ -687,11 +742,13 @@ class LogStore:
         one file might overtake each other; it happens once for each journal file.
         """
         sequence = max(sequence, self._journal.checkpoint)
-        if self._journal.frees(sequence):
+        is_ballot_alone = 0 < self._ballot_sequence <= sequence
+        if self._journal.frees(sequence) or is_ballot_alone:
             self.node.sequence = sequence
             job = BackgroundJob(replace=(node_replacement(self.node),))
             if not self._performed(job, may_be_full=True):
                 return False
+            self._ballot_sequence = 0
         self._journal.release(sequence)
         return True
 
@@ -773,6 +830,20 @@ class LogStore:
         data: bytes,
     ) -> None:
         """Make one rare entry durable right now, behind everything that was appended before it."""
+        identity = partition.identity.partition_id
+        self._journal_entry(kind, identity, base_offset, generation, position, data)
+        self._work[partition] = None
+        partition.has_rare_entries = True
+
+    def _journal_entry(
+        self,
+        kind: EntryKind,
+        partition_id: int,
+        base_offset: int,
+        generation: int,
+        position: int,
+        data: bytes,
+    ) -> None:
         if self.has_failed():
             raise LogStoppedError(f"the log stopped: {self.failure}")
         self.settle_all()
@@ -780,16 +851,13 @@ class LogStore:
             raise LogStoppedError(f"the log stopped: {self.failure}")
         if len(data) + ENTRY_BYTES + _GROUP_SLACK_BYTES > self._journal.room:
             self._make_room(len(data) + ENTRY_BYTES + _GROUP_SLACK_BYTES)
-        identity = partition.identity.partition_id
-        head = entry_header(kind, identity, base_offset, generation, position, len(data))
+        head = entry_header(kind, partition_id, base_offset, generation, position, len(data))
         frame = self._journal.frame([head, data], 1)
         try:
             self._journal.write(frame, durable=True)
         except OSError as error:
             self.fail(error)
             raise LogStoppedError(f"the log stopped: {error}") from error
-        self._work[partition] = None
-        partition.has_rare_entries = True
 
     def settle_in_flight(self) -> None:
         """Finish the group that a helper is syncing, here and now."""
@@ -806,7 +874,7 @@ class LogStore:
 
     def settle_all(self) -> None:
         """Everything appended so far is stable when this returns, unless the store has failed."""
-        while (self._staged or self._in_flight is not None) and not self.has_failed():
+        while (self._has_staged() or self._in_flight is not None) and not self.has_failed():
             if self._in_flight is not None:
                 self.settle_in_flight()
             else:
@@ -862,7 +930,7 @@ class LogStore:
         if self.has_failed():
             return
         self.retry_full_disk()
-        if self._in_flight is None and not self._staged:
+        if self._in_flight is None and not self._has_staged():
             self.start_checkpoint()
         self._arm_timer()
 
@@ -944,10 +1012,14 @@ def _staged_size(partition: PartitionLog) -> int:
     return sum(run.size + ENTRY_BYTES for run in partition.staged)
 
 
-def _group_parts(group: list[Flight]) -> tuple[list[Buffer], int]:
+def _group_parts(group: list[Flight], ballot: Ballot | None) -> tuple[list[Buffer], int]:
     """Entry headers and data of everything staged."""
     parts: list[Buffer] = []
     count = 0
+    if ballot is not None:
+        data = ballot_entry_data(ballot)
+        parts += [entry_header(EntryKind.BALLOT, 0, 0, 0, 0, len(data)), data]
+        count = 1
     append, pack_entry = EntryKind.APPEND, entry_header
     for partition, runs, _ in group:
         partition_id = partition.identity.partition_id

@@ -1,6 +1,6 @@
 """Goal: a metadata change is applied when it is durable, once, in order, also after a restart.
 
-Method: a quorum of one over a real metadata log on virtual time.
+Method: quorums of one over a real metadata log on virtual time: the plain one, and Raft's.
 """
 
 from __future__ import annotations
@@ -19,6 +19,13 @@ from dragoman.cluster.events import (
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import ClusterError, FormatError, LogStoppedError
 from dragoman.world import Disk
+from raft_world import OneVoter
+
+
+@pytest.fixture(autouse=True, params=["plain", "raft"])
+def quorum(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "raft":
+        monkeypatch.setattr("dragoman.broker.broker.SingleVoter", OneVoter)
 
 
 def test_proposal_is_applied_when_durable_and_not_before() -> None:
@@ -54,7 +61,8 @@ def test_version_counts_applied_events_and_survives() -> None:
 
 
 def test_proposals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.cluster.quorum.METADATA_PROPOSALS_MAX", 2)
+    for module in ("quorum", "raft.node"):
+        monkeypatch.setattr(f"dragoman.cluster.{module}.METADATA_PROPOSALS_MAX", 2)
     world = World()
     outcomes = [Outcome() for _ in range(3)]
     for outcome in outcomes:

@@ -23,7 +23,8 @@ from dragoman.errors import (
 from dragoman.limits import WRITE_OUT_BYTES_MIN
 from dragoman.log.batch import Record, build_batch, read_header
 from dragoman.log.index import load_index
-from dragoman.log.node import Durability, read_node_state, write_node_state
+from dragoman.log.node import Ballot, Durability, read_node_state, write_node_state
+from dragoman.log.partition import PartitionLog
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import DiskFaults
@@ -408,3 +409,57 @@ def test_journal_files_are_recycled(world: World):
     assert len(world.disk.names("journal")) <= 4
     assert world.store.stats.checkpoints > 1
     assert make_batch(b"x")
+
+
+# ---- term and vote
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+def test_a_ballot_is_stable_after_its_group_and_survives_a_kill(
+    new_world: MakeWorld, durability: Durability
+):
+    world = new_world(durability=durability)
+    world.store.stage_ballot(Ballot(3, 1))
+    world.commit()
+    assert world.store.ballot == Ballot(3, 1)
+    world.restart(clean=False)
+    assert world.store.ballot == Ballot(3, 1)
+    world.restart()
+    assert world.store.ballot == Ballot(3, 1)
+
+
+def test_a_ballot_and_the_appends_of_its_turn_are_one_group(world: World):
+    groups = world.store.stats.groups
+    world.append(b"x")
+    world.store.stage_ballot(Ballot(1, 2))
+    assert world.store.ballot == Ballot()
+    world.commit()
+    assert world.store.ballot == Ballot(1, 2)
+    assert world.store.stats.groups == groups + 1
+
+
+def test_a_ballot_outlives_the_journal_group_that_held_it(world: World):
+    world.store.stage_ballot(Ballot(1, 2))
+    world.commit()
+    world.store.checkpoint_now()
+    # The next group says that replay starts behind the ballot's.
+    world.append(b"x")
+    world.commit()
+    world.restart(clean=False)
+    assert world.store.ballot == Ballot(1, 2)
+
+
+def test_a_ballot_that_is_replaced_before_it_is_written_is_never_seen(world: World):
+    world.store.stage_ballot(Ballot(1, 2))
+    world.store.stage_ballot(Ballot(2))
+    world.commit()
+    world.restart(clean=False)
+    assert world.store.ballot == Ballot(2, -1)
+
+
+def test_a_ballot_alone_is_reported_as_stable(world: World):
+    told: list[list[PartitionLog]] = []
+    world.store.on_stable = told.append
+    world.store.stage_ballot(Ballot(1, 2))
+    world.commit()
+    assert told == [[]]

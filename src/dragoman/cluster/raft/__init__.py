@@ -1,0 +1,1 @@
+"""Raft over the metadata partition: a pure core, and what connects it to a node."""

@@ -1,0 +1,54 @@
+"""Who belongs to the quorum, and which changes of that are allowed.
+
+One node at a time: then every majority of the old set and every majority of the new one have a node
+in common, and no joint phase is needed. A node comes in as a learner, which gets the log and has no
+vote, and becomes a voter once it has caught up; so adding an empty node never costs availability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from dragoman.errors import ClusterError
+
+
+class Membership(msgspec.Struct, frozen=True):
+    voters: tuple[int, ...]
+    learners: tuple[int, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        return self.voters + self.learners
+
+    @property
+    def majority(self) -> int:
+        return len(self.voters) // 2 + 1
+
+    def has_majority(self, nodes: Iterable[int]) -> bool:
+        return len(set(nodes) & set(self.voters)) >= self.majority
+
+    def agreed(self, ends: dict[int, int]) -> int:
+        """The highest end that a majority of the voters has reached."""
+        reached = sorted((ends.get(node, 0) for node in self.voters), reverse=True)
+        return reached[self.majority - 1] if reached else 0
+
+    def with_learner(self, node: int) -> Membership:
+        if node in self.nodes:
+            raise ClusterError(f"node {node} belongs to the quorum already")
+        return Membership(self.voters, (*self.learners, node))
+
+    def with_voter(self, learner: int) -> Membership:
+        if learner not in self.learners:
+            raise ClusterError(f"node {learner} is not a learner of the quorum")
+        learners = tuple(each for each in self.learners if each != learner)
+        return Membership((*self.voters, learner), learners)
+
+    def without(self, node: int) -> Membership:
+        if node not in self.nodes:
+            raise ClusterError(f"node {node} does not belong to the quorum")
+        if self.voters == (node,):
+            raise ClusterError(f"node {node} is the last voter")
+        voters = tuple(each for each in self.voters if each != node)
+        return Membership(voters, tuple(each for each in self.learners if each != node))

@@ -1,0 +1,50 @@
+"""Goal: whatever happens to a quorum, it has one leader to a term and loses nothing it agreed on.
+
+Method: a slice of what `make sim` runs, with fixed seeds; and every mutant of the quorum must be
+caught, or the slice proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from simulation.raft.cluster import Cluster, Machine, run
+from simulation.raft.disk import DiskMachine
+from simulation.raft.memory import MemoryMachine
+from simulation.raft.mutants import PLANS, Mutant
+from simulation.raft.survey import hunt, survey
+
+
+@pytest.mark.parametrize("make_machine", [MemoryMachine, DiskMachine])
+def test_misfortunes_break_no_promise(make_machine: Callable[[Random], Machine]):
+    result = survey(seconds=600, first_seed=1000, make_machine=make_machine)
+    assert result.failures == []
+    assert result.answers["agreed"] > 1000
+    assert result.answers["unknown"] > 0
+
+
+@pytest.mark.parametrize("mutant", list(PLANS), ids=lambda mutant: mutant.name.lower())
+def test_plans_that_show_mutants_do_not_harm_right_code(mutant: Mutant):
+    for seed in range(3):
+        run(seed, Cluster(seed, MemoryMachine, plan=PLANS[mutant]), 30.0)
+
+
+#: Runs that failed once; why is told where the code was put right.
+@pytest.mark.parametrize("seed", [34, 44, 5350])
+def test_failing_seeds_stay_mended(seed: int):
+    run(seed, Cluster(seed, MemoryMachine), 30.0)
+
+
+def test_same_seed_same_run():
+    traces = [list(run(7, Cluster(7, MemoryMachine), 10.0).trace) for _ in range(2)]
+    assert traces[0] == traces[1]
+    assert traces[0]
+
+
+@pytest.mark.parametrize("mutant", list(Mutant), ids=lambda mutant: mutant.name.lower())
+def test_mutants_die(mutant: Mutant):
+    row = hunt(mutant, first_seed=1, seeds_max=200)
+    assert row.seeds > 0, row.how
