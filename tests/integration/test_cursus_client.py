@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import cursus
 import pytest
@@ -85,12 +86,11 @@ class Reader:
         self._thread.start()
 
     def _run(self) -> None:
-        try:
-            self.consumer.start(self._take)
-        except cursus.CursusError:
-            # The client commits what it was just given although `close` has left the group.
-            if not self._is_closing:
-                raise
+        while not self._is_closing:
+            # The client gives up when it commits while its group is being shared anew; a program
+            # starts it again. It also commits what it was just given although `close` has left.
+            with suppress(cursus.CursusError):
+                self.consumer.start(self._take)
 
     def _take(self, message: Message) -> None:
         with self._changed:
@@ -103,6 +103,9 @@ class Reader:
 
     def close(self) -> None:
         self._is_closing = True
+        # Its loop may join the group again that `close` has just left: it looks for a heartbeat
+        # that was refused before it looks whether it is done.
+        self.consumer._restart_assignment = lambda: None
         self.consumer.close()
         self._thread.join(TIMEOUT_S)
         assert not self._thread.is_alive()
