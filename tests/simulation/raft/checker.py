@@ -42,6 +42,8 @@ class Agreed(msgspec.Struct, frozen=True):
     next: int
     term: int
     data: bytes
+    #: Agreed on in this term of the quorum or an earlier one.
+    known_in: int
 
 
 class Checker:
@@ -73,8 +75,9 @@ class Checker:
     def led(self, node: int, term: int, storage: RaftStorage) -> None:
         other = self.leaders.setdefault(term, node)
         expect(other == node, f"S1: nodes {other} and {node} both lead term {term}")
-        if self.agreed:
-            last = self.agreed[-1]
+        # A node may win late an election of a term that is past; it can agree on nothing then.
+        last = next((each for each in reversed(self.agreed) if each.known_in < term), None)
+        if last is not None:
             expect(
                 storage.end >= last.next and storage.term_of(last.next - 1) in (last.term, -1),
                 f"lost: node {node} leads term {term} up to {storage.end} without the agreed "
@@ -116,7 +119,8 @@ class Checker:
 
     # ---- what is agreed on
 
-    def applying(self, node: int, header: BatchHeader, data: bytes) -> None:
+    def applying(self, node: int, term: int, header: BatchHeader, data: bytes) -> None:
+        """A node that knows of this term applies an entry."""
         known = self._by_base.get(header.base_offset)
         if known is not None:
             expect(
@@ -129,7 +133,7 @@ class Checker:
             header.base_offset == self.agreed_end,
             f"S3: node {node} applies an entry at {header.base_offset} inside what is agreed on",
         )
-        entry = Agreed(header.base_offset, header.last_offset + 1, header.leader_epoch, data)
+        entry = Agreed(header.base_offset, header.last_offset + 1, header.leader_epoch, data, term)
         self.agreed.append(entry)
         self._by_base[entry.base] = entry
         self._written[entry.base, entry.term] = data

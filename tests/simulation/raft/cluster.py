@@ -110,7 +110,7 @@ class CheckedQuorum(RaftQuorum):
         while offset < end:
             for header, batch in batches(memoryview(storage.read(offset, 1 << 16))):
                 if offset <= header.base_offset < end:
-                    checker.applying(self.owner.node_id, header, bytes(batch))
+                    checker.applying(self.owner.node_id, self._raft.term, header, bytes(batch))
                 offset = header.last_offset + 1
         super().apply(end)
         self.applications += 1

@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from power_cuts.survey import quiet_small_world
 from simulation.raft.cluster import Cluster, Machine, run
 from simulation.raft.disk import DiskMachine
 from simulation.raft.memory import MemoryMachine
@@ -36,6 +37,11 @@ def test_plans_that_show_mutants_do_not_harm_right_code(mutant: Mutant):
 @pytest.mark.parametrize("seed", [34, 44, 5350])
 def test_failing_seeds_stay_mended(seed: int):
     run(seed, Cluster(seed, MemoryMachine), 30.0)
+
+
+def test_node_that_wins_an_election_of_a_term_that_is_past_does_no_harm():
+    with quiet_small_world():
+        run(20621, Cluster(20621, DiskMachine), 30.0)
 
 
 def test_same_seed_same_run():
