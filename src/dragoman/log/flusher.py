@@ -1,7 +1,7 @@
 """`Flusher`: the background port as a process of its own.
 
 A sync in a thread waits for the interpreter lock of a busy loop, in the loop it stops everything
-else; a process does neither (DESIGN §5 has the figures). It is a bare interpreter running
+else; a process does neither (decision 10 has the figures). It is a bare interpreter running
 `flusher_process.py`, started at the first job, connected by two pipes: jobs one way, replies in the
 same order the other way.
 
