@@ -121,9 +121,10 @@ $(BENCH_VENV)/bench.stamp: $(INSTALLED) README.md $(SOURCES)
 	@touch $@
 
 .PHONY: sim
-sim: $(VENV)/dev.stamp ## power cuts and broken quorums in simulation, and mutants; SIM_SECONDS=100000
+sim: $(VENV)/dev.stamp ## power cuts, broken quorums and clusters under faults in simulation, and mutants; SIM_SECONDS=100000
 	PYTHONPATH=tests $(BIN)/python -m power_cuts.survey --mutants $(ARGS)
 	PYTHONPATH=tests $(BIN)/python -m simulation.raft.survey --mutants --seconds $(SIM_SECONDS)
+	PYTHONPATH=tests $(BIN)/python -m simulation.replication.survey --mutants --seconds $(SIM_SECONDS)
 
 .PHONY: soak
 soak: $(VENV)/dev.stamp ## long runs: kill -9 under load, then power cuts

@@ -161,6 +161,10 @@ RAFT_SNAPSHOT_PIECE_BYTES = 256 << 10
 RAFT_SNAPSHOT_BYTES_MAX = 256 << 20
 #: Reads that wait for the other voters to say who leads. More: refused, to be retried.
 RAFT_READS_MAX = 10_000
+#: Requests that wait for the controller, over all nodes. More: unanswered, the node asks again.
+CONTROL_REQUESTS_MAX = 10_000
+#: Partitions that the controller gives back to their preferred leaders at once.
+BALANCED_AT_ONCE_MAX = 100
 #: Producer ids a node takes from the cluster at once; what it does not use is lost at a restart.
 PRODUCER_ID_BLOCK = 1000
 #: Produce requests per partition whose records are not yet stable. More: refused, to be retried.

@@ -38,8 +38,16 @@ class ParkedFetch(Protocol):
     def log_start_moved(self, replica: Replica) -> None: ...
 
 
+class Role(Protocol):
+    """What this node is to a partition that others hold, too."""
+
+    def committed_end(self) -> int:
+        """Everything below is committed; never above the log's stable end."""
+        ...
+
+
 class Replica:
-    __slots__ = ("_acks", "config", "log", "metadata", "parked")
+    __slots__ = ("_acks", "config", "log", "metadata", "parked", "role")
 
     def __init__(self, metadata: PartitionMetadata, log: PartitionLog, config: TopicConfig) -> None:
         self.metadata = metadata
@@ -47,6 +55,8 @@ class Replica:
         self.config = config
         self._acks: deque[tuple[int, Acknowledge]] | None = None
         self.parked: dict[ParkedFetch, None] | None = None
+        #: None: this node alone is the in-sync set.
+        self.role: Role | None = None
         log.owner = self
 
     @property
@@ -80,7 +90,8 @@ class Replica:
 
     def check_in_sync(self) -> None:
         """Refuse writes that ask for all in-sync replicas while these are too few."""
-        found, wanted = len(self.metadata.in_sync), self.config.min_insync_replicas
+        found = len(self.metadata.in_sync)
+        wanted = max(self.metadata.min_insync, self.config.min_insync_replicas)
         if found < wanted:
             raise NotEnoughReplicas(
                 f"{self.log.describe()}: {found} replicas in sync, min.insync.replicas is {wanted}"
@@ -103,9 +114,10 @@ class Replica:
     # ---- progress
 
     def advance(self) -> None:
-        """The stable end moved. Alone in its in-sync set, this node decides the watermark."""
+        """The stable end moved, here or elsewhere. Alone, this node decides the watermark."""
         log = self.log
-        log.advance_high_watermark(log.stable_end)
+        role = self.role
+        log.advance_high_watermark(log.stable_end if role is None else role.committed_end())
         acks = self._acks
         if acks:
             committed = log.high_watermark

@@ -19,6 +19,13 @@ class PartitionPlacement(msgspec.Struct, frozen=True, array_like=True):
     replicas: tuple[int, ...]
 
 
+class Member(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """A node in one of its lives. Whoever comes back after a restart is not the one who went."""
+
+    node_id: int
+    incarnation: int
+
+
 class _Event(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Common form: tagged with the class name."""
 
@@ -53,13 +60,35 @@ class TopicConfigChanged(_Event, frozen=True, kw_only=True):
 
 
 class LeaderChanged(_Event, frozen=True, kw_only=True):
-    """Leader and in-sync set of a partition, after the change. -1: no leader."""
+    """Leader and in-sync set of a partition, after the change. -1: no leader.
+
+    Of logs from before there were several nodes; `PartitionChanged` has taken its place.
+    """
 
     partition_id: int
     leader: int
     leader_epoch: int
     in_sync: tuple[int, ...]
     partition_epoch: int
+
+
+class PartitionChanged(_Event, frozen=True, kw_only=True):
+    """Who holds a partition, as a whole, after the change."""
+
+    partition_id: int
+    #: -1: none.
+    leader: int
+    leader_epoch: int
+    #: One more than before: changes form one chain.
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[Member, ...]
+    #: Not in sync, yet with everything that is committed: these may lead as well.
+    eligible: tuple[int, ...] = ()
+    #: Replicas as they are to be when a move is over; none: no move is under way.
+    target: tuple[int, ...] = ()
+    #: The leader may lack committed records: somebody asked for it.
+    is_unclean: bool = False
 
 
 class ProducerIdsReserved(_Event, frozen=True, kw_only=True):
@@ -69,6 +98,22 @@ class ProducerIdsReserved(_Event, frozen=True, kw_only=True):
 
 
 class NodeRegistered(_Event, frozen=True, kw_only=True):
+    """A node is there, with a new incarnation or back after it was fenced."""
+
+    node_id: int
+    incarnation: int
+    #: Random id of its data directory; another one holds none of what this one held.
+    directory: str = ""
+    #: Which start of that directory this is; only the node knows what it means.
+    life: str = ""
+    #: Where its listeners are, by name.
+    addresses: dict[str, str] = {}
+    rack: str = ""
+
+
+class NodeFenced(_Event, frozen=True, kw_only=True):
+    """The node was not heard of for too long, or has said good-bye."""
+
     node_id: int
     incarnation: int
 
@@ -128,8 +173,10 @@ Event: TypeAlias = (
     | PartitionsAdded
     | TopicConfigChanged
     | LeaderChanged
+    | PartitionChanged
     | ProducerIdsReserved
     | NodeRegistered
+    | NodeFenced
     | NodeConfigChanged
     | GroupConfigChanged
     | ClientQuotaChanged

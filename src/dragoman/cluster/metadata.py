@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias, assert_never
 
 from dragoman.cluster.events import (
@@ -11,8 +12,11 @@ from dragoman.cluster.events import (
     FeatureLevelChanged,
     GroupConfigChanged,
     LeaderChanged,
+    Member,
     NodeConfigChanged,
+    NodeFenced,
     NodeRegistered,
+    PartitionChanged,
     PartitionPlacement,
     PartitionsAdded,
     ProducerIdsReserved,
@@ -29,17 +33,23 @@ METADATA_PARTITION_ID = 0
 EVERY_NODE = -1
 #: Whom a quota is for: kinds and names, sorted by kind.
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
+NO_LEADER = -1
+MIN_INSYNC = "min.insync.replicas"
 
 
 class PartitionMetadata:
     __slots__ = (
+        "eligible",
         "in_sync",
         "index",
         "leader",
         "leader_epoch",
+        "members",
+        "min_insync",
         "partition_epoch",
         "partition_id",
         "replicas",
+        "target",
         "topic",
     )
 
@@ -51,8 +61,31 @@ class PartitionMetadata:
         #: The first replica leads until an event says otherwise.
         self.leader = placement.replicas[0]
         self.leader_epoch = 0
+        #: The in-sync set: nodes with their incarnations, and the nodes alone.
+        self.members: tuple[Member, ...] = ()
         self.in_sync = placement.replicas
+        #: Out of sync, yet with everything that is committed (KIP-966).
+        self.eligible: tuple[int, ...] = ()
+        #: Replicas after the move that is under way, if one is.
+        self.target: tuple[int, ...] = ()
         self.partition_epoch = 0
+        #: Below so many replicas in sync nothing becomes committed.
+        self.min_insync = 1
+
+    def set_in_sync(self, members: tuple[Member, ...]) -> None:
+        self.members = members
+        self.in_sync = tuple(each.node_id for each in members)
+
+    def set_min_insync(self, default: str | None) -> None:
+        """`default` is what the cluster's configuration says, if it does."""
+        wanted = self.topic.config.get(MIN_INSYNC, default)
+        if wanted is None:
+            self.min_insync = 2 if len(self.replicas) >= 3 else 1
+        else:
+            self.min_insync = int(wanted)
+        if len(self.members) >= self.min_insync:
+            # From now on records may be committed that the others do not have.
+            self.eligible = ()
 
 
 class TopicMetadata:
@@ -73,7 +106,13 @@ class MetadataImage:
         self.topics: dict[str, TopicMetadata] = {}
         self.topics_by_id: dict[bytes, TopicMetadata] = {}
         self.partitions: dict[int, PartitionMetadata] = {}
+        #: Newest incarnation of every node that ever registered, and with what it did.
         self.nodes: dict[int, int] = {}
+        self.registrations: dict[int, NodeRegistered] = {}
+        #: Nodes that are not there at the moment.
+        self.fenced: set[int] = set()
+        #: Partitions whose replicas are being moved.
+        self.moving: dict[int, PartitionMetadata] = {}
         self.next_partition_id = METADATA_PARTITION_ID + 1
         self.next_producer_id = 0
         #: Settings changed at run time, by node; those for every node under `EVERY_NODE`.
@@ -105,19 +144,31 @@ class MetadataImage:
                 del self.topics[topic.name]
                 for partition in topic.partitions:
                     del self.partitions[partition.partition_id]
+                    self.moving.pop(partition.partition_id, None)
                 return topic
             case PartitionsAdded():
                 self._add_partitions(self.topics_by_id[event.topic_id], event.partitions)
             case TopicConfigChanged():
-                self.topics_by_id[event.topic_id].config = event.config
+                topic = self.topics_by_id[event.topic_id]
+                topic.config = event.config
+                self._set_min_insync(topic.partitions)
             case LeaderChanged():
                 self._change_leader(event)
+            case PartitionChanged():
+                self._change_partition(event)
             case ProducerIdsReserved():
                 self.next_producer_id = max(self.next_producer_id, event.next_id)
             case NodeRegistered():
                 self.nodes[event.node_id] = event.incarnation
+                self.registrations[event.node_id] = event
+                self.fenced.discard(event.node_id)
+            case NodeFenced():
+                if self.nodes.get(event.node_id) == event.incarnation:
+                    self.fenced.add(event.node_id)
             case NodeConfigChanged():
                 self.node_configs[event.node_id] = event.config
+                if event.node_id == EVERY_NODE:
+                    self._set_min_insync(self.partitions.values())
             case GroupConfigChanged():
                 if event.config:
                     self.group_configs[event.group_id] = event.config
@@ -149,6 +200,11 @@ class MetadataImage:
             partition = PartitionMetadata(topic, len(topic.partitions), placement)
             topic.partitions.append(partition)
             self.partitions[placement.partition_id] = partition
+            live = [node for node in placement.replicas if node not in self.fenced]
+            if live:
+                partition.leader = live[0]
+            self._set_members(partition, live or placement.replicas)
+            self._set_min_insync([partition])
             # Ids are never reused, not even those of deleted partitions.
             self.next_partition_id = max(self.next_partition_id, placement.partition_id + 1)
 
@@ -160,5 +216,32 @@ class MetadataImage:
         assert event.leader_epoch >= partition.leader_epoch
         partition.leader = event.leader
         partition.leader_epoch = event.leader_epoch
-        partition.in_sync = event.in_sync
         partition.partition_epoch = event.partition_epoch
+        self._set_members(partition, event.in_sync)
+
+    def _change_partition(self, event: PartitionChanged) -> None:
+        partition = self.partitions.get(event.partition_id)
+        if partition is None:
+            return
+        assert event.partition_epoch == partition.partition_epoch + 1
+        assert event.leader_epoch >= partition.leader_epoch
+        partition.leader = event.leader
+        partition.leader_epoch = event.leader_epoch
+        partition.partition_epoch = event.partition_epoch
+        partition.replicas = event.replicas
+        partition.eligible = event.eligible
+        partition.target = event.target
+        partition.set_in_sync(event.in_sync)
+        self._set_min_insync([partition])
+        if event.target:
+            self.moving[event.partition_id] = partition
+        else:
+            self.moving.pop(event.partition_id, None)
+
+    def _set_members(self, partition: PartitionMetadata, nodes: Sequence[int]) -> None:
+        partition.set_in_sync(tuple(Member(node, self.nodes.get(node, 0)) for node in nodes))
+
+    def _set_min_insync(self, partitions: Iterable[PartitionMetadata]) -> None:
+        default = self.node_configs.get(EVERY_NODE, {}).get(MIN_INSYNC)
+        for partition in partitions:
+            partition.set_min_insync(default)

@@ -19,6 +19,11 @@ class EpochHistory:
         """(epoch, first offset), ascending in both."""
         return self._entries
 
+    @property
+    def latest_start(self) -> int:
+        """Where the newest epoch began; -1 before the first."""
+        return self._entries[-1][1] if self._entries else -1
+
     def assign(self, epoch: int, start_offset: int) -> None:
         """From `start_offset` on, records belong to `epoch`."""
         assert epoch > self.latest, f"epoch {epoch} after {self.latest}"

@@ -126,6 +126,11 @@ class SparseIndex:
     def range_count(self) -> int:
         return len(self._offsets) + (1 if self.open_offset >= 0 else 0)
 
+    @property
+    def begins_with_segment(self) -> bool:
+        """Whether nothing lies before the first range."""
+        return self.range_count > 0 and self.range_at(0, 0).start == 0
+
     def range_at(self, number: int, end: int) -> Range:
         """The range with that number, in a segment of `end` bytes."""
         count = len(self._offsets)

@@ -24,10 +24,15 @@ def load_segment_index(disk: Disk, partition: PartitionLog, segment: Segment) ->
     """The index of a segment that is not read at start; rebuilt from the batches if need be."""
     if disk.exists(segment.index_path):
         index, checkpoint, _ = load_index(read_whole(disk, segment.index_path))
-        if checkpoint is not None and checkpoint.position == segment.size:
+        is_whole = checkpoint is not None and checkpoint.position == segment.size
+        if is_whole and (segment.damage or index.begins_with_segment):
             return index
     log.warning("%s is missing or damaged; built again", segment.index_path)
     index = _rebuilt_index(partition, segment)
+    if segment.damage and partition.is_manifest_due:
+        # An index that leads readers past damage must not be found by a start to which no manifest
+        # has told of it.
+        return index
     count = len(index)
     has_producers = partition.producers is not None
     checkpoint = Checkpoint(
@@ -55,7 +60,8 @@ def _rebuilt_index(partition: PartitionLog, segment: Segment) -> SparseIndex:
         if isinstance(found, Bad):
             index.seal()
             next_good = found.next_offset if found.next_offset >= 0 else segment.next_offset
-            if not any(each[2] == found.position for each in damage):
+            # Damage at byte 0 may also be what is missing before the segment.
+            if not any((each[0], each[2]) == (expected, found.position) for each in damage):
                 damage.append((expected, max(expected + 1, next_good), found.position))
             expected = next_good
             continue

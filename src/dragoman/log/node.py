@@ -67,6 +67,9 @@ class NodeState(msgspec.Struct, kw_only=True):
     generation: int = 0
     #: As durable as this file or the journal groups behind `sequence`, whichever is later.
     ballot: Ballot = Ballot()
+    #: Acknowledged groups were lost to damage of the journal, and nobody was told yet who counts on
+    #: them.
+    has_lost: bool = False
 
 
 class _Versions(msgspec.Struct):

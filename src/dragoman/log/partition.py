@@ -49,7 +49,7 @@ from dragoman.log.reading import (
 )
 from dragoman.log.segment import Segment, scan
 from dragoman.log.tail import Tail
-from dragoman.log.truncations import truncation_entry_data
+from dragoman.log.truncations import RESTART, truncation_entry_data
 from dragoman.types import Buffer
 from dragoman.world import File
 
@@ -117,6 +117,7 @@ class PartitionLog:
         "has_rare_entries",
         "high_watermark",
         "identity",
+        "is_damaged",
         "is_removed",
         "log_end_offset",
         "log_start_offset",
@@ -188,6 +189,8 @@ class PartitionLog:
         self.obsolete: list[Segment] = []
         #: What was found damaged or missing, for people.
         self.problems: list[str] = []
+        #: Some of what was stable cannot be read, now or when it was looked for.
+        self.is_damaged = False
         self.is_removed = False
 
     # ---- marks
@@ -423,6 +426,14 @@ class PartitionLog:
                 return result
         return ReadResult([], 0, offset)
 
+    def copy_end(self, offset: int) -> int:
+        """How far another node that has everything below `offset` may copy.
+
+        Up to the stable end; and what is being synced, as long as it is in memory. This node may
+        still lose that in a crash, but then it never again appends in the same epoch.
+        """
+        return self.tail.end if 0 <= self.tail.first_offset <= offset else self.stable_end
+
     def check_offset(self, offset: int) -> None:
         """Raises `OffsetOutOfRangeError` unless a reader may ask for this offset."""
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -511,12 +522,14 @@ class PartitionLog:
     # ---- cutting
 
     def truncate(self, offset: int) -> None:
-        """Remove every batch that ends after `offset`. Durable before this returns.
+        """Remove every batch that ends after `offset`, and epochs that began there or later.
+        Durable before this returns.
 
         Falls on a batch border: a batch that holds `offset` in its middle goes as a whole. What is
         appended next goes into a new segment, whose generation tells it from all that was cut.
         """
-        if offset >= self.log_end_offset:
+        is_epoch_cut = offset == self.log_end_offset and self.epochs.latest_start >= offset
+        if offset >= self.log_end_offset and not is_epoch_cut:
             return
         assert offset >= self.log_start_offset
         self.store.settle(self)
@@ -629,6 +642,30 @@ class PartitionLog:
         if segment not in self.unsynced:
             self.unsynced.append(segment)
 
+    def restart_at(self, offset: int) -> None:
+        """Drop everything; the log is empty and starts at `offset`. Durable before this returns.
+
+        For a replica that is to be copied anew, perhaps from further back than it starts now. Files
+        with damage are kept aside for people.
+        """
+        self.store.settle_all()
+        data = truncation_entry_data(offset, self.next_generation)
+        self.store.journal_now(EntryKind.TRUNCATE, self, -1, 0, RESTART, data)
+        for segment in self.all_segments():
+            if segment.damage:
+                self.store.quarantine(segment)
+        self.producers = None
+        self.apply_truncation(None, 0, offset)
+        self.epochs.load([])
+        self.log_start_offset = self.stable_end = self.high_watermark = offset
+        self.producer_file_end = -1
+        # What producers wrote before the new start, nobody here can tell.
+        self.store.reload_producers(self)
+        self.saved_live_offset = 0
+        self.problems.clear()
+        self.is_damaged = False
+        self.store.manifest_due(self)
+
     def move_log_start(self, offset: int) -> None:
         """Delete records below `offset` (at most the high watermark). Durable before it returns."""
         if offset <= self.log_start_offset:
@@ -739,6 +776,7 @@ class PartitionLog:
     def report(self, problem: str) -> None:
         """Something durable is not what it was."""
         log.error("%s: %s", self.describe(), problem)
+        self.is_damaged = True
         if len(self.problems) < DAMAGE_REPORTS_MAX:
             self.problems.append(problem)
 

@@ -78,7 +78,7 @@ def _read_producer_file(partition: PartitionLog, believed: Believed) -> Producer
         partition.manifest_version += 1
         return None
     is_cut = any(
-        each.sequence > found.sequence and each.next_offset < found.offset
+        each.sequence > found.sequence and (each.is_restart or each.next_offset < found.offset)
         for each in believed.truncations
     )
     # There were producers, says the file; none below a later offset, says something newer.

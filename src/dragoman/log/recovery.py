@@ -37,7 +37,7 @@ from dragoman.log.producer_file import NAME as PRODUCERS
 from dragoman.log.producer_loading import Believed, load_producers
 from dragoman.log.salvage import Bad, Found, Sound, read_batches
 from dragoman.log.segment import Segment, parse_segment_name
-from dragoman.log.truncations import Truncation, read_truncation
+from dragoman.log.truncations import RESTART, Truncation, read_truncation
 from dragoman.world import Disk, read_whole, replace_file
 
 QUARANTINE = "quarantine"
@@ -47,8 +47,13 @@ _NO_LIMIT = 1 << 62
 log = logging.getLogger("dragoman.log")
 
 
-def open_partition(partition: PartitionLog, entries: list[EntryRef]) -> None:
-    """Fill a fresh `PartitionLog` from its directory and what the journal holds for it."""
+def open_partition(
+    partition: PartitionLog, entries: list[EntryRef], *, is_shared: bool = False
+) -> None:
+    """Fill a fresh `PartitionLog` from its directory and what the journal holds for it.
+
+    `is_shared`: other nodes have a say in what is committed. Then that is what surely was.
+    """
     disk = partition.store.disk
     names = disk.names(partition.directory)
     if not names and not entries:
@@ -58,6 +63,8 @@ def open_partition(partition: PartitionLog, entries: list[EntryRef]) -> None:
     opening.replay_appends()
     opening.read_live_segments()
     opening.set_marks()
+    if is_shared:
+        opening.lower_watermark()
     partition.has_producer_file = disk.exists(f"{partition.directory}/{PRODUCERS}")
     partition.producer_file_end = 0
     load_producers(partition, opening.believed())
@@ -140,8 +147,8 @@ class _Opening:
     def _cut_list(self, truncation: Truncation) -> None:
         """The truncation reached into rolled segments: the last one left is read again."""
         end = truncation.next_offset
-        self._epochs = [each for each in self._epochs if each[1] < end]
-        self._live_offset = min(self._live_offset, end)
+        self._epochs = [each for each in self._epochs if not truncation.ends_before(each[1])]
+        self._live_offset = end if truncation.is_restart else min(self._live_offset, end)
         self.partition.cleaned_offset = min(self.partition.cleaned_offset, end)
         self.partition.saved_live_offset = min(self.partition.saved_live_offset, end)
         for key in [each for each in self._live if truncation.removes(*each)]:
@@ -165,6 +172,12 @@ class _Opening:
 
     def _begin_with_entries(self) -> None:
         partition = self.partition
+        manifest = self._manifest
+
+        def is_new(sequence: int) -> bool:
+            """Whether the manifest does not tell of it yet."""
+            return manifest is None or sequence > manifest.sequence
+
         for entry in self._entries:
             if entry.kind is EntryKind.APPEND:
                 after = max(partition.next_generation, entry.generation + 1)
@@ -172,20 +185,22 @@ class _Opening:
                 continue
             partition.manifest_version += 1
             data = read_entry(self._disk, entry)
-            if entry.kind is EntryKind.LOG_START:
+            if entry.kind is EntryKind.LOG_START and is_new(entry.sequence):
                 offset = int.from_bytes(data, "little")
                 partition.log_start_offset = max(partition.log_start_offset, offset)
             elif entry.kind is EntryKind.EPOCH:
                 start = int.from_bytes(data[4:], "little")
                 if not self._is_cut(entry.sequence, start):
                     self._epochs.append((int.from_bytes(data[:4], "little"), start))
+            elif is_new(entry.sequence) and entry.base_offset < 0 and entry.position == RESTART:
+                partition.log_start_offset = int.from_bytes(data[:8], "little")
         for truncation in self._truncations:
             after = max(partition.next_generation, truncation.next_generation)
             partition.next_generation = after
 
     def _is_cut(self, sequence: int, offset: int) -> bool:
         return any(
-            each.sequence > sequence and offset >= each.next_offset for each in self._truncations
+            each.sequence > sequence and each.ends_before(offset) for each in self._truncations
         )
 
     # ---- step 2: files
@@ -404,7 +419,7 @@ class _Opening:
             )
             self._lost_ends[segment] = checkpoint.next_offset
             checkpoint = None
-        if checkpoint is None or not len(index):
+        if checkpoint is None or not index.begins_with_segment:
             if good < len(data):
                 log.warning("%s is damaged; the segment is read instead", segment.index_path)
             self._store.files.forget(segment.index_path)
@@ -441,6 +456,8 @@ class _Opening:
     def set_marks(self) -> None:
         partition = self.partition
         segments = partition.all_segments()
+        if any(each.damage for each in segments):
+            partition.is_damaged = True
         if self._lost_manifest and segments:
             first = segments[0].base_offset
             partition.log_start_offset = max(partition.log_start_offset, first)
@@ -456,6 +473,13 @@ class _Opening:
         self._settle_epochs(end)
         if self._manifest is None or self._manifest.log_end_offset > end:
             partition.manifest_version += 1
+
+    def lower_watermark(self) -> None:
+        partition = self.partition
+        known = self._manifest.high_watermark if self._manifest is not None else 0
+        partition.high_watermark = min(
+            partition.high_watermark, max(known, partition.log_start_offset)
+        )
 
     def drop_deleted(self) -> None:
         """Segments below the log start were still good for what their producers did."""

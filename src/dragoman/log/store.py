@@ -5,8 +5,8 @@ The life of an append (`durability = "fsync"`):
 1. `PartitionLog.append` checks, assigns offsets and stages the bytes here (`stage`). The first one
    of a loop turn schedules a commit at the turn's end, so all that one turn brings is one group.
 2. `_commit` writes the group to the journal with one synchronous write. While the disk is fast
-   that happens right here on the loop; when it is slow, a helper process syncs and the next group
-   gathers meanwhile. One group is in flight at a time.
+   that happens right here on the loop; when it is slow, a helper process syncs, the next group
+   gathers meanwhile, and `on_written` lets other nodes copy this one. One is in flight at a time.
 3. The partitions' stable ends move and `on_stable` tells the owner, who answers the clients.
 4. The bytes are now *dirty*: durable in the journal, readable from memory, not yet in the segment
    file. They are written behind (`flush`) in larger pieces.
@@ -152,6 +152,9 @@ class LogStore:
         self.durability = durability
         self.files = FileCache(disk, OPEN_SEGMENTS_MAX)
         self.stats = StoreStats()
+        #: Told which partitions have records that are being synced beside the loop: other nodes may
+        #: copy them (`PartitionLog.copy_end`), for nothing takes them back while the store runs.
+        self.on_written: Callable[[list[PartitionLog]], None] = _nothing
         #: Told which partitions' stable ends have moved; none when it was only the ballot.
         self.on_stable: Callable[[list[PartitionLog]], None] = _nothing
         #: Told that a sync failed: stop the node.
@@ -248,6 +251,7 @@ class LogStore:
         """
         self._pending.clear()
         if self.journal_damage:
+            self.node.has_lost = True
             recovery.keep_damaged_journal(self.disk, self.journal_damage)
         if not self.checkpoint_now():
             raise self.failure or OSError(errno.ENOSPC, "the disk is too full to start on")
@@ -258,14 +262,25 @@ class LogStore:
         self._journal.tidy()
         self._arm_timer()
 
-    def partition(self, identity: Identity, directory: str, config: LogConfig) -> PartitionLog:
-        """Open or create a partition; replays what the journal holds for it."""
+    def loss_is_known(self) -> None:
+        """Whoever counts on this directory has been told of what it lost."""
+        if self.node.has_lost:
+            self.node.has_lost = False
+            self._performed(BackgroundJob(replace=(node_replacement(self.node),)), may_be_full=True)
+
+    def partition(
+        self, identity: Identity, directory: str, config: LogConfig, *, is_shared: bool = False
+    ) -> PartitionLog:
+        """Open or create a partition; replays what the journal holds for it.
+
+        `is_shared`: other nodes hold it too, so not everything that is here need be committed.
+        """
         found = self._partitions.get(identity.partition_id)
         if found is not None:
             return found
         partition = PartitionLog(self, identity, f"{PARTITIONS}/{directory}", config)
         entries = self._pending.pop(identity.partition_id, [])
-        recovery.open_partition(partition, entries)
+        recovery.open_partition(partition, entries, is_shared=is_shared)
         self._partitions[identity.partition_id] = partition
         self.list_work(partition)
         return partition
@@ -499,6 +514,8 @@ class LogStore:
         if self.durability is Durability.OS:
             self._commit_to_segments(group)
             return
+        for flight in group:
+            self._remember(*flight)
         frame = self._journal.frame(*_group_parts(group, ballot))
         self._flying_ballot = ballot
         is_inline = self._is_disk_fast()
@@ -521,6 +538,7 @@ class LogStore:
                 self._land()
 
         self.run_job(BackgroundJob(sync=(self._journal.current_path,)), synced)
+        self.on_written(partitions)
 
     def _land(self) -> None:
         group = self._in_flight
@@ -553,15 +571,19 @@ class LogStore:
         for partition, runs, mark in group:
             if not partition.is_removed:
                 partition.stable_end = mark
-                self._become_dirty(partition, runs, mark)
+                self._become_dirty(partition, runs)
         self.on_stable([partition for partition, _, _ in group])
         self._write_behind()
 
-    def _become_dirty(self, partition: PartitionLog, runs: list[Run], end: int) -> None:
-        """What was staged is durable now, to be read from memory and written to its segment."""
-        dirty = partition.dirty
+    def _remember(self, partition: PartitionLog, runs: list[Run], end: int) -> None:
+        """From now on these can be read from memory, by whoever may see them."""
         for run in runs:
             self._tail.add(partition, run.chunks, end)
+
+    def _become_dirty(self, partition: PartitionLog, runs: list[Run]) -> None:
+        """What was staged is durable now, to be written to its segment."""
+        dirty = partition.dirty
+        for run in runs:
             partition.dirty_bytes += run.size
             self._dirty_bytes += run.size
             if dirty and dirty[-1].segment is run.segment:
@@ -580,7 +602,8 @@ class LogStore:
         """`durability = "os"`: in the page cache is stable."""
         stable: list[PartitionLog] = []
         for partition, runs, mark in group:
-            self._become_dirty(partition, runs, mark)
+            self._remember(partition, runs, mark)
+            self._become_dirty(partition, runs)
             self.flush(partition)
             if self.has_failed():
                 return
@@ -891,6 +914,14 @@ class LogStore:
         for path in (segment.log_path, segment.index_path):
             self.files.forget(path)
             self.disk.remove(path)
+
+    def quarantine(self, segment: Segment) -> None:
+        """Keep a damaged segment's file aside; its partition goes on without it."""
+        self.files.forget(segment.log_path)
+        if self.disk.exists(segment.log_path):
+            self.disk.make_directory(recovery.QUARANTINE)
+            kept = segment.log_path.replace("/", "_")
+            self.disk.rename(segment.log_path, f"{recovery.QUARANTINE}/{kept}")
 
     # ---- indexes
 

@@ -55,7 +55,7 @@ class TailRing:
         self.size = 0
 
     def add(self, partition: PartitionLog, chunks: list[Buffer], end: int) -> None:
-        """Chunks of committed batches that follow what the partition has; `end` is the log's."""
+        """Chunks of batches that follow what the partition has, up to offset `end`."""
         partition.tail.add(chunks, end)
         for chunk in chunks:
             cost = len(chunk) + _CHUNK_OVERHEAD_BYTES
@@ -76,16 +76,17 @@ class TailRing:
 
 
 class Tail:
-    """One partition's recent chunks: contiguous up to the stable end."""
+    """One partition's recent chunks: contiguous up to the stable end, or to the end of the group
+    that is being synced."""
 
-    __slots__ = ("_chunks", "_end", "_head", "_offsets")
+    __slots__ = ("_chunks", "_head", "_offsets", "end")
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
         self._chunks: list[Buffer] = []
         self._head = 0
         #: Offset after the last chunk.
-        self._end = 0
+        self.end = 0
 
     def __len__(self) -> int:
         return len(self._offsets) - self._head
@@ -100,7 +101,7 @@ class Tail:
         for chunk in chunks:
             self._offsets.append(int.from_bytes(chunk[:8], "big"))
         self._chunks += chunks
-        self._end = end
+        self.end = end
 
     def drop_oldest(self) -> None:
         """Forget the oldest chunk."""
@@ -143,7 +144,7 @@ class Tail:
             if base >= limit_offset:
                 break
             chunk = self._chunks[number]
-            end = offsets[number + 1] if number + 1 < len(offsets) else self._end
+            end = offsets[number + 1] if number + 1 < len(offsets) else self.end
             is_whole = True
             if base < offset or end > limit_offset or len(chunk) > room:
                 chunk, end, is_whole = _part(

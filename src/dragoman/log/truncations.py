@@ -3,6 +3,9 @@
 A truncation names the segment that stayed last and how many bytes of it stayed. Everything behind
 is gone: segments with a higher base, and entries that wrote there. What is written afterwards goes
 into new files, so generations tell the two apart however often an entry is replayed.
+
+A *restart* leaves nothing: no segment, no epoch, no producer. The log begins anew where it says,
+which may be before or behind all that it had.
 """
 
 from __future__ import annotations
@@ -11,6 +14,9 @@ from typing import NamedTuple
 
 from dragoman.log.journal import EntryRef, read_entry
 from dragoman.world import Disk
+
+#: In place of a position, when no segment stayed: the log begins anew.
+RESTART = 1
 
 
 class Truncation(NamedTuple):
@@ -25,6 +31,14 @@ class Truncation(NamedTuple):
     next_offset: int
     #: Files with a lower generation are older than the truncation.
     next_generation: int
+
+    @property
+    def is_restart(self) -> bool:
+        return self.base_offset < 0 and self.position == RESTART
+
+    def ends_before(self, offset: int) -> bool:
+        """Whether what began at `offset`, before the truncation, is gone."""
+        return self.is_restart or offset >= self.next_offset
 
     def removes(self, base_offset: int, generation: int) -> bool:
         return base_offset > self.base_offset and generation < self.next_generation

@@ -65,6 +65,25 @@ def test_the_slow_path_gathers_the_next_group_while_one_is_in_flight(world: Worl
     assert world.store.stats.groups == 2
 
 
+def test_a_group_that_is_being_synced_can_be_copied_but_not_read(world: World):
+    world.store._sync_average_s = 1.0
+    told: list[list[str]] = []
+    world.store.on_written = lambda those: told.append([each.describe() for each in those])
+    world.append(b"a")
+    assert world.log.copy_end(0) == 0, "staged only: nobody has it yet"
+    world.store._scheduled_commit()
+    log = world.log
+    assert told == [["t-0"]]
+    assert (log.copy_end(0), log.stable_end, log.high_watermark) == (1, 0, 0)
+    assert log.read(0, 100, log.copy_end(0)).next_offset == 1
+    assert log.read(0, 100, log.high_watermark).buffers == []
+    log.clear_tail()
+    assert log.copy_end(0) == 0, "not in memory any more, and not in a file yet"
+    world.commit()
+    assert (log.copy_end(0), log.stable_end) == (1, 1)
+    assert world.values() == [b"a"]
+
+
 def test_a_slow_clock_moves_the_sync_off_the_loop(world: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("dragoman.log.store.GROUP_BYTES_MAX", 1 << 20)
     times = iter(range(1000))

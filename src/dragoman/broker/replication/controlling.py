@@ -1,0 +1,184 @@
+"""The controller at work, on the node that leads the metadata log.
+
+One decision is under way at a time, and the next is made on the image that has it: that is what
+makes compare-and-set true. A decision whose fate is unknown ends the work of this controller; the
+next one begins with whatever was agreed on.
+
+A node shows that it is there by heartbeats. One that does not is fenced, which costs it leaderships
+and memberships and nothing else; safety never depends on time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from dragoman.broker.replication.controller import Controller
+from dragoman.broker.replication.messages import (
+    ControlReply,
+    ControlRequest,
+    HandOver,
+    Heartbeat,
+    InSyncChanges,
+    Outcome,
+    Registration,
+)
+from dragoman.broker.replication.ports import Controlled
+from dragoman.cluster.events import Event, Member
+from dragoman.cluster.metadata import MetadataImage
+from dragoman.cluster.quorum import MetadataQuorum
+from dragoman.errors import DragomanError
+from dragoman.limits import BALANCED_AT_ONCE_MAX, CONTROL_REQUESTS_MAX
+from dragoman.world import Scheduler
+
+_ACCEPTED = ControlReply(outcomes=(Outcome.ACCEPTED,))
+_REFUSED = ControlReply(outcomes=(Outcome.REFUSED,))
+#: Decides now, on the image as it is: what to agree on, and what to answer then.
+Decide = Callable[[], tuple[list[Event], ControlReply]]
+
+
+class Controlling:
+    def __init__(
+        self,
+        image: MetadataImage,
+        quorum: MetadataQuorum,
+        scheduler: Scheduler,
+        *,
+        session_s: float = 3.0,
+        balance_s: float = 60.0,
+    ) -> None:
+        """`session_s`: how long a node may be silent; `balance_s`: 0 leaves leaders alone."""
+        self.controller = Controller(image)
+        self._image = image
+        self._quorum = quorum
+        self._scheduler = scheduler
+        self._session_s = session_s
+        self._balance_s = balance_s
+        self._balanced_at = 0.0
+        self._seen: dict[int, float] = {}
+        self._waiting: deque[tuple[Decide, Controlled]] = deque()
+        self._is_deciding = False
+        #: Counts the times this node became the controller; 0 while it is not.
+        self._term = 0
+        self._terms = 0
+
+    def begin(self) -> None:
+        """This node leads the metadata log, and the image has all that was agreed on before."""
+        self._terms += 1
+        self._term = self._terms
+        self._is_deciding = False
+        self._balanced_at = now = self._scheduler.time()
+        # Everybody gets the whole time to be heard of by the new controller.
+        self._seen = dict.fromkeys(self._image.nodes, now)
+        self._tick(self._term)
+
+    def end(self) -> None:
+        """Somebody else leads it."""
+        self._term = 0
+        waiting, self._waiting = self._waiting, deque()
+        for _, done in waiting:
+            done(None)
+
+    # ---- requests
+
+    def ask(self, request: ControlRequest, done: Controlled) -> None:
+        """Answered with None when this node is not the controller, or when nobody can tell."""
+        if not self._term:
+            done(None)
+            return
+        match request:
+            case Heartbeat():
+                done(self._heard(request.member))
+            case Registration():
+                self._seen[request.node_id] = self._scheduler.time()
+                self.decide(lambda: (self.controller.register(request), _ACCEPTED), done)
+            case InSyncChanges():
+                self.decide(lambda: self._change(request), done)
+            case HandOver():
+                self.decide(lambda: (self.controller.hand_over(request.member), _ACCEPTED), done)
+
+    def _heard(self, member: Member) -> ControlReply:
+        is_fenced = member.node_id in self._image.fenced
+        if is_fenced or not self.controller.is_current(member):
+            return _REFUSED
+        self._seen[member.node_id] = self._scheduler.time()
+        return _ACCEPTED
+
+    def _change(self, request: InSyncChanges) -> tuple[list[Event], ControlReply]:
+        events: list[Event] = []
+        outcomes: list[Outcome] = []
+        changed: set[int] = set()
+        for change in request.changes:
+            if change.partition_id in changed:
+                outcomes.append(Outcome.CONFLICT)
+                continue
+            changed.add(change.partition_id)
+            outcome, granted = self.controller.change_in_sync(request.leader, change)
+            outcomes.append(outcome)
+            events += granted
+        return events, ControlReply(outcomes=tuple(outcomes))
+
+    # ---- time
+
+    def _tick(self, term: int) -> None:
+        if term != self._term:
+            return
+        now = self._scheduler.time()
+        for node_id, seen_at in list(self._seen.items()):
+            if now - seen_at > self._session_s:
+                del self._seen[node_id]
+                self.fence(Member(node_id, self._image.nodes.get(node_id, -1)))
+        if self._image.moving:
+            self.decide(lambda: (self.controller.finish_moves(), _ACCEPTED), _ignore)
+        if self._balance_s and now - self._balanced_at >= self._balance_s:
+            self._balanced_at = now
+            balance = self.controller.balance
+            self.decide(lambda: (balance(BALANCED_AT_ONCE_MAX), _ACCEPTED), _ignore)
+        self._scheduler.call_later(self._session_s / 4, self._tick, term)
+
+    def fence(self, member: Member) -> None:
+        """Also for a node whose connection tells that its process is gone."""
+        self.decide(lambda: (self.controller.fence(member), _ACCEPTED), _ignore)
+
+    # ---- one after the other
+
+    def decide(self, decide: Decide, done: Controlled) -> None:
+        """Also for what operators ask for; `decide` may raise `DragomanError`: refused."""
+        if not self._term or len(self._waiting) >= CONTROL_REQUESTS_MAX:
+            done(None)
+            return
+        self._waiting.append((decide, done))
+        self._next()
+
+    def _next(self) -> None:
+        while self._waiting and not self._is_deciding:
+            decide, done = self._waiting.popleft()
+            try:
+                events, reply = decide()
+            except DragomanError:
+                done(_REFUSED)
+                continue
+            if not events:
+                done(reply)
+                continue
+            self._is_deciding = True
+            self._propose(events, reply, done)
+
+    def _propose(self, events: list[Event], reply: ControlReply, done: Controlled) -> None:
+        term = self._term
+
+        def agreed(error: DragomanError | None) -> None:
+            done(reply if error is None else None)
+            if term != self._term:
+                return
+            self._is_deciding = False
+            if error is not None:
+                self.end()
+            else:
+                self._next()
+
+        self._quorum.propose(events, agreed)
+
+
+def _ignore(_: ControlReply | None) -> None:
+    return None

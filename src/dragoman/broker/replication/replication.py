@@ -1,0 +1,467 @@
+"""The partitions of a node that other nodes hold too: which it leads, which it follows.
+
+`Replication` obeys the image: whenever an event about a partition has been applied, the partition
+becomes led, followed or neither. Nothing else makes a leader. A node acts for a partition only as
+the incarnation under which the controller knows it, so it registers first; when it finds its own
+data damaged, it registers anew, which takes it out of every in-sync set, and copies what is bad
+from whoever leads then.
+
+The owner hands over: every applied event, every stable group, every message from a peer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from dragoman.broker.errors import NotLeader, RequestTimedOut, UnknownTopic
+from dragoman.broker.replica import Replica
+from dragoman.broker.replication.fetching import Fetcher
+from dragoman.broker.replication.following import Following
+from dragoman.broker.replication.leading import Leading
+from dragoman.broker.replication.messages import (
+    ControlReply,
+    ControlRequest,
+    FetchRequest,
+    HandOver,
+    Heartbeat,
+    InSyncChange,
+    InSyncChanges,
+    Outcome,
+    Progress,
+    Registration,
+)
+from dragoman.broker.replication.ports import Answer, Control, Peers, Timing
+from dragoman.broker.replication.serving import Partitions, Serving
+from dragoman.cluster.events import (
+    Event,
+    Member,
+    NodeConfigChanged,
+    NodeFenced,
+    NodeRegistered,
+    PartitionChanged,
+    PartitionsAdded,
+    TopicConfigChanged,
+    TopicCreated,
+)
+from dragoman.cluster.metadata import MetadataImage, PartitionMetadata, TopicMetadata
+from dragoman.errors import CorruptionError, DragomanError
+from dragoman.log.partition import PartitionLog
+from dragoman.log.store import Durability, LogStore
+from dragoman.world import Scheduler
+
+log = logging.getLogger("dragoman.replication")
+
+
+class Waiting:
+    """Neither led nor followed, for now: nothing becomes committed."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    def committed_end(self) -> int:
+        return self._replica.log.high_watermark
+
+
+class Life:
+    """What a start of a data directory may say of itself."""
+
+    def __init__(self, store: LogStore, addresses: dict[str, str], rack: str = "") -> None:
+        node = store.node
+        self._store = store
+        self._addresses = addresses
+        self._rack = rack
+        self._number = 0
+        self.directory = node.directory_id
+        is_journalled = node.durability is Durability.FSYNC
+        self._is_intact = (store.was_clean or is_journalled) and not node.has_lost
+
+    def begin_another(self) -> None:
+        """For a node that has to register anew without a restart."""
+        self._number += 1
+
+    @property
+    def name(self) -> str:
+        return f"{self._store.node.incarnation}/{self._number}"
+
+    def is_named_by(self, event: NodeRegistered) -> bool:
+        return (event.directory, event.life) == (self.directory, self.name)
+
+    def registered(self) -> None:
+        """Everybody knows what was lost, if anything."""
+        self._store.loss_is_known()
+
+    def registration(self, node_id: int, damaged: tuple[int, ...]) -> Registration:
+        return Registration(
+            node_id=node_id,
+            directory=self.directory,
+            life=self.name,
+            is_intact=self._is_intact,
+            damaged=damaged,
+            addresses=self._addresses,
+            rack=self._rack,
+        )
+
+
+class Replication:
+    def __init__(
+        self,
+        node_id: int,
+        image: MetadataImage,
+        scheduler: Scheduler,
+        peers: Peers,
+        control: Control,
+        open_replica: Callable[[PartitionMetadata], Replica],
+        timing: Timing | None = None,
+    ) -> None:
+        """`open_replica` opens a partition's log, or gives the one that is open: one that other
+        nodes hold too, with `is_shared`.
+        """
+        self.node_id = node_id
+        self._image = image
+        self._scheduler = scheduler
+        self._peers = peers
+        self._control = control
+        self._open = open_replica
+        self._timing = timing if timing is not None else Timing()
+        #: The incarnation to act under; None until the controller has given one.
+        self.member: Member | None = None
+        self._life: Life | None = None
+        self._is_registering = False
+        self._replicas: dict[int, Replica] = {}
+        self._leading: dict[int, Leading] = {}
+        self._following: dict[int, Following] = {}
+        self._fetchers: dict[int, Fetcher] = {}
+        self._serving = Serving(
+            Partitions(self._leading.get, self._review_soon, self._unreadable), scheduler
+        )
+        self._reviews: dict[Leading, None] = {}
+        self._is_review_due = False
+        self._is_stopped = False
+
+    # ---- start and stop
+
+    def start(self, life: Life) -> None:
+        """Open what this node has a replica of, and tell the controller that it is there."""
+        self._life = life
+        for partition in self._image.partitions.values():
+            if self.node_id in partition.replicas:
+                self._replica(partition)
+        self._register()
+        self._beat()
+        self._tick()
+
+    def stop(self) -> None:
+        """Nothing is acknowledged or copied any more: the node stops, or its disk has failed."""
+        self._is_stopped = True
+        for leading in list(self._leading.values()):
+            self._resign(leading)
+        for partition_id in list(self._following):
+            self._unfollow(partition_id)
+        self._serving.close()
+
+    def hand_over(self, done: Callable[[], None]) -> None:
+        """Before a clean stop: others take over, as far as they can."""
+        if self.member is None:
+            self._scheduler.call_soon(done)
+            return
+        self._control.ask(HandOver(member=self.member), lambda _: done())
+
+    def _register(self) -> None:
+        if self._is_stopped or self._is_registering:
+            return
+        assert self._life is not None
+        self._is_registering = True
+        damaged = tuple(
+            partition_id
+            for partition_id, replica in self._replicas.items()
+            if replica.log.is_damaged
+        )
+        self._ask(self._life.registration(self.node_id, damaged), self._registered)
+
+    def _registered(self, _reply: ControlReply | None) -> None:
+        """Whatever the answer says, it counts when the event is here; until then, ask again."""
+        self._is_registering = False
+        if self.member is None:
+            self._later(self._timing.retry_s, self._register)
+
+    def _beat(self) -> None:
+        if self.member is not None:
+            self._ask(Heartbeat(member=self.member), self._beat_heard)
+        self._later(self._timing.heartbeat_s, self._beat)
+
+    def _beat_heard(self, reply: ControlReply | None) -> None:
+        if reply is not None and Outcome.REFUSED in reply.outcomes:
+            # Fenced meanwhile, or somebody registered in our name.
+            self._register()
+
+    def _ask(self, request: ControlRequest, done: Callable[[ControlReply | None], None]) -> None:
+        def answered(reply: ControlReply | None) -> None:
+            if not self._is_stopped:
+                done(reply)
+
+        self._control.ask(request, answered)
+
+    def _later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._scheduler.call_later(seconds, self._unless_stopped, callback)
+
+    def _unless_stopped(self, callback: Callable[[], None]) -> None:
+        if not self._is_stopped:
+            callback()
+
+    # ---- what the image says
+
+    def applied(self, event: Event, removed: TopicMetadata | None = None) -> None:
+        """Call after every event that was applied to the image, once `start` was called."""
+        if self._is_stopped:
+            return
+        match event:
+            case PartitionChanged():
+                partition = self._image.partitions.get(event.partition_id)
+                if partition is not None:
+                    self._settle(partition)
+            case TopicCreated() | PartitionsAdded() | TopicConfigChanged():
+                for partition in self._image.topics_by_id[event.topic_id].partitions:
+                    self._settle(partition)
+            case NodeConfigChanged():
+                # It may say how many have to be in sync.
+                for leading in self._leading.values():
+                    leading.agreed()
+            case NodeRegistered() if event.node_id == self.node_id:
+                self._became(event)
+            case NodeFenced() if self.member == Member(event.node_id, event.incarnation):
+                self._register()
+            case _:
+                for gone in removed.partitions if removed is not None else ():
+                    self._forget(gone)
+
+    def _became(self, event: NodeRegistered) -> None:
+        """The controller knows us, as this incarnation."""
+        assert self._life is not None
+        if not self._life.is_named_by(event):
+            # Of an earlier start, heard late. Whoever that was, it is not this node.
+            self.member = None
+            self._register()
+        else:
+            self.member = Member(event.node_id, event.incarnation)
+            self._life.registered()
+        for partition in self._image.partitions.values():
+            self._settle(partition)
+
+    def _settle(self, partition: PartitionMetadata) -> None:
+        """Become what the image says this node is to the partition."""
+        partition_id = partition.partition_id
+        if self.node_id not in partition.replicas:
+            if partition_id in self._replicas:
+                self._forget(partition)
+            return
+        replica = self._replica(partition)
+        is_led = self.member in partition.members and partition.leader == self.node_id
+        leading = self._leading.get(partition_id)
+        if leading is not None:
+            is_same = leading.leader_epoch == partition.leader_epoch
+            if is_led and is_same and leading.member == self.member:
+                leading.agreed()
+                return
+            self._resign(leading)
+        if is_led:
+            self._unfollow(partition_id)
+            self._lead(replica)
+        else:
+            self._follow(replica)
+        if replica.log.is_damaged:
+            self.damaged(replica)
+
+    def _replica(self, partition: PartitionMetadata) -> Replica:
+        found = self._replicas.get(partition.partition_id)
+        if found is None:
+            found = self._replicas[partition.partition_id] = self._open(partition)
+            found.role = Waiting(found)
+        return found
+
+    def _forget(self, partition: PartitionMetadata) -> None:
+        """Deleted, or moved to other nodes."""
+        leading = self._leading.get(partition.partition_id)
+        if leading is not None:
+            self._resign(leading)
+        self._unfollow(partition.partition_id)
+        replica = self._replicas.pop(partition.partition_id, None)
+        if replica is not None:
+            if partition.partition_id in self._image.partitions:
+                self._empty(replica.log)
+            replica.fail_waiters(UnknownTopic(f"{replica.log.describe()} is not here any more"))
+
+    def _empty(self, partition: PartitionLog) -> None:
+        """Not removed: it may come back, under the same id."""
+        try:
+            partition.restart_at(0)
+        except DragomanError as error:
+            log.warning("%s: keeps records that nobody needs: %s", partition.describe(), error)
+
+    # ---- leading
+
+    def leading(self, partition_id: int) -> Leading:
+        """The partition, if this node leads it. Raises `NotLeader`."""
+        found = self._leading.get(partition_id)
+        if found is None:
+            partition = self._image.partitions.get(partition_id)
+            leader = partition.leader if partition is not None else -1
+            raise NotLeader(f"node {leader} leads partition {partition_id}", leader)
+        return found
+
+    def _lead(self, replica: Replica) -> None:
+        assert self.member is not None
+        try:
+            self.begin_epoch(replica)
+        except DragomanError as error:
+            # A full disk. Nobody else will lead while this node is in sync and there.
+            log.error("%s: cannot be led: %s", replica.log.describe(), error)
+            self._later(self._timing.retry_s, lambda: self._settle(replica.metadata))
+            return
+        now = self._scheduler.time()
+        leading = Leading(replica, self._image, self.member, now)
+        self._leading[replica.metadata.partition_id] = leading
+        replica.role = leading
+        leading.advance()
+
+    def begin_epoch(self, replica: Replica) -> None:
+        """Durable before anybody is served in this epoch."""
+        replica.log.begin_epoch(replica.metadata.leader_epoch)
+
+    def _resign(self, leading: Leading) -> None:
+        replica = leading.replica
+        del self._leading[replica.metadata.partition_id]
+        self._reviews.pop(leading, None)
+        replica.role = Waiting(replica)
+        self._serving.resigned(leading)
+        # Records that wait may be in the next leader's log, or may not.
+        replica.fail_waiters(
+            RequestTimedOut(f"{replica.log.describe()}: the leader changed; the outcome is unknown")
+        )
+
+    def _review_soon(self, leading: Leading) -> None:
+        self._reviews[leading] = None
+        if not self._is_review_due:
+            self._is_review_due = True
+            self._scheduler.call_soon(self._review)
+
+    def _tick(self) -> None:
+        """Who lags is found out without hearing of it."""
+        for leading in self._leading.values():
+            self._reviews[leading] = None
+        self._review()
+        self._later(self._timing.lag_s / 2, self._tick)
+
+    def _review(self) -> None:
+        self._is_review_due = False
+        reviews, self._reviews = self._reviews, {}
+        if self.member is None:
+            return
+        now = self._scheduler.time()
+        asked: list[tuple[Leading, InSyncChange]] = []
+        for leading in reviews:
+            change = leading.wanted_change(now, self._timing.lag_s)
+            if change is not None:
+                asked.append((leading, change))
+        if not asked:
+            return
+
+        def answered(reply: ControlReply | None) -> None:
+            outcomes = reply.outcomes if reply is not None else ()
+            for number, (leading, change) in enumerate(asked):
+                known = number < len(outcomes)
+                leading.answered(change, outcomes[number] if known else Outcome.UNKNOWN)
+                if not known:
+                    self._later(self._timing.retry_s, partial(self._review_again, leading))
+
+        request = InSyncChanges(leader=self.member, changes=tuple(each for _, each in asked))
+        self._ask(request, answered)
+
+    def _review_again(self, leading: Leading) -> None:
+        if self._leading.get(leading.replica.metadata.partition_id) is leading:
+            self._review_soon(leading)
+
+    def _unreadable(self, leading: Leading, error: CorruptionError) -> None:
+        self.damaged(leading.replica, error)
+
+    def damaged(self, replica: Replica, error: DragomanError | None = None) -> None:
+        """A replica's own data is bad: give it up, and get it from somebody else.
+
+        Called whenever reading a partition has failed. Nothing is thrown away before others lead.
+        """
+        if error is not None and not replica.log.is_damaged:
+            replica.log.report(str(error))
+        metadata = replica.metadata
+        if self._life is None or self.member is None or len(metadata.replicas) < 2:
+            return
+        counts = self.member in metadata.members or self.node_id in metadata.eligible
+        others = any(
+            node != self.node_id and node not in self._image.fenced
+            for node in (*metadata.in_sync, *metadata.eligible)
+        )
+        if counts and others:
+            self._life.begin_another()
+            self.member = None
+            self._register()
+
+    # ---- following
+
+    def _follow(self, replica: Replica) -> None:
+        partition = replica.metadata
+        partition_id = partition.partition_id
+        known = self._following.get(partition_id)
+        is_same = known is not None and known.leader_epoch == partition.leader_epoch
+        if known is not None and is_same and known.member == self.member:
+            return
+        self._unfollow(partition_id)
+        if self.member is None or partition.leader in (-1, self.node_id):
+            return
+        following = self._following[partition_id] = Following(replica, self.member)
+        replica.role = following
+        fetcher = self._fetchers.get(partition.leader)
+        if fetcher is None:
+            fetcher = self._fetchers[partition.leader] = Fetcher(
+                partition.leader,
+                self._peers,
+                self._scheduler,
+                self._timing,
+                lambda each: self.damaged(each.replica),
+            )
+        fetcher.add(following, self.member)
+
+    def _unfollow(self, partition_id: int) -> None:
+        following = self._following.pop(partition_id, None)
+        if following is not None:
+            following.replica.role = Waiting(following.replica)
+            self._fetchers[following.leader].remove(partition_id)
+
+    # ---- what the log and the peers report
+
+    def written(self, partitions: list[PartitionLog]) -> None:
+        """A group is being synced: call with its partitions. Followers do so at the same time."""
+        for partition in partitions:
+            leading = self._leading.get(partition.identity.partition_id)
+            if leading is not None:
+                leading.grown()
+
+    def stable(self, partitions: list[PartitionLog]) -> None:
+        """A group is stable: call with the partitions of which it has records."""
+        now = self._scheduler.time()
+        for partition in partitions:
+            partition_id = partition.identity.partition_id
+            leading = self._leading.get(partition_id)
+            if leading is not None:
+                leading.stable(now)
+                continue
+            following = self._following.get(partition_id)
+            if following is not None:
+                following.replica.advance()
+                self._fetchers[following.leader].became_stable(following)
+
+    def fetch(self, request: FetchRequest, answer: Answer) -> None:
+        """A follower asks. Only for authenticated peers."""
+        self._serving.fetch(request, answer)
+
+    def progress(self, message: Progress) -> None:
+        self._serving.progress(message)

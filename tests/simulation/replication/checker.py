@@ -1,0 +1,340 @@
+"""What must hold at every step and at the end: the invariants of replication.md, section 5.
+
+The checker sees what no node can: all logs at once, and which bytes each of the disks was promised
+to hold. It is told of every watermark, leadership, truncation, acknowledgement, death and restart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dragoman.broker.replication.leading import Leading
+from dragoman.cluster.events import Member, PartitionChanged
+from dragoman.errors import CorruptionError
+from dragoman.log.batch import batches
+from dragoman.log.partition import PartitionLog
+from dragoman.log.store import LogStore
+
+if TYPE_CHECKING:
+    from simulation.replication.cluster import Cluster
+    from simulation.replication.node import Node
+
+#: Newest committed batches that a new leader is compared with.
+_COMPARED = 20
+#: How long a message may still count on a copy that has been lost since.
+_MESSAGE_S = 4.0
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+class Committed(NamedTuple):
+    next_offset: int
+    epoch: int
+    data: bytes
+    #: The leadership in which it became committed.
+    committed_in: int
+
+
+class Copy:
+    """What the disk of one node was last known to hold of one partition."""
+
+    def __init__(self) -> None:
+        self.stable_end = 0
+        self.member: Member | None = None
+        #: The newest epoch that was served as leader, and not cut since.
+        self.led_epoch = -1
+        self.is_damaged = False
+
+
+class Checker:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.committed: dict[int, dict[int, Committed]] = {}
+        self.committed_end: dict[int, int] = {}
+        self._leaders: dict[tuple[int, int], Member] = {}
+        self._copies: dict[tuple[int, int], Copy] = {}
+        self._lost: list[tuple[float, int, int, int]] = []
+        #: Truncations under way: the power may go in the middle of one.
+        self._cutting: dict[tuple[int, int], int] = {}
+        self.acks = 0
+        self.elections = 0
+        self.truncations = 0
+        self.copied_anew = 0
+
+    def expect(self, condition: bool, text: str) -> None:
+        if not condition:
+            raise Violation(text)
+
+    def _copy(self, node: Node, partition_id: int) -> Copy:
+        return self._copies.setdefault((node.node_id, partition_id), Copy())
+
+    # ---- nodes
+
+    def died(self, node: Node) -> None:
+        for partition_id, replica in node.replicas.items():
+            copy = self._copy(node, partition_id)
+            copy.stable_end = replica.log.stable_end
+            copy.member = node.replication.member
+            cut = self._cutting.pop((node.node_id, partition_id), None)
+            if cut is not None:
+                copy.stable_end = min(copy.stable_end, cut)
+                copy.led_epoch = -1
+
+    def wiped(self, node: Node) -> None:
+        for (node_id, partition_id), copy in list(self._copies.items()):
+            if node_id == node.node_id:
+                now = self._cluster.scheduler.time()
+                self._lost.append((now, node_id, partition_id, copy.stable_end))
+                del self._copies[node_id, partition_id]
+
+    def reopened(self, node: Node, log: PartitionLog) -> None:
+        copy = self._copy(node, log.identity.partition_id)
+        where = f"node {node.node_id}, {log.describe()}"
+        if copy.is_damaged:
+            return
+        self.expect(not log.is_damaged, f"{where} is said to be damaged: {log.problems}")
+        self.expect(
+            log.log_end_offset >= copy.stable_end,
+            f"S5: {where} reported {copy.stable_end} as stable and came back with "
+            f"{log.log_end_offset}",
+        )
+        self.expect(
+            log.epochs.latest >= copy.led_epoch,
+            f"S2: {where} led epoch {copy.led_epoch} and came back with {log.epochs.latest}",
+        )
+
+    def _stable_end(self, node: Node, partition_id: int) -> int:
+        if node.is_up:
+            replica = node.replicas.get(partition_id)
+            return replica.log.stable_end if replica is not None else 0
+        copy = self._copies.get((node.node_id, partition_id))
+        return copy.stable_end if copy is not None else 0
+
+    # ---- leaders
+
+    def leads(self, node: Node, leading: Leading) -> None:
+        """S1, S2 and S4, when a node begins to lead."""
+        self.elections += 1
+        log = leading.replica.log
+        partition_id = leading.replica.metadata.partition_id
+        key = (partition_id, leading.leader_epoch)
+        # A life, not a node: what it had not synced may be different the next time.
+        before = self._leaders.setdefault(key, leading.member)
+        self.expect(before == leading.member, f"S1: {before} and {leading.member} lead {key}")
+        copy = self._copy(node, partition_id)
+        copy.led_epoch = leading.leader_epoch
+        committed = self.committed.get(partition_id, {})
+        # A node may begin to lead late, when another one already leads a newer epoch.
+        earlier = [
+            (base, each)
+            for base, each in committed.items()
+            if each.committed_in < leading.leader_epoch
+        ]
+        end = max((each.next_offset for _, each in earlier), default=0)
+        where = f"node {node.node_id} leads {log.describe()} in epoch {leading.leader_epoch}"
+        self.expect(
+            log.log_end_offset >= end,
+            f"S4: {where} and has {log.log_end_offset} of {end} committed",
+        )
+        for base, each in earlier[-_COMPARED:]:
+            if each.next_offset > log.log_start_offset:
+                found = self._batch_at(node, log, base)
+                self.expect(
+                    found is None or found == each.data,
+                    f"S4: {where} and has something else at {base}",
+                )
+
+    def _batch_at(self, node: Node, log: PartitionLog, base: int) -> bytes | None:
+        try:
+            offset = max(base, log.log_start_offset)
+            buffers = log.read(offset, 1, log.log_end_offset).buffers
+        except CorruptionError:
+            self.expect(node is self._cluster.victim, f"node {node.node_id}: {log!r} is damaged")
+            return None
+        return bytes(buffers[0]) if buffers else b""
+
+    def watermark(self, node: Node, leading: Leading, before: int) -> None:
+        """S6, and what is committed from now on. `before`: where the watermark was."""
+        replica = leading.replica
+        log, metadata = replica.log, replica.metadata
+        partition_id = metadata.partition_id
+        watermark = log.high_watermark
+        self.expect(log.log_start_offset <= watermark <= log.stable_end, f"S10: {log!r}")
+        if watermark <= self.committed_end.get(partition_id, 0):
+            return
+        if watermark == before:
+            # Known from an earlier leader, whose log could not be read when it moved.
+            self._note_committed(node, leading, watermark)
+            return
+        agreed = self._cluster.metadata.image.partitions[partition_id]
+        if agreed.leader_epoch == leading.leader_epoch:
+            for member in agreed.members:
+                self._expect_has(node, member, partition_id, watermark)
+        self.expect(
+            len(metadata.members) >= metadata.min_insync,
+            f"S6: {log.describe()} is committed to {watermark} with {metadata.members} in sync",
+        )
+        self._note_committed(node, leading, watermark)
+
+    def agreed(self, event: PartitionChanged) -> None:
+        """S6 and S9: whoever is in sync is there in that life and has all that is committed."""
+        end = self.committed_end.get(event.partition_id, 0)
+        for member in event.in_sync:
+            known = self._cluster.metadata.image.nodes.get(member.node_id)
+            self.expect(
+                known == member.incarnation, f"S9: {member} is in sync, it is {known} by now"
+            )
+            if not event.is_unclean:
+                self._expect_has(
+                    self._cluster.nodes[event.leader - 1], member, event.partition_id, end
+                )
+        for node_id in event.eligible:
+            node = self._cluster.nodes[node_id - 1]
+            if node is not self._cluster.victim:
+                has = self._stable_end(node, event.partition_id)
+                self.expect(has >= end, f"S9: node {node_id} is eligible with {has} of {end}")
+
+    def _expect_has(self, leader: Node, member: Member, partition_id: int, end: int) -> None:
+        other = self._cluster.nodes[member.node_id - 1]
+        if other.is_up:
+            if other.replication.member != member:
+                return
+        elif self._copy(other, partition_id).member != member:
+            return
+        has = self._stable_end(other, partition_id)
+        self.expect(
+            has >= end,
+            f"S6: node {leader.node_id} has partition {partition_id} committed to {end}, "
+            f"{member} is in sync and has {has}",
+        )
+
+    def _note_committed(self, node: Node, leading: Leading, watermark: int) -> None:
+        log = leading.replica.log
+        partition_id = leading.replica.metadata.partition_id
+        known = self.committed.setdefault(partition_id, {})
+        offset = max(self.committed_end.get(partition_id, 0), log.log_start_offset)
+        while offset < watermark:
+            try:
+                found = log.read(offset, 1 << 20, watermark)
+            except CorruptionError:
+                self.expect(node is self._cluster.victim, f"{log!r} is damaged")
+                return
+            for buffer in found.buffers:
+                for header, batch in batches(memoryview(buffer)):
+                    next_offset = header.last_offset + 1
+                    known[header.base_offset] = Committed(
+                        next_offset, header.leader_epoch, bytes(batch), leading.leader_epoch
+                    )
+            offset = found.next_offset
+            self.committed_end[partition_id] = offset
+
+    def acknowledged(self, node: Node, store: LogStore, leading: Leading, next_offset: int) -> None:
+        """S5 and S13, at the moment of the reply."""
+        self.acks += 1
+        metadata = leading.replica.metadata
+        partition_id = metadata.partition_id
+        self.expect(not store.has_failed(), f"S13: node {node.node_id} acknowledges after EIO")
+        now = self._cluster.scheduler.time()
+        holders = {
+            each.node_id
+            for each in self._cluster.nodes
+            if self._stable_end(each, partition_id) >= next_offset
+        }
+        holders.update(
+            node_id
+            for at, node_id, lost_of, end in self._lost
+            if lost_of == partition_id and end >= next_offset and now - at < _MESSAGE_S
+        )
+        self.expect(
+            len(holders) >= metadata.min_insync,
+            f"S5: {leading.replica.log.describe()} is acknowledged to {next_offset}, "
+            f"only {holders} have it",
+        )
+
+    # ---- cuts
+
+    def cutting(self, node: Node, log: PartitionLog, end: int) -> None:
+        self._cutting[node.node_id, log.identity.partition_id] = end
+
+    def cut(
+        self, node: Node, log: PartitionLog, old_end: int, epochs: list[tuple[int, int]]
+    ) -> None:
+        """S8: nothing that is committed was cut."""
+        partition_id = log.identity.partition_id
+        del self._cutting[node.node_id, partition_id]
+        self.truncations += 1
+        copy = self._copy(node, partition_id)
+        if log.epochs.latest < copy.led_epoch:
+            copy.led_epoch = -1
+        for base, each in self.committed.get(partition_id, {}).items():
+            if log.log_end_offset <= base < old_end:
+                own = max((epoch for epoch, start in epochs if start <= base), default=-1)
+                self.expect(
+                    own != each.epoch,
+                    f"S8: node {node.node_id} cut {log.describe()} from {old_end} to "
+                    f"{log.log_end_offset}, {base} of epoch {own} is committed",
+                )
+
+    def restarted(self, node: Node, log: PartitionLog, old_end: int) -> None:
+        """A copy was given up, to be made anew: only what does not count may be."""
+        partition_id = log.identity.partition_id
+        self._cutting.pop((node.node_id, partition_id), None)
+        self.copied_anew += 1
+        copy = self._copy(node, partition_id)
+        copy.led_epoch, copy.is_damaged = -1, False
+        now = self._cluster.scheduler.time()
+        self._lost.append((now, node.node_id, partition_id, old_end))
+        agreed = self._cluster.metadata.image.partitions.get(partition_id)
+        if agreed is not None and node.node_id in agreed.replicas:
+            member = node.replication.member
+            self.expect(
+                member not in agreed.members and node.node_id not in agreed.eligible,
+                f"S8: node {node.node_id} gave up its copy of {log.describe()} that counts",
+            )
+
+    def flipped(self, node: Node, partition_id: int) -> None:
+        self._copy(node, partition_id).is_damaged = True
+
+    # ---- clients
+
+    def consumed(self, partition_id: int, data: bytes) -> None:
+        """S7: everything that a consumer gets is committed, and never another."""
+        known = self.committed.get(partition_id, {})
+        for header, batch in batches(memoryview(data)):
+            found = known.get(header.base_offset)
+            self.expect(
+                found is not None and found.data == bytes(batch),
+                f"S7: a consumer was given {header.base_offset} of partition {partition_id}, "
+                "which is not what is committed",
+            )
+
+    # ---- the end
+
+    def compare_logs(self) -> None:
+        """S3 and S4: every log holds what is committed, byte for byte."""
+        for node in self._cluster.nodes:
+            for partition_id, replica in node.replicas.items():
+                if partition_id not in self._cluster.metadata.image.partitions:
+                    continue
+                if node.node_id in replica.metadata.replicas:
+                    self._compare(node, replica.log, partition_id)
+
+    def _compare(self, node: Node, log: PartitionLog, partition_id: int) -> None:
+        expected = log.log_start_offset
+        for base, each in self.committed.get(partition_id, {}).items():
+            if each.next_offset <= log.log_start_offset:
+                continue
+            found = self._batch_at(node, log, base)
+            if found is not None:
+                self.expect(
+                    found == each.data,
+                    f"S3: node {node.node_id}, {log.describe()}: {base} is not what is committed",
+                )
+            self.expect(base <= expected, f"S10: {log.describe()} has a gap before {base}")
+            expected = each.next_offset
+        self.expect(
+            log.log_end_offset >= self.committed_end.get(partition_id, 0),
+            f"S4: node {node.node_id} lacks the end of {log.describe()}",
+        )

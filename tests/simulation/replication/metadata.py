@@ -1,0 +1,128 @@
+"""The metadata log of a simulated cluster: one list that never forks, with the controller on it.
+
+It stands for the quorum, so that replication is tested by itself. Requests to it are lost or
+delayed like all messages, its decisions take a moment to be agreed on, events reach each node in
+order and at different times, and now and then the controller is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TypeAlias
+
+from dragoman.broker.replication.controlling import Controlling
+from dragoman.cluster.events import Event, PartitionChanged, decode_event, encode_event
+from dragoman.cluster.metadata import MetadataImage
+from dragoman.errors import ClusterError, DragomanError
+from simulation.replication.network import Network, ProcessScheduler
+
+CONTROLLER = 0
+Proposal: TypeAlias = tuple[list[bytes], Callable[[DragomanError | None], None]]
+
+
+class MetadataLog:
+    """A `MetadataQuorum` whose voters never disagree."""
+
+    def __init__(
+        self,
+        scheduler: ProcessScheduler,
+        random: Random,
+        on_event: Callable[[Event], None],
+        session_s: float,
+    ) -> None:
+        self.image = MetadataImage()
+        self.events: list[bytes] = []
+        self.leader = CONTROLLER
+        self._scheduler = scheduler
+        self._random = random
+        self._on_event = on_event
+        self._proposed: list[Proposal] = []
+        self._is_replacing = False
+        self.on_agreed: Callable[[], None] = lambda: None
+        self.controlling = Controlling(
+            self.image, self, scheduler, session_s=session_s, balance_s=3.0
+        )
+
+    @property
+    def version(self) -> int:
+        return len(self.events)
+
+    def propose(self, events: list[Event], done: Callable[[DragomanError | None], None]) -> None:
+        proposal = ([encode_event(each) for each in events], done)
+        self._proposed.append(proposal)
+        self._scheduler.call_later(self._random.uniform(0.0005, 0.01), self._commit, proposal)
+
+    def _commit(self, proposal: Proposal) -> None:
+        if proposal in self._proposed:
+            self._proposed.remove(proposal)
+            self._agree(*proposal)
+
+    def agree_now(self, events: list[Event]) -> None:
+        self._agree([encode_event(each) for each in events], lambda _: None)
+
+    def _agree(self, events: list[bytes], done: Callable[[DragomanError | None], None]) -> None:
+        for each in events:
+            event = decode_event(each)
+            self._on_event(event)
+            self.image.apply(event)
+            self.events.append(each)
+        done(None)
+        self.on_agreed()
+
+    def replace_controller(self) -> None:
+        """Another node leads the metadata log; it takes a moment until it does."""
+        if self._is_replacing:
+            return
+        self._is_replacing = True
+        proposed, self._proposed = self._proposed, []
+        for events, done in proposed:
+            # Nobody was told; it may have been agreed on all the same.
+            if self._random.random() < 0.5:
+                self._agree(events, lambda _: None)
+            done(ClusterError("the leader changed; the outcome is unknown"))
+        self.controlling.end()
+        self._scheduler.call_later(self._random.uniform(0.05, 0.5), self._replaced)
+
+    def _replaced(self) -> None:
+        self._is_replacing = False
+        self.controlling.begin()
+
+
+def check_chain(image: MetadataImage, event: Event) -> str | None:
+    """S9: one chain of changes, and leaders from those who may lead."""
+    if not isinstance(event, PartitionChanged):
+        return None
+    before = image.partitions.get(event.partition_id)
+    if before is None:
+        return None
+    if event.partition_epoch != before.partition_epoch + 1:
+        return f"S9: partition epoch {event.partition_epoch} after {before.partition_epoch}"
+    may_lead = {*before.in_sync, *before.eligible, -1}
+    if not event.is_unclean and event.leader not in may_lead:
+        return f"S9: node {event.leader} leads, of {sorted(may_lead)}"
+    if event.leader != before.leader and event.leader_epoch <= before.leader_epoch:
+        return f"S1: two leaders in epoch {event.leader_epoch}"
+    return None
+
+
+class Subscription:
+    """How one node hears of events: in order, a while later."""
+
+    def __init__(
+        self, metadata: MetadataLog, network: Network, node: int, apply: Callable[[bytes], None]
+    ) -> None:
+        self._metadata = metadata
+        self._network = network
+        self._node = node
+        self._apply = apply
+        self.applied = 0
+
+    def push(self) -> None:
+        end = len(self._metadata.events)
+        self._network.send(CONTROLLER, self._node, lambda: self._catch_up(end))
+
+    def _catch_up(self, end: int) -> None:
+        while self.applied < end:
+            self.applied += 1
+            self._apply(self._metadata.events[self.applied - 1])

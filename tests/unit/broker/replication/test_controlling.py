@@ -1,0 +1,156 @@
+"""Goal: the controller at work decides one thing at a time, and fences those who are silent.
+
+Method: a quorum that agrees when the test says so, on virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dragoman.broker.replication import controlling
+from dragoman.broker.replication.controlling import Controlling
+from dragoman.broker.replication.messages import (
+    ControlReply,
+    ControlRequest,
+    HandOver,
+    Heartbeat,
+    InSyncChange,
+    InSyncChanges,
+    Outcome,
+    Registration,
+)
+from dragoman.cluster.events import Event, Member, PartitionPlacement, TopicCreated
+from dragoman.cluster.metadata import MetadataImage
+from dragoman.errors import ClusterError, DragomanError
+from dragoman.testing.sim.scheduler import SimScheduler
+
+
+class Quorum:
+    leader = 1
+    version = 0
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self.proposed: list[tuple[list[Event], Callable[[DragomanError | None], None]]] = []
+
+    def propose(self, events: list[Event], done: Callable[[DragomanError | None], None]) -> None:
+        self.proposed.append((events, done))
+
+    def agree(self) -> None:
+        while self.proposed:
+            events, done = self.proposed.pop(0)
+            for each in events:
+                self._image.apply(each)
+            done(None)
+
+
+class World:
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self.scheduler = SimScheduler()
+        self.quorum = Quorum(self.image)
+        self.controlling = Controlling(self.image, self.quorum, self.scheduler, session_s=3.0)
+        self.replies: list[ControlReply | None] = []
+        self.controlling.begin()
+        for node in (1, 2, 3):
+            self.ask(registration(node))
+        self.quorum.agree()
+        placement = PartitionPlacement(1, (1, 2, 3))
+        self.image.apply(TopicCreated(name="t", topic_id=b"t" * 16, partitions=(placement,)))
+        self.replies.clear()
+
+    def ask(self, request: ControlRequest) -> None:
+        self.controlling.ask(request, self.replies.append)
+
+    @property
+    def outcomes(self) -> list[Outcome | None]:
+        return [each.outcomes[0] if each is not None else None for each in self.replies]
+
+
+def registration(node: int, life: str = "1") -> Registration:
+    return Registration(node_id=node, directory=str(node), life=life, is_intact=True)
+
+
+def change(partition_epoch: int, *nodes: int) -> InSyncChanges:
+    members = tuple(Member(each, 1) for each in nodes)
+    wish = InSyncChange(1, 0, partition_epoch, members)
+    return InSyncChanges(leader=Member(1, 1), changes=(wish,))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_the_second_of_two_equal_wishes_finds_that_it_was_late(world: World) -> None:
+    world.ask(change(0, 1, 2))
+    world.ask(change(0, 1, 3))
+    assert world.replies == []
+    world.quorum.agree()
+    assert world.outcomes == [Outcome.ACCEPTED, Outcome.CONFLICT]
+    assert world.image.partitions[1].in_sync == (1, 2)
+
+
+def test_one_request_cannot_change_a_partition_twice(world: World) -> None:
+    wish = change(0, 1, 2).changes[0]
+    world.ask(InSyncChanges(leader=Member(1, 1), changes=(wish, wish)))
+    world.quorum.agree()
+    assert world.replies == [ControlReply(outcomes=(Outcome.ACCEPTED, Outcome.CONFLICT))]
+
+
+def test_a_silent_node_is_fenced_and_others_are_not(world: World) -> None:
+    for _ in range(8):
+        world.scheduler.advance(1.0)
+        for node in (2, 3):
+            world.ask(Heartbeat(member=Member(node, 1)))
+        world.quorum.agree()
+    assert world.image.fenced == {1}
+    assert world.image.partitions[1].leader == 2
+    world.replies.clear()
+    world.ask(Heartbeat(member=Member(1, 1)))
+    world.ask(Heartbeat(member=Member(2, 7)))
+    assert world.outcomes == [Outcome.REFUSED, Outcome.REFUSED]
+    world.ask(registration(1))
+    world.quorum.agree()
+    assert world.image.fenced == set()
+
+
+def test_an_unknown_fate_ends_the_work(world: World) -> None:
+    world.ask(change(0, 1, 2))
+    world.ask(HandOver(member=Member(1, 1)))
+    world.quorum.proposed.pop()[1](ClusterError("the outcome is unknown"))
+    assert world.outcomes == [None, None]
+    world.ask(Heartbeat(member=Member(1, 1)))
+    assert world.outcomes[-1] is None
+    world.controlling.begin()
+    world.ask(HandOver(member=Member(1, 1)))
+    world.quorum.agree()
+    assert world.image.partitions[1].leader == 2
+
+
+def test_leaders_are_balanced_and_moves_are_finished_in_time(world: World) -> None:
+    world.ask(HandOver(member=Member(1, 1)))
+    world.quorum.agree()
+    partition = world.image.partitions[1]
+    members = (Member(2, 1), Member(3, 1), Member(1, 1))
+    wish = InSyncChange(1, partition.leader_epoch, partition.partition_epoch, members)
+    world.ask(InSyncChanges(leader=Member(2, 1), changes=(wish,)))
+    controller = world.controlling.controller
+    world.controlling.decide(
+        lambda: (controller.reassign(1, (1, 2)), ControlReply(outcomes=())), world.replies.append
+    )
+    for _ in range(70):
+        world.quorum.agree()
+        world.scheduler.advance(1.0)
+        for node in (1, 2, 3):
+            world.ask(Heartbeat(member=Member(node, 1)))
+    assert (partition.leader, partition.replicas, partition.target) == (1, (1, 2), ())
+
+
+def test_requests_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controlling, "CONTROL_REQUESTS_MAX", 2)
+    for _ in range(4):
+        world.ask(change(0, 1, 2))
+    assert world.outcomes == [None]
