@@ -12,6 +12,9 @@ BENCH_VENV := .venv-bench
 BIN := $(VENV)/bin
 ARGS ?=
 JOBS ?= 2
+# How many faults, and which, for `chaos`.
+CYCLES ?= 50
+SEED ?= 1
 # Simulated seconds, for `sim`.
 SIM_SECONDS ?= 2000
 # The first interpreter that is new enough; empty when there is none.
@@ -120,6 +123,14 @@ $(BENCH_VENV)/bench.stamp: $(INSTALLED) README.md $(SOURCES)
 	@$(BENCH_VENV)/bin/pip install $(PIP_FLAGS) "$$(echo build/bench/*.whl)[bench]"
 	@touch $@
 
+.PHONY: failover
+failover: $(VENV)/dev.stamp ## how long no writes are taken when a leader goes; ARGS="--rounds 5 kill"
+	$(BIN)/python tests/benchmarks/failover.py $(ARGS)
+
+.PHONY: idle-cluster
+idle-cluster: $(VENV)/dev.stamp ## CPU and memory of three nodes that do nothing
+	$(BIN)/python tests/benchmarks/idle_cluster.py
+
 .PHONY: sim
 sim: $(VENV)/dev.stamp ## power cuts, broken quorums and clusters under faults in simulation, and mutants; SIM_SECONDS=100000
 	PYTHONPATH=tests $(BIN)/python -m power_cuts.survey --mutants $(ARGS)
@@ -132,8 +143,8 @@ soak: $(VENV)/dev.stamp ## long runs: kill -9 under load, then power cuts
 	PYTHONPATH=tests $(BIN)/python -m power_cuts.survey --mutants --cuts 10000 $(ARGS)
 
 .PHONY: chaos
-chaos: ## three real nodes under kill -9
-	@echo "make: chaos runs several nodes; it comes with clustering" >&2; exit 1
+chaos: $(VENV)/dev.stamp ## three real nodes under kill -9, pauses and load; CYCLES=500 SEED=1
+	PYTHONPATH=tests $(BIN)/python -m chaos.run --cycles $(CYCLES) --seed $(SEED)
 
 # ---- upkeep
 

@@ -70,9 +70,10 @@ class World:
         authorizer: Authorizer | None = None,
         start: bool = True,
         seed: int = 1,
+        scheduler: SimScheduler | None = None,
     ) -> None:
         self.settings = settings if settings is not None else Settings()
-        self.scheduler = SimScheduler()
+        self.scheduler = scheduler if scheduler is not None else SimScheduler()
         self.clock = SimClock(self.scheduler)
         self.disk: Disk = disk if disk is not None else MemoryDisk()
         background = ImmediateBackground(self.disk, self.scheduler)
@@ -121,6 +122,11 @@ class World:
             durability=self.store.durability,
             seed=2,
         )
+
+    def pretend_loading(self, is_loading: bool) -> None:
+        """Groups are as while they are read back, or as after that."""
+        for kept in self.broker.coordination._offsets_log._kept.values():
+            kept.is_loaded = not is_loading
 
     # ---- topics and records
 

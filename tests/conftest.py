@@ -10,10 +10,15 @@ together, and they begin first: whatever takes longest must not be what is left 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from real_etcd import RealEtcd
 
 PLUGIN = "dragoman.testing.plugin"
 SPARK = Path(__file__).parent / "integration" / "spark"
@@ -32,6 +37,16 @@ settings.register_profile(
     "nightly", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealEtcd]:
+    """A real etcd; whoever uses it does so under a prefix of its own, and lets it live."""
+    from real_etcd import RealEtcd
+
+    started = RealEtcd(tmp_path_factory.mktemp("etcd"))
+    yield started
+    started.stop()
 
 
 def pytest_configure(config: pytest.Config) -> None:

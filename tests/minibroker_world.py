@@ -36,6 +36,13 @@ class Peer(Pipe):
         (event,) = self.events()
         return event
 
+    def ask_or_none(self, request: m.Request) -> m.Message | None:
+        """Send and expect one answer among what was pushed meanwhile; None when there is none."""
+        self.send(request)
+        pushed = (m.Rebalanced, m.Delivered)
+        answers = [each for each in self.events() if not isinstance(each, pushed)]
+        return answers[0] if answers else None
+
     def publish(self, topic: str, *payloads: bytes, key: bytes = b"") -> list[tuple[int, int]]:
         self.send(*(m.Publish(topic=topic, payload=each, key=key) for each in payloads))
         placed = []

@@ -37,9 +37,8 @@ SETTINGS = Settings(transaction_state_log_num_partitions=1, offsets_topic_num_pa
 def small_slices(size: int = 400) -> Iterator[None]:
     """Copying takes several slices even for a few records, and there is one staging partition."""
     with ExitStack() as stack:
-        for module in ("copying", "service", "staging"):
-            name = f"dragoman.broker.publishing.{module}.PUBLISH_SLICE_BYTES"
-            stack.enter_context(mock.patch(name, size))
+        name = "dragoman.broker.publishing.slices.PUBLISH_SLICE_BYTES"
+        stack.enter_context(mock.patch(name, size))
         stack.enter_context(mock.patch("dragoman.broker.publishing.staging.STAGING_PARTITIONS", 1))
         yield
 

@@ -16,6 +16,7 @@
         OffsetGapError          a batch to be placed as it is does not follow the log's end
       BrokerError               a request the broker refuses; reasons are in broker/errors.py
       ClusterError
+        NotSentError            another node never got the request
         NotControllerError      another node takes changes of the metadata, or none does
         VersionConflictError    the metadata is not what the change was made for
         OutcomeUnknownError     the change may or may not have happened, or still happen
@@ -94,6 +95,10 @@ class BrokerError(DragomanError): ...
 
 
 class ClusterError(DragomanError): ...
+
+
+class NotSentError(ClusterError):
+    """The other node never got the request."""
 
 
 class NotControllerError(ClusterError):

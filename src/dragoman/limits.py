@@ -149,6 +149,10 @@ PEER_RETRY_MAX_S = 1.0
 
 #: Metadata changes waiting to become durable. More: refused, the client retries.
 METADATA_PROPOSALS_MAX = 10_000
+#: How long a metadata change waits for somebody who takes it. Then: refused, the client retries.
+METADATA_CHANGE_TIMEOUT_S = 10.0
+#: How long a node looks for its cluster before it says that it has found none.
+JOIN_PATIENCE_S = 5.0
 #: One message between voters of the metadata quorum. Longer: taken for rubbish and dropped.
 RAFT_MESSAGE_BYTES_MAX = 8 << 20
 #: Batches in one message; a batch that is larger goes alone.
@@ -165,10 +169,25 @@ RAFT_READS_MAX = 10_000
 CONTROL_REQUESTS_MAX = 10_000
 #: Partitions that the controller gives back to their preferred leaders at once.
 BALANCED_AT_ONCE_MAX = 100
+#: The events of one proposal to etcd, whose own limit for a request is 1.5 MiB. More: refused.
+ETCD_PROPOSAL_BYTES_MAX = 1 << 20
+#: Proposals in one transaction of etcd, whose own limit is 128 operations. More wait for the next.
+ETCD_TRANSACTION_ENTRIES_MAX = 100
+#: Entries read from etcd at once, so that an answer of the largest ones stays within its bound.
+ETCD_PAGE_ENTRIES = 32
+#: Piece of a snapshot in etcd.
+ETCD_PIECE_BYTES = 512 << 10
+#: An answer of etcd, or one line of a watch. Larger: the connection is closed, what was missed is
+#: read in pages.
+ETCD_ANSWER_BYTES_MAX = 64 << 20
+#: Connections to etcd at a time, beside the watch. More requests wait for one.
+ETCD_CONNECTIONS_MAX = 8
 #: Producer ids a node takes from the cluster at once; what it does not use is lost at a restart.
 PRODUCER_ID_BLOCK = 1000
 #: Produce requests per partition whose records are not yet stable. More: refused, to be retried.
 ACKS_WAITING_MAX = 100_000
+#: How long a producer waits for its records to be committed. Then: told that nobody knows.
+ACKS_PATIENCE_S = 30.0
 #: Parked fetches per partition. More: answered at once with what there is.
 FETCHES_PARKED_MAX = 20_000
 
@@ -315,6 +334,21 @@ GROUP_OFFSETS_MAX = 1_000_000
 
 #: Records of an internal topic taken in per loop turn while it is read back.
 INTERNAL_RECORDS_PER_SLICE = 500
+#: Seconds until an internal topic that cannot be read back yet is tried again.
+INTERNAL_LOAD_RETRY_S = 1.0
+#: Seconds that a node waits at a group's coordinator to hear of an assignment, at most.
+GUEST_WATCH_S = 5.0
+#: Seconds without a word from the node of a member until the member is taken for gone.
+GUEST_LEASE_S = 15.0
+#: Seconds until a member is tried to be seated again when its group is between two coordinators.
+SEAT_RETRY_S = 0.1
+#: Bytes that a reader asks the leader of a partition for that its node has no copy of.
+FAR_READ_BYTES_MAX = 262_144
+#: How long such a reader waits there for records, and until it asks again when nobody leads.
+FAR_READ_WAIT_MS = 5_000
+FAR_READ_RETRY_S = 0.2
+#: Writes that wait for the coordinator of their transaction on another node. More: refused.
+TRANSACTION_GUARDS_MAX = 100_000
 #: Seconds between tries to finish transactions whose markers could not be written.
 TRANSACTION_RETRY_INTERVAL_S = 1.0
 #: Seconds between looks for transactional ids that nobody uses any more.
@@ -340,6 +374,8 @@ STAGING_PRODUCER_IDLE_MS_MAX = 600_000
 STAGING_RELEASED_MAX = 100_000
 #: Seconds between looks for staged records that may go.
 STAGING_SWEEP_INTERVAL_S = 1.0
+#: Seconds for which another node's word that it needs staged records holds; every sweep repeats it.
+STAGING_HOLD_LEASE_S = 600.0
 #: Staged bytes that are checked, or copied and made durable, at a time; then others have their
 #: turn. As much as one connection may bring in one.
 PUBLISH_SLICE_BYTES = 1 << 20
@@ -372,6 +408,8 @@ MAINTENANCE_PARTITIONS_PER_SLICE = 20
 
 # ---- stopping
 
+#: How long a node that stops waits for others to lead what it leads. Then it stops all the same.
+HAND_OVER_TIMEOUT_S = 3.0
 #: Seconds that peers get at a clean stop to take their last replies. Then the connection is cut.
 CONNECTION_CLOSE_GRACE_S = 2.0
 

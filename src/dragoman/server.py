@@ -20,11 +20,12 @@ import msgspec
 
 from dragoman.broker.broker import Broker
 from dragoman.broker.replica import Acknowledge
-from dragoman.config.listeners import Listener
+from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError, CorruptionError, DragomanError
 from dragoman.limits import (
     CONNECTION_CLOSE_GRACE_S,
+    HAND_OVER_TIMEOUT_S,
     HTTP_CLOSE_GRACE_S,
     IDLE_SWEEP_INTERVAL_S,
     LISTEN_BACKLOG,
@@ -32,9 +33,12 @@ from dragoman.limits import (
 from dragoman.log.store import Durability, LogStore
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Session
-from dragoman.net.listener import ACCEPT_TURNS, OpenListener, open_listener
+from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
+from dragoman.net.peer_frames import Hello
+from dragoman.net.peering import Peering
 from dragoman.net.routing import RoutingSession
 from dragoman.net.stalled import StalledPeers
+from dragoman.peers import Peers
 from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
 from dragoman.world import (
     Background,
@@ -58,11 +62,14 @@ _SERVICES = {
 }
 #: Listeners whose clients may listen for ever without sending anything. Cursus closes those that
 #: have no stream by itself.
-_NEVER_IDLE = ("any", "cursus", "minibroker")
+_NEVER_IDLE = ("any", "cursus", "minibroker", "peer")
 
 
 class Service(Protocol):
     """What serves the clients of one protocol."""
+
+    #: What other nodes call the listener that it is for.
+    listener: str
 
     def session(self, channel: Channel) -> Session: ...
 
@@ -80,16 +87,29 @@ class Node:
         clock: Clock,
         random: Random,
     ) -> None:
-        """Opens the data directory. Raises `DirectoryInUseError`, `FormatError`, `OSError`."""
+        """Opens the data directory. Raises `DirectoryInUseError`, `FormatError`, `OSError`.
+
+        And `ConfigError`, for what this release cannot do yet.
+        """
+        if settings.metadata_quorum == "etcd":
+            raise ConfigError("metadata.quorum: nodes of this release do not use etcd yet")
         self.settings = settings
         self.clock = clock
         self._loop = loop
+        nodes = settings.cluster_nodes
+        self.peers = Peers(Peering(self._hello, loop, random), self._addresses, nodes)
         self.store = LogStore(
             disk, background, loop, clock, random, Durability(settings.durability)
         )
         try:
             self.broker = Broker(
-                self.store, settings, loop, clock, random, dialect=KafkaGroupDialect()
+                self.store,
+                settings,
+                loop,
+                clock,
+                random,
+                dialect=KafkaGroupDialect(),
+                links=self.peers if nodes else None,
             )
         except BaseException:
             self.store.abandon()
@@ -107,6 +127,8 @@ class Node:
         self.failure: OSError | None = None
         self.started_at = clock.monotonic()
         self._http: object = None
+        self._serves_clients = True
+        self.broker.clustering.replication.on_room = self._room_changed
         self._sweeper: Handle | None = None
 
     # ---- start
@@ -117,31 +139,46 @@ class Node:
         A start that fails lets go of the data directory and of what was opened.
         """
         try:
-            await self._recover()
+            self.broker.recover()
+            # Where they are is told to the others; they serve when the cluster knows this node.
             for listener in self.settings.listeners:
                 await self._open(listener)
-        except BaseException:
+            await self._join()
+            for opened in self.listeners:
+                await opened.serve()
+        except (Exception, asyncio.CancelledError):
             self._give_up()
+            # What was cancelled ends.
+            await asyncio.sleep(0)
             raise
         self._sweep()
         self._stalled.watch()
 
-    async def _recover(self) -> None:
+    async def _join(self) -> None:
         started: asyncio.Future[None] = self._loop.create_future()
 
         def done(error: DragomanError | None) -> None:
+            if started.done():
+                # Told to stop meanwhile.
+                return
             if error is None:
                 started.set_result(None)
             else:
                 started.set_exception(error)
 
         self.broker.start(done)
+        if self.settings.cluster:
+            peer = next(each for each in self.listeners if each.name == "peer")
+            await peer.serve()
+            self.peers.begin(self.broker)
         await started
 
     def _give_up(self) -> None:
         for listener in self.listeners:
             listener.close()
-        if self.broker.is_ready:
+        self.peers.peering.close()
+        if self.broker.is_recovered:
+            self.broker.stop()
             self.store.close()
         else:
             # The journal may hold records that were not replayed: a clean stop would forget them.
@@ -162,6 +199,8 @@ class Node:
         match listener.name:
             case "http":
                 return self._http_factory()
+            case "peer":
+                return self._channel_factory("peer", self.peers.peering.session)
             case "any":
                 return self._channel_factory("any", self._routing())
             case name if name in _SERVICES:
@@ -174,6 +213,7 @@ class Node:
         module, _, name = _SERVICES[protocol].partition(":")
         make = getattr(import_module(module), name)
         service: Service = make(self.broker, self.budget, self._advertised(listener))
+        service.listener = listener
         self.services[listener, protocol] = service
         return service.session
 
@@ -198,8 +238,25 @@ class Node:
         self, name: str, make_session: Callable[[Channel], Session]
     ) -> Callable[[], asyncio.BaseProtocol]:
         closes_idle = name not in _NEVER_IDLE
+        is_for_clients = name != "peer"
         channels = self.channels[name] = Channels(self.budget, self._loop, closes_idle=closes_idle)
-        return lambda: Channel(channels, make_session, self._loop)
+
+        def protocol() -> asyncio.BaseProtocol:
+            if is_for_clients and not self._serves_clients:
+                return Closed()
+            return Channel(channels, make_session, self._loop)
+
+        return protocol
+
+    def _room_changed(self, has_room: bool) -> None:
+        """A node whose disk is full cannot even learn who leads now what it led: clients are to ask
+        the others.
+        """
+        self._serves_clients = has_room
+        if not has_room:
+            for name, channels in self.channels.items():
+                if name != "peer":
+                    channels.abort_all()
 
     def _advertised(self, name: str) -> Callable[[Channel], tuple[str, int]]:
         """What a client of that listener is told to connect to."""
@@ -209,6 +266,29 @@ class Node:
             return opened.address_for(channel.local_address)
 
         return advertised
+
+    def _hello(self) -> Hello:
+        node = self.store.node
+        return Hello(
+            node_id=self.settings.node_id,
+            incarnation=node.incarnation,
+            cluster_id=self.broker.image.cluster_id,
+            directory=node.directory_id,
+        )
+
+    def _addresses(self) -> dict[str, str]:
+        """Where others reach the listeners; a listener on all addresses is reached where the other
+        nodes reach this one.
+        """
+        own = self.settings.cluster_nodes.get(self.settings.node_id)
+        found: dict[str, str] = {}
+        for opened in self.listeners:
+            address = opened.advertised
+            if address is None and own is not None:
+                address = Address(own.host, opened.bound.port)
+            if address is not None:
+                found[opened.name] = str(address)
+        return found
 
     def _http_factory(self) -> Callable[[], asyncio.BaseProtocol]:
         # Cheap: what serves HTTP is imported with the first connection.
@@ -243,12 +323,14 @@ class Node:
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._stalled.stop()
+        await self._hand_over()
         for stop_accepting in (OpenListener.pause, OpenListener.close):
             for listener in self.listeners:
                 stop_accepting(listener)
             for _ in range(ACCEPT_TURNS):
                 await asyncio.sleep(0)
         self.broker.stop()
+        self.peers.peering.close()
         for channels in self.channels.values():
             channels.close_all()
         if self._http is not None:
@@ -257,7 +339,37 @@ class Node:
             assert isinstance(self._http, HttpListener)
             await self._http.close(HTTP_CLOSE_GRACE_S)
         await self._connections_gone()
+        # What was cancelled ends.
+        await asyncio.sleep(0)
         self.store.close()
+
+    async def abandon(self) -> None:
+        """As if the process were killed: nothing is said, answered or made durable."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._stalled.stop()
+        self.store.abandon()
+        self.broker.clustering.stop()
+        self.peers.peering.close()
+        for listener in self.listeners:
+            listener.close()
+        for channels in self.channels.values():
+            channels.abort_all()
+        await self._connections_gone()
+        # What was cancelled ends.
+        await asyncio.sleep(0)
+
+    async def _hand_over(self) -> None:
+        """While clients are still served: who leads what is known to them before this node goes."""
+        if not self.settings.cluster or self.failure is not None or not self.broker.is_ready:
+            return
+        handed_over = asyncio.Event()
+        self.broker.clustering.hand_over(handed_over.set)
+        try:
+            async with asyncio.timeout(HAND_OVER_TIMEOUT_S):
+                await handed_over.wait()
+        except TimeoutError:
+            log.warning("nobody has taken over what this node leads")
 
     async def _connections_gone(self) -> None:
         """Peers get a moment to take their last replies; those that do not are cut off."""
@@ -323,18 +435,45 @@ async def _serve(
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop_requested)
-        await node.start()
+        if not await _started(node, stopping):
+            return _exit_status(node)
     except (OSError, CorruptionError) as error:
-        raise ConfigError(f"data directory {settings.data}: {error}") from error
+        cure = _cure(settings) if isinstance(error, CorruptionError) else ""
+        raise ConfigError(f"data directory {settings.data}: {error}{cure}") from error
     _calm_garbage_collector()
     for line in node.describe_listeners():
         announce(line)
     announce("ready")
-    waiting = [asyncio.ensure_future(each.wait()) for each in (stopping, node.failed)]
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    for each in waiting:
-        each.cancel()
+    await _first_of(stopping, node.failed)
     await node.stop()
+    return _exit_status(node)
+
+
+async def _started(node: Node, stopping: asyncio.Event) -> bool:
+    """False: the node was told to stop, or its log failed, while it waited for the others."""
+    starting = asyncio.ensure_future(node.start())
+    ended = asyncio.ensure_future(_first_of(stopping, node.failed))
+    await asyncio.wait((starting, ended), return_when=asyncio.FIRST_COMPLETED)
+    is_started = starting.done()
+    for each in (starting, ended):
+        each.cancel()
+    await asyncio.wait((starting, ended))
+    if is_started:
+        starting.result()
+    return is_started
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waiting = [asyncio.ensure_future(each.wait()) for each in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
+        await asyncio.wait(waiting)
+
+
+def _exit_status(node: Node) -> int:
     if node.failure is not None:
         log.critical("stopped because the log failed: %s", node.failure)
         return 1
@@ -367,6 +506,17 @@ async def work_offline(settings: Settings, work: Callable[[Broker, Acknowledge],
         await node.stop()
     if error is not None:
         raise error
+
+
+def _cure(settings: Settings) -> str:
+    """What helps a node of a cluster whose metadata is damaged: others have all that it had."""
+    if len(settings.cluster) < 2:
+        return ""
+    number = settings.node_id
+    return (
+        f"; the other nodes have it: `dragoman cluster remove {number}`, start with an empty "
+        f"directory, `dragoman cluster add {number}@{settings.cluster_nodes[number]}`"
+    )
 
 
 def _calm_garbage_collector() -> None:

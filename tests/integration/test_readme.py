@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.config.listeners import available_names, default_addresses
+from dragoman.config.listeners import default_addresses
 from dragoman.demo.readings import Window, closed_windows
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     command = _block("sh", "serve").splitlines()[0].removeprefix("$ ")
     program, *arguments = shlex.split(command)
     assert program == "dragoman"
-    free = [word for name in available_names() for word in ("--listen", f"{name}=127.0.0.1:0")]
+    free = [word for name in default_addresses() for word in ("--listen", f"{name}=127.0.0.1:0")]
     process = subprocess.Popen(
         [sys.executable, "-m", "dragoman.cli.main", *arguments, *free],
         stdout=subprocess.PIPE,

@@ -15,7 +15,7 @@ from dragoman.errors import DragomanError
 CODES = {
     "dragoman.errors": """
         auth broker cdc cluster config corruption decode directory_in_use disk_full encode
-        error format local_protocol log log_stopped not_controller offset_gap
+        error format local_protocol log log_stopped not_controller not_sent offset_gap
         offset_out_of_range outcome_unknown protocol remote_protocol version_conflict
     """,
     "dragoman.broker.errors": """
@@ -33,8 +33,9 @@ CODES = {
         invalid_transactional_id log_directory_not_found member_id_required
         message_too_large no_reassignment_in_progress non_empty_group not_authorized
         not_coordinator not_enough_replicas not_leader not_transaction_coordinator
-        offset_metadata_too_large overloaded preferred_leader_not_available producer_fenced
-        producer_ids_unavailable read_only_config rebalance_in_progress
+        offset_metadata_too_large overloaded overtaken preferred_leader_not_available
+        producer_fenced producer_ids_unavailable published_records_lost read_only_config
+        rebalance_in_progress
         records_not_deletable request_timed_out shutting_down staged_records_gone stale_member_epoch
         too_many_groups too_many_offsets too_many_transactional_ids topic_deletion_disabled
         topic_exists transaction transaction_abortable transaction_coordinator_loading

@@ -496,10 +496,15 @@ def test_metadata_of_a_newer_release_is_refused_and_the_directory_let_go(
         raise FormatError("a newer release?")
 
     with monkeypatch.context() as patched:
-        patched.setattr("dragoman.cluster.quorum.decode_event", newer)
+        patched.setattr("dragoman.cluster.raft.entries.decode_event", newer)
         with pytest.raises(FormatError):
             start(disk=first.disk)
     start(disk=first.disk)
+
+
+def test_quorum_by_etcd_is_refused_until_nodes_use_it(start: Callable[..., Running]) -> None:
+    with pytest.raises(ConfigError, match=r"metadata\.quorum"):
+        start(settings(metadata_quorum="etcd"))
 
 
 def test_failed_sync_sets_the_node_failed(start: Callable[..., Running]) -> None:
@@ -508,7 +513,8 @@ def test_failed_sync_sets_the_node_failed(start: Callable[..., Running]) -> None
     with running.connect() as client:
         client.create_topic("t")
         disk.is_failing = True
-        assert client.produce("t", batch_of(b"v")).error_code == 56
+        # Time-out: the records may be there, or may not.
+        assert client.produce("t", batch_of(b"v")).error_code == 7
     running.wait_until(running.node.failed.is_set)
     assert running.node.failure is not None
     assert running.node.failure.errno == errno.EIO

@@ -14,10 +14,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dragoman.api.errors import ApiError
 from dragoman.api.openapi import openapi_document
 from dragoman.api.operations import OPERATIONS, Operation
 from dragoman.api.ports import NodeView
-from dragoman.api.problems import ApiError, on_fault, on_http_exception, on_refusal
+from dragoman.api.problems import on_fault, on_http_exception, on_refusal
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:

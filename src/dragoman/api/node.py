@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dragoman import __version__
+from dragoman.api.cluster import ClusterOperations, called_back
 from dragoman.api.values import (
     ClusterStatus,
     ConfigValue,
+    Election,
     GroupAssignment,
     GroupDescription,
     GroupMember,
     GroupOffset,
     GroupSummary,
     ListenerStatus,
+    Moves,
+    NewMoves,
+    NewNode,
     NewTopic,
-    NodeStatus,
     PartitionDescription,
+    Told,
     TopicDescription,
     TopicSummary,
+    Transfer,
 )
 from dragoman.broker import topics as broker_topics
 from dragoman.broker.broker import Broker
-from dragoman.broker.replica import Acknowledge
-from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
+from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
 from dragoman.config.topics import describe_topic_config
 from dragoman.errors import DragomanError
+from dragoman.log.partition import PartitionLog
 from dragoman.telemetry.catalogue import Stats
 from dragoman.types import GroupId
 
@@ -40,6 +44,7 @@ class BrokerView:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._operations = ClusterOperations(node.broker)
 
     @property
     def _broker(self) -> Broker:
@@ -83,17 +88,20 @@ class BrokerView:
         )
 
     def _partition(self, metadata: PartitionMetadata) -> PartitionDescription:
-        log = self._broker.replica(metadata).log
+        try:
+            log: PartitionLog | None = self._broker.held(metadata).log
+        except DragomanError:
+            log = None
         return PartitionDescription(
             partition=metadata.index,
-            leader=metadata.leader,
+            leader=metadata.leader if metadata.leader != NO_LEADER else None,
             leader_epoch=metadata.leader_epoch,
             replicas=metadata.replicas,
             in_sync=metadata.in_sync,
-            log_start_offset=log.log_start_offset,
-            high_watermark=log.high_watermark,
-            log_end_offset=log.log_end_offset,
-            size_bytes=log.size,
+            log_start_offset=log.log_start_offset if log is not None else None,
+            high_watermark=log.high_watermark if log is not None else None,
+            log_end_offset=log.log_end_offset if log is not None else None,
+            size_bytes=log.size if log is not None else None,
         )
 
     async def create_topic(self, topic: NewTopic) -> TopicDescription:
@@ -106,13 +114,13 @@ class BrokerView:
             else default,
             config=topic.config,
         )
-        await _called_back(lambda done: self._broker.topics.create(new, done))
+        await called_back(lambda done: self._broker.topics.create(new, done))
         described = self.describe_topic(topic.name)
         assert described is not None
         return described
 
     async def delete_topic(self, name: str) -> None:
-        await _called_back(lambda done: self._broker.topics.delete(name, done))
+        await called_back(lambda done: self._broker.topics.delete(name, done))
 
     # ---- groups
 
@@ -182,10 +190,20 @@ class BrokerView:
 
     def cluster_status(self) -> ClusterStatus:
         broker = self._broker
+        leader = broker.quorum.leader
+        listeners = tuple(
+            ListenerStatus(
+                name=each.name,
+                bound=str(each.bound),
+                advertised=str(each.advertised) if each.advertised else None,
+            )
+            for each in self._node.listeners
+        )
+        trouble = self._operations.trouble()
         return ClusterStatus(
             cluster_id=broker.image.cluster_id,
             node_id=broker.node_id,
-            controller=broker.quorum.leader,
+            controller=leader if leader != NO_LEADER else None,
             version=__version__,
             ready=self.is_ready(),
             durability=broker.settings.durability,
@@ -193,21 +211,28 @@ class BrokerView:
             topics=len(broker.image.topics),
             partitions=len(broker.image.partitions),
             groups=len(broker.coordination.groups),
-            nodes=(
-                NodeStatus(
-                    node_id=broker.node_id,
-                    alive=True,
-                    listeners=tuple(
-                        ListenerStatus(
-                            name=each.name,
-                            bound=str(each.bound),
-                            advertised=str(each.advertised) if each.advertised else None,
-                        )
-                        for each in self._node.listeners
-                    ),
-                ),
-            ),
+            nodes=self._operations.nodes(listeners),
+            leaderless=trouble.leaderless,
+            under_replicated=trouble.under_replicated,
+            moving=len(broker.image.moving),
+            unclean=trouble.unclean,
+            attention=trouble.attention,
         )
+
+    async def add_node(self, node: NewNode) -> Told:
+        return await self._operations.add_node(node)
+
+    async def remove_node(self, node_id: int) -> Told:
+        return await self._operations.remove_node(node_id)
+
+    async def transfer(self, wanted: Transfer) -> Told:
+        return await self._operations.transfer(wanted)
+
+    async def move(self, wanted: NewMoves) -> Moves:
+        return await self._operations.move(wanted)
+
+    async def elect(self, wanted: Election) -> Told:
+        return await self._operations.elect(wanted)
 
     def stats(self) -> Stats:
         node, broker = self._node, self._broker
@@ -229,19 +254,3 @@ class BrokerView:
             "journal_groups_total": store.groups,
             "journal_bytes_total": store.committed_bytes,
         }
-
-
-async def _called_back(begin: Callable[[Acknowledge], None]) -> None:
-    """Wait for an operation of the core that answers through a callback."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done(error: DragomanError | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-
-    begin(done)
-    await future

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Literal
+from typing import Literal, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -14,19 +14,25 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from dragoman import limits
+from dragoman.api.errors import ApiError
 from dragoman.api.ports import NodeView
-from dragoman.api.problems import ApiError
 from dragoman.api.values import (
     ClusterStatus,
+    Election,
     GroupDescription,
     GroupPage,
+    Moves,
+    NewMoves,
+    NewNode,
     NewTopic,
+    Told,
     TopicDescription,
     TopicPage,
+    Transfer,
 )
 
 _encoder = msgspec.json.Encoder()
-_new_topic_decoder = msgspec.json.Decoder(NewTopic)
+Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,12 +68,7 @@ async def describe_topic(node: NodeView, request: Request) -> Response:
 
 
 async def create_topic(node: NodeView, request: Request) -> Response:
-    body = await _json_body(request)
-    try:
-        wanted = _new_topic_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(400, "invalid_request", f"request body: {error}") from None
-    topic = await node.create_topic(wanted)
+    topic = await node.create_topic(await _read(request, NewTopic))
     location = f"/api/v1/topics/{quote(topic.name, safe='')}"
     return _json(topic, status=201, headers={"location": location})
 
@@ -97,6 +98,32 @@ async def cluster_status(node: NodeView, _request: Request) -> Response:
     return _json(node.cluster_status())
 
 
+async def add_node(node: NodeView, request: Request) -> Response:
+    return _json(await node.add_node(await _read(request, NewNode)))
+
+
+async def remove_node(node: NodeView, request: Request) -> Response:
+    name = _name(request)
+    if not (name.isascii() and name.isdigit() and len(name) <= 9):
+        raise ApiError(404, "unknown_node", f"{name!r} is not the number of a node")
+    return _json(await node.remove_node(int(name)))
+
+
+async def transfer(node: NodeView, request: Request) -> Response:
+    return _json(await node.transfer(await _read(request, Transfer)))
+
+
+async def move_replicas(node: NodeView, request: Request) -> Response:
+    return _json(await node.move(await _read(request, NewMoves)))
+
+
+async def elect(node: NodeView, request: Request) -> Response:
+    return _json(await node.elect(await _read(request, Election)))
+
+
+#: Refusals of operations with a body that are about the body, and those of operators' wishes.
+_BODY = (400, 408, 413, 415)
+_WISH = (*_BODY, 404, 409)
 OPERATIONS = (
     Operation(
         method="GET",
@@ -162,6 +189,55 @@ OPERATIONS = (
         handler=cluster_status,
         answer=ClusterStatus,
     ),
+    Operation(
+        method="POST",
+        path="/api/v1/cluster/nodes",
+        name="add_node",
+        summary="Let a node join the cluster",
+        handler=add_node,
+        answer=Told,
+        body=NewNode,
+        refusals=_WISH,
+    ),
+    Operation(
+        method="DELETE",
+        path="/api/v1/cluster/nodes/{name}",
+        name="remove_node",
+        summary="Take a node out of the cluster",
+        handler=remove_node,
+        answer=Told,
+        refusals=(404, 409),
+    ),
+    Operation(
+        method="POST",
+        path="/api/v1/cluster/transfers",
+        name="transfer",
+        summary="Let other nodes lead the metadata or a node's partitions",
+        handler=transfer,
+        answer=Told,
+        body=Transfer,
+        refusals=_WISH,
+    ),
+    Operation(
+        method="POST",
+        path="/api/v1/cluster/moves",
+        name="move_replicas",
+        summary="Move replicas to other nodes",
+        handler=move_replicas,
+        answer=Moves,
+        body=NewMoves,
+        refusals=_WISH,
+    ),
+    Operation(
+        method="POST",
+        path="/api/v1/cluster/elections",
+        name="elect",
+        summary="Elect preferred leaders, or one that may lack committed records",
+        handler=elect,
+        answer=Told,
+        body=Election,
+        refusals=_WISH,
+    ),
 )
 
 
@@ -186,6 +262,14 @@ def _page(request: Request) -> tuple[str, int]:
         expected = f"a number from 1 to {limits.HTTP_PAGE_ITEMS_MAX}"
         raise ApiError(400, "invalid_request", f"limit: expected {expected}, got {text!r}")
     return request.query_params.get("after", ""), limit
+
+
+async def _read(request: Request, kind: type[Body]) -> Body:
+    body = await _json_body(request)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(400, "invalid_request", f"request body: {error}") from None
 
 
 async def _json_body(request: Request) -> bytes:

@@ -6,11 +6,17 @@ from typing import Protocol
 
 from dragoman.api.values import (
     ClusterStatus,
+    Election,
     GroupDescription,
     GroupSummary,
+    Moves,
+    NewMoves,
+    NewNode,
     NewTopic,
+    Told,
     TopicDescription,
     TopicSummary,
+    Transfer,
 )
 from dragoman.telemetry.catalogue import Stats
 
@@ -47,6 +53,18 @@ class NodeView(Protocol):
     def describe_group(self, group: str) -> GroupDescription | None: ...
 
     def cluster_status(self) -> ClusterStatus: ...
+
+    async def add_node(self, node: NewNode) -> Told: ...
+
+    async def remove_node(self, node_id: int) -> Told: ...
+
+    async def transfer(self, wanted: Transfer) -> Told: ...
+
+    async def move(self, wanted: NewMoves) -> Moves:
+        """Returns the moves that have begun."""
+        ...
+
+    async def elect(self, wanted: Election) -> Told: ...
 
     def stats(self) -> Stats:
         """A snapshot for the metrics; every name in it is in the catalogue."""

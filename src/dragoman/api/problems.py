@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dragoman.api.errors import ApiError
 from dragoman.api.values import Problem
 from dragoman.errors import (
     AuthError,
@@ -26,7 +27,9 @@ MEDIA_TYPE = "application/problem+json"
 STATUS_BY_CODE: Mapping[str, int] = {
     "unknown_topic": 404,
     "unknown_group": 404,
+    "unknown_node": 404,
     "topic_exists": 409,
+    "refused": 409,
     "disk_full": 507,
 }
 
@@ -40,15 +43,6 @@ _STATUS_BY_CLASS: tuple[tuple[type[DragomanError], int], ...] = (
 
 #: Codes of what the HTTP layer itself refuses.
 _CODE_BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
-
-
-class ApiError(DragomanError):
-    """A request the API itself refuses, before the node sees it."""
-
-    def __init__(self, status: int, code: str, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.code = code
 
 
 def status_of(error: DragomanError) -> int:

@@ -28,10 +28,11 @@ class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
-    log_start_offset: int
-    high_watermark: int
-    log_end_offset: int
-    size_bytes: int
+    #: These four are of the copy on the node that answers; null when it has none.
+    log_start_offset: int | None
+    high_watermark: int | None
+    log_end_offset: int | None
+    size_bytes: int | None
 
 
 class ConfigValue(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,8 +120,29 @@ class ListenerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     node_id: int
+    #: Whether the node that leads the metadata hears of it.
     alive: bool
     listeners: tuple[ListenerStatus, ...]
+    rack: str = ""
+    #: Its part in the metadata quorum; `none`: it was removed and replicas still wait for it.
+    role: Literal["voter", "learner", "none"] = "voter"
+    replicas: int = 0
+    leads: int = 0
+
+
+class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition that wants attention."""
+
+    topic: str
+    partition: int
+    #: Null: nobody leads it.
+    leader: int | None
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    #: Replicas after the move that is under way; empty: none is.
+    target: tuple[int, ...] = ()
+    #: The newest leadership that may have begun without committed records; null: none ever did.
+    unclean_epoch: int | None = None
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +159,69 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     groups: int
     nodes: tuple[NodeStatus, ...]
+    #: Partitions without a leader, with too few replicas in sync, being moved, or led without all
+    #: committed records at some time: how many of each, and the first of them all.
+    leaderless: int = 0
+    under_replicated: int = 0
+    moving: int = 0
+    unclean: int = 0
+    attention: tuple[PartitionStatus, ...] = ()
+
+
+class NewNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A node that shall join."""
+
+    node_id: Annotated[int, Meta(ge=0, le=999_999_999)]
+    #: Where the other nodes reach it, as host and port.
+    address: str
+
+
+class Transfer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who shall lead."""
+
+    #: This node shall lead the metadata; -1: any other than the one that does; null: as it is.
+    metadata_to: int | None = None
+    #: Others shall lead the partitions that this node leads; null: as it is.
+    relieve: int | None = None
+
+
+class NewMoves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where replicas shall be. Either `nodes`, or the node to `drain`, or `cancel`."""
+
+    #: Null: all topics.
+    topic: str | None = None
+    #: Null: all partitions.
+    partition: Annotated[int, Meta(ge=0)] | None = None
+    nodes: tuple[int, ...] = ()
+    #: Replicas of each partition; null: all nodes for one partition, else as many as it has.
+    factor: Annotated[int, Meta(ge=1)] | None = None
+    drain: int | None = None
+    cancel: bool = False
+    #: Bytes per second that each node sends to replicas that are being added, from now on; 0: no
+    #: limit; null: as it is.
+    throttle: Annotated[int, Meta(ge=0)] | None = None
+
+
+class Moves(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[PartitionStatus, ...]
+
+
+class Election(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Partitions that shall have another leader."""
+
+    #: Null: all topics.
+    topic: str | None = None
+    #: Null: all partitions.
+    partition: Annotated[int, Meta(ge=0)] | None = None
+    #: Null: the preferred leaders. A node: it leads that one partition although it may lack
+    #: committed records, which are lost then.
+    unclean_node: int | None = None
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done, for people."""
+
+    detail: str
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, rename={"kind": "type"}):

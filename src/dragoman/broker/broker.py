@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
 
+from dragoman.broker.clustering import Clustering, Links, NoLinks
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.coordination import Coordination, GroupDialect
-from dragoman.broker.errors import NotLeader, ShuttingDown, UnknownTopic, UnknownTopicId
+from dragoman.broker.errors import RequestTimedOut, ShuttingDown, UnknownTopic, UnknownTopicId
 from dragoman.broker.features import Features
 from dragoman.broker.fetch import Fetch, Fetched, FetchLimits, Finish, Wanted
 from dragoman.broker.gather import Gatherer
 from dragoman.broker.leadership import Leadership
 from dragoman.broker.maintenance import Maintenance
+from dragoman.broker.neighbours import Neighbours, NoNeighbours
 from dragoman.broker.publishing import Publishing
 from dragoman.broker.quotas import ClientQuotas
-from dragoman.broker.replica import Acknowledge, Replica
+from dragoman.broker.replica import Acknowledge, Replica, not_leader
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.events import (
-    ClusterCreated,
     Event,
     NodeConfigChanged,
-    NodeRegistered,
     PartitionsAdded,
     TopicConfigChanged,
     TopicCreated,
@@ -37,10 +39,9 @@ from dragoman.cluster.metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
-from dragoman.cluster.quorum import SingleVoter
 from dragoman.config.settings import Settings
 from dragoman.config.topics import TopicConfig
-from dragoman.errors import ConfigError, DiskFullError, DragomanError, LogStoppedError
+from dragoman.errors import DiskFullError, DragomanError, LogError
 from dragoman.log.checkpoint import PARTITIONS
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
@@ -55,6 +56,16 @@ METADATA_TOPIC = "__cluster_metadata"
 _ESCAPED_NAME_CHARACTERS_MAX = 120
 
 
+class Coordinates(Protocol):
+    """What works for the leaders of internal topics."""
+
+    def topics(self) -> dict[str, int]: ...
+
+    def led(self, topic: str, index: int, leader_epoch: int) -> None: ...
+
+    def resigned(self, topic: str, index: int) -> None: ...
+
+
 class Broker:
     def __init__(
         self,
@@ -65,8 +76,11 @@ class Broker:
         random: Random,
         authorizer: Authorizer | None = None,
         dialect: GroupDialect | None = None,
+        links: Links | None = None,
     ) -> None:
-        """`dialect` reads what members of groups tell each other on the wires that are served."""
+        """`dialect` reads what members of groups tell each other on the wires that are served;
+        `links` lead to the other nodes, if there are any.
+        """
         #: As they are now; see `_reconfigure`.
         self.settings = settings
         self.store = store
@@ -76,6 +90,9 @@ class Broker:
         self.authorizer = authorizer if authorizer is not None else AllowAll()
         self.node_id = settings.node_id
         self.image = MetadataImage()
+        #: Whether the log has what the journal had, and may be closed as clean.
+        self.is_recovered = False
+        #: Whether the cluster knows this node, and clients may come.
         self.is_ready = False
         self.is_stopping = False
         #: Told when the node begins to stop: for what waits for no answer, such as streams.
@@ -90,15 +107,20 @@ class Broker:
         store.on_failure = self._failed
         store.on_refused = self._refused
         self._metadata_log = self._open_metadata_log()
-        self.quorum = SingleVoter(self._metadata_log, self.image, self.node_id, clock)
+        self.clustering = Clustering(self, self._metadata_log, links or NoLinks())
+        self.quorum = self.clustering.quorum
         self.quorum.on_applied = self._applied
-        self.topics = Topics(self.image, self.quorum, settings, clock, random)
+        self.quorum.on_restored = self._restored
+        self.changes = changes = self.clustering.changes
+        self.topics = Topics(self.image, changes, settings, clock, random)
         self.topics.reserve(METADATA_TOPIC)
-        self.node_configs = NodeConfigs(self.image, self.quorum, settings, self.node_id)
-        self.group_configs = GroupConfigs(self.image, self.quorum, lambda: self.settings)
-        self.quotas = ClientQuotas(self.image, self.quorum)
-        self.leadership = Leadership(self.image, self.quorum)
-        self.features = Features(self.image, self.quorum)
+        self.node_configs = NodeConfigs(self.image, changes, settings, self.node_id)
+        self.group_configs = GroupConfigs(self.image, changes, lambda: self.settings)
+        self.quotas = ClientQuotas(self.image, changes)
+        self.leadership = Leadership(self.image, self.clustering)
+        self.features = Features(self.image, changes)
+        #: The way to other nodes for what clients want of them.
+        self.neighbours: Neighbours = NoNeighbours()
         self.coordination = Coordination(self, dialect)
         self.publishing = Publishing(self, self.coordination.producer_ids)
         self.gatherer = Gatherer(scheduler, clock)
@@ -113,44 +135,90 @@ class Broker:
         config = TopicConfig.build(self.settings, {})
         return self.store.partition(identity, directory_name(identity), config)
 
-    def start(self, done: Acknowledge) -> None:
-        """Bring the state back and register this node; then `done`, and clients may come.
+    def recover(self) -> None:
+        """Bring the log back, and with it what is known of the metadata.
 
         Raises `ConfigError` for the data of another node, `FormatError` and `CorruptionError` for
         metadata that cannot be read; the log is not recovered then and must not be closed as clean.
         """
-        self.quorum.replay()
-        self._refuse_data_of_another_node()
-        for partition_id in self.store.pending_partitions:
-            metadata = self.image.partitions.get(partition_id)
-            if metadata is not None:
-                self.replica(metadata)
+        self.clustering.replay()
+        self._replay_partitions()
         self.store.finish_recovery()
         self._remove_left_overs()
-        events: list[Event] = []
-        if not self.image.cluster_id:
-            events.append(ClusterCreated(cluster_id=new_cluster_id(self.random)))
-        incarnation = self.store.node.incarnation
-        events.append(NodeRegistered(node_id=self.node_id, incarnation=incarnation))
+        self.is_recovered = True
 
-        def registered(error: DragomanError | None) -> None:
-            if error is None:
+    def start(self, done: Acknowledge) -> None:
+        """Have the cluster know this node; then `done`, and clients may come.
+
+        Recovers first, unless that was done, and raises as that does.
+        """
+        if not self.is_recovered:
+            self.recover()
+
+        def ready() -> None:
+            if not self.is_ready:
                 self.is_ready = True
+                self._remove_left_overs()
                 self.coordination.start()
                 self.publishing.start()
+                self._lead_coordinators()
                 self.maintenance.start()
-            done(error)
+                done(None)
 
-        self.quorum.propose(events, registered)
+        replication = self.clustering.replication
+        self.store.on_written = replication.written
+        replication.on_led = lambda replica: self._led(replica.metadata)
+        replication.on_resigned = lambda replica: self._resigned(replica.metadata)
+        self.clustering.start(ready)
 
-    def _refuse_data_of_another_node(self) -> None:
-        """Its partitions would all be led by a node that is not there."""
-        nodes = self.image.nodes
-        if nodes and self.node_id not in nodes:
-            owner = ", ".join(map(str, sorted(nodes)))
-            raise ConfigError(
-                f"the data directory belongs to node {owner}, but node.id is {self.node_id}"
-            )
+    def _replay_partitions(self) -> None:
+        """What the journal holds goes into the partitions, whether they are still wanted or not:
+        what is agreed on is not known yet, only what this node was told.
+        """
+        pending = self.store.pending_partitions
+        known = self.quorum.local_image() if pending else self.image
+        for partition_id in pending:
+            metadata = known.partitions.get(partition_id)
+            if metadata is not None:
+                self._open_log(metadata)
+
+    def _lead_coordinators(self) -> None:
+        """Begin to coordinate what this node leads by now."""
+        if not self.settings.cluster:
+            self._coordinate_all()
+            return
+        for name in self._coordinated():
+            topic = self.image.topics.get(name)
+            for partition in topic.partitions if topic is not None else ():
+                found = self._replicas.get(partition.partition_id)
+                if partition.replicas == (self.node_id,) or (found is not None and found.is_led):
+                    self._led(partition)
+
+    def _coordinate_all(self) -> None:
+        """Alone, this node coordinates everything: it leads all partitions of the internal topics
+        that say so, also of those that are yet to be made.
+        """
+        for part in (self.coordination, self.publishing):
+            for name, count in part.topics().items():
+                topic = self.image.topics.get(name)
+                for index in range(count):
+                    epoch = 0 if topic is None else topic.partitions[index].leader_epoch
+                    part.led(name, index, epoch)
+
+    def _coordinated(self) -> dict[str, Coordinates]:
+        """The internal topics whose leaders coordinate something, and what does."""
+        parts: tuple[Coordinates, ...] = (self.coordination, self.publishing)
+        return {name: part for part in parts for name in part.topics()}
+
+    def _led(self, partition: PartitionMetadata) -> None:
+        part = self._coordinated().get(partition.topic.name)
+        if part is not None and self.is_ready and self.settings.cluster:
+            part.led(partition.topic.name, partition.index, partition.leader_epoch)
+
+    def _resigned(self, partition: PartitionMetadata) -> None:
+        part = self._coordinated().get(partition.topic.name)
+        if part is not None and self.is_ready:
+            part.resigned(partition.topic.name, partition.index)
 
     def _remove_left_overs(self) -> None:
         """Directories of topics whose deletion was agreed on but not finished."""
@@ -178,9 +246,10 @@ class Broker:
         self.store.settle_all()
         for fetch in list(self._fetches):
             fetch.finish_now()
+        # First: of records that other nodes may have by now nobody must say that they are refused.
+        self.clustering.stop()
         for replica in list(self._replicas.values()):
             replica.fail_waiters(ShuttingDown("the node is stopping"))
-        self.quorum.fail()
 
     # ---- partitions
 
@@ -200,25 +269,74 @@ class Broker:
         return self.replica(metadata.partitions[index])
 
     def replica(self, metadata: PartitionMetadata) -> Replica:
+        """The partition, if this node leads it. Raises `NotLeader`."""
         found = self._replicas.get(metadata.partition_id)
-        if found is not None:
-            return found
-        if metadata.leader != self.node_id:
-            raise NotLeader(
-                f"node {metadata.leader} leads {metadata.topic.name}-{metadata.index}",
-                metadata.leader,
-            )
-        config = self.topics.config_of(metadata.topic)
+        if found is None and metadata.replicas == (self.node_id,):
+            found = self.open_replica(metadata)
+            self._set_alone(found)
+        if found is None or not found.is_led:
+            raise not_leader(metadata)
+        return found
+
+    def held(self, metadata: PartitionMetadata) -> Replica:
+        """This node's copy of a partition, led or not. Raises `NotLeader` when it has none."""
+        found = self._replicas.get(metadata.partition_id)
+        return found if found is not None else self.replica(metadata)
+
+    def open_replica(self, metadata: PartitionMetadata) -> Replica:
+        """This node's copy of a partition, led or not."""
+        found = self._replicas.get(metadata.partition_id)
+        if found is None:
+            config = self.topics.config_of(metadata.topic)
+            found = Replica(metadata, self._open_log(metadata), config)
+            found.log.config = config
+            self._replicas[metadata.partition_id] = found
+        return found
+
+    def _open_log(self, metadata: PartitionMetadata) -> PartitionLog:
         identity = Identity(
             partition_id=metadata.partition_id,
             topic=metadata.topic.name,
             partition=metadata.index,
             topic_id=metadata.topic.topic_id.hex(),
         )
-        opened = self.store.partition(identity, directory_name(identity), config)
-        replica = Replica(metadata, opened, config)
-        self._replicas[metadata.partition_id] = replica
-        return replica
+        config = self.topics.config_of(metadata.topic)
+        # The metadata may be older than the data: whoever holds the partition by now, others may.
+        is_shared = bool(self.settings.cluster)
+        return self.store.partition(identity, directory_name(identity), config, is_shared=is_shared)
+
+    def unshared(self, metadata: PartitionMetadata) -> None:
+        """This node holds the partition alone from now on, or does not hold it any more."""
+        found = self._replicas.get(metadata.partition_id)
+        if metadata.replicas == (self.node_id,):
+            if found is not None:
+                self._set_alone(found)
+            if metadata.leader == self.node_id:
+                self._led(metadata)
+        elif found is not None:
+            self._moved_away(found)
+
+    def _moved_away(self, replica: Replica) -> None:
+        del self._replicas[replica.metadata.partition_id]
+        if replica.is_led:
+            replica.is_led = False
+            self._resigned(replica.metadata)
+        where = replica.log.describe()
+        # Records that wait may be in the next leader's log, or may not.
+        replica.fail_waiters(RequestTimedOut(f"{where} has moved; the outcome is unknown"))
+        try:
+            # Not removed: it may come back, under the same id.
+            replica.log.restart_at(0)
+        except DragomanError as error:
+            log.warning("%s: keeps records nobody needs: %s", where, error)
+
+    def _set_alone(self, replica: Replica) -> None:
+        replica.role = None
+        replica.is_led = replica.metadata.leader == self.node_id
+        if replica.is_led:
+            if replica.leader_epoch > max(replica.log.epochs.latest, 0):
+                replica.log.begin_epoch(replica.leader_epoch)
+            replica.advance()
 
     @property
     def metadata_log(self) -> PartitionLog:
@@ -255,32 +373,36 @@ class Broker:
     # ---- what the log and the quorum report
 
     def _stable(self, partitions: list[PartitionLog]) -> None:
+        # In the order of the log: a topic may be deleted before, or after, it is written to.
         for partition in partitions:
             replica = partition.owner
             if isinstance(replica, Replica):
-                replica.advance()
+                if replica.role is None:
+                    replica.advance()
             elif partition is self._metadata_log:
-                partition.advance_high_watermark(partition.stable_end)
-                self.quorum.committed()
+                self.clustering.metadata_stable()
+        self.clustering.stable(partitions)
         self.after_commit()
 
     def _refused(self, partition: PartitionLog) -> None:
         replica = partition.owner
         error = DiskFullError("the disk is full")
         if isinstance(replica, Replica):
-            replica.fail_waiters(error)
+            replica.fail_waiters(error, above=partition.log_end_offset)
         elif partition is self._metadata_log:
-            self.quorum.refused(error)
+            self.quorum.node.log_refused()
 
     def _failed(self, error: OSError) -> None:
         log.critical("the log failed and takes no more writes: %s", error)
-        stopped = LogStoppedError(f"the log stopped: {error}; the outcome is unknown")
+        self.clustering.stop()
+        # Not the refusal that later writes get: a sync that failed may have written all the same.
+        stopped = RequestTimedOut(f"the log stopped: {error}; the outcome is unknown")
         for replica in list(self._replicas.values()):
             replica.fail_waiters(stopped)
-        self.quorum.fail()
         self.on_fatal(error)
 
     def _applied(self, event: Event, removed: TopicMetadata | None) -> None:
+        self.clustering.applied(event, removed)
         match event:
             case TopicDeleted():
                 assert removed is not None
@@ -297,6 +419,20 @@ class Broker:
             case _:
                 return
 
+    def _restored(self) -> None:
+        """A snapshot has replaced the image, and every object in it."""
+        for opened in self.store.open_partitions():
+            partition_id = opened.identity.partition_id
+            if opened is not self._metadata_log and partition_id not in self.image.partitions:
+                self._drop(partition_id)
+        for partition_id, replica in self._replicas.items():
+            replica.metadata = self.image.partitions[partition_id]
+        self._reconfigure()
+        self.clustering.restored()
+        if self.is_ready:
+            self._remove_left_overs()
+            self.coordination.topics_changed()
+
     def _refresh_config(self, replica: Replica) -> None:
         replica.config = replica.log.config = self.topics.config_of(replica.metadata.topic)
 
@@ -311,14 +447,27 @@ class Broker:
 
     def _drop_deleted(self, topic: TopicMetadata) -> None:
         for partition in topic.partitions:
-            replica = self._replicas.pop(partition.partition_id, None)
-            if replica is not None:
-                self.store.remove_partition(replica.log)
-                replica.fail_waiters(UnknownTopic(f"{replica.log.describe()} was deleted"))
+            self._drop(partition.partition_id)
         if self.is_ready:
             # Partitions that nobody used since the start have directories, too.
             self._remove_left_overs()
             self.coordination.topic_deleted(TopicName(topic.name))
+
+    def _drop(self, partition_id: int) -> None:
+        opened = self.store.opened(partition_id)
+        if opened is not None:
+            if self.settings.cluster:
+                # The next start may find records in the journal before it knows of the deletion:
+                # then they shall not seem to be the rest of a damaged log.
+                with suppress(LogError):
+                    opened.restart_at(0)
+            self.store.remove_partition(opened)
+        replica = self._replicas.pop(partition_id, None)
+        if replica is not None:
+            replica.fail_waiters(UnknownTopic(f"{replica.log.describe()} was deleted"))
+
+    def new_cluster_id(self) -> str:
+        return new_cluster_id(self.random)
 
 
 def directory_name(identity: Identity) -> str:

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from dragoman.broker.changes import Changes
 from dragoman.broker.errors import InvalidConfig, Overloaded, ReadOnlyConfig
 from dragoman.broker.turns import Done, Turns
-from dragoman.cluster.events import GroupConfigChanged, NodeConfigChanged
+from dragoman.cluster.events import Event, GroupConfigChanged, NodeConfigChanged
 from dragoman.cluster.metadata import EVERY_NODE, MetadataImage
-from dragoman.cluster.quorum import MetadataQuorum
 from dragoman.config.dynamic import ReadOnlyKeyError, with_changes
 from dragoman.config.groups import check_group_config
 from dragoman.config.keys import Source
@@ -32,10 +32,10 @@ _NOTHING: Mapping[str, str] = {}
 
 class NodeConfigs:
     def __init__(
-        self, image: MetadataImage, quorum: MetadataQuorum, started_with: Settings, node_id: int
+        self, image: MetadataImage, changes: Changes, started_with: Settings, node_id: int
     ) -> None:
         self._image = image
-        self._quorum = quorum
+        self._changes = changes
         self._started_with = started_with
         self._node_id = node_id
         self._turns = Turns()
@@ -88,8 +88,11 @@ class NodeConfigs:
         """`done` comes when the change is durable and in force. `alter` may raise `BrokerError`."""
 
         def change(finish: Done) -> None:
-            config = self.check_altered(node_id, alter)
-            self._quorum.propose([NodeConfigChanged(node_id=node_id, config=config)], finish)
+            def decide() -> list[Event]:
+                config = self.check_altered(node_id, alter)
+                return [NodeConfigChanged(node_id=node_id, config=config)]
+
+            self._changes.make(decide, finish)
 
         # One queue for all: what is for every node and what is for one must fit together.
         self._turns.take(None, change, done)
@@ -97,10 +100,10 @@ class NodeConfigs:
 
 class GroupConfigs:
     def __init__(
-        self, image: MetadataImage, quorum: MetadataQuorum, settings: Callable[[], Settings]
+        self, image: MetadataImage, changes: Changes, settings: Callable[[], Settings]
     ) -> None:
         self._image = image
-        self._quorum = quorum
+        self._changes = changes
         self._settings = settings
         self._turns = Turns()
 
@@ -124,7 +127,10 @@ class GroupConfigs:
         """`done` comes when the change is durable and in force. `alter` may raise `BrokerError`."""
 
         def change(finish: Done) -> None:
-            config = self.check_altered(group_id, alter)
-            self._quorum.propose([GroupConfigChanged(group_id=group_id, config=config)], finish)
+            def decide() -> list[Event]:
+                config = self.check_altered(group_id, alter)
+                return [GroupConfigChanged(group_id=group_id, config=config)]
+
+            self._changes.make(decide, finish)
 
         self._turns.take(group_id, change, done)

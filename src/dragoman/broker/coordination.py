@@ -2,18 +2,19 @@
 
 The machines (`groups/`, `offsets.py`, `transactions/`) are pure: they say which records to write
 and go on when these are durable. Here are their ports: two internal topics, the control markers,
-and the producer ids from the metadata quorum. Requests are refused until what the internal topics
-hold has been read back.
+and the producer ids from the metadata quorum. A node coordinates the groups and transactional ids
+whose partition of the internal topic it leads, once it has read the partition back.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from dragoman.broker.catalog import ReadableTopics
-from dragoman.broker.errors import CoordinatorLoading, UnknownTopic
+from dragoman.broker.errors import CoordinatorNotAvailable, NotCoordinator
 from dragoman.broker.groups import (
     OFFSETS_TOPIC,
     Dialect,
@@ -23,19 +24,17 @@ from dragoman.broker.groups import (
     TopicPartition,
 )
 from dragoman.broker.groups.direct import DirectGroup, DirectRules
-from dragoman.broker.internal import InternalTopic
-from dragoman.broker.offsets import CommitRequest, Offsets, PreparedOffsets
-from dragoman.broker.placement import coordinator_partition
-from dragoman.broker.replica import Acknowledge, Replica
-from dragoman.broker.steps import AllOf
-from dragoman.broker.transactions import (
-    Markers,
-    ProducerIdentity,
-    ProducerIds,
-    TransactionCoordinator,
-)
+from dragoman.broker.guests import Guests
+from dragoman.broker.internal import InternalTopic, Keeper
+from dragoman.broker.kinds import NOBODY, Kind
+from dragoman.broker.neighbours import Answer, CommitOffsets, CommittedOffsets, told
+from dragoman.broker.neighbours import Offsets as CommittedReply
+from dragoman.broker.offsets import CommitRequest, GroupRecords, Offsets, PreparedOffsets
+from dragoman.broker.replica import Acknowledge
+from dragoman.broker.transacting import Transacting
+from dragoman.broker.transactions import Markers, ProducerIds, TransactionCoordinator
 from dragoman.broker.transactions import StateRecord as TransactionRecord
-from dragoman.cluster.events import ProducerIdsReserved
+from dragoman.cluster.events import Event, ProducerIdsReserved
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.limits import (
@@ -43,7 +42,6 @@ from dragoman.limits import (
     TRANSACTION_EXPIRY_INTERVAL_S,
     TRANSACTION_RETRY_INTERVAL_S,
 )
-from dragoman.log.batch import Marker, build_marker, read_header
 from dragoman.types import GroupId, Partition, ProducerId, TopicName
 from dragoman.world import Handle
 
@@ -52,8 +50,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dragoman.coordination")
 TRANSACTIONS_TOPIC = "__transaction_state"
-#: On one node the coordinator never changes hands; its epoch is the leader epoch of its partition.
-_COORDINATOR_EPOCH = 0
 
 
 class GroupDialect(Dialect, Protocol):
@@ -69,24 +65,40 @@ class Coordination:
         settings = broker.settings
         self._broker = broker
         self._offsets_log = InternalTopic(
-            broker, OFFSETS_TOPIC, settings.offsets_topic_num_partitions
+            broker,
+            OFFSETS_TOPIC,
+            settings.offsets_topic_num_partitions,
+            settings.offsets_topic_replication_factor,
+            Keeper(self._load_group, self._resume_groups, self._unload_groups),
         )
         self._transactions_log = InternalTopic(
-            broker, TRANSACTIONS_TOPIC, settings.transaction_state_log_num_partitions
+            broker,
+            TRANSACTIONS_TOPIC,
+            settings.transaction_state_log_num_partitions,
+            settings.transaction_state_log_replication_factor,
+            Keeper(self._load_transaction, self._resume_transactions, self._unload_transactions),
         )
+        self._logs = {
+            Kind.GROUP: self._offsets_log,
+            Kind.TRANSACTION: self._transactions_log,
+        }
         self.groups = Groups(
             scheduler=broker.scheduler,
             clock=broker.clock,
             random=broker.random,
-            persist=self._persist_group,
+            persist=self._append_group,
             settings=_take_settings(GroupSettings(), settings),
             catalog=ReadableTopics(
                 broker.image, _anything if dialect is None else dialect.is_visible
             ),
             dialect=dialect,
             own_config=broker.group_configs.of,
+            partition_of=self._offsets_log.partition_of,
         )
         self.offsets = Offsets(self.groups)
+        self.transacting = Transacting(broker, self)
+        self.guests = Guests(broker, self)
+        self._seats = 0
         self.producer_ids = ProducerIds(self._allocate_block)
         self.transactions = TransactionCoordinator(
             broker.clock,
@@ -95,27 +107,18 @@ class Coordination:
             self.producer_ids,
             timeout_max_ms=settings.transaction_max_timeout_ms,
             expiration_ms=settings.transactional_id_expiration_ms,
+            partition_of=self._transactions_log.partition_of,
         )
-        self.are_groups_loaded = False
+        #: Topics that were deleted while the groups of a partition were being read back.
+        self._deleted_meanwhile: dict[int, set[TopicName]] = {}
         self._timers: dict[str, Handle] = {}
         self._arm: dict[str, Callable[[], None]] = {}
 
     # ---- life
 
     def start(self) -> None:
-        """Read the internal topics back; requests are served as each is done."""
-        self._offsets_log.load(self.groups.load, self._groups_loaded)
-        self._transactions_log.load(self.transactions.load, self._transactions_loaded)
-
-    def _groups_loaded(self) -> None:
-        self.are_groups_loaded = True
-        self.groups.resume()
+        """From now on groups and transactions are served as their partitions are led."""
         self._every("offsets", self._offsets_interval_s, self._expire_offsets)
-
-    def _transactions_loaded(self) -> None:
-        resumed = self.transactions.resume()
-        if resumed:
-            log.info("finishing %d transactions that were decided before the restart", resumed)
         self._every("time-outs", self._time_outs_interval_s, self.transactions.abort_timed_out)
         self._every("retries", lambda: TRANSACTION_RETRY_INTERVAL_S, self.transactions.retry_failed)
         self._every("expiry", lambda: TRANSACTION_EXPIRY_INTERVAL_S, self.transactions.expire_idle)
@@ -156,20 +159,103 @@ class Coordination:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        for each in self._logs.values():
+            each.close()
         self.groups.close()
         self.transactions.close()
 
-    def require_groups(self) -> None:
-        """Raises `CoordinatorLoading` until groups can be used."""
-        if not self.are_groups_loaded:
-            raise CoordinatorLoading("the groups are being read back")
+    # ---- leadership
+
+    def topics(self) -> dict[str, int]:
+        """Partitions of the internal topics whose leaders coordinate."""
+        return {each.name: each.partition_count for each in self._logs.values()}
+
+    def led(self, topic: str, index: int, leader_epoch: int) -> None:
+        """This node leads a partition of an internal topic, ours or not. What is kept there is read
+        back and then served. Also for a topic that is yet to be made, on a node that is alone.
+        """
+        for each in self._logs.values():
+            if each.name == topic:
+                each.lead(index, leader_epoch)
+
+    def resigned(self, topic: str, index: int) -> None:
+        """It does not any more: who waits for what is kept there is told to look elsewhere."""
+        for each in self._logs.values():
+            if each.name == topic:
+                each.resign(index)
+
+    def _load_group(self, key: bytes, value: bytes | None) -> None:
+        self.groups.load(key, value)
+
+    def _resume_groups(self, index: int) -> None:
+        self.groups.resume(index)
+        for topic in self._deleted_meanwhile.pop(index, ()):
+            changes = self.offsets.prepare_topic_deletion(topic)
+            home = self._offsets_log.partition_of
+            self._clean_up([each for each in changes if home(each.group_id) == index])
+
+    def _unload_groups(self, index: int, error: NotCoordinator) -> None:
+        self._deleted_meanwhile.pop(index, None)
+        self.groups.unload_partition(index, error)
+
+    def _load_transaction(self, key: bytes, value: bytes | None) -> None:
+        self.transactions.load(key, value)
+
+    def _resume_transactions(self, index: int) -> None:
+        resumed = self.transactions.resume(index)
+        if resumed:
+            log.info("finishing %d transactions that were decided before", resumed)
+
+    def _unload_transactions(self, index: int, _error: NotCoordinator) -> None:
+        self.transactions.unload(index)
+
+    # ---- who coordinates
+
+    def coordinator_of(self, kind: Kind, name: str) -> int:
+        """The node, or -1 while there is none."""
+        return self._logs[kind].leader_of(name)
+
+    def find_coordinator(
+        self, kind: Kind, name: str, done: Callable[[int | DragomanError], None]
+    ) -> None:
+        """The same for a client, who is to get a lasting answer: the topic is made if need be."""
+
+        def made(error: DragomanError | None) -> None:
+            node = self.coordinator_of(kind, name)
+            if error is None and node == NOBODY:
+                error = CoordinatorNotAvailable(f"nobody coordinates {kind.value} {name!r}")
+            done(node if error is None else error)
+
+        if self.coordinator_of(kind, name) != NOBODY:
+            made(None)
+        else:
+            self._logs[kind].ensure(made)
+
+    def require_group(self, group_id: str) -> None:
+        """Raises `CoordinatorLoading`, `NotCoordinator` or `CoordinatorNotAvailable` unless this
+        node coordinates the group.
+        """
+        self._offsets_log.require(group_id)
+
+    def require_transaction(self, transactional_id: str) -> None:
+        """The same for a transactional id."""
+        self._transactions_log.require(transactional_id)
+
+    def require_loaded(self, kind: Kind) -> None:
+        """Raises `CoordinatorLoading` while this node is not sure what it coordinates."""
+        self._logs[kind].require_loaded()
 
     # ---- groups of protocols that leave the assignment to the broker
 
     def direct_group(self, group_id: GroupId, owner: str, rules: DirectRules) -> DirectGroup:
-        """The group as that of `owner`. Raises `CoordinatorLoading` and what `claim` raises."""
-        self.require_groups()
+        """The group as that of `owner`. Raises what `require_group` and `claim` raise."""
+        self.require_group(group_id)
         return self.groups.direct(group_id, owner, rules)
+
+    def next_seat(self) -> int:
+        """A number for a member that has no name of its own."""
+        self._seats += 1
+        return self._seats
 
     def partition_count(self, topic: TopicName) -> int:
         found = self._broker.image.topics.get(topic)
@@ -190,7 +276,7 @@ class Coordination:
     ) -> None:
         """Commit offsets; `done` tells what was refused, once the rest is durable."""
         try:
-            self.require_groups()
+            self.require_group(request.group_id)
             prepared = self.offsets.prepare_commit(request)
         except DragomanError as error:
             done(None, error)
@@ -205,9 +291,68 @@ class Coordination:
 
         self._append_group(request.group_id, prepared.records, appended)
 
+    def commit_here(self, request: CommitRequest, done: Acknowledge) -> None:
+        """The same with one answer for all offsets, whose error may concern only some of them."""
+
+        def committed(prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
+            refused = () if prepared is None else prepared.errors.values()
+            done(error or next(iter(refused), None))
+
+        self.commit(request, committed)
+
+    def commit_anywhere(self, request: CommitRequest, done: Acknowledge) -> None:
+        """The same wherever the group is coordinated, for clients that cannot be sent there."""
+
+        def found(node: int | DragomanError) -> None:
+            if isinstance(node, DragomanError):
+                done(node)
+            elif node == self._broker.node_id:
+                self.commit_here(request, done)
+            else:
+                message = CommitOffsets(request=request)
+                self._broker.neighbours.ask(node, message, (), partial(told, done))
+
+        self.find_coordinator(Kind.GROUP, request.group_id, found)
+
+    def committed_here(self, group_id: GroupId, topic: TopicName) -> dict[int, int]:
+        """Committed offsets by partition. Raises what `require_group` raises."""
+        self.require_group(group_id)
+        committed = self.offsets.all_committed(group_id)
+        return {index: each.offset for (name, index), each in committed.items() if name == topic}
+
+    def look_up_committed(
+        self,
+        group_id: GroupId,
+        topic: TopicName,
+        done: Callable[[dict[int, int] | DragomanError], None],
+    ) -> None:
+        """The same, wherever the group is coordinated."""
+        node = self.coordinator_of(Kind.GROUP, group_id)
+
+        def answered(answer: Answer | DragomanError) -> None:
+            if isinstance(answer, DragomanError):
+                done(answer)
+            else:
+                assert isinstance(answer.reply, CommittedReply)
+                done(dict(answer.reply.offsets))
+
+        if node == NOBODY and OFFSETS_TOPIC not in self._broker.image.topics:
+            # Nobody has committed anything yet.
+            done({})
+        elif node in (self._broker.node_id, NOBODY):
+            try:
+                found = self.committed_here(group_id, topic)
+            except DragomanError as error:
+                done(error)
+            else:
+                done(found)
+        else:
+            request = CommittedOffsets(group_id=group_id, topic=topic)
+            self._broker.neighbours.ask(node, request, (), answered)
+
     def delete_group(self, group_id: GroupId, done: Acknowledge) -> None:
         try:
-            self.require_groups()
+            self.require_group(group_id)
             records = self.groups.prepare_delete(group_id)
         except DragomanError as error:
             done(error)
@@ -222,7 +367,7 @@ class Coordination:
     ) -> None:
         """Forget committed offsets; `done` tells which were refused, once the rest is gone."""
         try:
-            self.require_groups()
+            self.require_group(group_id)
             prepared = self.offsets.prepare_delete(group_id, partitions)
         except DragomanError as error:
             done(None, error)
@@ -235,12 +380,18 @@ class Coordination:
 
     def topic_deleted(self, topic: TopicName) -> None:
         """A topic of the same name would start anew: its offsets go with it."""
-        for change in self.offsets.prepare_topic_deletion(topic):
-            self._change_group(change.group_id, change.records, _logged)
+        self._clean_up(self.offsets.prepare_topic_deletion(topic))
+        for index in self._offsets_log.loading:
+            self._deleted_meanwhile.setdefault(index, set()).add(topic)
 
     def _expire_offsets(self) -> None:
-        for change in self.offsets.prepare_expiry():
-            self._change_group(change.group_id, change.records, _logged)
+        self._clean_up(self.offsets.prepare_expiry())
+
+    def _clean_up(self, changes: Sequence[GroupRecords]) -> None:
+        for change in changes:
+            # Of groups that are being read back not all is known.
+            if self._offsets_log.is_served(self._offsets_log.partition_of(change.group_id)):
+                self._change_group(change.group_id, change.records, _logged)
 
     def _change_group(
         self, group_id: GroupId, records: Sequence[StateRecord], done: Acknowledge
@@ -255,134 +406,59 @@ class Coordination:
     def _append_group(
         self, group_id: GroupId, records: Sequence[StateRecord], done: Acknowledge
     ) -> None:
-        index = coordinator_partition(group_id, self._offsets_log.partition_count)
+        index = self._offsets_log.partition_of(group_id)
         self._offsets_log.append(index, [(each.key, each.value) for each in records], done)
-
-    def _persist_group(
-        self, group_id: GroupId, records: Sequence[StateRecord], done: Acknowledge
-    ) -> None:
-        self._append_group(group_id, records, done)
 
     # ---- transactions
 
     def _persist_transactions(
         self, records: Sequence[TransactionRecord], done: Acknowledge
     ) -> None:
-        count = self._transactions_log.partition_count
-        by_partition: dict[int, list[tuple[bytes, bytes | None]]] = {}
-        for each in records:
-            index = coordinator_partition(GroupId(each.transactional_id), count)
-            by_partition.setdefault(index, []).append((each.key, each.value))
-        append = self._transactions_log.append
-        steps = [_bound(append, index, found) for index, found in by_partition.items()]
-        AllOf(len(steps), done).run(steps)
+        (index,) = {self._transactions_log.partition_of(each.transactional_id) for each in records}
+        self._transactions_log.append(index, [(each.key, each.value) for each in records], done)
 
     def _write_markers(self, markers: Markers, done: Acknowledge) -> None:
-        steps = [
-            _bound(self._write_marker, markers, topic, index) for topic, index in markers.partitions
-        ]
-        steps += [_bound(self._end_offsets, markers, group) for group in markers.groups]
-        AllOf(len(steps), done).run(steps)
+        home = self._transactions_log.partition_of(markers.transactional_id)
+        self.transacting.tell_end(markers, self._transactions_log.leader_epoch(home), done)
 
-    def _write_marker(
-        self, markers: Markers, topic: TopicName, index: int, done: Acknowledge
+    def end_staged(
+        self, group_id: GroupId, producer_id: ProducerId, is_commit: bool, done: Acknowledge
     ) -> None:
-        producer = ProducerIdentity(markers.producer_id, markers.epoch)
-        marker = Marker(markers.commit, _COORDINATOR_EPOCH)
-
-        def marked(error: DragomanError | None) -> None:
-            # A topic that was deleted meanwhile needs no marker.
-            done(None if isinstance(error, UnknownTopic) else error)
-
-        self._append_marker(producer, marker, topic, index, marked)
-
-    def _append_marker(
-        self,
-        producer: ProducerIdentity,
-        marker: Marker,
-        topic: TopicName,
-        index: int,
-        done: Acknowledge,
-    ) -> None:
-        broker = self._broker
-        batch = build_marker(
-            marker,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            timestamp=broker.clock.wall_ms(),
-        )
+        """A transaction has ended: what it staged for the group is committed, or dropped."""
         try:
-            replica = broker.find(topic, index)
-            appended = replica.log.append_marker(
-                batch, read_header(batch), replica.leader_epoch, marker
-            )
-        except DragomanError as error:
-            done(error)
-        else:
-            replica.when_committed(appended.next_offset, done)
-
-    def end_by_hand(
-        self,
-        producer: ProducerIdentity,
-        marker: Marker,
-        partition: TopicPartition,
-        done: Acknowledge,
-    ) -> None:
-        """End a transaction on one partition without its coordinator: for one that hangs there
-        because its coordinator no longer knows of it. On a partition of the offsets topic this
-        ends what the transaction staged for the groups kept there. A negative coordinator epoch
-        stands for that of whoever wrote the producer's last marker.
-        """
-        topic, index = partition
-        try:
-            replica = self._broker.find(topic, index)
-            self.require_groups()
+            self.require_group(group_id)
         except DragomanError as error:
             done(error)
             return
-        if topic != OFFSETS_TOPIC:
-            if marker.coordinator_epoch < 0:
-                epoch = _coordinator_epoch(replica, producer.producer_id)
-                marker = Marker(marker.is_commit, epoch)
-            self._append_marker(producer, marker, topic, index, done)
-            return
-        count = self._offsets_log.partition_count
-        staged_for = [
+        records = self.offsets.prepare_transaction_end(group_id, producer_id, is_commit=is_commit)
+        self._change_group(group_id, records, done)
+
+    def groups_staged_by(self, producer_id: int, index: int) -> list[str]:
+        """Groups of a partition for which a producer has staged offsets."""
+        return [
             group.group_id
             for group in self.groups
-            if producer.producer_id in group.ledger.producers
-            and coordinator_partition(group.group_id, count) == index
+            if producer_id in group.ledger.producers
+            and self._offsets_log.partition_of(group.group_id) == index
         ]
-        markers = Markers(
-            "", producer.producer_id, producer.epoch, marker.is_commit, (), tuple(staged_for)
-        )
-        self._write_markers(markers, done)
 
     def group_partition(self, group: str) -> TopicPartition:
         """The partition of the internal topic that keeps a group."""
-        count = self._offsets_log.partition_count
-        return TopicName(OFFSETS_TOPIC), Partition(coordinator_partition(GroupId(group), count))
-
-    def _end_offsets(self, markers: Markers, group: str, done: Acknowledge) -> None:
-        group_id = GroupId(group)
-        try:
-            self.require_groups()
-        except DragomanError as error:
-            done(error)
-            return
-        records = self.offsets.prepare_transaction_end(
-            group_id, ProducerId(markers.producer_id), is_commit=markers.commit
-        )
-        self._change_group(group_id, records, done)
+        return TopicName(OFFSETS_TOPIC), Partition(self._offsets_log.partition_of(group))
 
     def _allocate_block(self, done: Callable[[range | DragomanError], None]) -> None:
-        first = self._broker.image.next_producer_id
-        block = range(first, first + PRODUCER_ID_BLOCK)
+        blocks: list[range] = []
+
+        def decide() -> list[Event]:
+            first = self._broker.image.next_producer_id
+            blocks.append(range(first, first + PRODUCER_ID_BLOCK))
+            return [ProducerIdsReserved(next_id=first + PRODUCER_ID_BLOCK)]
 
         def reserved(error: DragomanError | None) -> None:
-            done(block if error is None else error)
+            # What was decided last is what was agreed on.
+            done(blocks[-1] if error is None else error)
 
-        self._broker.quorum.propose([ProducerIdsReserved(next_id=block.stop)], reserved)
+        self._broker.changes.make(decide, reserved)
 
 
 def _take_settings(groups: GroupSettings, settings: Settings) -> GroupSettings:
@@ -390,16 +466,6 @@ def _take_settings(groups: GroupSettings, settings: Settings) -> GroupSettings:
     for name in groups.__struct_fields__:
         setattr(groups, name, getattr(settings, name))
     return groups
-
-
-def _coordinator_epoch(replica: Replica, producer_id: int) -> int:
-    states = replica.log.producers
-    known = None if states is None else states.producers().get(producer_id)
-    return 0 if known is None else max(0, known.coordinator_epoch)
-
-
-def _bound(function: Callable[..., None], *arguments: object) -> Callable[[Acknowledge], None]:
-    return lambda done: function(*arguments, done)
 
 
 def _anything(_topic: str) -> bool:

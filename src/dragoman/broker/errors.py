@@ -221,6 +221,15 @@ class StagedRecordsGone(BrokerError):
     """They waited too long. Nothing was published: the batch has to be written again."""
 
 
+class PublishedRecordsLost(BrokerError):
+    """A partition has lost records that were published; it takes `expected` next."""
+
+    def __init__(self, partition_id: int, expected: int) -> None:
+        super().__init__(f"partition {partition_id} expects sequence {expected} next")
+        self.partition_id = partition_id
+        self.expected = expected
+
+
 class WriterOfAnotherQuery(BrokerError):
     """The writer id belongs to a query that counts its batches anew: some would be left out."""
 
@@ -318,11 +327,21 @@ class CoordinatorLoading(BrokerError):
 
 
 class NotCoordinator(BrokerError):
-    """The group has moved to another node."""
+    """Another node coordinates it now: `leader`, or -1 when that is not known."""
+
+    def __init__(self, message: str, leader: int = -1) -> None:
+        super().__init__(message)
+        self.leader = leader
+
+
+class Overtaken(BrokerError):
+    """A later request of the same node has come before this one. Nothing was done."""
 
 
 class CoordinatorNotAvailable(BrokerError):
-    """The group was removed, or the node stops, while the request waited."""
+    """Nobody coordinates it at the moment; or, while the request waited, the group was removed or
+    the node stopped.
+    """
 
 
 class OffsetMetadataTooLarge(BrokerError): ...

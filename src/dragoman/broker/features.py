@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dragoman.broker.changes import Changes
 from dragoman.cluster.events import Event, FeatureLevelChanged
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.quorum import Done, MetadataQuorum
+from dragoman.cluster.quorum import Done
 
 
 class Features:
-    def __init__(self, image: MetadataImage, quorum: MetadataQuorum) -> None:
+    def __init__(self, image: MetadataImage, changes: Changes) -> None:
         self._image = image
-        self._quorum = quorum
+        self._changes = changes
 
     def level(self, feature: str, released: int) -> int:
         return self._image.features.get(feature, released)
@@ -23,14 +24,11 @@ class Features:
     @property
     def version(self) -> int:
         """Grows with each change; clients compare it."""
-        return self._quorum.version
+        return self._changes.version
 
     def change(self, levels: Mapping[str, int], done: Done) -> None:
         """All or none; `done` comes when new connections are told."""
         events: list[Event] = [
             FeatureLevelChanged(feature=feature, level=level) for feature, level in levels.items()
         ]
-        if events:
-            self._quorum.propose(events, done)
-        else:
-            done(None)
+        self._changes.make(lambda: events, done)

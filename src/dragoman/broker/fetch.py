@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from dragoman.broker.errors import UnknownTopic
-from dragoman.broker.replica import Replica
-from dragoman.errors import DragomanError
+from dragoman.broker.replica import Replica, not_leader
+from dragoman.errors import CorruptionError, DragomanError
 from dragoman.types import Buffer
 from dragoman.world import Handle, Scheduler
 
@@ -27,6 +27,8 @@ class Wanted(NamedTuple):
     offset: int
     bytes_max: int
     error: DragomanError | None = None
+    #: This node's copy will do, whoever leads; it may be behind.
+    may_be_copy: bool = False
 
 
 class Fetched(NamedTuple):
@@ -85,7 +87,11 @@ def _read_one(wanted: Wanted, room: int, committed_only: bool, is_first: bool) -
     limit = stable if committed_only else log.high_watermark
     aborted: list[tuple[int, int]] | None = None
     buffers, size = _NOTHING, 0
-    error = UnknownTopic(f"{log.describe()} is gone") if log.is_removed else wanted.error
+    error = wanted.error
+    if log.is_removed:
+        error = UnknownTopic(f"{log.describe()} is gone")
+    elif error is None and not (replica.is_led or wanted.may_be_copy):
+        error = not_leader(replica.metadata)
     if error is None and wanted.offset == limit >= log.log_start_offset:
         # At the end, where most partitions of most fetches are.
         aborted = [] if committed_only else None
@@ -99,6 +105,8 @@ def _read_one(wanted: Wanted, room: int, committed_only: bool, is_first: bool) -
                 log.check_offset(wanted.offset)
         except DragomanError as refused:
             error = refused
+            if isinstance(refused, CorruptionError) and replica.on_unreadable is not None:
+                replica.on_unreadable(replica, refused)
         else:
             if committed_only:
                 aborted = []
@@ -163,7 +171,8 @@ class Fetch:
         mark = self._marks[replica]
         self._grown += replica.log.appended_bytes - mark
         self._marks[replica] = self._mark(replica)
-        if mark == _UNKNOWN or self._grown >= self._limits.bytes_min or replica.log.is_removed:
+        is_gone = replica.log.is_removed or not replica.is_led
+        if mark == _UNKNOWN or self._grown >= self._limits.bytes_min or is_gone:
             self._look_again()
         self._park_again(replica)
 

@@ -1,35 +1,92 @@
 """Internal topics: compacted logs of keys and values in which the broker keeps its own state.
 
-Made with the first record. A record is part of the state when its append has been acknowledged;
-at start everything is read back in slices, so that a large topic does not hold up the loop.
+Each name has its partition, and whoever leads the partition keeps what is known under the name. A
+node that is told that it leads (`lead`) reads the partition back, in slices so that a large one
+does not hold up the loop, and serves it from then on; one that leads no more (`resign`) forgets it.
+What is in memory is what the log says: a record is part of the state when its append has been
+acknowledged, under the leadership in which the rest was read. When it is not known whether a record
+is in the log, the partition is read anew.
+
+A topic is made when it is first needed.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from dragoman.broker.errors import TopicExists
-from dragoman.broker.replica import Acknowledge, Replica
+from dragoman.broker.errors import (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeader,
+    RequestTimedOut,
+    TopicExists,
+)
+from dragoman.broker.placement import coordinator_partition
+from dragoman.broker.replica import Acknowledge
 from dragoman.broker.topics import NewTopic
-from dragoman.errors import DragomanError
-from dragoman.limits import INTERNAL_RECORDS_PER_SLICE
+from dragoman.errors import BrokerError, DiskFullError, DragomanError
+from dragoman.limits import INTERNAL_LOAD_RETRY_S, INTERNAL_RECORDS_PER_SLICE
 from dragoman.log.batch import Record, build_batch, read_header
 
 if TYPE_CHECKING:
     from dragoman.broker.broker import Broker
 
+log = logging.getLogger("dragoman.coordination")
 #: Key and value of one record; without a value the key is removed.
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
 
 
+class Keeper(NamedTuple):
+    """Whoever keeps in memory what the records add up to, partition by partition."""
+
+    #: Takes a record of a partition that is being read back, in the order of the log.
+    load: Callable[[bytes, bytes | None], None]
+    #: All of a partition has been read: what is kept there may be served.
+    resume: Callable[[int], None]
+    #: Forget what is kept of a partition, served or not, and tell who waits for it.
+    unload: Callable[[int, NotCoordinator], None]
+
+
+class _Kept:
+    """A partition that this node leads, for one leadership."""
+
+    __slots__ = ("is_loaded", "is_over", "leader_epoch")
+
+    def __init__(self, leader_epoch: int) -> None:
+        self.leader_epoch = leader_epoch
+        self.is_loaded = False
+        self.is_over = False
+
+
 class InternalTopic:
-    def __init__(self, broker: Broker, name: str, partition_count: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        name: str,
+        partition_count: int,
+        replication_factor: int,
+        keeper: Keeper,
+    ) -> None:
+        """The factor is the most: with fewer nodes there are fewer replicas."""
         self._broker = broker
         self.name = name
         self._partition_count = partition_count
-        self._waiting_for_topic: list[Callable[[DragomanError | None], None]] = []
+        self._replication_factor = replication_factor
+        self._keeper = keeper
+        self._kept: dict[int, _Kept] = {}
+        #: Partitions to be read back, one after the other.
+        self._to_load: deque[tuple[int, _Kept, Iterator[Record]]] = deque()
+        self._is_reading = False
+        self._is_closed = False
         broker.topics.reserve(name)
+
+    # ---- where a name is kept
 
     @property
     def partition_count(self) -> int:
@@ -37,75 +94,239 @@ class InternalTopic:
         topic = self._broker.image.topics.get(self.name)
         return len(topic.partitions) if topic is not None else self._partition_count
 
+    def partition_of(self, name: str) -> int:
+        return coordinator_partition(name, self.partition_count)
+
+    def leader_of(self, name: str) -> int:
+        """The node that keeps what is known under a name; -1: none, or the topic is yet to be made.
+
+        A node that leads partitions of a topic that does not exist is alone.
+        """
+        topic = self._broker.image.topics.get(self.name)
+        index = self.partition_of(name)
+        if topic is not None:
+            return topic.partitions[index].leader
+        return self._broker.node_id if index in self._kept else -1
+
+    def require(self, name: str) -> None:
+        """Raises `CoordinatorLoading`, `NotCoordinator` or `CoordinatorNotAvailable` unless this
+        node keeps what is known under the name.
+        """
+        index = self.partition_of(name)
+        if not self.is_served(index):
+            raise self._refusal(index)
+
+    @property
+    def loading(self) -> list[int]:
+        """Partitions that are being read back."""
+        return [index for index, each in self._kept.items() if not each.is_loaded]
+
+    def require_loaded(self) -> None:
+        """Raises `CoordinatorLoading` while something is being read back."""
+        if self.loading:
+            raise CoordinatorLoading(f"{self.name} is being read back")
+
+    def is_served(self, index: int) -> bool:
+        kept = self._kept.get(index)
+        return kept is not None and kept.is_loaded
+
+    def leader_epoch(self, index: int) -> int:
+        """Of the leadership in which the partition is served."""
+        return self._kept[index].leader_epoch
+
+    def _refusal(self, index: int) -> BrokerError:
+        topic = self._broker.image.topics.get(self.name)
+        if self._is_closed:
+            return CoordinatorNotAvailable("this node stops")
+        if topic is None and index not in self._kept:
+            self.ensure(_unheard)
+            return CoordinatorNotAvailable(f"{self.name} is being made")
+        where = f"{self.name}-{index}"
+        leader = self._broker.node_id if topic is None else topic.partitions[index].leader
+        if leader == self._broker.node_id:
+            return CoordinatorLoading(f"{where} is being read back")
+        if leader < 0:
+            return CoordinatorNotAvailable(f"nobody leads {where}")
+        return NotCoordinator(f"node {leader} leads {where}", leader)
+
+    # ---- leadership
+
+    def lead(self, index: int, leader_epoch: int) -> None:
+        """This node leads the partition: read it back, then serve it."""
+        known = self._kept.get(index)
+        if known is not None:
+            if known.leader_epoch >= leader_epoch:
+                return
+            self.resign(index)
+        kept = self._kept[index] = _Kept(leader_epoch)
+        if self.name in self._broker.image.topics:
+            self._await_commit(index, kept)
+        else:
+            self._serve(index, kept)
+
+    def resign(self, index: int) -> None:
+        """Somebody else leads the partition, or nobody. Nothing more is written."""
+        kept = self._kept.pop(index, None)
+        if kept is not None:
+            kept.is_over = True
+            topic = self._broker.image.topics.get(self.name)
+            leader = -1 if topic is None else topic.partitions[index].leader
+            self._keeper.unload(index, NotCoordinator(f"{self.name}-{index} has moved", leader))
+
+    def close(self) -> None:
+        """The node stops: what is still being written is nobody's business any more."""
+        self._is_closed = True
+        for kept in self._kept.values():
+            kept.is_over = True
+        self._kept.clear()
+
+    # ---- reading back
+
+    def _await_commit(self, index: int, kept: _Kept) -> None:
+        """Records of earlier leaders count, too, but this node may not know yet that they do."""
+
+        def committed(error: DragomanError | None) -> None:
+            if kept.is_over:
+                return
+            if error is not None:
+                log.warning("%s-%d cannot be read back yet: %s", self.name, index, error)
+                again = partial(self._await_commit, index, kept)
+                self._broker.scheduler.call_later(INTERNAL_LOAD_RETRY_S, again)
+                return
+            stored = replica.log
+            records = stored.iterate(stored.log_start_offset, stored.high_watermark)
+            self._to_load.append((index, kept, records))
+            if not self._is_reading:
+                self._is_reading = True
+                self._load_some()
+
+        if kept.is_over:
+            return
+        try:
+            replica = self._broker.find(self.name, index)
+        except DragomanError as error:
+            committed(error)
+            return
+        replica.when_committed(replica.log.log_end_offset, committed)
+
+    def _load_some(self) -> None:
+        room = INTERNAL_RECORDS_PER_SLICE
+        while self._to_load:
+            index, kept, records = self._to_load[0]
+            try:
+                for record in records if not kept.is_over else ():
+                    assert record.key is not None
+                    self._keeper.load(record.key, record.value)
+                    room -= 1
+                    if not room:
+                        self._broker.scheduler.call_soon(self._load_some)
+                        return
+            except DragomanError as error:
+                log.error("%s-%d cannot be read and is not served: %s", self.name, index, error)
+                self._keeper.unload(index, NotCoordinator(str(error)))
+            else:
+                if not kept.is_over:
+                    self._serve(index, kept)
+            self._to_load.popleft()
+        self._is_reading = False
+
+    def _serve(self, index: int, kept: _Kept) -> None:
+        kept.is_loaded = True
+        self._keeper.resume(index)
+
+    # ---- writing
+
     def append(self, index: int, records: Sequence[KeyValue], done: Acknowledge) -> None:
-        """Make records durable, in the order of the calls, all of one call or none."""
+        """Make records durable, in the order of the calls, all of one call or none.
+
+        Only of a partition that is served. After an error that leaves the outcome open, the
+        partition has been unloaded before `done` is called.
+        """
+        kept = self._kept.get(index)
         if not records:
             done(None)
-            return
-        if self.name in self._broker.image.topics:
-            self._append(index, records, done)
-            return
+        elif kept is None or not kept.is_loaded:
+            done(self._refusal(index))
+        elif self.name in self._broker.image.topics:
+            self._append(index, kept, records, done)
+        else:
 
-        def created(error: DragomanError | None) -> None:
-            if error is None:
-                self._append(index, records, done)
-            else:
-                done(error)
+            def made(error: DragomanError | None) -> None:
+                if error is None:
+                    self._append(index, kept, records, done)
+                else:
+                    done(error)
 
-        self._waiting_for_topic.append(created)
-        if len(self._waiting_for_topic) == 1:
-            self._create()
+            self.ensure(made)
 
-    def _create(self) -> None:
+    def ensure(self, done: Acknowledge) -> None:
+        """Make the topic unless there is one."""
         new = NewTopic(
             name=self.name,
             partition_count=self._partition_count,
+            replication_factor=internal_factor(self._broker, self._replication_factor),
             config={"cleanup.policy": "compact", "segment.bytes": str(64 << 20)},
             is_internal=True,
         )
 
-        def created(error: DragomanError | None) -> None:
-            waiting, self._waiting_for_topic = self._waiting_for_topic, []
-            for each in waiting:
-                each(None if isinstance(error, TopicExists) else error)
+        def made(error: DragomanError | None) -> None:
+            # Another node may have been faster.
+            done(None if isinstance(error, TopicExists) else error)
 
-        self._broker.topics.create(new, created)
+        self._broker.topics.ensure(new, made)
 
-    def _append(self, index: int, records: Sequence[KeyValue], done: Acknowledge) -> None:
+    def _append(
+        self, index: int, kept: _Kept, records: Sequence[KeyValue], done: Acknowledge
+    ) -> None:
         now_ms = self._broker.clock.wall_ms()
         batch = build_batch(
             [Record(key=key, value=value, timestamp=now_ms) for key, value in records]
         )
         try:
             replica = self._broker.find(self.name, index)
-            appended = replica.log.append(batch, read_header(batch), replica.leader_epoch)
+            if kept.is_over or replica.leader_epoch != kept.leader_epoch:
+                raise NotLeader(f"{self.name}-{index} has moved", replica.metadata.leader)
+            replica.check_in_sync()
+            appended = replica.log.append(batch, read_header(batch), kept.leader_epoch)
         except DragomanError as error:
-            done(error)
+            done(_in_words_of_coordinators(error))
             return
-        replica.when_committed(appended.next_offset, done)
 
-    def replicas(self) -> Iterator[Replica]:
+        def acknowledged(error: DragomanError | None) -> None:
+            if kept.is_over:
+                # The state that this was meant for is gone; it is read anew, with this or without.
+                error = NotCoordinator(f"{self.name}-{index} has moved; the outcome is unknown")
+            elif error is not None and not isinstance(error, DiskFullError):
+                # After a full disk the record is known not to be there. Else nobody knows.
+                self._read_anew(index, kept)
+            done(_in_words_of_coordinators(error))
+
+        replica.when_committed(appended.next_offset, acknowledged)
+
+    def _read_anew(self, index: int, kept: _Kept) -> None:
+        self.resign(index)
         topic = self._broker.image.topics.get(self.name)
-        for partition in topic.partitions if topic is not None else ():
-            yield self._broker.replica(partition)
+        if topic is not None:
+            partition = topic.partitions[index]
+            is_same = partition.leader_epoch == kept.leader_epoch
+            if is_same and partition.leader == self._broker.node_id:
+                self.lead(index, kept.leader_epoch)
 
-    def load(self, take: Callable[[bytes, bytes | None], None], done: Callable[[], None]) -> None:
-        """Hand every record to `take`, oldest first, a slice per loop turn; then `done`."""
-        records = self._records()
 
-        def some() -> None:
-            for _ in range(INTERNAL_RECORDS_PER_SLICE):
-                record = next(records, None)
-                if record is None:
-                    done()
-                    return
-                assert record.key is not None
-                take(record.key, record.value)
-            self._broker.scheduler.call_soon(some)
+def internal_factor(broker: Broker, wanted: int) -> int:
+    """How many replicas partitions of an internal topic get, of those that are wanted."""
+    return min(wanted, len(broker.image.nodes))
 
-        some()
 
-    def _records(self) -> Iterator[Record]:
-        for replica in self.replicas():
-            log = replica.log
-            yield from log.iterate(log.log_start_offset, log.high_watermark)
+def _in_words_of_coordinators(error: DragomanError | None) -> DragomanError | None:
+    """To whom a client talks is the coordinator, whose trouble with its log it cannot know of."""
+    match error:
+        case NotLeader():
+            return NotCoordinator(str(error), error.leader)
+        case RequestTimedOut() | NotEnoughReplicas():
+            return CoordinatorNotAvailable(str(error))
+    return error
+
+
+def _unheard(_error: DragomanError | None) -> None:
+    """Whoever asked comes back, and finds out."""

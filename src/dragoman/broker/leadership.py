@@ -1,13 +1,14 @@
-"""Who leads a partition: elections that operators ask for, and moves of replicas.
+"""Who leads and who holds a partition, as operators want it: asked of the controller.
 
-The first replica of a partition is its preferred leader. A new leader always comes from the in-sync
-set, so nothing acknowledged is lost; an election outside of it is not offered. Replicas cannot be
-moved yet: a partition stays on the nodes it was created on.
+The first replica of a partition is its preferred leader. A leader always has everything that is
+committed; one that may not have it is elected only by `elect_unclean`, which loses records for good
+and is kept in the metadata as such.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from dragoman.broker.errors import (
     ElectionNotNeeded,
@@ -16,67 +17,93 @@ from dragoman.broker.errors import (
     NoReassignmentInProgress,
     PreferredLeaderNotAvailable,
 )
-from dragoman.cluster.events import LeaderChanged
-from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
-from dragoman.cluster.quorum import Done, MetadataQuorum
-from dragoman.errors import BrokerError
+from dragoman.broker.replication.messages import (
+    ControlReply,
+    ControlRequest,
+    ElectPreferred,
+    ElectUnclean,
+    Move,
+    Outcome,
+)
+from dragoman.broker.replication.ports import Controlled
+from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata
+from dragoman.cluster.quorum import Done
+from dragoman.errors import OutcomeUnknownError
 
-_NO_LEADER = -1
+
+class Controller(Protocol):
+    def ask(self, request: ControlRequest, done: Controlled) -> None: ...
 
 
 class Leadership:
-    def __init__(self, image: MetadataImage, quorum: MetadataQuorum) -> None:
+    def __init__(self, image: MetadataImage, controller: Controller) -> None:
         self._image = image
-        self._quorum = quorum
+        self._controller = controller
+
+    # ---- elections
 
     def elect_preferred(self, partition: PartitionMetadata, done: Done) -> None:
         """Give the lead to the first replica. Refused when it has it or is not in sync."""
         preferred = partition.replicas[0]
-        where = f"{partition.topic.name}-{partition.index}"
         if partition.leader == preferred:
-            done(ElectionNotNeeded(f"{where}: node {preferred} leads already"))
+            done(ElectionNotNeeded(f"{_where(partition)}: node {preferred} leads already"))
         elif preferred not in partition.in_sync:
-            done(PreferredLeaderNotAvailable(f"{where}: node {preferred} is not in sync"))
+            done(PreferredLeaderNotAvailable(f"{_where(partition)}: {preferred} is not in sync"))
         else:
-            self._elect(partition, preferred, done)
+            self._ask(ElectPreferred(partition_id=partition.partition_id), done)
 
     def elect_any(self, partition: PartitionMetadata, done: Done) -> None:
-        """Give a partition without a leader one of its in-sync replicas."""
-        where = f"{partition.topic.name}-{partition.index}"
-        if partition.leader != _NO_LEADER:
-            done(ElectionNotNeeded(f"{where}: node {partition.leader} leads"))
-            return
-        live = [node for node in partition.replicas if node in partition.in_sync]
-        if live:
-            self._elect(partition, live[0], done)
+        """Whoever may lead without a loss does already: there is nothing left to elect."""
+        if partition.leader != NO_LEADER:
+            done(ElectionNotNeeded(f"{_where(partition)}: node {partition.leader} leads"))
         else:
-            done(PreferredLeaderNotAvailable(f"{where}: no replica is in sync"))
+            done(
+                PreferredLeaderNotAvailable(
+                    f"{_where(partition)}: no replica with all committed records is there; "
+                    "`dragoman cluster unclean-elect` gives up what is missing"
+                )
+            )
 
-    def _elect(self, partition: PartitionMetadata, leader: int, done: Done) -> None:
-        event = LeaderChanged(
-            partition_id=partition.partition_id,
-            leader=leader,
-            leader_epoch=partition.leader_epoch + 1,
-            in_sync=partition.in_sync,
-            partition_epoch=partition.partition_epoch + 1,
-        )
-        self._quorum.propose([event], done)
+    def elect_unclean(self, partition: PartitionMetadata, node_id: int, done: Done) -> None:
+        """Committed records that this node lacks are lost for good."""
+        self._ask(ElectUnclean(partition_id=partition.partition_id, node_id=node_id), done)
 
-    def check_move(
-        self, partition: PartitionMetadata, replicas: Sequence[int], *, may_resize: bool
-    ) -> BrokerError | None:
-        """Why a partition cannot have these replicas, or None when it has them already."""
+    # ---- moves
+
+    def move(
+        self, partition: PartitionMetadata, replicas: Sequence[int], *, may_resize: bool, done: Done
+    ) -> None:
+        """Have the partition on these nodes; `done` comes when the move has begun."""
         known = all(node in self._image.nodes for node in replicas)
         if not replicas or len(set(replicas)) != len(replicas) or not known:
-            return InvalidReplicaAssignment(f"{list(replicas)} is not a list of live nodes")
-        if not may_resize and len(replicas) != len(partition.replicas):
-            return InvalidReplicationFactor(
-                f"{len(replicas)} replicas in place of {len(partition.replicas)}"
+            done(InvalidReplicaAssignment(f"{list(replicas)} is not a list of known nodes"))
+        elif not may_resize and len(replicas) != len(partition.target or partition.replicas):
+            done(
+                InvalidReplicationFactor(
+                    f"{len(replicas)} replicas in place of {len(partition.replicas)}"
+                )
             )
-        if tuple(replicas) != partition.replicas:
-            return InvalidReplicaAssignment("replicas cannot be moved in this release")
-        return None
+        else:
+            request = Move(partition_id=partition.partition_id, replicas=tuple(replicas))
+            self._ask(request, done)
 
-    def cancel_move(self, partition: PartitionMetadata) -> BrokerError:
-        where = f"{partition.topic.name}-{partition.index}"
-        return NoReassignmentInProgress(f"no replica of {where} is being moved")
+    def cancel_move(self, partition: PartitionMetadata, done: Done) -> None:
+        if not partition.target:
+            done(NoReassignmentInProgress(f"no replica of {_where(partition)} is being moved"))
+        else:
+            self._ask(Move(partition_id=partition.partition_id), done)
+
+    def _ask(self, request: ControlRequest, done: Done) -> None:
+        def answered(reply: ControlReply | None) -> None:
+            if reply is None:
+                done(OutcomeUnknownError("the controller is away; the outcome is unknown"))
+            elif Outcome.ACCEPTED in reply.outcomes:
+                done(None)
+            else:
+                done(InvalidReplicaAssignment(reply.text or "refused"))
+
+        self._controller.ask(request, answered)
+
+
+def _where(partition: PartitionMetadata) -> str:
+    return f"{partition.topic.name}-{partition.index}"

@@ -95,7 +95,7 @@ class Maintenance:
             )
             if metadata is None or metadata.partition_id in in_use:
                 continue
-            if metadata.leader == self._broker.node_id:
+            if self._broker.node_id in metadata.replicas:
                 yield metadata
 
     def _retain_some(self, partitions: Iterator[PartitionMetadata]) -> None:
@@ -109,7 +109,7 @@ class Maintenance:
             if metadata.partition_id not in self._broker.image.partitions:
                 continue
             try:
-                self.retain(self._broker.replica(metadata))
+                self.retain(self._broker.held(metadata))
             except DragomanError as error:
                 where = f"{metadata.topic.name}-{metadata.index}"
                 log.error("retention of %s: %s", where, error)
@@ -120,7 +120,8 @@ class Maintenance:
         config, partition = replica.config, replica.log
         now_ms = self._broker.clock.wall_ms()
         roll_due(partition, now_ms)
-        if config.is_retained_by_age_or_size:
+        # Followers drop what their leader has dropped.
+        if config.is_retained_by_age_or_size and replica.is_led:
             _roll_expired(partition, config, now_ms)
             policy = RetentionPolicy(
                 retention_ms=config.retention_ms,
@@ -135,7 +136,7 @@ class Maintenance:
                     dropped,
                     partition.log_start_offset,
                 )
-        is_needed = self._broker.publishing.publisher.is_publishing_to
+        is_needed = self._broker.publishing.is_publishing_to
         if partition.producers is not None and not is_needed(replica.metadata.partition_id):
             idle_max_ms = self._broker.settings.producer_id_expiration_ms
             partition.producers.expire(now_ms, idle_max_ms)

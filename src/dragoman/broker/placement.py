@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 
 def java_string_hash(text: str) -> int:
     """`String.hashCode` of Java: over UTF-16 units, signed 32 bit."""
@@ -12,6 +14,7 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@lru_cache(maxsize=16384)
 def coordinator_partition(name: str, count: int) -> int:
     """The partition, of `count`, that coordinates `name`, as Kafka chooses it.
 
@@ -19,3 +22,8 @@ def coordinator_partition(name: str, count: int) -> int:
     """
     value = java_string_hash(name)
     return 0 if value == -(1 << 31) else abs(value) % count
+
+
+def only_partition(_name: str) -> int:
+    """For whoever keeps everything in one place."""
+    return 0

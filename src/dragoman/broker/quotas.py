@@ -13,11 +13,11 @@ from enum import Enum, auto
 
 import msgspec
 
+from dragoman.broker.changes import Changes
 from dragoman.broker.errors import InvalidQuota, Overloaded
 from dragoman.broker.turns import Done, Turns
-from dragoman.cluster.events import ClientQuotaChanged
+from dragoman.cluster.events import ClientQuotaChanged, Event
 from dragoman.cluster.metadata import MetadataImage, QuotaEntity
-from dragoman.cluster.quorum import MetadataQuorum
 from dragoman.limits import CLIENT_QUOTA_ENTITIES_MAX, QUOTA_NAME_BYTES_MAX
 
 USER, CLIENT_ID, ADDRESS = "user", "client-id", "ip"
@@ -60,9 +60,9 @@ class Component(msgspec.Struct, frozen=True):
 
 
 class ClientQuotas:
-    def __init__(self, image: MetadataImage, quorum: MetadataQuorum) -> None:
+    def __init__(self, image: MetadataImage, changes: Changes) -> None:
         self._image = image
-        self._quorum = quorum
+        self._changes = changes
         self._turns = Turns()
 
     def find(
@@ -101,8 +101,11 @@ class ClientQuotas:
         """`done` comes when the limits are durable."""
 
         def change(finish: Done) -> None:
-            key, limits = self.check(entity, changes)
-            self._quorum.propose([ClientQuotaChanged(entity=key, quotas=limits)], finish)
+            def decide() -> list[Event]:
+                key, limits = self.check(entity, changes)
+                return [ClientQuotaChanged(entity=key, quotas=limits)]
+
+            self._changes.make(decide, finish)
 
         self._turns.take(entity_key(entity), change, done)
 

@@ -14,13 +14,14 @@ from typing import Protocol, TypeAlias
 from dragoman.broker.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
+    NotLeader,
     Overloaded,
     RecordsNotDeletable,
     UnknownLeaderEpoch,
 )
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.topics import TopicConfig
-from dragoman.errors import DragomanError, OffsetOutOfRangeError
+from dragoman.errors import CorruptionError, DragomanError, OffsetOutOfRangeError
 from dragoman.limits import ACKS_WAITING_MAX, FETCHES_PARKED_MAX
 from dragoman.log.partition import PartitionLog
 
@@ -28,6 +29,13 @@ from dragoman.log.partition import PartitionLog
 Acknowledge: TypeAlias = Callable[[DragomanError | None], None]
 #: In place of an offset: up to the high watermark.
 ALL_COMMITTED = -1
+
+
+def not_leader(partition: PartitionMetadata) -> NotLeader:
+    where = f"{partition.topic.name}-{partition.index}"
+    if partition.leader < 0:
+        return NotLeader(f"no node leads {where} at the moment")
+    return NotLeader(f"node {partition.leader} leads {where}", partition.leader)
 
 
 class ParkedFetch(Protocol):
@@ -47,16 +55,32 @@ class Role(Protocol):
 
 
 class Replica:
-    __slots__ = ("_acks", "config", "log", "metadata", "parked", "role")
+    __slots__ = (
+        "_acks",
+        "_stable_acks",
+        "config",
+        "is_led",
+        "log",
+        "metadata",
+        "on_unreadable",
+        "parked",
+        "role",
+    )
 
     def __init__(self, metadata: PartitionMetadata, log: PartitionLog, config: TopicConfig) -> None:
         self.metadata = metadata
         self.log = log
         self.config = config
         self._acks: deque[tuple[int, Acknowledge]] | None = None
+        #: Those who wait for this node's own disk only.
+        self._stable_acks: deque[tuple[int, Acknowledge]] | None = None
         self.parked: dict[ParkedFetch, None] | None = None
         #: None: this node alone is the in-sync set.
         self.role: Role | None = None
+        #: Whether clients may use it here.
+        self.is_led = False
+        #: Told when a reader met damage: where others hold the partition, one of them can lead.
+        self.on_unreadable: Callable[[Replica, CorruptionError], None] | None = None
         log.owner = self
 
     @property
@@ -111,6 +135,19 @@ class Replica:
             return
         self._acks.append((next_offset, acknowledge))
 
+    def when_stable(self, next_offset: int, acknowledge: Acknowledge) -> None:
+        """Call back once everything below `next_offset` is on this node's stable storage."""
+        if self.role is None:
+            self.when_committed(next_offset, acknowledge)
+        elif next_offset <= self.log.stable_end:
+            acknowledge(None)
+        elif self._stable_acks is None:
+            self._stable_acks = deque([(next_offset, acknowledge)])
+        elif len(self._stable_acks) >= ACKS_WAITING_MAX:
+            acknowledge(Overloaded(f"{self.log.describe()}: too many producers are waiting"))
+        else:
+            self._stable_acks.append((next_offset, acknowledge))
+
     # ---- progress
 
     def advance(self) -> None:
@@ -123,6 +160,10 @@ class Replica:
             committed = log.high_watermark
             while acks and acks[0][0] <= committed:
                 acks.popleft()[1](None)
+        if self._stable_acks:
+            waiting, stable = self._stable_acks, log.stable_end
+            while waiting and waiting[0][0] <= stable:
+                waiting.popleft()[1](None)
         self.wake()
 
     def wake(self) -> None:
@@ -165,9 +206,24 @@ class Replica:
             fetch.log_start_moved(self)
         return log.log_start_offset
 
-    def fail_waiters(self, error: DragomanError) -> None:
-        """Nobody shall wait for what will not come: stop, deletion, lost appends."""
+    def expire_waiters(self, end: int, error: DragomanError) -> None:
+        """Those who wait for records below `end` have waited long enough."""
+        acks = self._acks
+        while acks and acks[0][0] <= end:
+            acks.popleft()[1](error)
+
+    def fail_waiters(self, error: DragomanError, *, above: int = 0) -> None:
+        """Nobody shall wait for what will not come: stop, deletion, appends that were taken back.
+
+        `above`: who waits for an offset up to this one goes on; those records are in the log.
+        """
         acks, self._acks = self._acks, None
-        for _, acknowledge in acks or ():
+        stable_acks, self._stable_acks = self._stable_acks, None
+        failed = [*(acks or ()), *(stable_acks or ())]
+        if above:
+            self._acks = deque(each for each in acks or () if each[0] <= above)
+            self._stable_acks = deque(each for each in stable_acks or () if each[0] <= above)
+            failed = [each for each in failed if each[0] > above]
+        for _, acknowledge in failed:
             acknowledge(error)
         self.wake()

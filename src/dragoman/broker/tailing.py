@@ -83,7 +83,7 @@ class Tail:
             raise UnknownTopic(f"{log.describe()} is gone")
         # Batches without a record to give (markers, aborted ones) may fill a whole read.
         while self.offset < self.end_offset and not self._left:
-            wanted = Wanted(self.replica, self.offset, bytes_max)
+            wanted = Wanted(self.replica, self.offset, bytes_max, may_be_copy=True)
             limits = FetchLimits(0, bytes_max, 0, self._committed_only)
             (found,), _, _ = read_all([wanted], limits)
             if found.error is not None:

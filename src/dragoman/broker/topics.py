@@ -1,16 +1,18 @@
 """Creating, changing and deleting topics: checks first, then events for the metadata quorum.
 
-Checks are made against the image; while an event about a topic is under way, a second change of the
-same topic is refused, so what was checked still holds when the event is applied.
+Checks are made against the image (`changes.py`); while a change of a topic is under way, a second
+one of the same topic is refused, so what was checked still holds when the event is applied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import TypeAlias
 
 import msgspec
 
+from dragoman.broker.changes import Changes
 from dragoman.broker.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -32,7 +34,6 @@ from dragoman.cluster.events import (
     TopicDeleted,
 )
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
-from dragoman.cluster.quorum import MetadataQuorum
 from dragoman.config.settings import Settings
 from dragoman.config.topics import TopicConfig, validate_topic_config
 from dragoman.errors import ConfigError, DragomanError
@@ -43,6 +44,8 @@ from dragoman.world import Clock, Random
 AlterConfig: TypeAlias = Callable[[Mapping[str, str]], dict[str, str]]
 #: "As the node's settings say."
 DEFAULT = -1
+#: Replicas of a partition when nobody says how many and there are so many nodes.
+_COPIES = 3
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,13 +62,13 @@ class Topics:
     def __init__(
         self,
         image: MetadataImage,
-        quorum: MetadataQuorum,
+        changes: Changes,
         settings: Settings,
         clock: Clock,
         random: Random,
     ) -> None:
         self._image = image
-        self._quorum = quorum
+        self._changes = changes
         self._settings = settings
         self._clock = clock
         self._random = random
@@ -106,9 +109,9 @@ class Topics:
         return self._place(count, new.replication_factor)
 
     def _place(self, count: int, factor: int) -> tuple[tuple[int, ...], ...]:
-        nodes = sorted(self._image.nodes)
+        nodes = self._nodes_by_rack()
         if factor == DEFAULT:
-            factor = self._settings.default_replication_factor
+            factor = self._settings.default_replication_factor or min(_COPIES, len(nodes))
         if factor > len(nodes) and self._settings.replication_factor_lenient:
             factor = len(nodes)
         if not 1 <= factor <= len(nodes):
@@ -122,6 +125,15 @@ class Topics:
             for index in range(count)
         )
 
+    def _nodes_by_rack(self) -> list[int]:
+        """All nodes, so that neighbours stand in different racks as far as there are any."""
+        racks: dict[str, list[int]] = {}
+        for node in sorted(self._image.nodes):
+            known = self._image.registrations.get(node)
+            racks.setdefault(known.rack if known is not None else "", []).append(node)
+        rows = zip_longest(*(racks[name] for name in sorted(racks)))
+        return [node for row in rows for node in row if node is not None]
+
     def _check_assignment(self, new: NewTopic) -> tuple[tuple[int, ...], ...]:
         if new.partition_count != DEFAULT or new.replication_factor != DEFAULT:
             raise InvalidReplicaAssignment("an assignment excludes partition count and factor")
@@ -134,21 +146,19 @@ class Topics:
 
     def create(self, new: NewTopic, done: Done) -> None:
         """`done` comes when the topic is durable and can be used."""
-        try:
+
+        def decide() -> Event:
             assignment = self.check_new(new)
-            self._begin(new.name)
-        except DragomanError as error:
-            done(error)
-            return
-        event = TopicCreated(
-            name=new.name,
-            topic_id=self._new_topic_id(),
-            partitions=self._placements(assignment),
-            config=new.config,
-            is_internal=new.is_internal,
-            created_ms=self._clock.wall_ms(),
-        )
-        self._propose(new.name, event, done)
+            return TopicCreated(
+                name=new.name,
+                topic_id=self._new_topic_id(),
+                partitions=self._placements(assignment),
+                config=new.config,
+                is_internal=new.is_internal,
+                created_ms=self._clock.wall_ms(),
+            )
+
+        self._change(new.name, decide, done)
 
     def ensure(self, new: NewTopic, done: Done) -> None:
         """Create the topic unless it exists; all who ask while it is being created share that."""
@@ -184,29 +194,25 @@ class Topics:
     # ---- change and delete
 
     def delete(self, name: str, done: Done) -> None:
-        try:
+        def decide() -> Event:
             topic = self._existing(name)
             if not self._settings.delete_topic_enable:
                 raise TopicDeletionDisabled("delete.topic.enable is false")
-            self._begin(name)
-        except DragomanError as error:
-            done(error)
-            return
-        self._propose(name, TopicDeleted(topic_id=topic.topic_id), done)
+            return TopicDeleted(topic_id=topic.topic_id)
+
+        self._change(name, decide, done)
 
     def add_partitions(
         self, name: str, total: int, assignment: tuple[tuple[int, ...], ...], done: Done
     ) -> None:
         """Grow the topic to `total` partitions; existing ones stay as they are."""
-        try:
+
+        def decide() -> Event:
             topic = self._existing(name)
-            added = self.check_added(topic, total, assignment)
-            self._begin(name)
-        except DragomanError as error:
-            done(error)
-            return
-        placements = self._placements(added)
-        self._propose(name, PartitionsAdded(topic_id=topic.topic_id, partitions=placements), done)
+            placements = self._placements(self.check_added(topic, total, assignment))
+            return PartitionsAdded(topic_id=topic.topic_id, partitions=placements)
+
+        self._change(name, decide, done)
 
     def check_added(
         self, topic: TopicMetadata, total: int, assignment: tuple[tuple[int, ...], ...]
@@ -224,24 +230,24 @@ class Topics:
 
     def change_config(self, name: str, config: dict[str, str], done: Done) -> None:
         """Replace the topic's overrides as a whole."""
-        try:
+
+        def decide() -> Event:
             topic = self._existing(name)
             _check_config(config)
-            self._begin(name)
-        except DragomanError as error:
-            done(error)
-            return
-        self._propose(name, TopicConfigChanged(topic_id=topic.topic_id, config=config), done)
+            return TopicConfigChanged(topic_id=topic.topic_id, config=config)
+
+        self._change(name, decide, done)
 
     def alter_config(self, name: str, alter: AlterConfig, done: Done) -> None:
         """Change the topic's overrides from what they are when it is this change's turn: several
         may come at once. `alter` may raise `BrokerError`.
         """
 
-        def change(finish: Done) -> None:
-            self.change_config(name, self.check_altered(name, alter), finish)
+        def decide() -> Event:
+            config = self.check_altered(name, alter)
+            return TopicConfigChanged(topic_id=self._existing(name).topic_id, config=config)
 
-        self._turns.take(name, change, done)
+        self._turns.take(name, lambda finish: self._change(name, decide, finish), done)
 
     def check_altered(self, name: str, alter: AlterConfig) -> dict[str, str]:
         """What the topic's overrides would be. Raises `BrokerError`."""
@@ -260,17 +266,26 @@ class Topics:
             raise UnknownTopic(f"there is no topic {name!r}")
         return topic
 
-    def _begin(self, name: str) -> None:
+    def _change(self, name: str, decide: Callable[[], Event], done: Done) -> None:
+        """One change of a topic at a time; `decide` raises `BrokerError`."""
         if name in self._changing:
-            raise Overloaded(f"topic {name!r} is being changed already")
+            done(self._refusal(name, decide))
+            return
         self._changing.add(name)
 
-    def _propose(self, name: str, event: Event, done: Done) -> None:
         def agreed(error: DragomanError | None) -> None:
             self._changing.discard(name)
             done(error)
 
-        self._quorum.propose([event], agreed)
+        self._changes.make(lambda: [decide()], agreed)
+
+    def _refusal(self, name: str, decide: Callable[[], Event]) -> DragomanError:
+        """What is wrong with a change anyway goes before that another is under way."""
+        try:
+            decide()
+        except DragomanError as error:
+            return error
+        return Overloaded(f"topic {name!r} is being changed already")
 
 
 def _check_config(config: Mapping[str, str]) -> None:

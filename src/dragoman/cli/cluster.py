@@ -1,20 +1,41 @@
-"""`dragoman cluster`: the state of the cluster as one node sees it."""
+"""`dragoman cluster`: the state of the cluster, and what operators ask of it."""
 
 from __future__ import annotations
 
-from cyclopts import App
+import sys
+import time
+from typing import Annotated
 
-from dragoman.api.values import ClusterStatus
+from cyclopts import App, Parameter
+
+from dragoman.api.values import (
+    ClusterStatus,
+    Election,
+    Moves,
+    NewMoves,
+    NewNode,
+    PartitionStatus,
+    Told,
+    Transfer,
+)
+from dragoman.cli.local_cluster import up
 from dragoman.cli.output import Output, print_fields, print_json, print_table
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
+from dragoman.cli.status import USAGE, CommandError, say
 
 app = App(name="cluster", help="State of the cluster.")
+app.command(up)
+
+_PATH = "/api/v1/cluster"
+#: The lead of the metadata, to any node other than the one that has it.
+_ANYBODY = -1
+_LOOK_S = 0.5
 
 
 @app.command
 def status(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """Show nodes, listeners and totals."""
-    cluster = Remote(server).get("/api/v1/cluster", ClusterStatus)
+    """Show nodes, listeners, totals, and partitions that want attention."""
+    cluster = Remote(server).get(_PATH, ClusterStatus)
     if output == "json":
         print_json(cluster)
     else:
@@ -33,15 +54,253 @@ def _print_status(cluster: ClusterStatus) -> None:
             ("uptime", f"{cluster.uptime_ms / 1000:.1f} s"),
             ("topics", cluster.topics),
             ("partitions", cluster.partitions),
+            ("without leader", cluster.leaderless),
+            ("under-replicated", cluster.under_replicated),
+            ("being moved", cluster.moving),
             ("groups", cluster.groups),
         )
     )
     print()
     print_table(
-        ("NODE", "ALIVE", "LISTENER", "BOUND", "ADVERTISED"),
+        ("NODE", "ALIVE", "QUORUM", "RACK", "REPLICAS", "LEADS"),
         (
-            (node.node_id, node.alive, listener.name, listener.bound, listener.advertised)
+            (
+                node.node_id,
+                node.alive,
+                "leader" if node.node_id == cluster.controller else node.role,
+                node.rack or None,
+                node.replicas,
+                node.leads,
+            )
+            for node in cluster.nodes
+        ),
+    )
+    print()
+    print_table(
+        ("NODE", "LISTENER", "BOUND", "ADVERTISED"),
+        (
+            (node.node_id, listener.name, listener.bound, listener.advertised)
             for node in cluster.nodes
             for listener in node.listeners
         ),
     )
+    if cluster.attention:
+        print()
+        _print_attention(cluster.attention)
+
+
+def _print_attention(partitions: tuple[PartitionStatus, ...]) -> None:
+    print_table(
+        ("TOPIC", "PARTITION", "LEADER", "REPLICAS", "IN SYNC", "MOVING TO", "NOTE"),
+        (
+            (
+                each.topic,
+                each.partition,
+                each.leader,
+                each.replicas,
+                each.in_sync,
+                each.target or None,
+                _note(each),
+            )
+            for each in partitions
+        ),
+    )
+
+
+def _note(partition: PartitionStatus) -> str | None:
+    if partition.leader is None:
+        return "no leader: start one of its replicas that was in sync"
+    if partition.unclean_epoch is not None:
+        return f"unclean election in epoch {partition.unclean_epoch}: records were given up"
+    return None
+
+
+@app.command
+def add(node: str, /, *, server: Server = DEFAULT_SERVER) -> None:
+    """Let a node join.
+
+    Parameters
+    ----------
+    node
+        NODE@HOST:PORT, its number and where the other nodes reach it.
+    """
+    number, at, address = node.partition("@")
+    if not at or not number.isdecimal():
+        raise CommandError(f"expected NODE@HOST:PORT, got {node!r}", USAGE)
+    remote = Remote(server)
+    told = remote.post(f"{_PATH}/nodes", NewNode(node_id=int(number), address=address), Told)
+    say(told.detail)
+    peers = [
+        f"{each.node_id}@{listener.bound}"
+        for each in remote.get(_PATH, ClusterStatus).nodes
+        for listener in each.listeners
+        if listener.name == "peer" and each.node_id != int(number)
+    ]
+    say(f"start it with: --node-id {number} --cluster {','.join([*peers, node])}")
+
+
+@app.command
+def remove(node: int, /, *, server: Server = DEFAULT_SERVER) -> None:
+    """Take a node out of the cluster.
+
+    Parameters
+    ----------
+    node
+        Number of the node. It must hold no replicas, unless it is gone.
+    """
+    say(Remote(server).remove(f"{_PATH}/nodes/{node}", Told).detail)
+
+
+@app.command
+def transfer(
+    *,
+    metadata: bool = False,
+    to: int | None = None,
+    leaders_of: int | None = None,
+    server: Server = DEFAULT_SERVER,
+) -> None:
+    """Let other nodes lead.
+
+    Parameters
+    ----------
+    metadata
+        Hand over the lead of the metadata.
+    to
+        Node that shall lead the metadata; any other than the one that does when left out.
+    leaders_of
+        Node whose partitions others shall lead; it stays in sync.
+    """
+    wants_metadata = metadata or to is not None
+    if not wants_metadata and leaders_of is None:
+        raise CommandError("say what to hand over: --metadata, or --leaders-of NODE", USAGE)
+    target = (to if to is not None else _ANYBODY) if wants_metadata else None
+    wanted = Transfer(metadata_to=target, relieve=leaders_of)
+    say(Remote(server).post(f"{_PATH}/transfers", wanted, Told).detail)
+
+
+Nodes = Annotated[str, Parameter(help="Nodes that shall hold the replicas, as 1,2,3.")]
+
+
+@app.command
+def reassign(
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+    nodes: Nodes = "",
+    factor: int | None = None,
+    from_: Annotated[int | None, Parameter(name="--from")] = None,
+    cancel: bool = False,
+    throttle: int | None = None,
+    wait: bool = True,
+    server: Server = DEFAULT_SERVER,
+    output: Output = "table",
+) -> None:
+    """Move replicas to other nodes.
+
+    Parameters
+    ----------
+    topic
+        Topic to move; all when left out.
+    partition
+        Partition to move: to exactly the nodes named, the first of which is to lead.
+    factor
+        Replicas of each partition; as many as it has when left out.
+    from_
+        Node to empty: others take what it holds.
+    cancel
+        Take moves back that are under way.
+    throttle
+        Bytes per second that each node sends to new replicas, from now on; 0 for no limit.
+    wait
+        Wait until the moves are over.
+    """
+    wanted = NewMoves(
+        topic=topic,
+        partition=partition,
+        nodes=_node_list(nodes),
+        factor=factor,
+        drain=from_,
+        cancel=cancel,
+        throttle=throttle,
+    )
+    remote = Remote(server)
+    begun = remote.post(f"{_PATH}/moves", wanted, Moves)
+    if wait and begun.items and not cancel:
+        _wait(remote, begun)
+    if output == "json":
+        print_json(begun)
+    else:
+        done = "taken back" if cancel else "moved" if wait else "being moved"
+        say(f"partitions {done}: {len(begun.items)}")
+
+
+def _node_list(text: str) -> tuple[int, ...]:
+    parts = [each.strip() for each in text.split(",") if each.strip()]
+    if not all(each.isdecimal() for each in parts):
+        raise CommandError(f"--nodes: expected numbers such as 1,2,3, got {text!r}", USAGE)
+    return tuple(map(int, parts))
+
+
+def _wait(remote: Remote, begun: Moves) -> None:
+    """Until nothing of what was begun is under way; a bar shows how far it is."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    ours = {(each.topic, each.partition) for each in begun.items}
+    columns = (TextColumn("moving replicas"), BarColumn(), MofNCompleteColumn())
+    console = Console(file=sys.stderr)
+    bar = Progress(*columns, TimeElapsedColumn(), console=console, disable=not sys.stderr.isatty())
+    with bar as progress:
+        task = progress.add_task("", total=len(ours))
+        while True:
+            attention = remote.get(_PATH, ClusterStatus).attention
+            left = {(each.topic, each.partition) for each in attention if each.target} & ours
+            progress.update(task, completed=len(ours) - len(left))
+            if not left:
+                return
+            time.sleep(_LOOK_S)
+
+
+@app.command(name="elect")
+def elect_preferred(*, topic: str | None = None, server: Server = DEFAULT_SERVER) -> None:
+    """Give the lead of partitions to their preferred leaders.
+
+    Parameters
+    ----------
+    topic
+        Topic to do it for; all when left out.
+    """
+    say(Remote(server).post(f"{_PATH}/elections", Election(topic=topic), Told).detail)
+
+
+@app.command
+def unclean_elect(
+    partition: str, node: int, /, *, yes: bool = False, server: Server = DEFAULT_SERVER
+) -> None:
+    """Let a node lead a partition although it may lack committed records: these are lost.
+
+    Parameters
+    ----------
+    partition
+        TOPIC-PARTITION, which nobody leads.
+    node
+        Node that has a replica of it.
+    yes
+        Do not ask.
+    """
+    topic, dash, index = partition.rpartition("-")
+    if not dash or not index.isdecimal():
+        raise CommandError(f"expected TOPIC-PARTITION, got {partition!r}", USAGE)
+    say(
+        f"node {node} may lack acknowledged records of {partition}. If it leads, they are lost for "
+        "good, also on nodes that have them and come back. The metadata keeps that it was done."
+    )
+    if not yes and not _confirmed(partition):
+        raise CommandError("nothing was done")
+    wanted = Election(topic=topic, partition=int(index), unclean_node=node)
+    say(Remote(server).post(f"{_PATH}/elections", wanted, Told).detail)
+
+
+def _confirmed(partition: str) -> bool:
+    print(f"Type {partition} to go on: ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip() == partition

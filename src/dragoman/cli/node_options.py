@@ -33,6 +33,7 @@ _KEY_OPTIONS = (
     ("--data", "data", "DIR", "directory of everything the node stores"),
     ("--durability", "durability", "MODE", f"when a write is acknowledged: {_words('durability')}"),
     ("--node-id", "node.id", "N", "number of this node in its cluster"),
+    ("--cluster", "cluster", "N@HOST:PORT,…", "the nodes of the cluster, this one among them"),
     ("--log-format", "log.format", "FORMAT", f"log lines: {_words('log.format')}"),
     ("--log-level", "log.level", "LEVEL", f"least important log lines: {_words('log.level')}"),
 )

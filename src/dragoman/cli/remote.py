@@ -36,8 +36,11 @@ class Remote:
     def post(self, path: str, body: msgspec.Struct, answer: type[Answer]) -> Answer:
         return self._decode(self._request("POST", path, msgspec.json.encode(body)), answer)
 
-    def delete(self, path: str) -> None:
-        self._request("DELETE", path)
+    def delete(self, path: str) -> bytes:
+        return self._request("DELETE", path)
+
+    def remove(self, path: str, answer: type[Answer]) -> Answer:
+        return self._decode(self.delete(path), answer)
 
     def topics(self) -> list[TopicSummary]:
         return [item for page in self._pages("topics", TopicPage) for item in page.items]

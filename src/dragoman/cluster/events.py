@@ -87,6 +87,8 @@ class PartitionChanged(_Event, frozen=True, kw_only=True):
     eligible: tuple[int, ...] = ()
     #: Replicas as they are to be when a move is over; none: no move is under way.
     target: tuple[int, ...] = ()
+    #: Replicas as they were before that move.
+    before: tuple[int, ...] = ()
     #: The leader may lack committed records: somebody asked for it.
     is_unclean: bool = False
 
@@ -95,6 +97,19 @@ class ProducerIdsReserved(_Event, frozen=True, kw_only=True):
     """Ids below `next_id` have been given away to a node and never will be again."""
 
     next_id: int
+
+
+class NodeAdded(_Event, frozen=True, kw_only=True):
+    """A node shall join: where the others reach it, until it says so itself."""
+
+    node_id: int
+    address: str
+
+
+class NodeRemoved(_Event, frozen=True, kw_only=True):
+    """The node is gone for good; it holds no partition."""
+
+    node_id: int
 
 
 class NodeRegistered(_Event, frozen=True, kw_only=True):
@@ -109,6 +124,9 @@ class NodeRegistered(_Event, frozen=True, kw_only=True):
     #: Where its listeners are, by name.
     addresses: dict[str, str] = {}
     rack: str = ""
+    #: The data directory that its votes in the quorum were written to. Another one has forgotten
+    #: them: until the node has been taken out of the quorum, what it says there counts nothing.
+    voter_directory: str = ""
 
 
 class NodeFenced(_Event, frozen=True, kw_only=True):
@@ -175,6 +193,8 @@ Event: TypeAlias = (
     | LeaderChanged
     | PartitionChanged
     | ProducerIdsReserved
+    | NodeAdded
+    | NodeRemoved
     | NodeRegistered
     | NodeFenced
     | NodeConfigChanged

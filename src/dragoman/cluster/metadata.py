@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias, assert_never
 
+import msgspec
+
 from dragoman.cluster.events import (
     ClientQuotaChanged,
     ClusterCreated,
@@ -13,9 +15,11 @@ from dragoman.cluster.events import (
     GroupConfigChanged,
     LeaderChanged,
     Member,
+    NodeAdded,
     NodeConfigChanged,
     NodeFenced,
     NodeRegistered,
+    NodeRemoved,
     PartitionChanged,
     PartitionPlacement,
     PartitionsAdded,
@@ -39,6 +43,7 @@ MIN_INSYNC = "min.insync.replicas"
 
 class PartitionMetadata:
     __slots__ = (
+        "before",
         "eligible",
         "in_sync",
         "index",
@@ -51,6 +56,7 @@ class PartitionMetadata:
         "replicas",
         "target",
         "topic",
+        "unclean_epoch",
     )
 
     def __init__(self, topic: TopicMetadata, index: int, placement: PartitionPlacement) -> None:
@@ -68,7 +74,11 @@ class PartitionMetadata:
         self.eligible: tuple[int, ...] = ()
         #: Replicas after the move that is under way, if one is.
         self.target: tuple[int, ...] = ()
+        #: And before it.
+        self.before: tuple[int, ...] = ()
         self.partition_epoch = 0
+        #: The newest leadership that may have begun without committed records; -1: none ever did.
+        self.unclean_epoch = -1
         #: Below so many replicas in sync nothing becomes committed.
         self.min_insync = 1
 
@@ -80,7 +90,8 @@ class PartitionMetadata:
         """`default` is what the cluster's configuration says, if it does."""
         wanted = self.topic.config.get(MIN_INSYNC, default)
         if wanted is None:
-            self.min_insync = 2 if len(self.replicas) >= 3 else 1
+            # While a partition gets its first copies it can have no more in sync than before.
+            self.min_insync = 2 if len(self.before or self.replicas) >= 3 else 1
         else:
             self.min_insync = int(wanted)
         if len(self.members) >= self.min_insync:
@@ -109,6 +120,8 @@ class MetadataImage:
         #: Newest incarnation of every node that ever registered, and with what it did.
         self.nodes: dict[int, int] = {}
         self.registrations: dict[int, NodeRegistered] = {}
+        #: Where nodes that were added are reached, until they register.
+        self.added: dict[int, str] = {}
         #: Nodes that are not there at the moment.
         self.fenced: set[int] = set()
         #: Partitions whose replicas are being moved.
@@ -158,6 +171,10 @@ class MetadataImage:
                 self._change_partition(event)
             case ProducerIdsReserved():
                 self.next_producer_id = max(self.next_producer_id, event.next_id)
+            case NodeAdded():
+                self.added[event.node_id] = event.address
+            case NodeRemoved():
+                self._forget_node(event.node_id)
             case NodeRegistered():
                 self.nodes[event.node_id] = event.incarnation
                 self.registrations[event.node_id] = event
@@ -179,12 +196,30 @@ class MetadataImage:
             case FeatureLevelChanged():
                 self.features[event.feature] = event.level
             case VotersChanged():
-                self.voters, self.learners = event.voters, event.learners
+                self._change_voters(event)
             case TermBegan():
                 pass
             case _:
                 assert_never(event)
         return None
+
+    def _forget_node(self, node_id: int) -> None:
+        for known in (self.nodes, self.registrations, self.added, self.node_configs):
+            known.pop(node_id, None)
+        self.fenced.discard(node_id)
+
+    def held_by(self, node_id: int) -> list[PartitionMetadata]:
+        """The partitions that a node has a replica of, or is about to."""
+        return [each for each in self.partitions.values() if node_id in each.replicas]
+
+    def _change_voters(self, event: VotersChanged) -> None:
+        self.voters, self.learners = event.voters, event.learners
+        belonging = event.voters + event.learners
+        for node_id, known in self.registrations.items():
+            if node_id not in belonging and known.voter_directory:
+                # Whatever it comes back with, it votes from there.
+                forgotten = msgspec.structs.replace(known, voter_directory="")
+                self.registrations[node_id] = forgotten
 
     def _change_quota(self, event: ClientQuotaChanged) -> None:
         if event.quotas:
@@ -225,12 +260,20 @@ class MetadataImage:
             return
         assert event.partition_epoch == partition.partition_epoch + 1
         assert event.leader_epoch >= partition.leader_epoch
+        self.set_holders(event)
+        if event.is_unclean:
+            self.partitions[event.partition_id].unclean_epoch = event.leader_epoch
+
+    def set_holders(self, event: PartitionChanged) -> None:
+        """Make a partition what the event says, whatever it was."""
+        partition = self.partitions[event.partition_id]
         partition.leader = event.leader
         partition.leader_epoch = event.leader_epoch
         partition.partition_epoch = event.partition_epoch
         partition.replicas = event.replicas
         partition.eligible = event.eligible
         partition.target = event.target
+        partition.before = event.before
         partition.set_in_sync(event.in_sync)
         self._set_min_insync([partition])
         if event.target:

@@ -74,7 +74,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
     def _accepts(self, value: Value) -> bool:
         if isinstance(value, tuple):
-            return bool(value) and (not self.choices or all(word in self.choices for word in value))
+            # A list of chosen words needs one of them.
+            return not self.choices or (bool(value) and all(map(self.choices.__contains__, value)))
         if isinstance(value, str):
             return not self.choices or value in self.choices
         if isinstance(value, bool):

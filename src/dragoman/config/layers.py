@@ -30,6 +30,7 @@ from dragoman.config.listeners import (
     parse_listen,
     split_assignment,
 )
+from dragoman.config.nodes import own_address, parse_nodes
 from dragoman.config.settings import NODE_KEYS, Settings, check_consistent
 from dragoman.errors import ConfigError
 
@@ -98,8 +99,25 @@ def load(*, file: ConfigFile | None, environment: Mapping[str, str], flags: Flag
         advertised |= layer.advertise
         origins |= layer.origins
     explicit = {name for layer in layers for name in layer.listen}
+    own = _own_peer_address(values)
+    if own is not None and "peer" not in explicit:
+        # Whatever else is listened on: without it there is no cluster.
+        opened["peer"] = own
+        explicit.add("peer")
+        origins["listen.peer"] = origins["cluster"]
+    if own is not None and "peer" not in opened:
+        raise ConfigError("listen: a node of a cluster needs its listener peer")
     settings = _settle(values, _listeners(opened, advertised, explicit))
     return Configuration(settings, _all_origins(settings, origins))
+
+
+def _own_peer_address(values: Mapping[str, Value]) -> Address | None:
+    """Where the other nodes expect this one; None when there are no others."""
+    entries = values.get("cluster", ())
+    node_id = values.get("node.id", Settings().node_id)
+    assert isinstance(entries, tuple)
+    assert isinstance(node_id, int)
+    return own_address(parse_nodes(entries), node_id) if entries else None
 
 
 def environment_name(key: str) -> str:

@@ -29,6 +29,8 @@ class ListenerName(msgspec.Struct, frozen=True):
     #: Whether this release has a server for it. A name without one is refused, so that nobody waits
     #: for a port that never opens.
     available: bool = False
+    #: Whether it is opened without being asked for.
+    is_default: bool = True
 
 
 LISTENER_NAMES = (
@@ -41,7 +43,7 @@ LISTENER_NAMES = (
     ListenerName("any", 7070, "every protocol, told apart by its first bytes", available=True),
     ListenerName("http", 8080, "HTTP API, health and metrics", available=True),
     ListenerName("console", 8081, "console"),
-    ListenerName("peer", 9190, "other nodes of the cluster"),
+    ListenerName("peer", 9190, "other nodes of the cluster", available=True, is_default=False),
 )
 
 
@@ -74,7 +76,11 @@ def available_names() -> tuple[str, ...]:
 
 
 def default_addresses() -> dict[str, Address]:
-    return {row.name: Address(_LOOPBACK, row.port) for row in LISTENER_NAMES if row.available}
+    return {
+        row.name: Address(_LOOPBACK, row.port)
+        for row in LISTENER_NAMES
+        if row.available and row.is_default
+    }
 
 
 def parse_listen(name: str, text: object) -> Address | None:
@@ -82,13 +88,13 @@ def parse_listen(name: str, text: object) -> Address | None:
     _check_name(name)
     if text == _OFF:
         return None
-    return _parse_address(f"listen {name}", text, port_min=0)
+    return parse_address(f"listen {name}", text, port_min=0)
 
 
 def parse_advertise(name: str, text: object) -> Address:
     """The address of `NAME=HOST:PORT` that clients are told; it must be one they can connect to."""
     _check_name(name)
-    address = _parse_address(f"advertise {name}", text, port_min=1)
+    address = parse_address(f"advertise {name}", text, port_min=1)
     if address.is_wildcard:
         raise ConfigError(f"advertise {name}: {address.host} is no address a client can connect to")
     return address
@@ -132,7 +138,8 @@ def _check_name(name: str) -> None:
     raise ConfigError(f"unknown listener {name!r}{near_match(name, available)}")
 
 
-def _parse_address(what: str, text: object, *, port_min: int) -> Address:
+def parse_address(what: str, text: object, *, port_min: int) -> Address:
+    """The address of `HOST:PORT`. Raises `ConfigError` that begins with `what`."""
     wanted = f"{what}: expected HOST:PORT, got {text!r}"
     if not isinstance(text, str):
         raise ConfigError(wanted)

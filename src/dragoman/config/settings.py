@@ -14,7 +14,8 @@ import msgspec
 
 from dragoman import limits
 from dragoman.config.keys import INT_MAX, Accepted, Key, Source, Value, table_rows
-from dragoman.config.listeners import Listener, default_addresses
+from dragoman.config.listeners import Address, Listener, default_addresses, parse_address
+from dragoman.config.nodes import own_address, parse_nodes
 from dragoman.errors import ConfigError
 
 Durability: TypeAlias = Literal["fsync", "os"]
@@ -22,6 +23,7 @@ LogFormat: TypeAlias = Literal["plain", "json"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 Compression: TypeAlias = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
 TimestampType: TypeAlias = Literal["CreateTime", "LogAppendTime"]
+MetadataQuorumKind: TypeAlias = Literal["raft", "etcd"]
 MigrationPolicy: TypeAlias = Literal["disabled", "upgrade", "downgrade", "bidirectional"]
 
 
@@ -51,14 +53,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     durability: Durability = "fsync"
     node_id: int = 1
+    cluster: tuple[str, ...] = ()
+    broker_rack: str = ""
+    broker_session_timeout_ms: int = 1_000
+    broker_heartbeat_interval_ms: int = 250
+    replica_lag_time_max_ms: int = 10_000
+    leader_replication_throttled_rate: int = 0
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 60
     log_format: LogFormat = "plain"
     log_level: LogLevel = "info"
     memory_budget_bytes: int = 256 << 20
 
+    metadata_quorum: MetadataQuorumKind = "raft"
+    metadata_etcd_endpoints: tuple[str, ...] = ("http://127.0.0.1:2379",)
+    metadata_etcd_prefix: str = "/dragoman"
+    metadata_etcd_allow_bad_version: bool = False
+
     auto_create_topics_enable: bool = True
     delete_topic_enable: bool = True
     num_partitions: int = 1
-    default_replication_factor: int = 1
+    default_replication_factor: int = 0
     replication_factor_lenient: bool = False
 
     message_max_bytes: int = 1_048_588
@@ -87,6 +102,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_num_partitions: int = 50
+    offsets_topic_replication_factor: int = 3
     offset_metadata_max_bytes: int = 4_096
 
     cursus_num_partitions: int = 4
@@ -103,6 +119,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     transactional_id_expiration_ms: int = 604_800_000
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
     transaction_state_log_num_partitions: int = 50
+    transaction_state_log_replication_factor: int = 3
     producer_id_expiration_ms: int = 86_400_000
 
     log_retention_ms: int = 604_800_000
@@ -124,6 +141,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     def listener(self, name: str) -> Listener | None:
         """The named listener, or None when it is off."""
         return next((each for each in self.listeners if each.name == name), None)
+
+    @property
+    def cluster_nodes(self) -> dict[int, Address]:
+        """Where the nodes that found the cluster talk to each other; empty: there is one node."""
+        return parse_nodes(self.cluster)
 
     def value(self, key: str) -> Value:
         """The value of a key of `NODE_KEYS`, by its dotted name."""
@@ -162,13 +184,25 @@ _ROWS = table_rows(f"""
 data                                       | string       |      | Directory of everything the node stores.
 durability                                 | string fsync,os |      | `fsync`: a write is acknowledged when it is on stable storage. `os`: when the operating system has it; a crash of the machine may lose it.
 node.id                                    | int 0..      |      | Number of this node in its cluster; stays the same for the life of its data.
+cluster                                    | list         |      | The nodes that found the cluster, as `NODE@HOST:PORT`, with the addresses on which they talk to each other; none: this node alone.
+broker.rack                                | string       |      | Where the node stands; replicas of a partition are spread over racks.
+broker.session.timeout.ms                  | int 100..    |      | How long a node may be silent before others lead what it led.
+broker.heartbeat.interval.ms               | int 10..     |      | How often a node shows the controller that it is there.
+replica.lag.time.max.ms                    | long 100..   |      | How long a replica may be behind before it is not in sync any more.
+leader.replication.throttled.rate          | long 0..     | live | Bytes a second that the node sends to replicas which a move adds; 0: as fast as it goes.
+auto.leader.rebalance.enable               | boolean      |      | Give partitions back to their preferred leaders from time to time.
+leader.imbalance.check.interval.seconds    | int 1..      |      | How often that is done.
 log.format                                 | string plain,json |      | Form of the lines the node writes about itself.
 log.level                                  | string debug,info,warning,error |      | Least important lines the node writes about itself.
 memory.budget.bytes                        | long {limits.MEMORY_BUDGET_BYTES_MIN}.. |      | Memory for requests and replies in flight, over all connections. Past it, sockets are not read, and peers that hold much of it without moving are cut off.
+metadata.quorum                            | string raft,etcd |      | What agrees on the metadata: `raft`, the nodes among themselves; `etcd`, an etcd that runs beside them.
+metadata.etcd.endpoints                    | list         |      | Where the members of etcd serve clients, as `http://HOST:PORT`.
+metadata.etcd.prefix                       | string       |      | What the keys in etcd begin with; each cluster needs its own.
+metadata.etcd.allow.bad.version            | boolean      |      | For tests: use an etcd even of a version that may lose metadata.
 auto.create.topics.enable                  | boolean      | live | Create a topic when a client first names it.
 delete.topic.enable                        | boolean      | live | Allow clients to delete topics.
 num.partitions                             | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic created without a number.
-default.replication.factor                 | int 1..{limits.REPLICATION_FACTOR_MAX} | live | Replicas of a topic created without a number.
+default.replication.factor                 | int 0..{limits.REPLICATION_FACTOR_MAX} | live | Replicas of a topic created without a number; 0: one for each node, up to three.
 replication.factor.lenient                 | boolean      | live | Create a topic with as many replicas as there are nodes when a client asks for more, instead of refusing.
 message.max.bytes                          | int 0..      | live | Largest record batch. Default of the topics' `max.message.bytes`.
 fetch.max.bytes                            | int 1024..   | live | Most bytes of records in one reply to a fetch.
@@ -195,6 +229,7 @@ group.consumer.migration.policy            | string disabled,upgrade,downgrade,b
 offsets.retention.minutes                  | int 1..      | live | How long the committed offsets of a group without members are kept.
 offsets.retention.check.interval.ms        | long 1..     | live | How often expired offsets are looked for.
 offsets.topic.num.partitions               | int 1..{limits.TOPIC_PARTITIONS_MAX} |      | Partitions of `__consumer_offsets`.
+offsets.topic.replication.factor           | int 1..{limits.REPLICATION_FACTOR_MAX} |      | Replicas of `__consumer_offsets`; with fewer nodes, as many as there are.
 offset.metadata.max.bytes                  | int 0..      | live | Longest metadata text of a committed offset.
 cursus.num.partitions                      | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic that a Cursus client creates without a number.
 cursus.idempotence.enable                  | boolean      | live | Check the sequence numbers of all Cursus producers, not only of those that ask for it or whose topic does.
@@ -209,6 +244,7 @@ transaction.max.timeout.ms                 | int 1..      | live | Longest time-
 transactional.id.expiration.ms             | int 1..      | live | How long an idle transactional id is remembered.
 transaction.abort.timed.out.transaction.cleanup.interval.ms | int 1..      | live | How often transactions past their time-out are looked for and aborted.
 transaction.state.log.num.partitions       | int 1..{limits.TOPIC_PARTITIONS_MAX} |      | Partitions of `__transaction_state`.
+transaction.state.log.replication.factor   | int 1..{limits.REPLICATION_FACTOR_MAX} |      | Replicas of `__transaction_state` and of the topics for exactly-once writes; with fewer nodes, as many as there are.
 producer.id.expiration.ms                  | int 1..      | live | How long an idle producer's sequence is remembered.
 log.retention.ms                           | long -1..    | live | Default of the topics' `retention.ms`.
 log.retention.bytes                        | long -1..    | live | Default of the topics' `retention.bytes`.
@@ -260,5 +296,26 @@ def check_consistent(settings: Settings) -> None:
         )
     if not settings.group_consumer_assignors:
         raise ConfigError("group.consumer.assignors: expected at least one")
+    if settings.broker_heartbeat_interval_ms * 2 > settings.broker_session_timeout_ms:
+        raise ConfigError(
+            "broker.heartbeat.interval.ms must be at most half of broker.session.timeout.ms"
+        )
+    if settings.cluster:
+        own_address(settings.cluster_nodes, settings.node_id)
     if not settings.data:
         raise ConfigError("data: expected a directory, got nothing")
+    if not settings.metadata_etcd_prefix.strip("/"):
+        raise ConfigError("metadata.etcd.prefix: expected a name, got nothing")
+    etcd_addresses(settings)
+
+
+def etcd_addresses(settings: Settings) -> list[Address]:
+    """Where the members of etcd are. Raises `ConfigError`."""
+    found: list[Address] = []
+    for text in settings.metadata_etcd_endpoints:
+        scheme, separator, rest = text.partition("://")
+        if separator and scheme != "http":
+            raise ConfigError(f"metadata.etcd.endpoints: expected http://HOST:PORT, got {text!r}")
+        address = rest.rstrip("/") if separator else text
+        found.append(parse_address("metadata.etcd.endpoints", address, port_min=1))
+    return found

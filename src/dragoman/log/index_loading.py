@@ -60,9 +60,10 @@ def _rebuilt_index(partition: PartitionLog, segment: Segment) -> SparseIndex:
         if isinstance(found, Bad):
             index.seal()
             next_good = found.next_offset if found.next_offset >= 0 else segment.next_offset
-            # Damage at byte 0 may also be what is missing before the segment.
-            if not any((each[0], each[2]) == (expected, found.position) for each in damage):
-                damage.append((expected, max(expected + 1, next_good), found.position))
+            next_good = max(expected + 1, next_good)
+            # More may be lost than was noted: then, somebody knew where to go on behind it.
+            if not any(each[0] <= expected and next_good <= each[1] for each in damage):
+                damage.append((expected, next_good, found.position))
             expected = next_good
             continue
         relative = found.header.base_offset - segment.base_offset

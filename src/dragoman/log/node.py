@@ -21,7 +21,7 @@ from dragoman.world import Disk, Replacement, read_whole, replace_file
 NODE_FILE = "node.json"
 FORMAT = 1
 #: Features that data may use. A node refuses a directory whose level it does not know.
-FEATURE_LEVEL = 1
+FEATURE_LEVEL = 2
 
 
 class Durability(Enum):

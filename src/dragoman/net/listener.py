@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 from dragoman.config.listeners import Address, Listener
 from dragoman.errors import ConfigError
@@ -12,8 +13,15 @@ from dragoman.errors import ConfigError
 ACCEPT_TURNS = 2
 
 
+class Closed(asyncio.Protocol):
+    """For a connection that nobody serves: its end is the answer."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).abort()
+
+
 class OpenListener:
-    """A listener that accepts connections."""
+    """A listener that has its address, and accepts connections once it is told to."""
 
     def __init__(self, listener: Listener, server: asyncio.Server, bound: Address) -> None:
         self.listener = listener
@@ -37,6 +45,9 @@ class OpenListener:
         if advertised is not None:
             return advertised.host, advertised.port
         return local_address[0], local_address[1]
+
+    async def serve(self) -> None:
+        await self._server.start_serving()
 
     def pause(self) -> None:
         """Accept no more; what was accepted is made known within `ACCEPT_TURNS` loop turns.
@@ -63,7 +74,9 @@ async def open_listener(
     """Raises `ConfigError` when the address cannot be bound."""
     host, port = listener.bind.host, listener.bind.port
     try:
-        server = await loop.create_server(make_protocol, host, port, backlog=backlog)
+        server = await loop.create_server(
+            make_protocol, host, port, backlog=backlog, start_serving=False
+        )
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(

@@ -42,6 +42,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     node_id: int
     incarnation: int
     cluster_id: str = ""
+    #: Id of the data directory that it has.
+    directory: str = ""
     version: int = VERSION
 
 

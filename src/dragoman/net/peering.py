@@ -18,7 +18,13 @@ from typing import Protocol, TypeAlias, cast
 
 import msgspec
 
-from dragoman.errors import ClusterError, DecodeError, DragomanError, RemoteProtocolError
+from dragoman.errors import (
+    ClusterError,
+    DecodeError,
+    DragomanError,
+    NotSentError,
+    RemoteProtocolError,
+)
 from dragoman.framing import FrameReader, Scratch
 from dragoman.limits import (
     PEER_FRAME_BYTES_MAX,
@@ -55,10 +61,6 @@ class PeerService(Protocol):
     def request(self, node: int, header: memoryview, body: memoryview, reply: Reply) -> None: ...
 
 
-class NotSentError(ClusterError):
-    """The other node never got the request."""
-
-
 class Peering:
     """This node among the others."""
 
@@ -81,6 +83,8 @@ class Peering:
         #: Told when another node can be sent to, and when it cannot any more.
         self.on_connected: list[Callable[[int], None]] = []
         self.on_lost: list[Callable[[int], None]] = []
+        #: Told when nobody listens where another node should be.
+        self.on_refused: list[Callable[[int], None]] = []
         #: Told when the last connection that another node dialled is gone.
         self.on_caller_lost: list[Callable[[int], None]] = []
 
@@ -112,6 +116,11 @@ class Peering:
     def is_calling(self, node: int) -> bool:
         """Whether that node has a connection to this one."""
         return any(each.node == node for each in self._sessions)
+
+    def directory_of(self, node: int) -> str:
+        """What the newest connection of that node says of its data directory."""
+        found = [each.directory for each in self._sessions if each.node == node]
+        return found[-1] if found else ""
 
     def send(self, node: int, service: int, header: bytes) -> None:
         """May be lost, like anything that is sent."""
@@ -169,6 +178,10 @@ class Peering:
         for told in self.on_lost:
             told(node)
 
+    def refused(self, node: int) -> None:
+        for told in self.on_refused:
+            told(node)
+
     def service(self, number: int) -> PeerService:
         found = self._services.get(number)
         if found is None:
@@ -212,12 +225,16 @@ class _Line:
         if not self._is_reported:
             self._is_reported = True
             log.info("node %d at %s:%d: %s", self.node, *self.address, error or "timed out")
+        if isinstance(error, ConnectionRefusedError):
+            self._peering.refused(self.node)
         self._dial_later()
 
     def lost(self) -> None:
         self.link = None
         self._peering.lost(self.node)
-        self._dial_later()
+        if not self._is_closed:
+            # At once: whether its process is gone is worth knowing.
+            self._timer = self._peering.call_later(0, lambda: self._peering.dial(self))
 
     def _dial_later(self) -> None:
         if self._is_closed:
@@ -341,6 +358,7 @@ class PeerSession:
         self._reader = FrameReader(PEER_FRAME_BYTES_MAX, Scratch())
         #: Who calls, once that is known.
         self.node: int | None = None
+        self.directory = ""
 
     def get_buffer(self, size_hint: int) -> memoryview:
         return self._reader.get_buffer(size_hint)
@@ -402,3 +420,4 @@ class PeerSession:
                 f"this one to {ours.cluster_id}"
             )
         self.node = theirs.node_id
+        self.directory = theirs.directory

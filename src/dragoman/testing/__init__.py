@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dragoman.testing.ephemeral import EphemeralBroker
+    from dragoman.testing.ephemeral_cluster import EphemeralCluster
 
-__all__ = ["EphemeralBroker"]
+__all__ = ["EphemeralBroker", "EphemeralCluster"]
 
 
 def __getattr__(name: str) -> object:
-    """`EphemeralBroker` brings the whole broker along, so it is imported when it is asked for."""
+    """These bring the whole broker along, so they are imported when they are asked for."""
     if name == "EphemeralBroker":
         from dragoman.testing.ephemeral import EphemeralBroker
 
         return EphemeralBroker
+    if name == "EphemeralCluster":
+        from dragoman.testing.ephemeral_cluster import EphemeralCluster
+
+        return EphemeralCluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

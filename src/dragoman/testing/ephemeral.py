@@ -56,6 +56,8 @@ class EphemeralBroker:
         self._thread: threading.Thread | None = None
         self._node: Node | None = None
         self._ports: dict[str, int] = {}
+        #: Set for a node of a cluster, whose memory outlives it.
+        self._memory: MemoryDisk | None = None
 
     # ---- addresses
 
@@ -107,6 +109,17 @@ class EphemeralBroker:
                 self._temporary.cleanup()
                 self._temporary = self._directory = None
 
+    def kill(self) -> None:
+        """As `kill -9` would: nobody is told anything. What was acknowledged is kept, with a
+        directory, for the next `start`.
+        """
+        if self._thread is None:
+            return
+        try:
+            self._call(self._die())
+        finally:
+            self._end_loop()
+
     def restart(self) -> None:
         """Stop and start again on the same ports and, with a directory, the same data."""
         kept, self._temporary = self._temporary, None
@@ -154,7 +167,7 @@ class EphemeralBroker:
 
     def _open_storage(self, loop: asyncio.AbstractEventLoop) -> tuple[Disk, Background]:
         if self._storage == "memory":
-            memory = MemoryDisk()
+            memory = self._memory if self._memory is not None else MemoryDisk()
             return memory, ImmediateBackground(memory, loop)
         from dragoman.log.flusher import Flusher
 
@@ -168,6 +181,11 @@ class EphemeralBroker:
         node, self._node = self._node, None
         if node is not None:
             await node.stop()
+
+    async def _die(self) -> None:
+        node, self._node = self._node, None
+        if node is not None:
+            await node.abandon()
 
     def _end_loop(self) -> None:
         loop, thread = self._loop, self._thread

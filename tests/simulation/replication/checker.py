@@ -227,6 +227,10 @@ class Checker:
                     known[header.base_offset] = Committed(
                         next_offset, header.leader_epoch, bytes(batch), leading.leader_epoch
                     )
+            self.expect(
+                found.next_offset > offset,
+                f"S10: {log!r} has nothing at {offset}, below the watermark {watermark}",
+            )
             offset = found.next_offset
             self.committed_end[partition_id] = offset
 

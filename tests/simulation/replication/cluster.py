@@ -47,6 +47,7 @@ from simulation.replication.node import Node
 _FAULT_SECONDS = 20.0
 _HEALED_SECONDS_MAX = 10.0
 _SESSION_S = 1.0
+_MOVED_BYTES_PER_S = 15_000
 _DONE = ControlReply(outcomes=())
 
 
@@ -85,6 +86,7 @@ class Cluster:
         self.scheduler = SimScheduler(Random(self.random.getrandbits(64)))
         self.network = Network(self.scheduler, Random(self.random.getrandbits(64)))
         self.history: list[str] = []
+        self.moved_bytes_per_s = _MOVED_BYTES_PER_S
         #: Offsets of batches whose idempotent producer has not heard of them, by partition and id.
         self.in_doubt: dict[tuple[int, int], int] = {}
         controller = self.new_process(CONTROLLER)
@@ -275,6 +277,7 @@ class Faults:
         cluster.network.heal()
         cluster.network.loss_rate = cluster.network.late_rate = 0.0
         cluster.network.late_rates.clear()
+        cluster.moved_bytes_per_s = 0
         cluster.network.slow_s = 0.003
         cluster.note("healed")
         for node in cluster.nodes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dragoman.broker.errors import NotEnoughReplicas, NotLeader
 from dragoman.broker.produce import check_produced, place
-from dragoman.broker.replica import Replica
+from dragoman.broker.replica import Replica, not_leader
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
@@ -40,7 +40,6 @@ from simulation.replication.network import ProcessScheduler
 if TYPE_CHECKING:
     from simulation.replication.cluster import Cluster
 
-TIMING = Timing(lag_s=1.5, wait_s=0.4, retry_s=0.1, heartbeat_s=0.25, fetch_bytes_max=3000)
 _REQUEST_S = 1.2
 _CONFIG = TopicConfig.build(Settings(), {"segment.bytes": "2500", "index.interval.bytes": "400"})
 
@@ -89,8 +88,23 @@ class Node:
         )
         self.image = MetadataImage()
         self.replicas: dict[int, Replica] = {}
+        timing = Timing(
+            lag_s=1.5,
+            wait_s=0.4,
+            retry_s=0.1,
+            heartbeat_s=0.25,
+            fetch_bytes_max=3000,
+            moved_bytes_per_s=lambda: cluster.moved_bytes_per_s,
+        )
         self.replication: Replication = cluster.parts.replication(
-            self.node_id, self.image, scheduler, self, self, self.open_replica, TIMING
+            self.node_id,
+            self.image,
+            scheduler,
+            self,
+            self,
+            self.open_replica,
+            self._unshared,
+            timing,
         )
         self.replication.sim_node = self  # type: ignore[attr-defined]
         self.subscription = Subscription(
@@ -132,6 +146,21 @@ class Node:
             opened = self.store.partition(identity, directory, _CONFIG, is_shared=True)
             found = self.replicas[metadata.partition_id] = Replica(metadata, opened, _CONFIG)
         return found
+
+    def _unshared(self, metadata: PartitionMetadata) -> None:
+        if metadata.replicas != (self.node_id,):
+            known = self.replicas.get(metadata.partition_id)
+            if known is not None:
+                known.log.restart_at(0)
+                known.fail_waiters(not_leader(metadata))
+            return
+        replica = self.open_replica(metadata)
+        replica.role = None
+        replica.is_led = metadata.leader == self.node_id
+        if replica.is_led:
+            if metadata.leader_epoch > replica.log.epochs.latest:
+                replica.log.begin_epoch(metadata.leader_epoch)
+            replica.advance()
 
     def _gone(self) -> None:
         scheduler = self.scheduler

@@ -10,17 +10,24 @@ from dragoman import __version__
 from dragoman.api.values import (
     ClusterStatus,
     ConfigValue,
+    Election,
     GroupAssignment,
     GroupDescription,
     GroupMember,
     GroupOffset,
     GroupSummary,
     ListenerStatus,
+    Moves,
+    NewMoves,
+    NewNode,
     NewTopic,
     NodeStatus,
     PartitionDescription,
+    PartitionStatus,
+    Told,
     TopicDescription,
     TopicSummary,
+    Transfer,
 )
 from dragoman.config.topics import validate_topic_config
 from dragoman.errors import BrokerError
@@ -42,6 +49,8 @@ class FakeNode:
         self.groups: dict[str, GroupDescription] = {}
         #: Raised by the next mutation or description.
         self.failure: Exception | None = None
+        #: What operators have asked for.
+        self.asked: list[object] = []
         #: While unset, creation of a topic waits.
         self.may_create = asyncio.Event()
         self.may_create.set()
@@ -105,6 +114,30 @@ class FakeNode:
             groups=len(self.groups),
             nodes=(NodeStatus(node_id=1, alive=True, listeners=(listener,)),),
         )
+
+    async def add_node(self, node: NewNode) -> Told:
+        return self._asked(node)
+
+    async def remove_node(self, node_id: int) -> Told:
+        return self._asked(node_id)
+
+    async def transfer(self, wanted: Transfer) -> Told:
+        return self._asked(wanted)
+
+    async def elect(self, wanted: Election) -> Told:
+        return self._asked(wanted)
+
+    async def move(self, wanted: NewMoves) -> Moves:
+        self._asked(wanted)
+        return Moves(
+            items=(PartitionStatus(topic="t", partition=0, leader=1, replicas=(1,), in_sync=(1,)),)
+        )
+
+    def _asked(self, wanted: object) -> Told:
+        if self.failure is not None:
+            raise self.failure
+        self.asked.append(wanted)
+        return Told(detail="done")
 
     def stats(self) -> Stats:
         return {"topics": len(self.topics), "ready": int(self.ready)}

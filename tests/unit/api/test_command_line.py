@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 
 import pytest
 
+from dragoman.api.errors import ApiError
 from dragoman.api.listener import HttpListener
+from dragoman.api.values import Election, NewMoves, NewNode, Transfer
 from dragoman.cli.main import main
 from dragoman.world import SystemClock
 
@@ -127,9 +130,67 @@ async def test_cluster_status_is_shown(dragoman) -> None:
     shown = (await dragoman("cluster", "status")).words()
     assert ["durability", "fsync"] in shown
     assert ["uptime", "1.5", "s"] in shown
-    assert ["1", "yes", "kafka", "127.0.0.1:9092", "-"] in shown
+    assert ["1", "kafka", "127.0.0.1:9092", "-"] in shown
+    assert ["1", "yes", "leader", "-", "0", "0"] in shown
     as_json = json.loads((await dragoman("cluster", "status", "--output", "json")).out)
     assert as_json["cluster_id"] == "c1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        (["add", "4@h:9190"], NewNode(node_id=4, address="h:9190")),
+        (["remove", "4"], 4),
+        (["transfer", "--metadata"], Transfer(metadata_to=-1)),
+        (["transfer", "--to", "2", "--leaders-of", "1"], Transfer(metadata_to=2, relieve=1)),
+        (["reassign", "--nodes", "1,2", "--factor", "2"], NewMoves(nodes=(1, 2), factor=2)),
+        (["reassign", "--from", "3", "--throttle", "9"], NewMoves(drain=3, throttle=9)),
+        (["reassign", "--topic", "t", "--cancel"], NewMoves(topic="t", cancel=True)),
+        (["elect", "--topic", "t"], Election(topic="t")),
+        (
+            ["unclean-elect", "a-b-0", "2", "--yes"],
+            Election(topic="a-b", partition=0, unclean_node=2),
+        ),
+    ],
+)
+async def test_operators_ask_for_what_the_api_takes(dragoman, node, arguments, asked) -> None:
+    ran = await dragoman("cluster", *arguments)
+    assert (ran.status, ran.out) == (0, "")
+    assert node.asked == [asked]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["add", "h:9190"], "expected NODE@HOST:PORT"),
+        (["transfer"], "say what to hand over"),
+        (["reassign", "--nodes", "a"], "expected numbers such as 1,2,3"),
+        (["unclean-elect", "t", "1"], "expected TOPIC-PARTITION"),
+    ],
+)
+async def test_mistakes_of_operators_are_told(dragoman, node, arguments, text) -> None:
+    ran = await dragoman("cluster", *arguments)
+    assert ran.status == 2
+    assert text in ran.err
+    assert node.asked == []
+
+
+async def test_an_unclean_election_is_confirmed(
+    dragoman, node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("yes\n"))
+    ran = await dragoman("cluster", "unclean-elect", "t-0", "2")
+    assert (ran.status, node.asked) == (1, [])
+    assert "lost for good" in ran.err
+    monkeypatch.setattr("sys.stdin", io.StringIO("t-0\n"))
+    assert (await dragoman("cluster", "unclean-elect", "t-0", "2")).status == 0
+    assert node.asked == [Election(topic="t", partition=0, unclean_node=2)]
+
+
+async def test_a_refusal_is_told_in_its_own_words(dragoman, node) -> None:
+    node.failure = ApiError(409, "refused", "node 2 holds 1 replica")
+    ran = await dragoman("cluster", "remove", "2")
+    assert (ran.status, ran.err) == (1, "dragoman: node 2 holds 1 replica (refused)\n")
 
 
 async def test_node_that_is_not_ready_says_so(dragoman, node) -> None:

@@ -12,12 +12,24 @@ import pytest
 
 from broker_world import Outcome, World, batch_of
 from dragoman.broker.broker import directory_name, new_cluster_id
-from dragoman.broker.errors import NotLeader, ShuttingDown, UnknownTopic, UnknownTopicId
+from dragoman.broker.errors import (
+    NotLeader,
+    RequestTimedOut,
+    ShuttingDown,
+    UnknownTopic,
+    UnknownTopicId,
+)
 from dragoman.broker.fetch import Wanted
 from dragoman.broker.topics import NewTopic
-from dragoman.cluster.events import LeaderChanged, NodeRegistered
+from dragoman.cluster.events import Member, NodeRegistered, PartitionChanged
 from dragoman.config.settings import Settings
-from dragoman.errors import ConfigError, DiskFullError, DragomanError, LogStoppedError
+from dragoman.errors import (
+    ConfigError,
+    DiskFullError,
+    DragomanError,
+    LogStoppedError,
+    OutcomeUnknownError,
+)
 from dragoman.limits import PRODUCER_ID_BLOCK
 from dragoman.log.manifest import Identity
 from dragoman.log.store import Durability
@@ -72,15 +84,16 @@ def test_partition_led_by_another_node_is_refused(world: World) -> None:
     with pytest.raises(NotLeader, match="node 2 leads t-0"):
         world.broker.find("t", 0)
     partition = world.broker.image.topics["t"].partitions[0]
-    world.broker.image.apply(
-        LeaderChanged(
-            partition_id=partition.partition_id,
-            leader=1,
-            leader_epoch=1,
-            in_sync=(1,),
-            partition_epoch=1,
-        )
+    moved = PartitionChanged(
+        partition_id=partition.partition_id,
+        leader=1,
+        leader_epoch=1,
+        partition_epoch=1,
+        replicas=(1,),
+        in_sync=(Member(1, 1),),
     )
+    world.broker.quorum.propose([moved], Outcome())
+    world.settle()
     assert world.broker.find("t", 0).leader_epoch == 1
 
 
@@ -282,8 +295,8 @@ def test_failed_sync_stops_the_node_and_tells_everybody() -> None:
     replica.when_committed(appended.next_offset, produced)
     world.broker.topics.create(NewTopic(name="u"), created)
     world.settle()
-    assert isinstance(produced.error, LogStoppedError)
-    assert isinstance(created.error, LogStoppedError)
+    assert isinstance(produced.error, RequestTimedOut)
+    assert isinstance(created.error, OutcomeUnknownError)
     assert [each.errno for each in fatal] == [errno.EIO]
     assert "u" not in world.broker.image.topics
     with pytest.raises(LogStoppedError):
@@ -301,7 +314,7 @@ def fill(world: World) -> None:
 
 
 def test_full_disk_refuses_records_and_keeps_serving_reads() -> None:
-    world = World(disk=MemoryDisk(256 << 10), durability=Durability.OS)
+    world = World(disk=MemoryDisk(2 << 20), durability=Durability.OS)
     (replica,) = world.create("t")
     world.write(replica, b"kept")
     fill(world)
@@ -319,7 +332,7 @@ def test_full_disk_refuses_records_and_keeps_serving_reads() -> None:
 
 
 def test_full_disk_refuses_topics_and_forgets_what_it_refused() -> None:
-    world = World(disk=MemoryDisk(256 << 10), durability=Durability.OS)
+    world = World(disk=MemoryDisk(2 << 20), durability=Durability.OS)
     large = NewTopic(name="refused", partition_count=1000)
     world.create("before")
     fill(world)

@@ -391,8 +391,15 @@ def open_transaction_is_aborted(world: World) -> object:
 
 
 OLD = {"segment.bytes": "600", "retention.ms": "1000"}
+
+
 #: Key, new value, probe, what it says before, what it says after.
+def throttled_rate(world: World) -> int:
+    return world.broker.clustering.replication._timing.moved_bytes_per_s()
+
+
 EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
+    ("leader.replication.throttled.rate", "1000", throttled_rate, 0, 1000),
     ("auto.create.topics.enable", "false", created_by_asking, 0, 3),
     ("delete.topic.enable", "false", deleted, type(None), TopicDeletionDisabled),
     ("num.partitions", "3", created_partitions, 1, 3),

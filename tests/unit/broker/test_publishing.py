@@ -343,9 +343,18 @@ def test_who_waits_at_a_stop_is_told_and_the_next_start_goes_on(world: World):
     assert publish(again, request) is True
 
 
-def test_requests_are_refused_while_writers_are_read_back():
-    world = World(SETTINGS, start=False)
-    assert isinstance(publish(world, publication(0)), CoordinatorLoading)
+def test_requests_are_refused_while_writers_are_read_back(world: World):
+    for batch_id in range(3):
+        assert publish(world, publication(batch_id, to(stage(world, [b"a"])))) is False
+    publishing = world.broker.publishing
+    publishing.resigned(stored.TOPIC, 0)
+    with mock.patch("dragoman.broker.internal.INTERNAL_RECORDS_PER_SLICE", 1):
+        publishing.led(stored.TOPIC, 0, 0)
+        reply = Published()
+        publishing.publisher.publish(publication(3), reply)
+        assert isinstance(reply.outcome, CoordinatorLoading)
+        world.settle()
+    assert publish(world, publication(2)) is True
 
 
 # ---- staging

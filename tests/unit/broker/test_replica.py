@@ -11,6 +11,7 @@ from broker_world import Outcome, World
 from dragoman.broker.errors import FencedLeaderEpoch, Overloaded, ShuttingDown, UnknownLeaderEpoch
 from dragoman.broker.replica import Replica
 from dragoman.cluster.events import LeaderChanged
+from dragoman.errors import DiskFullError
 
 
 @pytest.fixture
@@ -83,6 +84,19 @@ def test_failed_waiters_are_told_once_and_forgotten(world: World, replica: Repli
     assert [each.error for each in outcomes] == [error, error]
     world.settle()
     assert [len(each.calls) for each in outcomes] == [1, 1]
+
+
+def test_who_waits_for_records_that_stay_goes_on(world: World, replica: Replica) -> None:
+    kept, taken_back = Outcome(), Outcome()
+    for outcome in (kept, taken_back):
+        appended = world.write(replica, b"a", settle=False)
+        replica.when_committed(appended.next_offset, outcome)
+    error = DiskFullError("full")
+    replica.fail_waiters(error, above=1)
+    assert taken_back.error is error
+    assert not kept.is_known
+    world.settle()
+    assert kept.error is None
 
 
 def test_past_the_bound_of_waiters_the_next_is_refused(

@@ -21,7 +21,7 @@ def test_commands_are_all_listed() -> None:
     commands = {"--version", "serve", "produce", "consume", "sql"} | {
         f"{noun} {verb}" for noun in nouns for verb in app[noun] if not verb.startswith("-")
     }
-    listed = re.findall(r"^\| `dragoman ([a-z-]+(?: [a-z]+)?)", PAGE, re.MULTILINE)
+    listed = re.findall(r"^\| `dragoman ([a-z-]+(?: [a-z-]+)?)", PAGE, re.MULTILINE)
     assert set(listed) == commands
     assert len(listed) == len(commands)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_damage_is_named_and_the_status_says_so(
         assert main(["log", verb, str(directory)]) == 1
         out = capsys.readouterr().out
         assert "damage" in out
-        assert ".log at byte 0" in out
+        assert re.search(r"\.log at byte \d+", out)
 
 
 def test_json_is_one_value_a_line(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from dragoman.cluster.events import (
     ClusterCreated,
     LeaderChanged,
+    Member,
+    NodeAdded,
+    NodeFenced,
     NodeRegistered,
+    NodeRemoved,
+    PartitionChanged,
     PartitionPlacement,
     PartitionsAdded,
     ProducerIdsReserved,
@@ -16,6 +22,7 @@ from dragoman.cluster.events import (
     TopicDeleted,
 )
 from dragoman.cluster.metadata import METADATA_PARTITION_ID, MetadataImage
+from dragoman.cluster.raft.state import encode_image, restore_image
 
 TOPIC = bytes(range(16))
 
@@ -91,3 +98,35 @@ def test_cluster_and_nodes(image: MetadataImage) -> None:
 
 def test_ordinary_partitions_are_numbered_after_the_metadata_log() -> None:
     assert MetadataImage().next_partition_id == METADATA_PARTITION_ID + 1
+
+
+def test_an_added_node_has_an_address_until_it_is_removed(image: MetadataImage) -> None:
+    image.apply(NodeAdded(node_id=4, address="a:9190"))
+    image.apply(NodeRegistered(node_id=4, incarnation=1))
+    assert image.added == {4: "a:9190"}
+    image.apply(NodeFenced(node_id=4, incarnation=1))
+    image.apply(NodeRemoved(node_id=4))
+    assert 4 not in {*image.nodes, *image.registrations, *image.fenced, *image.added}
+
+
+def test_what_a_node_holds_is_found(image: MetadataImage) -> None:
+    image.apply(PartitionsAdded(topic_id=TOPIC, partitions=(PartitionPlacement(9, (1,)),)))
+    assert [each.partition_id for each in image.held_by(2)] == [1, 2]
+    assert image.held_by(7) == []
+
+
+def test_an_unclean_election_stays_visible(image: MetadataImage) -> None:
+    change = PartitionChanged(
+        partition_id=1,
+        leader=2,
+        leader_epoch=5,
+        partition_epoch=1,
+        replicas=(1, 2),
+        in_sync=(Member(2, 1),),
+        is_unclean=True,
+    )
+    image.apply(change)
+    image.apply(msgspec.structs.replace(change, partition_epoch=2, is_unclean=False))
+    again = MetadataImage()
+    restore_image(again, encode_image(image, 1))
+    assert again.partitions[1].unclean_epoch == image.partitions[1].unclean_epoch == 5

@@ -1,6 +1,6 @@
 """Goal: a metadata change is applied when it is durable, once, in order, also after a restart.
 
-Method: quorums of one over a real metadata log on virtual time: the plain one, and Raft's.
+Method: a quorum of one over a real metadata log on virtual time.
 """
 
 from __future__ import annotations
@@ -17,15 +17,8 @@ from dragoman.cluster.events import (
     encode_event,
 )
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.errors import ClusterError, FormatError, LogStoppedError
+from dragoman.errors import ClusterError, FormatError, OutcomeUnknownError
 from dragoman.world import Disk
-from raft_world import OneVoter
-
-
-@pytest.fixture(autouse=True, params=["plain", "raft"])
-def quorum(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "raft":
-        monkeypatch.setattr("dragoman.broker.broker.SingleVoter", OneVoter)
 
 
 def test_proposal_is_applied_when_durable_and_not_before() -> None:
@@ -61,9 +54,8 @@ def test_version_counts_applied_events_and_survives() -> None:
 
 
 def test_proposals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("quorum", "raft.node"):
-        monkeypatch.setattr(f"dragoman.cluster.{module}.METADATA_PROPOSALS_MAX", 2)
     world = World()
+    monkeypatch.setattr("dragoman.cluster.raft.node.METADATA_PROPOSALS_MAX", 2)
     outcomes = [Outcome() for _ in range(3)]
     for outcome in outcomes:
         world.broker.quorum.propose([ProducerIdsReserved(next_id=1)], outcome)
@@ -79,7 +71,7 @@ def test_failure_tells_all_who_wait_that_the_outcome_is_unknown() -> None:
         world.broker.quorum.propose([ProducerIdsReserved(next_id=1)], outcome)
     world.broker.quorum.fail()
     for outcome in outcomes:
-        assert isinstance(outcome.error, LogStoppedError)
+        assert isinstance(outcome.error, OutcomeUnknownError)
         assert "outcome is unknown" in str(outcome.error)
 
 

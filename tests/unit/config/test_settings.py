@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dragoman.config.keys import format_value
-from dragoman.config.settings import NODE_KEYS, Settings, check_consistent
+from dragoman.config.settings import NODE_KEYS, Settings, check_consistent, etcd_addresses
 from dragoman.errors import ConfigError
 
 NOT_KEYS = {"listeners", "explicit", "overlay"}
@@ -65,11 +65,29 @@ def test_listener_is_found_by_name() -> None:
             "socket.request.max.bytes (104857600) is above memory.budget.bytes (1048576)",
         ),
         (Settings(data=""), "data: expected a directory, got nothing"),
+        (
+            Settings(metadata_etcd_prefix="/"),
+            "metadata.etcd.prefix: expected a name, got nothing",
+        ),
+        (
+            Settings(metadata_etcd_endpoints=("https://a:1",)),
+            "metadata.etcd.endpoints: expected http://HOST:PORT, got 'https://a:1'",
+        ),
+        (
+            Settings(metadata_etcd_endpoints=("http://a:1", "http://b")),
+            "metadata.etcd.endpoints: expected HOST:PORT, got 'b'",
+        ),
     ],
 )
 def test_contradiction_is_refused(settings: Settings, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         check_consistent(settings)
+
+
+def test_endpoints_of_etcd() -> None:
+    settings = Settings(metadata_etcd_endpoints=("http://a:1/", "b:2", "http://[::1]:3"))
+    assert [str(each) for each in etcd_addresses(settings)] == ["a:1", "b:2", "[::1]:3"]
+    assert [str(each) for each in etcd_addresses(Settings())] == ["127.0.0.1:2379"]
 
 
 def test_import_needs_nothing_heavy() -> None:

@@ -63,3 +63,26 @@ def test_index_that_does_not_begin_with_its_segment_is_not_believed() -> None:
     checkpoint = Checkpoint(segment.size, segment.next_offset, segment.checksum, -1, False)
     world.store.replace_index(segment, SparseIndex().unsaved_block(checkpoint, 0))
     assert world.log.read(0, 1, world.log.high_watermark).next_offset == 1
+
+
+def test_what_only_the_journal_led_to_is_refused_when_the_index_is_lost_later() -> None:
+    disk = SimDisk(Random(1))
+    world = World(disk)
+    world.fill(1)
+    world.store.checkpoint_now()
+    world.fill(10)
+    first = min(each.log_path for each in world.log.segments)
+    index = first.removesuffix(".log") + ".idx"
+    disk.flip(first, 26, 3)
+    disk.flip(index, 6, 2)
+    world.disk = disk.kill()
+    world.open()
+    with pytest.raises(CorruptionError, match="offsets 0 to 0 are damaged"):
+        world.log.read(0, 1, world.log.high_watermark)
+    assert world.log.read(1, 1, world.log.high_watermark).next_offset == 2
+    world.store.close()
+    world.disk.flip(index, 6, 2)
+    world.disk = world.disk.kill()
+    world.open()
+    with pytest.raises(CorruptionError, match="damaged"):
+        world.log.read(1, 1, world.log.high_watermark)

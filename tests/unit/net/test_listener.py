@@ -31,6 +31,9 @@ async def test_port_0_becomes_the_port_the_system_chose() -> None:
     assert made.name == "kafka"
     assert made.bound.host == "127.0.0.1"
     assert made.bound.port > 0
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", made.bound.port)
+    await made.serve()
     _, writer = await asyncio.open_connection("127.0.0.1", made.bound.port)
     writer.close()
     await writer.wait_closed()

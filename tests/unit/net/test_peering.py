@@ -5,19 +5,19 @@ Method: nodes on simulated loops and network, with services that note and answer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from random import Random
 
 import msgspec
 import pytest
 
-from dragoman.errors import ClusterError, DecodeError
+from dragoman.errors import ClusterError, DecodeError, NotSentError
 from dragoman.limits import PEER_FRAME_BYTES_MAX, PEER_REQUESTS_MAX
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels
 from dragoman.net.peer_frames import Hello, Kind, frame, read_hello, take_apart
-from dragoman.net.peering import NotSentError, PeerAnswer, Peering, Reply
+from dragoman.net.peering import PeerAnswer, Peering, Reply
 from dragoman.testing.sim.loop import SimLoop, SimWorld
 from dragoman.testing.sim.network import NetworkFaults
 
@@ -105,8 +105,12 @@ class Pair:
 
 
 @pytest.fixture
-def pair() -> Pair:
-    return Pair()
+def pair() -> Iterator[Pair]:
+    made = Pair()
+    yield made
+    for loop in made.world.loops:
+        # What it has begun goes no further.
+        loop.halt()
 
 
 def test_request_and_reply_with_bodies(pair: Pair) -> None:

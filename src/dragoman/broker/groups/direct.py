@@ -29,6 +29,12 @@ log = logging.getLogger("dragoman.coordination")
 Share: TypeAlias = Callable[[Sequence[MemberId], int], Mapping[MemberId, tuple[int, ...]]]
 
 
+def by_turns(members: Sequence[MemberId], count: int) -> Mapping[MemberId, tuple[int, ...]]:
+    """Partition p goes to member p mod n, in order of joining."""
+    step = len(members)
+    return {member: tuple(range(index, count, step)) for index, member in enumerate(members)}
+
+
 class DirectRules(NamedTuple):
     """What is a protocol's own."""
 
@@ -49,6 +55,7 @@ class DirectMember:
         "member_id",
         "on_assigned",
         "on_evicted",
+        "on_moved",
         "topic",
     )
 
@@ -60,6 +67,7 @@ class DirectMember:
         client_host: str,
         on_assigned: Callable[[tuple[int, ...]], None],
         on_evicted: Callable[[], None],
+        on_moved: Callable[[], None] = lambda: None,
     ) -> None:
         self.member_id = member_id
         self.topic = topic
@@ -68,6 +76,8 @@ class DirectMember:
         self.on_assigned = on_assigned
         #: Told when the member was silent for too long; it is out by then.
         self.on_evicted = on_evicted
+        #: Told when another node coordinates the group; the member is to join there.
+        self.on_moved = on_moved
         self.assigned: tuple[int, ...] = ()
         self.last_seen = 0.0
 
@@ -292,4 +302,6 @@ class DirectGroup:
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
-        self._members.clear()
+        members, self._members = self._members, {}
+        for member in members.values():
+            member.on_moved()

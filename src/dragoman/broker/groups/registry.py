@@ -9,9 +9,10 @@ and `leave` are the calls of the first, `consumer_heartbeat` that of the second 
 group with members may change from one to the other. Another protocol brings its own `Membership`
 and enters it with `claim`.
 
-The table is rebuilt from records of the internal topic: `load` each, in the order of the log, then
-`resume`. Changes of offsets, and removals, are prepared as records, made durable by the caller, and
-take effect by `apply`, so that what is in memory is always what a replay would give.
+The table is rebuilt from records of the internal topic, a partition at a time: `load` each, in the
+order of the log, then `resume` those of the partition. Changes of offsets, and removals, are
+prepared as records, made durable by the caller, and take effect by `apply`, so that what is in
+memory is always what a replay would give.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ from dragoman.broker.groups.records import (
 )
 from dragoman.broker.groups.roster import request_bytes
 from dragoman.broker.groups.settings import GroupSettings
+from dragoman.broker.placement import only_partition
 from dragoman.errors import BrokerError, FormatError
 from dragoman.types import GroupId, MemberId, TopicName
 from dragoman.world import Clock, Random, Scheduler
@@ -122,7 +124,9 @@ class Groups:
         catalog: Catalog | None = None,
         dialect: Dialect | None = None,
         own_config: OwnConfig = no_config,
+        partition_of: Callable[[GroupId], int] = only_partition,
     ) -> None:
+        """`partition_of` says which partition of the internal topic keeps a group."""
         if read_subscription is None:
             read_subscription = _unreadable if dialect is None else _reader(dialect)
         self._ports = GroupPorts(
@@ -140,7 +144,10 @@ class Groups:
             became_classic=self._became_classic,
         )
         self._groups: dict[GroupId, Group] = {}
-        #: Loaded since the last `resume`.
+        self._partition_of = partition_of
+        #: By partition, the groups in the table.
+        self._kept_in: dict[int, dict[GroupId, None]] = {}
+        #: Loaded and not yet resumed.
         self._to_resume: set[GroupId] = set()
         self._loaded_members: dict[GroupId, _LoadedMembers] = {}
         self._last_sequence = 0
@@ -178,6 +185,13 @@ class Groups:
             raise InvalidGroupId(f"a group id has at most {limits.GROUP_ID_BYTES_MAX} bytes")
         if len(self._groups) >= limits.GROUPS_MAX:
             raise TooManyGroups(f"this node keeps at most {limits.GROUPS_MAX} groups")
+
+    def _get_or_make(self, group_id: GroupId) -> Group:
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups[group_id] = Group(group_id)
+            self._kept_in.setdefault(self._partition_of(group_id), {})[group_id] = None
+        return group
 
     def next_sequence(self) -> int:
         """The order of a commit among all commits; see `CommittedOffset.sequence`."""
@@ -249,9 +263,7 @@ class Groups:
         if not group_id:
             raise InvalidGroupId("a group with members needs a name")
         self.require_place(group_id)
-        group = self._groups.get(group_id)
-        if group is None:
-            group = self._groups[group_id] = Group(group_id)
+        group = self._get_or_make(group_id)
         group.require_owner(owner)
         current = group.membership
         if isinstance(current, membership_type) and current.owner == owner:
@@ -469,18 +481,23 @@ class Groups:
             case _:
                 assert_never(name)
 
-    def resume(self) -> None:
-        """After loading: members of loaded groups get a whole session to show up."""
-        loaded, self._to_resume = self._to_resume, set()
-        members, self._loaded_members = self._loaded_members, {}
-        for group_id in loaded:
+    def resume(self, partition: int = 0) -> None:
+        """A partition is loaded: members of its groups get a whole session to show up."""
+        members = self._take_loaded_members(partition)
+        for group_id in list(self._kept_in.get(partition, ())):
             group = self._groups.get(group_id)
-            if group is None or group.membership is None:
+            if group_id not in self._to_resume or group is None or group.membership is None:
                 continue
+            self._to_resume.discard(group_id)
             found = members.get(group_id)
             if isinstance(group.membership, ConsumerGroup) and found is not None:
                 group.membership.restore_members(found.members, found.targets)
             group.membership.resume()
+
+    def _take_loaded_members(self, partition: int) -> dict[GroupId, _LoadedMembers]:
+        """Of groups that are in the table and of those whose record is gone."""
+        names = [each for each in self._loaded_members if self._partition_of(each) == partition]
+        return {name: self._loaded_members.pop(name) for name in names}
 
     def apply(self, records: Iterable[StateRecord]) -> None:
         """Take in prepared records that are now durable, in the order of their append."""
@@ -507,8 +524,21 @@ class Groups:
     def unload(self, group_id: GroupId, error: BrokerError) -> None:
         """Forget a group that another node coordinates from now on; its records stay."""
         group = self._groups.pop(group_id, None)
-        if group is not None and group.membership is not None:
+        if group is None:
+            return
+        self._to_resume.discard(group_id)
+        partition = self._partition_of(group_id)
+        del self._kept_in[partition][group_id]
+        if not self._kept_in[partition]:
+            del self._kept_in[partition]
+        if group.membership is not None:
             group.membership.stop(error)
+
+    def unload_partition(self, partition: int, error: BrokerError) -> None:
+        """The same for all groups of a partition, whether they were resumed or not."""
+        self._take_loaded_members(partition)
+        for group_id in list(self._kept_in.get(partition, ())):
+            self.unload(group_id, error)
 
     def close(self) -> None:
         """The node stops: whoever waits is told to look for another."""
@@ -521,7 +551,7 @@ class Groups:
             DirectGroup.kind,
         ):
             raise FormatError(f"group {group_id!r} is of kind {value.kind!r}, unknown here")
-        group = self._groups.setdefault(group_id, Group(group_id))
+        group = self._get_or_make(group_id)
         assert group.membership is None or group_id in self._to_resume, "loading precedes service"
         if isinstance(value, GroupValue):
             is_direct = value.kind == DirectGroup.kind
@@ -562,7 +592,7 @@ class Groups:
     def _load_offset(self, key: OffsetKey | StagedKey, value: bytes | None) -> None:
         if value is None and key.group_id not in self._groups:
             return
-        ledger = self._groups.setdefault(key.group_id, Group(key.group_id)).ledger
+        ledger = self._get_or_make(key.group_id).ledger
         partition = (key.topic, key.partition)
         offset = None if value is None else decode_offset(value, key)
         if offset is not None:

@@ -1,27 +1,27 @@
-"""A decided batch on its way from staging into its topics.
+"""Staged records on the node that leads their destination: checked, and later copied into it.
 
-A megabyte at a time: read, given the writer's producer id and the next sequence, appended, and
-waited for until they are committed. What is in a partition already, from an earlier attempt at the
-same copy, is told by the partition's producer state and left out. Batches keep their borders, so
-the state ends at one of them.
+Both go through the pieces a megabyte at a time (`Walk`), with others served in between; what lies
+in staging partitions of other nodes is asked for. A copy gives each batch the writer's producer id
+and the next sequence. What is in the partition already, from an earlier attempt at the same copy,
+by this node or another, is told by the partition's producer state and left out. Batches keep their
+borders, so the state ends at one of them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from dragoman.broker.produce import as_configured
-from dragoman.broker.publishing.staging import Staging
-from dragoman.broker.publishing.state import PRODUCER_EPOCH, Target, Writer
+from dragoman.broker.errors import InvalidPublication, PublishedRecordsLost
+from dragoman.broker.produce import as_configured, check_rules
+from dragoman.broker.publications import Destination, Piece, Target
+from dragoman.broker.publishing.slices import StagedBatch, StagedSlices
+from dragoman.broker.publishing.state import PRODUCER_EPOCH
 from dragoman.broker.replica import Acknowledge, Replica
-from dragoman.broker.steps import AllOf
+from dragoman.checksum import crc32c
+from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
-from dragoman.limits import PUBLISH_SLICE_BYTES
 from dragoman.log.batch import read_header, stamp_producer
 from dragoman.log.producers import SEQUENCE_MASK
 
@@ -40,116 +40,167 @@ def next_sequence(replica: Replica, producer_id: int) -> int:
     return 0 if known is None else known.next_sequence
 
 
-def resequenced(broker: Broker, writer: Writer) -> Writer:
-    """The same batch, under the sequences that its partitions will take.
+class Walk:
+    """Has `visit` called with every batch; then `done`. What `visit` raises ends it.
 
-    They differ from those decided only when a partition has lost records that were committed,
-    which a power cut can do where `durability` is `os`. What it lost was at its end, hence all of
-    this batch.
+    `between` is called after each slice with what goes on.
     """
-    targets = list(writer.targets)
-    for at, target in enumerate(targets):
-        metadata = broker.image.partitions.get(target.partition_id)
-        if metadata is not None:
-            replica = broker.replica(metadata)
-            expected = next_sequence(replica, writer.producer_id)
-            if _appended_records(target, expected) > target.record_count:
-                log.error(
-                    "%s has lost records of writer %s that were published: sequence %d, not %d",
-                    replica.log.describe(),
-                    writer.writer_id,
-                    expected,
-                    target.first_sequence,
-                )
-                targets[at] = msgspec.structs.replace(target, first_sequence=expected)
-    if targets == list(writer.targets):
-        return writer
-    return msgspec.structs.replace(writer, targets=tuple(targets))
 
-
-def _appended_records(target: Target, expected: int) -> int:
-    return (expected - target.first_sequence) & SEQUENCE_MASK
-
-
-def copy(broker: Broker, staging: Staging, writer: Writer, done: Acknowledge) -> None:
-    """Append what is missing of the writer's batch. `done` comes when all of it is committed.
-
-    After an error the same call takes up where this one ended.
-    """
-    _Copy(broker, staging, writer, done).go_on()
-
-
-class _Copy:
-    def __init__(self, broker: Broker, staging: Staging, writer: Writer, done: Acknowledge) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        pieces: tuple[Piece, ...],
+        visit: Callable[[StagedBatch], None],
+        between: Callable[[Acknowledge], None],
+        done: Acknowledge,
+    ) -> None:
         self._broker = broker
-        self._staging = staging
-        self._writer = writer
+        self._slices = StagedSlices(broker, pieces)
+        self._visit = visit
+        self._between = between
         self._done = done
-        self._replicas: list[Replica] = []
-        self._appending = self._append_all()
 
     def go_on(self) -> None:
-        """One slice: appended together, hence durable together."""
-        size = 0
+        self._slices.next(self._got)
+
+    def _got(self, batches: list[StagedBatch] | DragomanError) -> None:
         try:
-            for appended in self._appending:
-                size += appended
-                if size >= PUBLISH_SLICE_BYTES:
-                    break
-            is_last = size < PUBLISH_SLICE_BYTES
+            if isinstance(batches, DragomanError):
+                raise batches
+            for each in batches:
+                self._visit(each)
         except DragomanError as error:
             self._done(error)
             return
+        is_last = not batches
 
-        def committed(error: DragomanError | None) -> None:
+        def settled(error: DragomanError | None) -> None:
             if error is not None or is_last:
                 self._done(error)
             else:
                 # Others first: a large batch takes many slices.
                 self._broker.scheduler.call_soon(self.go_on)
 
-        # Up to the end of each log: a copy that failed may have left appends under way.
-        steps = [partial(each.when_committed, each.log.log_end_offset) for each in self._replicas]
-        AllOf(len(steps), committed).run(steps)
+        self._between(settled)
 
-    def _append_all(self) -> Iterator[int]:
-        for target in self._writer.targets:
-            metadata = self._broker.image.partitions.get(target.partition_id)
-            if metadata is None:
-                log.warning(
-                    "writer %s: the topic of %d records was deleted before they were published",
-                    self._writer.writer_id,
-                    target.record_count,
-                )
-                continue
-            replica = self._broker.replica(metadata)
-            self._replicas.append(replica)
-            yield from self._append_target(target, replica)
 
-    def _append_target(self, target: Target, replica: Replica) -> Iterator[int]:
-        producer_id = self._writer.producer_id
-        expected = next_sequence(replica, producer_id)
-        to_skip = _appended_records(target, expected)
-        assert to_skip <= target.record_count, (self._writer, target, expected)
-        sequence = target.first_sequence
-        for piece in target.pieces:
-            if to_skip >= piece.record_count:
-                to_skip -= piece.record_count
-                sequence = (sequence + piece.record_count) & SEQUENCE_MASK
-                continue
-            for header, staged in self._staging.batches(piece):
-                if to_skip:
-                    to_skip -= header.record_count
-                    assert to_skip >= 0, (self._writer, target, expected)
-                else:
-                    batch = bytearray(staged)
-                    stamp_producer(batch, producer_id, PRODUCER_EPOCH, sequence)
-                    yield self._append(replica, batch)
-                sequence = (sequence + header.record_count) & SEQUENCE_MASK
+# ---- before the decision
 
-    def _append(self, replica: Replica, batch: bytearray) -> int:
-        now_ms = self._broker.clock.wall_ms()
-        fitted = as_configured(replica, memoryview(batch), read_header(batch), now_ms)
-        # Not `place`: whether the batch fits the topic was asked before the decision.
-        replica.log.append(*fitted, replica.leader_epoch)
-        return len(batch)
+
+def check(broker: Broker, destination: Destination, done: Acknowledge) -> None:
+    """Whether the pieces are there, are what they are said to be, and fit the topic."""
+    try:
+        replica = broker.find(destination.topic, destination.partition)
+        if replica.metadata.topic.is_internal:
+            name = destination.topic
+            raise InvalidPublication(f"topic {name!r} is written by the broker only")
+    except DragomanError as error:
+        done(error)
+        return
+    now_ms = broker.clock.wall_ms()
+    found: dict[int, tuple[int, int]] = {}
+
+    def visit(staged: StagedBatch) -> None:
+        check_rules(replica, staged.batch, staged.header, now_ms)
+        count, checksum = found.get(staged.number, (0, 0))
+        checksum = crc32c(staged.batch[17:21], checksum)
+        found[staged.number] = (count + staged.header.record_count, checksum)
+
+    def looked_through(error: DragomanError | None) -> None:
+        if error is None:
+            for number, piece in enumerate(destination.pieces):
+                error = error or _difference(piece, *found.get(number, (0, 0)))
+        done(error)
+
+    Walk(broker, destination.pieces, visit, lambda go_on: go_on(None), looked_through).go_on()
+
+
+def _difference(piece: Piece, count: int, checksum: int) -> DragomanError | None:
+    if (count, checksum) == (piece.record_count, piece.checksum):
+        return None
+    return InvalidPublication(
+        f"staged records {piece.partition}:{piece.first_offset} to {piece.next_offset}: "
+        f"{count} records with checksum {checksum:08x}, "
+        f"expected {piece.record_count} with {piece.checksum:08x}"
+    )
+
+
+# ---- after it
+
+
+def copy(broker: Broker, target: Target, producer_id: int, done: Acknowledge) -> None:
+    """Append what is missing of a target that this node leads; `done` comes when all of it is
+    committed. After an error the same call takes up where this one ended, here or where the
+    partition is led by then. `PublishedRecordsLost`: not under these sequences.
+    """
+    metadata = broker.image.partitions.get(target.partition_id)
+    if metadata is None:
+        text = "the topic of %d records was deleted before they were published"
+        log.warning(text, target.record_count)
+        done(None)
+        return
+    try:
+        _Copy(broker, metadata, target, producer_id, done).start()
+    except DragomanError as error:
+        done(error)
+
+
+class _Copy:
+    def __init__(
+        self,
+        broker: Broker,
+        metadata: PartitionMetadata,
+        target: Target,
+        producer_id: int,
+        done: Acknowledge,
+    ) -> None:
+        self._broker = broker
+        self._metadata = metadata
+        self._target = target
+        self._producer_id = producer_id
+        self._done = done
+        self._to_skip = 0
+        self._sequence = target.first_sequence
+
+    def start(self) -> None:
+        target = self._target
+        expected = next_sequence(self._broker.replica(self._metadata), self._producer_id)
+        to_skip = (expected - target.first_sequence) & SEQUENCE_MASK
+        if to_skip > target.record_count:
+            # Only when the partition has lost records that were committed, which a power cut can
+            # do where `durability` is `os`. What it lost was at its end, hence all of this batch.
+            raise PublishedRecordsLost(target.partition_id, expected)
+        pieces = list(target.pieces)
+        while pieces and to_skip >= pieces[0].record_count:
+            count = pieces.pop(0).record_count
+            to_skip -= count
+            self._sequence = (self._sequence + count) & SEQUENCE_MASK
+        self._to_skip = to_skip
+        Walk(self._broker, tuple(pieces), self._append, self._await, self._done).go_on()
+
+    def _append(self, staged: StagedBatch) -> None:
+        count = staged.header.record_count
+        if self._to_skip:
+            self._to_skip -= count
+            assert self._to_skip >= 0, (self._target, self._producer_id)
+        else:
+            broker = self._broker
+            # Another node may lead by now.
+            replica = broker.replica(self._metadata)
+            batch = bytearray(staged.batch)
+            stamp_producer(batch, self._producer_id, PRODUCER_EPOCH, self._sequence)
+            now_ms = broker.clock.wall_ms()
+            fitted = as_configured(replica, memoryview(batch), read_header(batch), now_ms)
+            # Not `place`: whether the batch fits the topic was asked before the decision.
+            replica.log.append(*fitted, replica.leader_epoch)
+        self._sequence = (self._sequence + count) & SEQUENCE_MASK
+
+    def _await(self, go_on: Acknowledge) -> None:
+        """One slice: appended together, hence durable together."""
+        try:
+            replica = self._broker.replica(self._metadata)
+        except DragomanError as error:
+            go_on(error)
+            return
+        # Up to the end of the log: a copy that failed may have left appends under way.
+        replica.when_committed(replica.log.log_end_offset, go_on)

@@ -5,13 +5,15 @@
 
 Everything before the decision can be lost without a trace: the batch is then written again by new
 attempts. Everything after it can be repeated: copying leaves out what is there already. So after a
-restart it is enough to go on with every writer whose last record is a decision.
+restart, or on the node that takes over, it is enough to go on with every writer whose last record
+is a decision.
 
 A writer does one thing at a time. Publications that come meanwhile wait and are then looked at
 afresh: most often they repeat the one under way, and find it done.
 
 It knows no log and no wire. Records leave through `persist`; `check` looks at the staged pieces
-before the decision, `sequences` gives each partition's next sequence, `copy` moves them after it.
+before the decision, `decide_targets` gives each partition's next sequence, `copy` moves them after
+it.
 """
 
 from __future__ import annotations
@@ -25,15 +27,16 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from dragoman.broker.errors import (
-    CoordinatorLoading,
     InvalidPublication,
     Overloaded,
+    PublishedRecordsLost,
     ShuttingDown,
     WriterOfAnotherQuery,
 )
 from dragoman.broker.internal import KeyValue
+from dragoman.broker.publications import Destination, Piece, Publication, Target
 from dragoman.broker.publishing import records
-from dragoman.broker.publishing.state import Destination, Piece, Target, Writer, published
+from dragoman.broker.publishing.state import Writer, published
 from dragoman.broker.replica import Acknowledge
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.limits import (
@@ -53,21 +56,12 @@ log = logging.getLogger("dragoman.publishing")
 ReplyPublished: TypeAlias = Callable[[bool | DragomanError], None]
 
 
-class Publication(msgspec.Struct, frozen=True, kw_only=True):
-    """A request: one batch of a writer, and the pieces that make it up."""
-
-    writer_id: str
-    query_id: str
-    batch_id: int
-    is_single: bool = False
-    destinations: tuple[Destination, ...]
-
-    def pieces(self) -> list[Piece]:
-        return [piece for each in self.destinations for piece in each.pieces]
-
-
 class Ports(Protocol):
     """What a publisher needs of the broker. Each call answers exactly once."""
+
+    def require(self, writer_id: str) -> None:
+        """Raises unless this node decides about the writer's batches and knows of the earlier."""
+        ...
 
     def persist(self, writer_id: str, record: KeyValue, done: Acknowledge) -> None: ...
 
@@ -78,16 +72,17 @@ class Ports(Protocol):
         ...
 
     def decide_targets(
-        self, destinations: Sequence[Destination], producer_id: int
-    ) -> tuple[Target, ...]:
-        """Where the pieces go, under which sequences. Raises `BrokerError`."""
+        self,
+        destinations: Sequence[Destination],
+        producer_id: int,
+        done: Callable[[tuple[Target, ...] | DragomanError], None],
+    ) -> None:
+        """Where the pieces go, under which sequences."""
         ...
 
-    def resequenced(self, writer: Writer) -> Writer:
-        """The writer with sequences that the partitions can take, if they have lost records."""
+    def copy(self, writer: Writer, done: Acknowledge) -> None:
+        """`PublishedRecordsLost`: a partition needs other sequences than those decided."""
         ...
-
-    def copy(self, writer: Writer, done: Acknowledge) -> None: ...
 
     def hold(self, writer_id: str, pieces: Sequence[Piece]) -> None:
         """Keep the pieces, until `let_go`."""
@@ -97,28 +92,31 @@ class Ports(Protocol):
 
 
 class _Entry:
-    __slots__ = ("is_busy", "reply", "waiting", "writer")
+    __slots__ = ("is_busy", "is_gone", "reply", "waiting", "writer")
 
     def __init__(self, writer: Writer | None = None) -> None:
         #: As it is stored; None until the first decision.
         self.writer = writer
         self.is_busy = False
+        #: Another node has the writer now: what the ports still report is to be ignored.
+        self.is_gone = False
         #: Takes the outcome of what is under way.
         self.reply: ReplyPublished | None = None
         self.waiting: deque[tuple[Publication, ReplyPublished]] = deque()
 
 
 class Publisher:
-    """Begins by loading: call `load` for every record of the internal topic, then `resume`."""
+    """Whoever gets a partition of the internal topic hands its records to `load`, then `resume`."""
 
-    def __init__(self, clock: Clock, ports: Ports) -> None:
+    def __init__(self, clock: Clock, ports: Ports, partition_of: Callable[[str], int]) -> None:
+        """`partition_of` says which partition of the internal topic keeps a writer."""
         self._clock = clock
         self._ports = ports
+        self._partition_of = partition_of
         self._entries: dict[str, _Entry] = {}
         #: Decided and not yet published, by writer id; and those of them that met an error.
         self._decided: dict[str, Writer] = {}
         self._stalled: dict[str, _Entry] = {}
-        self._is_loading = True
         self._is_closed = False
 
     # ---- requests
@@ -139,10 +137,9 @@ class Publisher:
             reply(Overloaded(f"writer {publication.writer_id!r}: too many publications wait"))
 
     def _check_request(self, publication: Publication) -> None:
-        if self._is_loading:
-            raise CoordinatorLoading("the writers are being read back")
         if self._is_closed:
             raise ShuttingDown("the node is stopping")
+        self._ports.require(publication.writer_id)
         for text in (publication.writer_id, publication.query_id):
             if not 0 < len(text.encode()) <= WRITER_ID_BYTES_MAX:
                 raise InvalidPublication(f"ids have 1 to {WRITER_ID_BYTES_MAX} bytes")
@@ -181,6 +178,8 @@ class Publisher:
     def _checked(
         self, entry: _Entry, publication: Publication, error: DragomanError | None
     ) -> None:
+        if entry.is_gone:
+            return
         if error is not None:
             self._refuse(entry, publication.writer_id, error)
         elif entry.writer is not None:
@@ -191,13 +190,26 @@ class Publisher:
     def _decide(
         self, entry: _Entry, publication: Publication, producer_id: int | DragomanError
     ) -> None:
+        if entry.is_gone:
+            return
+        if isinstance(producer_id, DragomanError):
+            self._refuse(entry, publication.writer_id, producer_id)
+            return
+        told = partial(self._persist_decision, entry, publication, producer_id)
+        self._ports.decide_targets(publication.destinations, producer_id, told)
+
+    def _persist_decision(
+        self,
+        entry: _Entry,
+        publication: Publication,
+        producer_id: int,
+        targets: tuple[Target, ...] | DragomanError,
+    ) -> None:
+        if entry.is_gone:
+            return
         writer_id = publication.writer_id
-        try:
-            if isinstance(producer_id, DragomanError):
-                raise producer_id
-            targets = self._ports.decide_targets(publication.destinations, producer_id)
-        except DragomanError as error:
-            self._refuse(entry, writer_id, error)
+        if isinstance(targets, DragomanError):
+            self._refuse(entry, writer_id, targets)
             return
         writer = Writer(
             writer_id=writer_id,
@@ -210,6 +222,8 @@ class Publisher:
         )
 
         def decided(error: DragomanError | None) -> None:
+            if entry.is_gone:
+                return
             if error is not None:
                 self._refuse(entry, writer_id, error)
                 return
@@ -226,15 +240,25 @@ class Publisher:
     # ---- after it
 
     def _roll_forward(self, entry: _Entry, writer: Writer) -> None:
-        if self._is_closed:
+        if entry.is_gone:
             return
         self._decided[writer.writer_id] = writer
-        possible = self._ports.resequenced(writer)
-        if possible is writer:
-            self._ports.copy(writer, partial(self._copied, entry, writer))
-            return
+        self._ports.copy(writer, partial(self._copied, entry, writer))
+
+    def _resequence(self, entry: _Entry, writer: Writer, lost: PublishedRecordsLost) -> None:
+        """The same batch, under sequences that the partition will take."""
+        log.error("writer %s: published records were lost: %s", writer.writer_id, lost)
+        targets = [
+            msgspec.structs.replace(each, first_sequence=lost.expected)
+            if each.partition_id == lost.partition_id
+            else each
+            for each in writer.targets
+        ]
+        possible = msgspec.structs.replace(writer, targets=tuple(targets))
 
         def amended(error: DragomanError | None) -> None:
+            if entry.is_gone:
+                return
             if error is not None:
                 self._stall(entry, writer, error)
                 return
@@ -244,7 +268,10 @@ class Publisher:
         self._ports.persist(writer.writer_id, records.to_record(possible), amended)
 
     def _copied(self, entry: _Entry, writer: Writer, error: DragomanError | None) -> None:
-        if self._is_closed:
+        if entry.is_gone:
+            return
+        if isinstance(error, PublishedRecordsLost):
+            self._resequence(entry, writer, error)
             return
         if error is not None:
             self._stall(entry, writer, error)
@@ -252,6 +279,8 @@ class Publisher:
         after = published(writer, self._clock.wall_ms())
 
         def stored(error: DragomanError | None) -> None:
+            if entry.is_gone:
+                return
             if error is not None:
                 self._stall(entry, writer, error)
                 return
@@ -278,7 +307,7 @@ class Publisher:
             reply(outcome)
         while entry.waiting and not entry.is_busy:
             self._begin(entry, *entry.waiting.popleft())
-        if entry.writer is None and not entry.is_busy:
+        if entry.writer is None and not entry.is_busy and not entry.is_gone:
             self._entries.pop(writer_id, None)
 
     # ---- from time to time
@@ -309,6 +338,8 @@ class Publisher:
         entry.is_busy = True
 
         def removed(error: DragomanError | None) -> None:
+            if entry.is_gone:
+                return
             if error is None:
                 entry.writer = None
             self._finish(entry, writer_id, True)
@@ -319,20 +350,17 @@ class Publisher:
 
     def load(self, key: bytes, value: bytes | None) -> None:
         """Take in one record of the internal topic, in log order. Raises like `records`."""
-        assert self._is_loading
         writer_id = records.decode_key(key)
         if value is None:
             self._entries.pop(writer_id, None)
         else:
             self._entries[writer_id] = _Entry(records.decode_value(writer_id, value))
 
-    def resume(self) -> int:
-        """End loading, and go on with every batch that was decided; returns how many."""
-        assert self._is_loading
-        self._is_loading = False
+    def resume(self, partition: int) -> int:
+        """A partition is loaded: go on with every batch that was decided; returns how many."""
         decided = [
             (entry, entry.writer)
-            for entry in self._entries.values()
+            for entry in self._of_partition(partition).values()
             if entry.writer is not None and entry.writer.is_decided
         ]
         for entry, writer in decided:
@@ -343,29 +371,45 @@ class Publisher:
             self._roll_forward(entry, writer)
         return len(decided)
 
+    def _of_partition(self, partition: int) -> dict[str, _Entry]:
+        partition_of = self._partition_of
+        return {
+            name: each for name, each in self._entries.items() if partition_of(name) == partition
+        }
+
     def is_publishing_to(self, partition_id: int) -> bool:
         """Whether a decided batch is on its way there: what the partition knows of its producer
         tells what is missing of it.
         """
-        return self._is_loading or any(
+        return any(
             target.partition_id == partition_id
             for writer in self._decided.values()
             for target in writer.targets
         )
 
-    def close(self) -> None:
-        """Stop for good: answer who waits, go on after the next start."""
-        self._is_closed = True
-        entries, self._entries = list(self._entries.values()), {}
-        self._decided, self._stalled = {}, {}
-        for entry in entries:
-            replies = [reply for _, reply in entry.waiting]
+    def unload(self, partition: int, error: BrokerError) -> None:
+        """Another node has a partition: answer who waits, with the error. What was decided is that
+        node's to finish.
+        """
+        replies = []
+        for writer_id, entry in self._of_partition(partition).items():
+            entry.is_gone = True
+            for known in (self._entries, self._decided, self._stalled):
+                known.pop(writer_id, None)
+            self._ports.let_go(writer_id, ())
+            replies += [reply for _, reply in entry.waiting]
             if entry.reply is not None:
                 replies.append(entry.reply)
             entry.reply = None
             entry.waiting.clear()
-            for reply in replies:
-                reply(ShuttingDown("the node is stopping"))
+        for reply in replies:
+            reply(error)
+
+    def close(self) -> None:
+        """Stop for good: answer who waits, go on after the next start."""
+        self._is_closed = True
+        for partition in set(map(self._partition_of, self._entries)):
+            self.unload(partition, ShuttingDown("the node is stopping"))
 
 
 def _is_idle(writer: Writer, now_ms: int) -> bool:

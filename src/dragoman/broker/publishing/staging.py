@@ -10,48 +10,46 @@ own, since record timestamps come from the user and say nothing about the age of
 - what nobody released, the work of attempts that died, goes when it is `STAGING_AGE_MAX_S` old;
 - what is *held*, because a publication is under way, stays whatever its age.
 
-What was released and how old records are is kept in memory only: after a restart the age counts
-from the start.
+Whoever decides about a publication may be another node than the leader of the staging partition: it
+tells the leader, again and again, what it holds and has released. All this is kept in memory only:
+after a restart, or under another leader, the age counts from then.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from dragoman.broker.errors import (
-    InvalidPublication,
-    InvalidRecord,
-    NotAuthorized,
-    StagedRecordsGone,
-)
-from dragoman.broker.publishing.state import Piece
+from dragoman.broker.errors import InvalidRecord, NotAuthorized
+from dragoman.broker.internal import internal_factor
+from dragoman.broker.kinds import NOBODY
+from dragoman.broker.neighbours import KeepStaged
+from dragoman.broker.publications import Piece
+from dragoman.broker.publishing.state import STAGING_TOPIC
 from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
 from dragoman.broker.transactions import ProducerIds
-from dragoman.checksum import crc32c
-from dragoman.cluster.metadata import TopicMetadata
+from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import (
     PRODUCER_EPOCH_MAX,
-    PUBLISH_SLICE_BYTES,
     STAGING_AGE_MARKS,
     STAGING_AGE_MAX_S,
+    STAGING_HOLD_LEASE_S,
     STAGING_PARTITIONS,
     STAGING_PRODUCER_IDLE_MS_MAX,
     STAGING_RELEASED_MAX,
     STAGING_SEGMENT_BYTES,
 )
-from dragoman.log.batch import BatchHeader, read_header
+from dragoman.log.batch import BatchHeader
 from dragoman.log.partition import PartitionLog
 
 if TYPE_CHECKING:
     from dragoman.broker.broker import Broker
 
-STAGING_TOPIC: Final = "__staged_records"
 #: Of every batch that is staged, and of no other: ordinary producers stay below it.
 STAGING_EPOCH: Final = PRODUCER_EPOCH_MAX + 1
 _LONG_MAX: Final = (1 << 63) - 1
@@ -104,6 +102,10 @@ class Staging:
         self._released: dict[int, dict[int, int]] = {}
         #: By whoever needs them: the first offset in each staging partition.
         self._held: dict[str, dict[int, int]] = {}
+        #: By node and staging partition: what it holds, and until when it is believed to.
+        self._held_abroad: dict[tuple[int, int], tuple[int, float]] = {}
+        #: Staging partitions whose leaders believe that this node needs something.
+        self._told: set[int] = set()
         #: By staging partition: when the log ended where, oldest first.
         self._ends: dict[int, deque[tuple[float, int]]] = {}
 
@@ -114,6 +116,9 @@ class Staging:
         new = NewTopic(
             name=STAGING_TOPIC,
             partition_count=STAGING_PARTITIONS,
+            replication_factor=internal_factor(
+                self._broker, self._broker.settings.transaction_state_log_replication_factor
+            ),
             config=dict(_CONFIG),
             is_internal=True,
         )
@@ -135,53 +140,6 @@ class Staging:
 
         self._broker.ensure_topic(new, ensured)
 
-    # ---- reading
-
-    def batches(self, piece: Piece) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The batches of a piece, a megabyte in memory at a time.
-
-        Raises `StagedRecordsGone` when some are not there any more, `InvalidPublication` when the
-        offsets are not those of whole batches.
-        """
-        log = self._broker.find(STAGING_TOPIC, piece.partition).log
-        offset, end = piece.first_offset, piece.next_offset
-        if not 0 <= offset < end <= log.high_watermark:
-            raise InvalidPublication(
-                f"{log.describe()}: {offset} to {end} is not in 0 .. {log.high_watermark}"
-            )
-        while offset < end:
-            if offset < log.log_start_offset:
-                raise StagedRecordsGone(
-                    f"{log.describe()}: staged records {offset} to {end} are gone, "
-                    f"the log starts at {log.log_start_offset}: the batch has to be written again"
-                )
-            found = log.read(offset, PUBLISH_SLICE_BYTES, end)
-            for buffer in found.buffers:
-                view, position = memoryview(buffer), 0
-                while position < len(view):
-                    header = read_header(view, position)
-                    if header.base_offset != offset:
-                        raise InvalidPublication(f"{log.describe()}: no batch begins at {offset}")
-                    yield header, view[position : position + header.size]
-                    position += header.size
-                    offset = header.last_offset + 1
-            if not found.buffers:
-                raise InvalidPublication(f"{log.describe()}: no batch ends at {end}")
-
-    def verify(self, piece: Piece) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The same, and at the end count and checksum must be as the piece says."""
-        count = checksum = 0
-        for header, batch in self.batches(piece):
-            count += header.record_count
-            checksum = crc32c(batch[17:21], checksum)
-            yield header, batch
-        if (count, checksum) != (piece.record_count, piece.checksum):
-            raise InvalidPublication(
-                f"staged records {piece.partition}:{piece.first_offset} to {piece.next_offset}: "
-                f"{count} records with checksum {checksum:08x}, "
-                f"expected {piece.record_count} with {piece.checksum:08x}"
-            )
-
     # ---- what may go
 
     def hold(self, owner: str, pieces: Iterable[Piece]) -> None:
@@ -198,24 +156,68 @@ class Staging:
     def release(self, pieces: Iterable[Piece]) -> None:
         """Nobody needs these any more."""
         for piece in pieces:
-            released = self._released.setdefault(piece.partition, {})
-            if len(released) >= STAGING_RELEASED_MAX:
-                # Behind a gap that only age will close; age will then take these too.
-                released.clear()
-            released[piece.first_offset] = piece.next_offset
+            self._release(piece.partition, piece.first_offset, piece.next_offset)
+
+    def _release(self, index: int, first: int, end: int) -> None:
+        released = self._released.setdefault(index, {})
+        if len(released) >= STAGING_RELEASED_MAX:
+            # Behind a gap that only age will close; age will then take these too.
+            released.clear()
+        released[first] = end
 
     def sweep(self) -> None:
         """Move the start of each staging partition as far as nobody needs what is before it."""
         topic = self._broker.image.topics.get(STAGING_TOPIC)
         for partition in topic.partitions if topic is not None else ():
+            if partition.leader != self._broker.node_id:
+                self._tell_leader(partition)
+                continue
+            self._told.discard(partition.index)
             replica = self._broker.replica(partition)
             start = self._free_below(partition.index, replica)
             if start > replica.log.log_start_offset:
                 replica.delete_below(start)
 
+    def _tell_leader(self, partition: PartitionMetadata) -> None:
+        index = partition.index
+        self._ends.pop(index, None)
+        held = self._held_here(index)
+        released = self._released.pop(index, {})
+        if partition.leader != NOBODY and (held or released or index in self._told):
+            (self._told.add if held else self._told.discard)(index)
+            request = KeepStaged(
+                partition=index,
+                held_from=min(held, default=-1),
+                released=tuple(released.items()),
+            )
+            # What gets lost goes when it is old enough.
+            self._broker.neighbours.ask(partition.leader, request, (), _unheard)
+
+    def keep(self, node: int, request: KeepStaged) -> None:
+        """Another node says what it needs of a partition that this one leads."""
+        now = self._broker.clock.monotonic()
+        self._held_abroad.pop((node, request.partition), None)
+        if request.held_from >= 0:
+            until = now + STAGING_HOLD_LEASE_S
+            self._held_abroad[node, request.partition] = (request.held_from, until)
+        for first, end in request.released:
+            self._release(request.partition, first, end)
+
+    def _held_from(self, index: int) -> list[int]:
+        now = self._broker.clock.monotonic()
+        abroad = [
+            first
+            for (_, partition), (first, until) in self._held_abroad.items()
+            if partition == index and now < until
+        ]
+        return abroad + self._held_here(index)
+
+    def _held_here(self, index: int) -> list[int]:
+        return [first[index] for first in self._held.values() if index in first]
+
     def _free_below(self, index: int, replica: Replica) -> int:
         log = replica.log
-        held = [first[index] for first in self._held.values() if index in first]
+        held = self._held_from(index)
         start = max(log.log_start_offset, self._too_old_below(index, log))
         released = self._released.get(index, {})
         while start in released:
@@ -238,3 +240,7 @@ class Staging:
         while ends and now - ends[0][0] >= STAGING_AGE_MAX_S:
             offset = ends.popleft()[1]
         return offset
+
+
+def _unheard(_answer: object) -> None:
+    """It is said again, as long as it is true."""

@@ -10,45 +10,17 @@ partition already can be told from what is missing.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
+from dragoman.broker.publications import Target
+
+STAGING_TOPIC: Final = "__staged_records"
 #: Batch ids count up from 0.
 NO_BATCH = -1
 #: Of the batches that a writer publishes; they never need another.
 PRODUCER_EPOCH = 0
-
-
-class Piece(msgspec.Struct, frozen=True, array_like=True):
-    """Staged batches that follow each other: offsets `first_offset` up to `next_offset`.
-
-    `checksum` is the CRC-32C over the CRC fields of the batches, in order.
-    """
-
-    partition: int
-    first_offset: int
-    next_offset: int
-    record_count: int
-    checksum: int
-
-
-class Destination(msgspec.Struct, frozen=True):
-    """The pieces that are to go to one partition, in order."""
-
-    topic: str
-    partition: int
-    pieces: tuple[Piece, ...]
-
-
-class Target(msgspec.Struct, frozen=True, array_like=True):
-    """A destination that was decided on. Named by its id: a new topic of that name is another."""
-
-    partition_id: int
-    first_sequence: int
-    pieces: tuple[Piece, ...]
-
-    @property
-    def record_count(self) -> int:
-        return sum(piece.record_count for piece in self.pieces)
 
 
 class Writer(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,9 +16,14 @@ metadata log is led; nobody else decides anything. The rules (replication.md, se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from dragoman.broker.errors import ElectionNotNeeded, InvalidReplicaAssignment, UnknownTopic
+from dragoman.broker.errors import (
+    ElectionNotNeeded,
+    InvalidReplicaAssignment,
+    NoReassignmentInProgress,
+    UnknownTopic,
+)
 from dragoman.broker.replication.messages import InSyncChange, Outcome, Registration
 from dragoman.cluster.events import Event, Member, NodeFenced, NodeRegistered, PartitionChanged
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata
@@ -41,8 +46,10 @@ class Controller:
         known = self._image.registrations.get(request.node_id)
         last = self._image.nodes.get(request.node_id, 0)
         # The directory counts, not what its newest start says: it may be the second of a new disk.
-        is_same_directory = known is not None and known.directory == request.directory
+        # Releases for one node did not name it.
+        is_same_directory = known is not None and known.directory in ("", request.directory)
         is_new = known is None or not is_same_directory or known.life != request.life
+        votes_from = known.voter_directory if known is not None else ""
         registered = NodeRegistered(
             node_id=request.node_id,
             incarnation=last + 1 if is_new else last,
@@ -50,6 +57,7 @@ class Controller:
             life=request.life,
             addresses=request.addresses,
             rack=request.rack,
+            voter_directory=votes_from or request.directory,
         )
         events: list[Event] = []
         if is_new or request.node_id in self._image.fenced or registered != known:
@@ -57,6 +65,9 @@ class Controller:
         member = Member(request.node_id, registered.incarnation)
         for partition in self._image.partitions.values():
             if request.node_id in partition.replicas:
+                if is_same_directory and _is_alone(partition):
+                    # Nobody has more of it than is still there.
+                    continue
                 draft = _Draft(self, partition, back=member)
                 if is_new:
                     is_sound = partition.partition_id not in request.damaged
@@ -75,6 +86,22 @@ class Controller:
                 draft = _Draft(self, partition, gone=member.node_id)
                 draft.drop(member.node_id, is_kept=True)
                 events += draft.finished()
+        return events
+
+    def settle(self, partitions: Iterable[PartitionMetadata]) -> list[Event]:
+        """Partitions that came to be while a node was going or coming: those who decided that did
+        not know of them. Members that are gone, or have begun another life, leave.
+        """
+        events: list[Event] = []
+        for partition in partitions:
+            if _is_alone(partition):
+                continue
+            draft = _Draft(self, partition)
+            for member in partition.members:
+                if not self.is_live(member.node_id) or not self.is_current(member):
+                    # Whatever it has, nothing was committed without it.
+                    draft.drop(member.node_id, is_kept=True)
+            events += draft.finished()
         return events
 
     def hand_over(self, member: Member) -> list[Event]:
@@ -139,6 +166,18 @@ class Controller:
         draft.leader = preferred
         return draft.finished()
 
+    def relieve(self, node_id: int) -> list[Event]:
+        """Others lead what this node leads, as far as they can; it stays in sync."""
+        events: list[Event] = []
+        for partition in self._image.held_by(node_id):
+            others = [n for n in partition.replicas if n in partition.in_sync and n != node_id]
+            able = [each for each in others if self.is_live(each)]
+            if partition.leader == node_id and able:
+                draft = _Draft(self, partition)
+                draft.leader = able[0]
+                events += draft.finished()
+        return events
+
     def balance(self, changes_max: int) -> list[Event]:
         """Give partitions back to their preferred leaders, so many at a time."""
         events: list[Event] = []
@@ -150,13 +189,30 @@ class Controller:
 
     def reassign(self, partition_id: int, replicas: Sequence[int]) -> list[Event]:
         """Begin to move a partition to these nodes. To where it was: the move is taken back."""
-        partition = self._partition(partition_id)
+        partition = self.partition(partition_id)
         is_known = all(node in self._image.nodes for node in replicas)
         if not replicas or len(set(replicas)) != len(replicas) or not is_known:
             raise InvalidReplicaAssignment(f"{list(replicas)} is not a list of known nodes")
+        if tuple(replicas) == partition.replicas and not partition.target:
+            return []
         draft = _Draft(self, partition)
+        if _is_alone(partition):
+            # Its restarts did not matter as long as nobody else was there.
+            draft.members = [Member(partition.leader, self.incarnation(partition.leader))]
+        draft.before = partition.before or partition.replicas
         draft.target = tuple(replicas)
         draft.replicas = (*replicas, *(each for each in partition.replicas if each not in replicas))
+        return draft.finished()
+
+    def cancel_move(self, partition_id: int) -> list[Event]:
+        """The replicas that were there before the move stay, the new ones go."""
+        partition = self.partition(partition_id)
+        if not partition.target:
+            raise NoReassignmentInProgress("no replica of it is being moved")
+        draft = _Draft(self, partition)
+        draft.replicas = partition.before
+        draft.target = draft.before = ()
+        draft.keep_only(draft.replicas)
         return draft.finished()
 
     def finish_moves(self) -> list[Event]:
@@ -165,14 +221,15 @@ class Controller:
         for partition in self._image.moving.values():
             if all(node in partition.in_sync for node in partition.target):
                 draft = _Draft(self, partition)
-                draft.replicas, draft.target = partition.target, ()
+                draft.replicas = partition.target
+                draft.target = draft.before = ()
                 draft.keep_only(partition.target)
                 events += draft.finished()
         return events
 
     def elect_unclean(self, partition_id: int, node_id: int) -> list[Event]:
         """Let a replica lead that may lack committed records: these are lost then, for good."""
-        partition = self._partition(partition_id)
+        partition = self.partition(partition_id)
         if node_id not in partition.replicas or not self.is_live(node_id):
             raise InvalidReplicaAssignment(f"node {node_id} has no replica, or is not there")
         if partition.leader != NO_LEADER:
@@ -184,7 +241,7 @@ class Controller:
         draft.is_unclean = True
         return draft.finished()
 
-    def _partition(self, partition_id: int) -> PartitionMetadata:
+    def partition(self, partition_id: int) -> PartitionMetadata:
         partition = self._image.partitions.get(partition_id)
         if partition is None:
             raise UnknownTopic(f"there is no partition with id {partition_id}")
@@ -192,6 +249,11 @@ class Controller:
 
     def incarnation(self, node_id: int) -> int:
         return self._image.nodes[node_id]
+
+
+def _is_alone(partition: PartitionMetadata) -> bool:
+    """Led by its only replica."""
+    return partition.replicas == (partition.leader,)
 
 
 class _Draft:
@@ -215,7 +277,11 @@ class _Draft:
         self.eligible = list(partition.eligible)
         self.replicas = partition.replicas
         self.target = partition.target
+        self.before = partition.before
         self.is_unclean = False
+        if _is_alone(partition) and self._is_there(partition.leader):
+            # While nobody else holds it, nobody is told of its leader's lives.
+            self.members = [Member(partition.leader, self._incarnation(partition.leader))]
 
     def drop(self, node_id: int, *, is_kept: bool) -> None:
         """Out of the in-sync set; `is_kept`: with all its data, so perhaps still eligible."""
@@ -255,6 +321,7 @@ class _Draft:
                 in_sync=tuple(self.members),
                 eligible=tuple(self.eligible),
                 target=self.target,
+                before=self.before,
                 is_unclean=self.is_unclean,
             )
         ]

@@ -12,25 +12,33 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import assert_never
 
 from dragoman.broker.replication.controller import Controller
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
+    ElectPreferred,
+    ElectUnclean,
     HandOver,
     Heartbeat,
     InSyncChanges,
+    Move,
     Outcome,
+    PartitionRequest,
     Registration,
+    Relieve,
 )
 from dragoman.broker.replication.ports import Controlled
 from dragoman.cluster.events import Event, Member
-from dragoman.cluster.metadata import MetadataImage
+from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata
 from dragoman.cluster.quorum import MetadataQuorum
-from dragoman.errors import DragomanError
+from dragoman.errors import DragomanError, NotControllerError, OutcomeUnknownError
 from dragoman.limits import BALANCED_AT_ONCE_MAX, CONTROL_REQUESTS_MAX
 from dragoman.world import Scheduler
 
+#: Moves and balance are looked at as often, however patient the controller is with nodes.
+_TICK_S_MAX = 0.5
 _ACCEPTED = ControlReply(outcomes=(Outcome.ACCEPTED,))
 _REFUSED = ControlReply(outcomes=(Outcome.REFUSED,))
 #: Decides now, on the image as it is: what to agree on, and what to answer then.
@@ -44,15 +52,23 @@ class Controlling:
         quorum: MetadataQuorum,
         scheduler: Scheduler,
         *,
+        node_id: int = NO_LEADER,
         session_s: float = 3.0,
+        suspect_s: float = 0.5,
         balance_s: float = 60.0,
+        is_alone: bool = False,
     ) -> None:
-        """`session_s`: how long a node may be silent; `balance_s`: 0 leaves leaders alone."""
+        """`session_s`: how long a node may be silent; `suspect_s`: the same for one that has lost
+        the lead of the metadata by its silence; `balance_s`: 0 leaves leaders alone.
+        """
         self.controller = Controller(image)
         self._image = image
         self._quorum = quorum
         self._scheduler = scheduler
+        self._node_id = node_id
+        self._is_alone = is_alone
         self._session_s = session_s
+        self._suspect_s = suspect_s
         self._balance_s = balance_s
         self._balanced_at = 0.0
         self._seen: dict[int, float] = {}
@@ -62,14 +78,20 @@ class Controlling:
         self._term = 0
         self._terms = 0
 
-    def begin(self) -> None:
-        """This node leads the metadata log, and the image has all that was agreed on before."""
+    def begin(self, suspect: int = NO_LEADER) -> None:
+        """This node leads the metadata log, and the image has all that was agreed on before.
+
+        `suspect`: who led it before, and was not heard of.
+        """
         self._terms += 1
         self._term = self._terms
         self._is_deciding = False
         self._balanced_at = now = self._scheduler.time()
         # Everybody gets the whole time to be heard of by the new controller.
         self._seen = dict.fromkeys(self._image.nodes, now)
+        if suspect in self._seen:
+            self._seen[suspect] = now - self._session_s + self._suspect_s
+        self.settle(list(self._image.partitions.values()))
         self._tick(self._term)
 
     def end(self) -> None:
@@ -96,6 +118,25 @@ class Controlling:
                 self.decide(lambda: self._change(request), done)
             case HandOver():
                 self.decide(lambda: (self.controller.hand_over(request.member), _ACCEPTED), done)
+            case ElectPreferred() | ElectUnclean() | Move() | Relieve():
+                self.decide(lambda: (self._asked(request), _ACCEPTED), done)
+
+    def _asked(self, request: PartitionRequest) -> list[Event]:
+        """What operators want. Raises `DragomanError`."""
+        controller = self.controller
+        match request:
+            case ElectPreferred():
+                return controller.elect_preferred(controller.partition(request.partition_id))
+            case Relieve():
+                return controller.relieve(request.node_id)
+            case ElectUnclean():
+                return controller.elect_unclean(request.partition_id, request.node_id)
+            case Move():
+                if request.replicas:
+                    return controller.reassign(request.partition_id, request.replicas)
+                return controller.cancel_move(request.partition_id)
+            case _:
+                assert_never(request)
 
     def _heard(self, member: Member) -> ControlReply:
         is_fenced = member.node_id in self._image.fenced
@@ -121,12 +162,12 @@ class Controlling:
     # ---- time
 
     def _tick(self, term: int) -> None:
-        if term != self._term:
+        if term != self._term or self._is_alone:
             return
         now = self._scheduler.time()
-        for node_id, seen_at in list(self._seen.items()):
-            if now - seen_at > self._session_s:
-                del self._seen[node_id]
+        for node_id, seen_at in self._seen.items():
+            is_silent = now - seen_at > self._session_s and node_id != self._node_id
+            if is_silent and node_id not in self._image.fenced:
                 self.fence(Member(node_id, self._image.nodes.get(node_id, -1)))
         if self._image.moving:
             self.decide(lambda: (self.controller.finish_moves(), _ACCEPTED), _ignore)
@@ -134,7 +175,17 @@ class Controlling:
             self._balanced_at = now
             balance = self.controller.balance
             self.decide(lambda: (balance(BALANCED_AT_ONCE_MAX), _ACCEPTED), _ignore)
-        self._scheduler.call_later(self._session_s / 4, self._tick, term)
+        self._scheduler.call_later(min(self._session_s / 10, _TICK_S_MAX), self._tick, term)
+
+    def settle(self, partitions: list[PartitionMetadata]) -> None:
+        """Partitions are new, here or to this controller: whoever holds them must be there."""
+        known = self._image.partitions
+
+        def decide() -> tuple[list[Event], ControlReply]:
+            there = [each for each in partitions if known.get(each.partition_id) is each]
+            return self.controller.settle(there), _ACCEPTED
+
+        self.decide(decide, _ignore)
 
     def fence(self, member: Member) -> None:
         """Also for a node whose connection tells that its process is gone."""
@@ -155,8 +206,8 @@ class Controlling:
             decide, done = self._waiting.popleft()
             try:
                 events, reply = decide()
-            except DragomanError:
-                done(_REFUSED)
+            except DragomanError as error:
+                done(ControlReply(outcomes=(Outcome.REFUSED,), text=str(error)))
                 continue
             if not events:
                 done(reply)
@@ -172,7 +223,7 @@ class Controlling:
             if term != self._term:
                 return
             self._is_deciding = False
-            if error is not None:
+            if isinstance(error, OutcomeUnknownError | NotControllerError):
                 self.end()
             else:
                 self._next()

@@ -2,7 +2,8 @@
 
 The fetch waits at the leader until there is something. What a reply brings is appended at once, all
 partitions in one group of the journal, and the next fetch goes out before that is stable; when it
-is, the leader is told separately. A partition that is added while a fetch waits sends another one
+is, the leader is told separately, and again by the fetch after that: a report may be lost. A
+partition that is added while a fetch waits sends another one
 behind it, which ends the wait.
 """
 
@@ -54,9 +55,12 @@ class Fetcher:
         self._changed: dict[int, None] = {}
         self._dropped: dict[int, None] = {}
         self._stable: dict[int, None] = {}
+        #: What a report has told since the last one; the next request says it again.
+        self._reported: dict[int, None] = {}
         self._is_sending = False
         self._is_reporting = False
         self._is_pausing = False
+        self._failures = 0
 
     # ---- partitions
 
@@ -96,6 +100,7 @@ class Fetcher:
         self._number = 0
         self._unanswered = 0
         self._changed = dict.fromkeys(self._partitions)
+        self._reported.clear()
         self._dropped.clear()
 
     def _send_soon(self) -> None:
@@ -111,6 +116,10 @@ class Fetcher:
         if not self._partitions or (self._unanswered and not self._changed):
             return
         changed, self._changed = self._changed, {}
+        if not self._unanswered:
+            # Behind a request that has no answer yet, a position would be answered twice.
+            changed |= self._reported
+            self._reported.clear()
         positions: list[Position] = [
             self._partitions[each].position() for each in changed if each in self._partitions
         ]
@@ -142,6 +151,7 @@ class Fetcher:
                 if stable_end > following.told_stable_end and partition_id not in self._changed:
                     following.told_stable_end = stable_end
                     told.append((partition_id, following.leader_epoch, stable_end))
+                    self._reported[partition_id] = None
         if told and self._member is not None and self._number:
             progress = Progress(
                 follower=self._member, session=self._session, stable_ends=tuple(told)
@@ -158,6 +168,7 @@ class Fetcher:
             self._begin()
             self._pause()
             return
+        self._failures = 0
         at = 0
         for fetched in reply.partitions:
             data = body[at : at + fetched.size]
@@ -172,16 +183,20 @@ class Fetcher:
         try:
             is_of_use = following.take(fetched, data)
         except DragomanError as error:
-            log.warning("%s: cannot be copied: %s", following.replica.log.describe(), error)
+            if not following.failures:
+                log.warning("%s: cannot be copied: %s", following.replica.log.describe(), error)
             is_of_use = False
         if following.replica.log.is_damaged:
             self._on_damage(following)
         if self._partitions.get(fetched.partition_id) is not following:
             return
         if is_of_use:
+            following.failures = 0
             self._changed[fetched.partition_id] = None
         else:
-            self._scheduler.call_later(self._timing.retry_s, self._try_again, following)
+            pause_s = self._pause_after(following.failures)
+            following.failures += 1
+            self._scheduler.call_later(pause_s, self._try_again, following)
 
     def _try_again(self, following: Following) -> None:
         partition_id = following.replica.metadata.partition_id
@@ -193,7 +208,12 @@ class Fetcher:
         """The leader cannot be reached, or talks nonsense: not again at once."""
         if not self._is_pausing:
             self._is_pausing = True
-            self._scheduler.call_later(self._timing.retry_s, self._go_on)
+            pause_s = self._pause_after(self._failures)
+            self._failures += 1
+            self._scheduler.call_later(pause_s, self._go_on)
+
+    def _pause_after(self, failures: int) -> float:
+        return min(self._timing.fetch_again_s * (1 << min(failures, 10)), self._timing.retry_s)
 
     def _go_on(self) -> None:
         self._is_pausing = False

@@ -29,6 +29,8 @@ class Following:
         self.leader_epoch = replica.metadata.leader_epoch
         #: The stable end that the leader was told last.
         self.told_stable_end = NONE
+        #: How many answers in a row were of no use.
+        self.failures = 0
         #: What the leader said of its watermark since this log is known to be a part of its own.
         self._leader_watermark = NONE
 
@@ -43,11 +45,15 @@ class Following:
         where = (metadata.partition_id, self.leader_epoch)
         if partition.is_damaged:
             return Position(*where, NONE, NONE, NONE, metadata.partition_epoch)
+        self.told_stable_end = stable_end = partition.stable_end
+        return Position(*where, *self._end(), stable_end, metadata.partition_epoch)
+
+    def _end(self) -> tuple[int, int]:
+        """What to ask for next, and the epoch of the record before it."""
+        partition = self.replica.log
         end = partition.log_end_offset
         has_records = end > partition.log_start_offset
-        last_epoch = partition.epochs.epoch_at(end - 1) if has_records else NONE
-        self.told_stable_end = partition.stable_end
-        return Position(*where, end, last_epoch, partition.stable_end, metadata.partition_epoch)
+        return end, partition.epochs.epoch_at(end - 1) if has_records else NONE
 
     def take(self, fetched: Fetched, body: memoryview) -> bool:
         """Obey the leader's answer. False when it was of no use, and to be asked for again later.
@@ -57,7 +63,8 @@ class Following:
         if fetched.leader_epoch != self.leader_epoch:
             return False
         partition = self.replica.log
-        is_stale = fetched.offset != partition.log_end_offset and not partition.is_damaged
+        asked = (fetched.offset, fetched.last_epoch)
+        is_stale = asked != self._end() and not partition.is_damaged
         match fetched.status:
             case Status.OK if not is_stale:
                 if body and not self._append(body):

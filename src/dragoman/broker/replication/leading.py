@@ -12,9 +12,11 @@ still be on its way; only a refusal of the one and only request takes it back.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
+from dragoman.broker.errors import RequestTimedOut
 from dragoman.broker.replica import Replica
 from dragoman.broker.replication.messages import (
     NONE,
@@ -83,6 +85,8 @@ class Leading:
         self._asked: set[Member] = set()
         self._requests = 0
         self._is_asking = False
+        #: Where the log ended when, for those who wait for their records to be committed.
+        self._ends: deque[tuple[float, int]] = deque()
 
     # ---- followers
 
@@ -180,7 +184,13 @@ class Leading:
             size,
             epoch,
             epoch_end,
+            position.last_epoch,
         )
+
+    def is_added(self, follower: Member) -> bool:
+        """Whether it is to get a copy by a move that is under way, and does not have it yet."""
+        metadata = self.replica.metadata
+        return follower.node_id in metadata.target and follower.node_id not in metadata.in_sync
 
     # ---- what is committed
 
@@ -225,6 +235,17 @@ class Leading:
         """There is more to copy: stable, or about to be."""
         for each in list(self.listeners):
             each.grown(self.replica.metadata.partition_id)
+
+    def expire(self, now: float, patience_s: float) -> None:
+        """Tell those who have waited so long that the outcome is unknown."""
+        log, ends = self.replica.log, self._ends
+        ends.append((now, log.log_end_offset))
+        reached = -1
+        while ends and ends[0][0] <= now - patience_s:
+            reached = ends.popleft()[1]
+        if reached > log.high_watermark:
+            text = f"{log.describe()}: not committed within {patience_s:g} s; it may still be"
+            self.replica.expire_waiters(reached, RequestTimedOut(text))
 
     # ---- who is in sync
 
@@ -298,13 +319,19 @@ class Leading:
         log = self.replica.log
         return known is not None and known.stable_end >= max(log.high_watermark, self.epoch_start)
 
-    def answered(self, change: InSyncChange, outcome: Outcome) -> None:
-        """Granted, or somebody else was faster: then an event is on its way, and is waited for."""
+    def answered(self, change: InSyncChange, outcome: Outcome) -> bool:
+        """Granted, or somebody else was faster: then an event is on its way, and is waited for.
+
+        True: what became of this request or of one before it is not known, so another one has to
+        be made. Until one is granted, nothing is committed without those who were asked for.
+        """
         is_over = change.partition_epoch != self._partition_epoch
         if is_over or outcome in (Outcome.ACCEPTED, Outcome.CONFLICT):
-            return
+            return False
         self._is_asking = False
         if outcome is Outcome.REFUSED and self._requests == 1:
             self._asked.clear()
             self._requests = 0
             self.advance()
+            return False
+        return True

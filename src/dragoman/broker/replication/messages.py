@@ -88,7 +88,7 @@ class Fetched(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 
     partition_id: int
     leader_epoch: int
-    #: The position that this is the answer to.
+    #: The position that this is the answer to; see `last_epoch`, too.
     offset: int
     status: Status
     high_watermark: int
@@ -98,6 +98,8 @@ class Fetched(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     #: The leader's newest epoch that is not above the follower's, and where that ended.
     epoch: int = NONE
     epoch_end: int = NONE
+    #: Of the position. A follower that was cut and has copied on may be at the same offset again.
+    last_epoch: int = NONE
 
 
 class FetchReply(_Message, frozen=True, kw_only=True):
@@ -152,6 +154,51 @@ class HandOver(_Message, frozen=True, kw_only=True):
     member: Member
 
 
+class ElectPreferred(_Message, frozen=True, kw_only=True):
+    """Somebody wants the first replica to lead."""
+
+    partition_id: int
+
+
+class ElectUnclean(_Message, frozen=True, kw_only=True):
+    """Somebody wants a replica to lead that may lack committed records."""
+
+    partition_id: int
+    node_id: int
+
+
+class Move(_Message, frozen=True, kw_only=True):
+    """Somebody wants the partition on these nodes; none: a move that is under way is taken back."""
+
+    partition_id: int
+    replicas: tuple[int, ...] = ()
+
+
+class AddNode(_Message, frozen=True, kw_only=True):
+    """Somebody wants a node to join, which is reached at this address."""
+
+    node_id: int
+    address: str
+
+
+class RemoveNode(_Message, frozen=True, kw_only=True):
+    """Somebody wants a node out of the quorum, and gone for good if it holds nothing."""
+
+    node_id: int
+
+
+class TransferMetadata(_Message, frozen=True, kw_only=True):
+    """Somebody wants this node to lead the metadata; `NONE`: any other than the one that does."""
+
+    node_id: int = NONE
+
+
+class Relieve(_Message, frozen=True, kw_only=True):
+    """Somebody wants others to lead what this node leads."""
+
+    node_id: int
+
+
 class Outcome(IntEnum):
     ACCEPTED = 0
     #: Somebody else was faster: the image is about to change.
@@ -166,9 +213,18 @@ class ControlReply(_Message, frozen=True, kw_only=True):
     """One outcome for each change of the request; a request without changes has one."""
 
     outcomes: tuple[Outcome, ...]
+    #: Why something was refused, for people.
+    text: str = ""
+    #: The image must have this version for the outcome to be seen.
+    version: int = 0
 
 
-ControlRequest: TypeAlias = Registration | InSyncChanges | Heartbeat | HandOver
+#: What operators want of partitions, and of nodes.
+PartitionRequest: TypeAlias = ElectPreferred | ElectUnclean | Move | Relieve
+MembershipRequest: TypeAlias = AddNode | RemoveNode | TransferMetadata
+ControlRequest: TypeAlias = (
+    Registration | InSyncChanges | Heartbeat | HandOver | PartitionRequest | MembershipRequest
+)
 Message: TypeAlias = FetchRequest | Progress | FetchReply | ControlReply | ControlRequest
 
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)

@@ -29,9 +29,9 @@ Controlled: TypeAlias = Callable[[ControlReply | None], None]
 
 
 class Peers(Protocol):
-    def fetch(self, node_id: int, request: FetchRequest, done: Fetched) -> None: ...
+    def fetch(self, node_id: int, request: FetchRequest, done: Fetched, /) -> None: ...
 
-    def report(self, node_id: int, progress: Progress) -> None:
+    def report(self, node_id: int, progress: Progress, /) -> None:
         """May be lost; the next fetch says the same."""
         ...
 
@@ -42,8 +42,12 @@ class Control(Protocol):
     def ask(self, request: ControlRequest, done: Controlled) -> None: ...
 
 
+def unlimited() -> int:
+    return 0
+
+
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds, and the bound on one reply."""
+    """Seconds, and bounds on what is sent."""
 
     #: How long a member may be behind, or silent, before it leaves the in-sync set.
     lag_s: float = 10.0
@@ -51,6 +55,14 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     wait_s: float = 0.5
     #: Until something that failed is tried again.
     retry_s: float = 0.2
+    #: The same for a fetch that failed once; doubled each time, up to that. A new leader is often
+    #: asked a moment before it knows that it leads.
+    fetch_again_s: float = 0.01
     #: How often the node shows the controller that it is there.
     heartbeat_s: float = 0.5
     fetch_bytes_max: int = 4 << 20
+    #: There are no other nodes and never will be: nothing has to be looked at from time to time.
+    is_alone: bool = False
+    #: How much a leader sends to replicas that are being added; 0: no limit. Asked each time, so
+    #: that it can be changed while something is moved.
+    moved_bytes_per_s: Callable[[], int] = unlimited

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from dragoman.broker.errors import NotLeader, RequestTimedOut, UnknownTopic
+from dragoman.broker.errors import NotLeader, RequestTimedOut
 from dragoman.broker.replica import Replica
 from dragoman.broker.replication.fetching import Fetcher
 from dragoman.broker.replication.following import Following
@@ -34,6 +34,7 @@ from dragoman.broker.replication.messages import (
 )
 from dragoman.broker.replication.ports import Answer, Control, Peers, Timing
 from dragoman.broker.replication.serving import Partitions, Serving
+from dragoman.broker.replication.throttle import Throttle
 from dragoman.cluster.events import (
     Event,
     Member,
@@ -47,6 +48,7 @@ from dragoman.cluster.events import (
 )
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata, TopicMetadata
 from dragoman.errors import CorruptionError, DragomanError
+from dragoman.limits import ACKS_PATIENCE_S
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import Durability, LogStore
 from dragoman.world import Scheduler
@@ -88,6 +90,10 @@ class Life:
     def is_named_by(self, event: NodeRegistered) -> bool:
         return (event.directory, event.life) == (self.directory, self.name)
 
+    @property
+    def has_room(self) -> bool:
+        return not self._store.is_disk_full
+
     def registered(self) -> None:
         """Everybody knows what was lost, if anything."""
         self._store.loss_is_known()
@@ -113,10 +119,12 @@ class Replication:
         peers: Peers,
         control: Control,
         open_replica: Callable[[PartitionMetadata], Replica],
+        unshared: Callable[[PartitionMetadata], None],
         timing: Timing | None = None,
     ) -> None:
         """`open_replica` opens a partition's log, or gives the one that is open: one that other
-        nodes hold too, with `is_shared`.
+        nodes hold too, with `is_shared`. `unshared` is told of those that this node holds alone or
+        not at all.
         """
         self.node_id = node_id
         self._image = image
@@ -124,6 +132,7 @@ class Replication:
         self._peers = peers
         self._control = control
         self._open = open_replica
+        self._unshared = unshared
         self._timing = timing if timing is not None else Timing()
         #: The incarnation to act under; None until the controller has given one.
         self.member: Member | None = None
@@ -134,11 +143,24 @@ class Replication:
         self._following: dict[int, Following] = {}
         self._fetchers: dict[int, Fetcher] = {}
         self._serving = Serving(
-            Partitions(self._leading.get, self._review_soon, self._unreadable), scheduler
+            Partitions(self._leading.get, self._review_soon, self._unreadable),
+            scheduler,
+            Throttle(self._timing.moved_bytes_per_s),
         )
         self._reviews: dict[Leading, None] = {}
         self._is_review_due = False
         self._is_stopped = False
+        #: Others have taken over: the node is about to stop, or its disk is full.
+        self._is_leaving = False
+        self._has_no_room = False
+        #: Told when others have taken over because the disk is full, and when there is room again.
+        self.on_room: Callable[[bool], None] = _no_news
+        #: Told when the controller knows this node as the one that it is now.
+        self.on_registered: Callable[[], None] = _nothing
+        #: Told of every partition that this node begins to lead, and of every one that it does not
+        #: lead any more.
+        self.on_led: Callable[[Replica], None] = _no_replica
+        self.on_resigned: Callable[[Replica], None] = _no_replica
 
     # ---- start and stop
 
@@ -146,11 +168,12 @@ class Replication:
         """Open what this node has a replica of, and tell the controller that it is there."""
         self._life = life
         for partition in self._image.partitions.values():
-            if self.node_id in partition.replicas:
+            if self.node_id in partition.replicas and len(partition.replicas) > 1:
                 self._replica(partition)
         self._register()
-        self._beat()
-        self._tick()
+        if not self._timing.is_alone:
+            self._beat()
+            self._tick()
 
     def stop(self) -> None:
         """Nothing is acknowledged or copied any more: the node stops, or its disk has failed."""
@@ -166,7 +189,39 @@ class Replication:
         if self.member is None:
             self._scheduler.call_soon(done)
             return
-        self._control.ask(HandOver(member=self.member), lambda _: done())
+
+        def handed_over(_: ControlReply | None) -> None:
+            self._is_leaving = True
+            self._copy_no_more()
+            done()
+
+        self._control.ask(HandOver(member=self.member), handed_over)
+
+    def _copy_no_more(self) -> None:
+        """Whoever goes on copying is taken back into in-sync sets, and missed there soon."""
+        for partition_id in list(self._following):
+            self._unfollow(partition_id)
+
+    def _look_at_disk(self) -> None:
+        """A node that cannot write holds up everybody who waits for it: it hands over until there
+        is room, and copies then what it has missed.
+        """
+        assert self._life is not None
+        if self._has_no_room and self._life.has_room:
+            self._has_no_room = False
+            log.info("there is room on the disk again")
+            self.on_room(True)
+            for partition in self._image.partitions.values():
+                self._settle(partition)
+        elif not self._has_no_room and not self._life.has_room and self.member is not None:
+            self._ask(HandOver(member=self.member), self._gave_up)
+
+    def _gave_up(self, reply: ControlReply | None) -> None:
+        if reply is not None and Outcome.ACCEPTED in reply.outcomes and not self._has_no_room:
+            self._has_no_room = True
+            log.error("the disk is full: other nodes do without this one until there is room")
+            self._copy_no_more()
+            self.on_room(False)
 
     def _register(self) -> None:
         if self._is_stopped or self._is_registering:
@@ -180,6 +235,11 @@ class Replication:
         )
         self._ask(self._life.registration(self.node_id, damaged), self._registered)
 
+    def controller_known(self) -> None:
+        """Somebody decides: whoever waits to be registered need not wait longer."""
+        if self._life is not None and self.member is None:
+            self._register()
+
     def _registered(self, _reply: ControlReply | None) -> None:
         """Whatever the answer says, it counts when the event is here; until then, ask again."""
         self._is_registering = False
@@ -189,6 +249,7 @@ class Replication:
     def _beat(self) -> None:
         if self.member is not None:
             self._ask(Heartbeat(member=self.member), self._beat_heard)
+        self._look_at_disk()
         self._later(self._timing.heartbeat_s, self._beat)
 
     def _beat_heard(self, reply: ControlReply | None) -> None:
@@ -213,8 +274,8 @@ class Replication:
     # ---- what the image says
 
     def applied(self, event: Event, removed: TopicMetadata | None = None) -> None:
-        """Call after every event that was applied to the image, once `start` was called."""
-        if self._is_stopped:
+        """Call after every event that was applied to the image."""
+        if self._is_stopped or self._life is None:
             return
         match event:
             case PartitionChanged():
@@ -234,7 +295,7 @@ class Replication:
                 self._register()
             case _:
                 for gone in removed.partitions if removed is not None else ():
-                    self._forget(gone)
+                    self._let_go(gone.partition_id)
 
     def _became(self, event: NodeRegistered) -> None:
         """The controller knows us, as this incarnation."""
@@ -246,15 +307,20 @@ class Replication:
         else:
             self.member = Member(event.node_id, event.incarnation)
             self._life.registered()
+            self.on_registered()
         for partition in self._image.partitions.values():
             self._settle(partition)
 
     def _settle(self, partition: PartitionMetadata) -> None:
         """Become what the image says this node is to the partition."""
         partition_id = partition.partition_id
-        if self.node_id not in partition.replicas:
-            if partition_id in self._replicas:
-                self._forget(partition)
+        is_elsewhere = self.node_id not in partition.replicas
+        if is_elsewhere and self.member is None:
+            self._pause(partition_id)
+            return
+        if is_elsewhere or len(partition.replicas) == 1:
+            self._let_go(partition_id)
+            self._unshared(partition)
             return
         replica = self._replica(partition)
         is_led = self.member in partition.members and partition.leader == self.node_id
@@ -278,26 +344,29 @@ class Replication:
         if found is None:
             found = self._replicas[partition.partition_id] = self._open(partition)
             found.role = Waiting(found)
+            found.is_led = False
+            found.on_unreadable = self.damaged
         return found
 
-    def _forget(self, partition: PartitionMetadata) -> None:
-        """Deleted, or moved to other nodes."""
-        leading = self._leading.get(partition.partition_id)
+    def _pause(self, partition_id: int) -> None:
+        """Moved to other nodes, so this node reads. After a start that may be long ago, and the
+        partition back here since: nothing is thrown away before the image has reached this node's
+        registration.
+        """
+        leading = self._leading.get(partition_id)
         if leading is not None:
             self._resign(leading)
-        self._unfollow(partition.partition_id)
-        replica = self._replicas.pop(partition.partition_id, None)
-        if replica is not None:
-            if partition.partition_id in self._image.partitions:
-                self._empty(replica.log)
-            replica.fail_waiters(UnknownTopic(f"{replica.log.describe()} is not here any more"))
+        self._unfollow(partition_id)
 
-    def _empty(self, partition: PartitionLog) -> None:
-        """Not removed: it may come back, under the same id."""
-        try:
-            partition.restart_at(0)
-        except DragomanError as error:
-            log.warning("%s: keeps records that nobody needs: %s", partition.describe(), error)
+    def _let_go(self, partition_id: int) -> None:
+        """Deleted, or held by this node alone, or not any more."""
+        leading = self._leading.get(partition_id)
+        if leading is not None:
+            self._resign(leading)
+        self._unfollow(partition_id)
+        replica = self._replicas.pop(partition_id, None)
+        if replica is not None:
+            replica.on_unreadable = None
 
     # ---- leading
 
@@ -309,6 +378,13 @@ class Replication:
             leader = partition.leader if partition is not None else -1
             raise NotLeader(f"node {leader} leads partition {partition_id}", leader)
         return found
+
+    def follower_ends(self, partition_id: int) -> dict[int, int]:
+        """How far the followers of a partition that this node leads are."""
+        leading = self._leading.get(partition_id)
+        if leading is None:
+            return {}
+        return {node: max(each.stable_end, 0) for node, each in leading.followers.items()}
 
     def _lead(self, replica: Replica) -> None:
         assert self.member is not None
@@ -323,7 +399,9 @@ class Replication:
         leading = Leading(replica, self._image, self.member, now)
         self._leading[replica.metadata.partition_id] = leading
         replica.role = leading
+        replica.is_led = True
         leading.advance()
+        self.on_led(replica)
 
     def begin_epoch(self, replica: Replica) -> None:
         """Durable before anybody is served in this epoch."""
@@ -334,11 +412,13 @@ class Replication:
         del self._leading[replica.metadata.partition_id]
         self._reviews.pop(leading, None)
         replica.role = Waiting(replica)
+        replica.is_led = False
         self._serving.resigned(leading)
         # Records that wait may be in the next leader's log, or may not.
         replica.fail_waiters(
             RequestTimedOut(f"{replica.log.describe()}: the leader changed; the outcome is unknown")
         )
+        self.on_resigned(replica)
 
     def _review_soon(self, leading: Leading) -> None:
         self._reviews[leading] = None
@@ -347,8 +427,10 @@ class Replication:
             self._scheduler.call_soon(self._review)
 
     def _tick(self) -> None:
-        """Who lags is found out without hearing of it."""
-        for leading in self._leading.values():
+        """Who lags, or waits for nothing, is found out without hearing of it."""
+        now = self._scheduler.time()
+        for leading in list(self._leading.values()):
+            leading.expire(now, ACKS_PATIENCE_S)
             self._reviews[leading] = None
         self._review()
         self._later(self._timing.lag_s / 2, self._tick)
@@ -371,8 +453,8 @@ class Replication:
             outcomes = reply.outcomes if reply is not None else ()
             for number, (leading, change) in enumerate(asked):
                 known = number < len(outcomes)
-                leading.answered(change, outcomes[number] if known else Outcome.UNKNOWN)
-                if not known:
+                outcome = outcomes[number] if known else Outcome.UNKNOWN
+                if leading.answered(change, outcome):
                     self._later(self._timing.retry_s, partial(self._review_again, leading))
 
         request = InSyncChanges(leader=self.member, changes=tuple(each for _, each in asked))
@@ -415,7 +497,8 @@ class Replication:
         if known is not None and is_same and known.member == self.member:
             return
         self._unfollow(partition_id)
-        if self.member is None or partition.leader in (-1, self.node_id):
+        is_withdrawn = self._is_leaving or self._has_no_room
+        if self.member is None or is_withdrawn or partition.leader in (-1, self.node_id):
             return
         following = self._following[partition_id] = Following(replica, self.member)
         replica.role = following
@@ -465,3 +548,30 @@ class Replication:
 
     def progress(self, message: Progress) -> None:
         self._serving.progress(message)
+
+    def restored(self) -> None:
+        """A snapshot has replaced the image: anything may be different."""
+        if self._life is None or self._is_stopped:
+            return
+        for partition_id in list(self._replicas):
+            if partition_id not in self._image.partitions:
+                self._let_go(partition_id)
+        known = self._image.registrations.get(self.node_id)
+        if known is not None and self._life.is_named_by(known):
+            self._became(known)
+        else:
+            self.member = None
+            for partition in self._image.partitions.values():
+                self._settle(partition)
+
+
+def _no_news(_has_room: bool) -> None:
+    return None
+
+
+def _nothing() -> None:
+    return None
+
+
+def _no_replica(_replica: Replica) -> None:
+    return None

@@ -8,6 +8,9 @@ with the next answer.
 What this node is still syncing is sent already, so that all disks work at the same time. When it is
 lost here, this node has crashed, and whoever leads next does so in another epoch: a follower that
 has more than the next leader is cut back by epochs, like any other.
+
+Replicas that are being added get no more than the throttle admits; until then they are *held*, and
+keep nobody else waiting.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from dragoman.broker.replication.messages import (
     Status,
 )
 from dragoman.broker.replication.ports import Answer
+from dragoman.broker.replication.throttle import Throttle
 from dragoman.checksum import crc32c
 from dragoman.cluster.events import Member
 from dragoman.errors import CorruptionError
@@ -54,17 +58,27 @@ class Partitions:
 class Session:
     """One follower node. A `Listener` of every partition that it copies."""
 
-    def __init__(self, partitions: Partitions, scheduler: Scheduler, request: FetchRequest) -> None:
+    def __init__(
+        self,
+        partitions: Partitions,
+        scheduler: Scheduler,
+        throttle: Throttle,
+        request: FetchRequest,
+    ) -> None:
         self.follower: Member = request.follower
         self.number = request.session
         self._partitions = partitions
         self._scheduler = scheduler
+        self._throttle = throttle
         self.seen_at = scheduler.time()
         self._positions: dict[int, Position] = {}
         #: Partitions that have been answered: what they need next is known when they say so.
         self._answered: set[int] = set()
         #: Partitions that have something to copy, or something else to say.
         self._ready: dict[int, Fetched | None] = {}
+        #: Partitions that have something to copy, but not yet.
+        self._held: dict[int, None] = {}
+        self._release_timer: Handle | None = None
         #: Partitions whose watermark has moved.
         self._watermarks: dict[int, None] = {}
         self._waiting: tuple[FetchRequest, Answer] | None = None
@@ -113,10 +127,9 @@ class Session:
         if known is None or known.leader_epoch != position.leader_epoch:
             self._watermarks[partition_id] = None
         self._review(leading)
+        self._ready.pop(partition_id, None)
         if _has_more(leading, position):
-            self._ready[partition_id] = None
-        else:
-            self._ready.pop(partition_id, None)
+            self._offer(leading, partition_id)
 
     def _review(self, leading: Leading) -> None:
         if leading.wants_review(self.follower):
@@ -125,6 +138,7 @@ class Session:
     def _forget(self, partition_id: int) -> None:
         self._positions.pop(partition_id, None)
         self._ready.pop(partition_id, None)
+        self._held.pop(partition_id, None)
         self._watermarks.pop(partition_id, None)
         leading = self._partitions.find(partition_id)
         if leading is not None:
@@ -138,9 +152,33 @@ class Session:
         if position is None or leading is None or partition_id in self._answered:
             return
         if _has_more(leading, position):
+            self._offer(leading, partition_id)
+            self._answer_ready()
+
+    def _offer(self, leading: Leading, partition_id: int) -> None:
+        """There is something to copy: now, or when the throttle admits it."""
+        if self._room(leading, 1) > 0:
             self._ready.setdefault(partition_id)
-            if self._waiting is not None:
-                self._answer_now()
+        else:
+            self._hold(partition_id)
+
+    def _room(self, leading: Leading, room: int) -> int:
+        """How many bytes of the partition may be sent, of so many."""
+        if leading.is_added(self.follower):
+            return min(room, self._throttle.room(self._scheduler.time()))
+        return room
+
+    def _hold(self, partition_id: int) -> None:
+        self._held[partition_id] = None
+        if self._release_timer is None:
+            wait_s = self._throttle.wait_s()
+            self._release_timer = self._scheduler.call_later(wait_s, self._release)
+
+    def _release(self) -> None:
+        self._release_timer = None
+        held, self._held = self._held, {}
+        for partition_id in held:
+            self.grown(partition_id)
 
     def committed(self, partition_id: int) -> None:
         self._watermarks[partition_id] = None
@@ -159,8 +197,14 @@ class Session:
             self._forget(partition_id)
         self._ready.clear()
         self._answer_now()
+        if self._release_timer is not None:
+            self._release_timer.cancel()
 
     # ---- answers
+
+    def _answer_ready(self) -> None:
+        if self._ready and self._waiting is not None:
+            self._answer_now()
 
     def _answer_now(self) -> None:
         waiting, self._waiting = self._waiting, None
@@ -202,6 +246,10 @@ class Session:
             return None, _NOTHING
         if not _has_more(leading, position):
             return None, _NOTHING
+        room = self._room(leading, room)
+        if room <= 0:
+            self._hold(partition_id)
+            return None, _NOTHING
         problem = leading.follow(self.follower, position, self, self.seen_at)
         if problem is not None:
             # Retention was faster.
@@ -214,6 +262,8 @@ class Session:
         except CorruptionError as error:
             self._partitions.unreadable(leading, error)
             return leading.told(position, Status.UNREADABLE), _NOTHING
+        if leading.is_added(self.follower):
+            self._throttle.sent(found.size)
         self._watermarks.pop(partition_id, None)
         self._answered.add(partition_id)
         return leading.told(position, Status.OK, size=found.size), found.buffers
@@ -230,9 +280,10 @@ class Session:
 class Serving:
     """All sessions of a node."""
 
-    def __init__(self, partitions: Partitions, scheduler: Scheduler) -> None:
+    def __init__(self, partitions: Partitions, scheduler: Scheduler, throttle: Throttle) -> None:
         self._partitions = partitions
         self._scheduler = scheduler
+        self._throttle = throttle
         self._sessions: dict[int, Session] = {}
 
     def fetch(self, request: FetchRequest, answer: Answer) -> None:
@@ -246,7 +297,7 @@ class Serving:
         if session is None or not is_known:
             if session is not None:
                 session.close()
-            session = Session(self._partitions, self._scheduler, request)
+            session = Session(self._partitions, self._scheduler, self._throttle, request)
             self._sessions[request.follower.node_id] = session
         session.fetch(request, answer)
 

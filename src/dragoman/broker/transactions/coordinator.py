@@ -14,9 +14,9 @@ under way, other requests for the id are told to repeat (`ConcurrentTransactions
                        ^ the decision: from here on only this outcome is possible
 
 The reply to `end` comes with the decision; the operation ends with CompleteX. When markers or the
-CompleteX record fail, the entry is *stalled* and `retry_failed` takes the step again. After a
-restart, `load` is given all records of the internal topic and `resume` drives on whatever is
-prepared.
+CompleteX record fail, the entry is *stalled* and `retry_failed` takes the step again. Ids belong to
+partitions of the internal topic. Whoever gets one hands all its records to `load`; `resume` then
+drives on whatever is prepared, and from there on its ids are served, until `unload`.
 
 Two things fence a producer: another instance initialises under its id, or its transaction exceeds
 its time limit. Both write PrepareAbort with the next epoch, so that the markers fence late batches
@@ -32,7 +32,6 @@ Time limits and ages are measured on the monotonic clock; what is stored is wall
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from enum import Enum, auto
 from functools import partial
 from typing import TypeAlias, assert_never
 
@@ -46,6 +45,7 @@ from dragoman.broker.errors import (
     TransactionError,
     TransactionTimeoutInvalid,
 )
+from dragoman.broker.placement import only_partition
 from dragoman.broker.transactions import records
 from dragoman.broker.transactions.entries import Enrolment, Entry, EntryTable, Outcome
 from dragoman.broker.transactions.operations import Operations
@@ -88,17 +88,10 @@ ReplyIdentity: TypeAlias = Callable[[ProducerIdentity | TransactionError], None]
 ReplyDone: TypeAlias = Callable[[TransactionError | None], None]
 
 
-class _Phase(Enum):
-    LOADING = auto()
-    ACTIVE = auto()
-    CLOSED = auto()
-
-
 class TransactionCoordinator:
     """Coordinates the transactional ids it is asked for or has loaded.
 
     Every request is answered exactly once, through its reply, possibly before the call returns.
-    Begins by loading: call `load` for every record of the internal topic, then `resume`.
     """
 
     def __init__(
@@ -110,13 +103,17 @@ class TransactionCoordinator:
         *,
         timeout_max_ms: int = 900_000,
         expiration_ms: int = 604_800_000,
+        partition_of: Callable[[str], int] = only_partition,
     ) -> None:
         self.timeout_max_ms = timeout_max_ms
         self.expiration_ms = expiration_ms
         self._clock = clock
         self._producer_ids = producer_ids
-        self._phase = _Phase.LOADING
-        self._table = EntryTable()
+        self._partition_of = partition_of
+        #: Partitions whose ids are served.
+        self._served: set[int] = set()
+        self._is_closed = False
+        self._table = EntryTable(partition_of)
         self._operations = Operations(clock, persist, write_markers, producer_ids, self._table)
 
     # ---- requests
@@ -264,7 +261,7 @@ class TransactionCoordinator:
         begun = 0
         for entry in self._table.timed_out(self._clock.monotonic()):
             # The outcome for an earlier entry may have led to a request for this one.
-            if entry.pending is None and self._phase is _Phase.ACTIVE:
+            if entry.pending is None and not entry.is_gone:
                 self._operations.fence(entry, True, None)
                 begun += 1
         return begun
@@ -280,29 +277,34 @@ class TransactionCoordinator:
         """
         oldest = self._clock.monotonic() - self.expiration_ms / 1000
         expired = self._table.idle_since(oldest, TRANSACTION_EXPIRIES_PER_SCAN)
-        if expired:
-            self._operations.remove(expired)
+        by_partition: dict[int, list[Entry]] = {}
+        for entry in expired:
+            partition = self._partition_of(entry.transactional_id)
+            by_partition.setdefault(partition, []).append(entry)
+        for entries in by_partition.values():
+            self._operations.remove(entries)
         return len(expired)
 
     # ---- life
 
     def load(self, key: bytes, value: bytes | None) -> None:
         """Take in one record of the internal topic, in log order. Raises like `records`."""
-        assert self._phase is _Phase.LOADING
         transactional_id = records.decode_key(key)
-        if value is None:
-            self._table.remove(transactional_id)
-            return
-        transaction = records.decode_value(transactional_id, value)
-        self._table.add(Entry(transactional_id, transaction))
+        assert self._partition_of(transactional_id) not in self._served, "loading precedes service"
+        self._table.remove(transactional_id)
+        if value is not None:
+            transaction = records.decode_value(transactional_id, value)
+            self._table.add(Entry(transactional_id, transaction))
 
-    def resume(self) -> int:
-        """End loading: serve requests, and drive on every decided transaction; returns how many."""
-        assert self._phase is _Phase.LOADING
-        self._phase = _Phase.ACTIVE
+    def resume(self, partition: int = 0) -> int:
+        """A partition is loaded: serve it, and drive on every decided transaction; returns how
+        many.
+        """
+        assert partition not in self._served
+        self._served.add(partition)
         monotonic_at_zero = self._clock.monotonic() - self._clock.wall_ms() / 1000
         decided = []
-        for entry in sorted(self._table, key=_updated_ms):
+        for entry in sorted(self._table.of_partition(partition), key=_updated_ms):
             transaction = entry.durable()
             self._table.file(entry, monotonic_at_zero + transaction.updated_ms / 1000)
             deadline_ms = transaction.started_ms + transaction.timeout_ms
@@ -313,18 +315,26 @@ class TransactionCoordinator:
             self._operations.complete(entry)
         return len(decided)
 
-    def close(self) -> None:
-        """Stop for good: answer what is open, ignore what the ports still say."""
-        self._phase = _Phase.CLOSED
-        unanswered = self._operations.stop()
-        self._table = EntryTable()
+    def unload(self, partition: int) -> None:
+        """Another node has a partition: answer what is open, ignore what the ports still say."""
+        self._served.discard(partition)
+        entries = self._table.of_partition(partition)
+        unanswered = self._operations.let_go(entries)
+        for entry in entries:
+            self._table.remove(entry.transactional_id)
         for outcome in unanswered:
-            outcome(NotTransactionCoordinator("the coordinator was closed"))
+            outcome(NotTransactionCoordinator("another node coordinates the transaction now"))
+
+    def close(self) -> None:
+        """Stop for good."""
+        self._is_closed = True
+        for partition in list(self._served):
+            self.unload(partition)
 
     # ---- views
 
     def describe(self, transactional_id: str) -> TransactionDescription:
-        self._check_active()
+        self._check_served(transactional_id)
         entry = self._table.get(transactional_id)
         if entry is None or entry.transaction is None:
             raise TransactionalIdNotFound(f"transactional id {transactional_id} is unknown")
@@ -338,7 +348,6 @@ class TransactionCoordinator:
         accepts_id: Callable[[str], bool] | None = None,
     ) -> list[TransactionListing]:
         """All transactional ids that pass every filter given; an empty filter lets all pass."""
-        self._check_active()
         started_before = self._clock.wall_ms() - (open_longer_than_ms or 0)
         return [
             listed(each)
@@ -360,14 +369,14 @@ class TransactionCoordinator:
 
     # ---- inside
 
-    def _check_active(self) -> None:
-        if self._phase is _Phase.LOADING:
-            raise TransactionCoordinatorLoading("the transaction log is being read")
-        if self._phase is _Phase.CLOSED:
+    def _check_served(self, transactional_id: str) -> None:
+        if self._is_closed:
             raise NotTransactionCoordinator("the coordinator was closed")
+        if self._partition_of(transactional_id) not in self._served:
+            raise TransactionCoordinatorLoading("the transaction log is being read")
 
     def _find(self, transactional_id: str) -> Entry:
-        self._check_active()
+        self._check_served(transactional_id)
         return self._table.find(transactional_id)
 
     def _writable(self, transactional_id: str, producer: ProducerIdentity) -> Transaction:
@@ -379,7 +388,7 @@ class TransactionCoordinator:
         return entry.durable()
 
     def _entry_to_init(self, transactional_id: str, timeout_ms: int) -> Entry:
-        self._check_active()
+        self._check_served(transactional_id)
         size = len(transactional_id.encode())
         if not 0 < size <= TRANSACTIONAL_ID_BYTES_MAX:
             raise InvalidTransactionalId(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TypeAlias
 
 import msgspec
@@ -39,6 +40,7 @@ class Entry:
     __slots__ = (
         "deadline",
         "idle_since",
+        "is_gone",
         "outcome",
         "pending",
         "transaction",
@@ -50,6 +52,8 @@ class Entry:
     def __init__(self, transactional_id: str, transaction: Transaction | None = None) -> None:
         self.transactional_id = transactional_id
         self.transaction = transaction
+        #: Another node has it now: what the ports still report is to be ignored.
+        self.is_gone = False
         #: The state the operation under way leads to.
         self.pending: TransactionState | None = None
         #: Takes the outcome of the operation under way; None when nobody asked for it.
@@ -85,11 +89,14 @@ class Entry:
 
 
 class EntryTable:
-    def __init__(self) -> None:
+    def __init__(self, partition_of: Callable[[str], int]) -> None:
+        """`partition_of` says which partition of the internal topic keeps an id."""
+        self._partition_of = partition_of
         self._entries: dict[str, Entry] = {}
+        self._kept_in: dict[int, dict[str, Entry]] = {}
         #: Entries with an open transaction.
         self._ongoing: dict[str, Entry] = {}
-        #: Entries at rest, the longest idle first.
+        #: Entries at rest.
         self._idle: dict[str, Entry] = {}
 
     def __len__(self) -> int:
@@ -108,10 +115,16 @@ class EntryTable:
         return entry
 
     def add(self, entry: Entry) -> None:
-        self._entries[entry.transactional_id] = entry
+        name = entry.transactional_id
+        self._entries[name] = entry
+        self._kept_in.setdefault(self._partition_of(name), {})[name] = entry
+
+    def of_partition(self, partition: int) -> list[Entry]:
+        return list(self._kept_in.get(partition, {}).values())
 
     def remove(self, transactional_id: str) -> None:
-        self._entries.pop(transactional_id, None)
+        if self._entries.pop(transactional_id, None) is not None:
+            del self._kept_in[self._partition_of(transactional_id)][transactional_id]
         self._ongoing.pop(transactional_id, None)
         self._idle.pop(transactional_id, None)
 
@@ -120,7 +133,7 @@ class EntryTable:
 
     def file(self, entry: Entry, now: float) -> None:
         """Put the entry where its state belongs: what is open is scanned for time-outs, what rests
-        for age. Calls must come in the order of `now`.
+        for age.
         """
         transactional_id, state = entry.transactional_id, entry.durable().state
         self._idle.pop(transactional_id, None)
@@ -141,14 +154,13 @@ class EntryTable:
         ]
 
     def idle_since(self, oldest: float, count_max: int) -> list[Entry]:
-        """The longest idle entries, without an operation under way."""
-        found: list[Entry] = []
-        for entry in self._idle.values():
-            if entry.idle_since > oldest or len(found) == count_max:
-                break
-            if entry.pending is None:
-                found.append(entry)
-        return found
+        """Entries that have rested since before `oldest`, without an operation under way."""
+        rested = (
+            entry
+            for entry in self._idle.values()
+            if entry.idle_since <= oldest and entry.pending is None
+        )
+        return list(islice(rested, count_max))
 
     def ongoing_count(self) -> int:
         return len(self._ongoing)

@@ -10,12 +10,13 @@ A decision (PrepareX) does not leave after its answer but goes on:
                                       |                  |
                                       +------- stalled --+   until `retry_stalled`
 
-Leaving lets in the enrolments that waited. After `stop`, what ports still report is ignored.
+Leaving lets in the enrolments that waited. What ports still report of an entry that is gone,
+because another node has it now, is ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -63,7 +64,6 @@ class Operations:
         self._table = table
         #: Decided transactions whose next step failed, with that step.
         self._stalled: dict[str, tuple[Entry, _Step]] = {}
-        self._is_stopped = False
 
     # ---- operations
 
@@ -160,12 +160,12 @@ class Operations:
     def is_stalled(self, transactional_id: str) -> bool:
         return transactional_id in self._stalled
 
-    def stop(self) -> list[Outcome]:
-        """Let go of all operations; returns whom to tell."""
-        self._is_stopped = True
-        self._stalled = {}
+    def let_go(self, entries: Iterable[Entry]) -> list[Outcome]:
+        """These are another node's from now on; returns whom to tell."""
         open_: list[Outcome] = []
-        for entry in self._table:
+        for entry in entries:
+            entry.is_gone = True
+            self._stalled.pop(entry.transactional_id, None)
             if entry.outcome is not None:
                 open_.append(entry.outcome)
             open_.extend(each.reply for each in entry.waiting or ())
@@ -195,8 +195,8 @@ class Operations:
         self._write_all_markers(entry)
 
     def _write_all_markers(self, entry: Entry) -> None:
-        # An answer may have closed the coordinator; its successor then drives the transaction on.
-        if self._is_stopped:
+        # Its answer may have closed the coordinator: a successor drives the transaction on then.
+        if entry.is_gone:
             return
         transaction = entry.durable()
         markers = Markers(
@@ -210,7 +210,7 @@ class Operations:
         self._write_markers(markers, partial(self._marked, entry))
 
     def _marked(self, entry: Entry, error: DragomanError | None) -> None:
-        if self._is_stopped:
+        if entry.is_gone:
             return
         if error is None:
             self._write_completion(entry)
@@ -248,7 +248,7 @@ class Operations:
 
     def _write_with_producer_id(self, entry: Entry, build: Build, then: _Step) -> None:
         def receive(result: int | ProducerIdsUnavailable) -> None:
-            if self._is_stopped:
+            if entry.is_gone:
                 return
             if isinstance(result, ProducerIdsUnavailable):
                 self._refuse(entry, result)
@@ -258,7 +258,7 @@ class Operations:
         self._producer_ids.next(receive)
 
     def _write(self, entry: Entry, new: Transaction, then: _Step, refuse: _Refuse) -> None:
-        if self._is_stopped:
+        if entry.is_gone:
             return
         record = records.to_record(new)
         assert record.value is not None
@@ -275,7 +275,7 @@ class Operations:
         refuse: _Refuse,
         error: DragomanError | None,
     ) -> None:
-        if self._is_stopped:
+        if entry.is_gone:
             return
         assert entry.pending is not None
         if error is not None:
@@ -289,12 +289,11 @@ class Operations:
         then(entry)
 
     def _removed(self, entries: list[Entry], error: DragomanError | None) -> None:
-        if self._is_stopped:
-            return
+        left = [entry for entry in entries if not entry.is_gone]
         if error is None:
-            for entry in entries:
+            for entry in left:
                 self._table.remove(entry.transactional_id)
-        for entry in entries:
+        for entry in left:
             self._leave(entry, None)
 
     def _finish(self, entry: Entry) -> None:
@@ -313,7 +312,7 @@ class Operations:
             outcome(error)
         entry.tell_watchers()
         # They may have begun the next operation; then they wait for that one too.
-        if entry.pending is None and entry.waiting:
+        if entry.pending is None and entry.waiting and not entry.is_gone:
             waiting, entry.waiting = entry.waiting, None
             self._admit(entry, waiting)
 

@@ -40,11 +40,10 @@ class Markers(msgspec.Struct, frozen=True):
 
 class Persist(Protocol):
     def __call__(self, records: Sequence[StateRecord], done: Done) -> None:
-        """Append the records to the internal topic, in the order of the calls.
+        """Append the records, which all belong to one partition, in the order of the calls.
 
-        `done(None)`: they are durable. `done(error)`: they are not in the log and never will be.
-        While that is unknown (the write waits for replicas), `done` waits; if leadership is lost
-        meanwhile, the coordinator is closed instead.
+        `done(None)`: they are durable. `done(error)`: they are not in the log and never will be,
+        or the partition has been unloaded because that is not known.
         """
         ...
 

@@ -139,7 +139,8 @@ class Raft:
         self._heard_leader_at = _NEVER
         self._votes: set[int] = set()
         self._lost_elections = 0
-        self._is_transfer = False
+        #: The newest election of this node was asked for by the leader before.
+        self.is_transfer = False
         self._incoming: IncomingSnapshot | None = None
         self._election_at = 0.0
 
@@ -172,6 +173,11 @@ class Raft:
     @property
     def membership_offset(self) -> int:
         return self._memberships[-1][0]
+
+    @property
+    def is_membership_told(self) -> bool:
+        """Whether log or snapshot say who belongs to the quorum."""
+        return len(self._memberships) > 1 or self.storage.snapshot is not None
 
     @property
     def is_voter(self) -> bool:
@@ -226,8 +232,15 @@ class Raft:
         self.now = now
         self._matched = min(self._matched, self.storage.end)
         self._forget_memberships(self.storage.end)
-        if self.leadership is not None:
+        if self.leadership is not None and not self.is_alone:
             self.step_down()
+
+    @property
+    def is_alone(self) -> bool:
+        """This node leads, and there is nobody else who could have heard of anything."""
+        leadership = self.leadership
+        is_only_one = self.membership.nodes == (self.node_id,)
+        return is_only_one and leadership is not None and leadership.has_agreed
 
     def compact(self, end: int, state: bytes, now: float) -> None:
         """`state` is what the entries below `end`, all agreed on, add up to."""
@@ -344,17 +357,25 @@ class Raft:
         self._set_leader(NOBODY)
         self._votes = {self.node_id}
         self._retry_later()
-        if self.membership.has_majority(self._votes):
+        if self._would_win():
             self._campaign()
         else:
             self._ask_for_votes(self.term + 1, is_pre_vote=True)
+
+    def _would_win(self) -> bool:
+        """A majority is enough, except to begin a history: whoever has nothing yet needs all
+        voters, for one that is away may have the history that there is already.
+        """
+        if self.storage.end == 0 and self.storage.snapshot is None:
+            return self._votes.issuperset(self.membership.voters)
+        return self.membership.has_majority(self._votes)
 
     def _campaign(self, *, is_transfer: bool = False) -> None:
         self._begin_term(Ballot(self.term + 1, self.node_id))
         self._change_role(Role.CANDIDATE)
         self._set_leader(NOBODY)
         self._votes = {self.node_id}
-        self._is_transfer = is_transfer
+        self.is_transfer = is_transfer
         self._retry_later()
         # The node's own vote may count before it is durable: nobody is asked, and nothing is
         # committed, before it is.
@@ -372,7 +393,7 @@ class Raft:
                     end=self.storage.end,
                     last_term=self.storage.last_term,
                     is_pre_vote=is_pre_vote,
-                    is_transfer=self._is_transfer and not is_pre_vote,
+                    is_transfer=self.is_transfer and not is_pre_vote,
                 )
                 self.send(node, request)
 
@@ -418,11 +439,10 @@ class Raft:
         if not is_ours or not reply.is_granted:
             return
         self._votes.add(reply.source)
-        if not self.membership.has_majority(self._votes):
-            return
         if self.role is Role.PRE_CANDIDATE:
-            self._campaign()
-        else:
+            if self._would_win():
+                self._campaign()
+        elif self.membership.has_majority(self._votes):
             self._lead()
 
     def _lead(self) -> None:

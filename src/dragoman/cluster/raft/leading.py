@@ -209,12 +209,16 @@ class Leadership:
         progress.position = min(reply.position, len(progress.snapshot[1]))
         self.send_to(reply.source)
 
+    def ends(self) -> dict[int, int]:
+        """What the others have on stable storage."""
+        return {node: each.stable for node, each in self._progress.items()}
+
     # ---- agreeing
 
     def count(self) -> None:
         """Move the commit mark to what a majority has on stable storage, this node included."""
         raft = self._raft
-        ends = {node: each.stable for node, each in self._progress.items()}
+        ends = self.ends()
         # A term that is not durable here has not begun.
         if self._storage.is_ballot_stable:
             ends[raft.node_id] = self._storage.stable_end

@@ -27,6 +27,7 @@ from dragoman.cluster.raft.messages import Message
 from dragoman.cluster.raft.ports import Snapshot
 from dragoman.errors import (
     ClusterError,
+    DiskFullError,
     DragomanError,
     LogError,
     NotControllerError,
@@ -48,7 +49,7 @@ _EARLY_S = 0.0001
 
 
 class Peers(Protocol):
-    def send(self, node: int, message: Message) -> None:
+    def send(self, node: int, message: Message, /) -> None:
         """Try to deliver; nobody is told when that fails."""
         ...
 
@@ -114,6 +115,12 @@ class RaftNode:
 
     def log_refused(self) -> None:
         """The log took staged appends back: the disk is full."""
+        if self.raft.is_alone:
+            kept = self.raft.storage.end
+            lost = [done for end, done in self._proposals if end > kept]
+            self._proposals = deque(each for each in self._proposals if each[0] <= kept)
+            for done in lost:
+                done(DiskFullError("the disk is full"))
         self._tell(self.raft.log_refused)
 
     def _tell(self, call: Callable[[float], None]) -> None:
@@ -164,10 +171,14 @@ class RaftNode:
         self._in_time(lambda: leadership.read(self._next_token))
         self._drain()
 
-    def add(self, node: int, done: Done) -> None:
-        """Make a node a voter: first a learner, then, when it has caught up, a voter."""
+    def add(self, node: int, done: Done, learning: Done | None = None) -> None:
+        """Make a node a voter: first a learner, which `learning` is told, then, when it has caught
+        up, a voter.
+        """
 
         def learns(error: DragomanError | None) -> None:
+            if learning is not None:
+                learning(error)
             if error is not None:
                 done(error)
             else:
@@ -179,6 +190,10 @@ class RaftNode:
             learns(None)
         else:
             self._change(lambda membership: membership.with_learner(node), learns)
+
+    def write_down_membership(self, done: Done) -> None:
+        """From now on the log says who votes, whatever nodes are started with."""
+        self._change(lambda membership: membership, done)
 
     def remove(self, node: int, done: Done) -> None:
         """Take a node out of the quorum; the leader may be that node."""
@@ -206,7 +221,14 @@ class RaftNode:
         term = self.raft.term
         try:
             end = self._in_time(append)
-        except (LogError, ClusterError) as error:
+        except LogError as error:
+            done(error)
+            if not self.raft.is_alone:
+                # A leader that cannot write is none: somebody else may have room.
+                self._in_time(self.raft.step_down)
+                self._drain()
+            return
+        except ClusterError as error:
             done(error)
             return
         # Before effects are looked at: a quorum of one may have agreed already.

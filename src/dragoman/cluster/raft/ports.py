@@ -117,7 +117,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float = 0.2
     #: A leader is missed after this, and up to the jitter longer.
     election_s: float = 0.75
-    election_jitter_s: float = 0.45
+    election_jitter_s: float = 0.3
     #: A follower whose connection to the leader broke asks the others after up to this long.
     lost_leader_s: float = 0.15
     #: A candidate that did not win tries again after once to twice this, doubled each time.

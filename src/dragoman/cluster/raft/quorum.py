@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from dragoman.cluster.events import Event, TermBegan
+from dragoman.cluster.events import Event, TermBegan, TopicDeleted
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
 from dragoman.cluster.quorum import Done
 from dragoman.cluster.raft.core import Raft, RoleChanged
 from dragoman.cluster.raft.entries import event_batch, events_in
+from dragoman.cluster.raft.membership import Membership
 from dragoman.cluster.raft.node import Peers, RaftNode
 from dragoman.cluster.raft.ports import Snapshot
 from dragoman.cluster.raft.state import encode_image, restore_image
-from dragoman.errors import DragomanError, LogStoppedError, VersionConflictError
+from dragoman.errors import DragomanError, OutcomeUnknownError, VersionConflictError
 from dragoman.log.batch import batches
 from dragoman.world import Clock, Scheduler
 
@@ -48,6 +49,48 @@ class RaftQuorum:
     def leader(self) -> int:
         return self._raft.leader
 
+    @property
+    def is_leading(self) -> bool:
+        return self._raft.leadership is not None
+
+    @property
+    def has_agreed(self) -> bool:
+        """This node leads, and everything that was agreed on before it did is in the image."""
+        leadership = self._raft.leadership
+        return leadership is not None and leadership.has_agreed
+
+    @property
+    def membership(self) -> Membership:
+        return self._raft.membership
+
+    @property
+    def term(self) -> int:
+        return self._raft.term
+
+    def ends(self) -> dict[int, int]:
+        """How far the logs of the nodes are, as far as this one knows."""
+        known = {self._raft.node_id: self._raft.storage.end}
+        if self._raft.leadership is not None:
+            known |= self._raft.leadership.ends()
+        return known
+
+    def local_image(self) -> MetadataImage:
+        """All that this node has been told, agreed on or not: what its own files may be about.
+
+        Nothing is deleted: the deletion may never be agreed on.
+        """
+        image = MetadataImage()
+        snapshot = self._raft.storage.snapshot
+        start = self._raft.storage.start
+        if snapshot is not None:
+            restore_image(image, snapshot.state)
+            start = snapshot.end
+        for _, events in self._entries(start, self._raft.storage.end):
+            for event in events:
+                if not isinstance(event, TopicDeleted):
+                    image.apply(event)
+        return image
+
     # ---- start and stop
 
     def replay(self) -> None:
@@ -66,14 +109,14 @@ class RaftQuorum:
         self.node.start()
 
     def fail(self) -> None:
-        """The log stopped: whether the events survived will be known after a restart."""
-        self.node.stop(LogStoppedError("the log stopped; the outcome is unknown"))
+        """The node stops, or its log did: what was proposed may still be agreed on."""
+        self.node.stop(OutcomeUnknownError("the node stopped; the outcome is unknown"))
 
     # ---- the port
 
     def propose(self, events: list[Event], done: Done, expected_version: int | None = None) -> None:
         if expected_version is not None and self._raft.leadership is not None:
-            version = self._version_at_end()
+            version = self.version_at_end()
             if version != expected_version:
                 text = f"the metadata has version {version}, not {expected_version}"
                 done(VersionConflictError(text))
@@ -92,7 +135,7 @@ class RaftQuorum:
 
         self.node.read(answered)
 
-    def _version_at_end(self) -> int:
+    def version_at_end(self) -> int:
         end, version = self._tail
         if end < self.applied:
             end, version = self.applied, self.version

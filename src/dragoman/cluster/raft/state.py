@@ -14,15 +14,16 @@ from dragoman.cluster.events import (
     Event,
     FeatureLevelChanged,
     GroupConfigChanged,
-    LeaderChanged,
+    NodeAdded,
     NodeConfigChanged,
-    NodeRegistered,
+    NodeFenced,
+    PartitionChanged,
     PartitionPlacement,
     ProducerIdsReserved,
     TopicCreated,
     VotersChanged,
 )
-from dragoman.cluster.metadata import MetadataImage, TopicMetadata
+from dragoman.cluster.metadata import MetadataImage, PartitionMetadata, TopicMetadata
 from dragoman.errors import FormatError
 
 
@@ -31,6 +32,10 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     #: Ids of deleted partitions are never given again.
     next_partition_id: int
     events: tuple[Event, ...]
+    #: Who holds each partition, whatever led to it.
+    partitions: tuple[PartitionChanged, ...] = ()
+    #: By partition id: the newest leadership that began without all committed records.
+    unclean_epochs: dict[int, int] = {}
 
 
 _decoder = msgspec.msgpack.Decoder(_State)
@@ -41,6 +46,15 @@ def encode_image(image: MetadataImage, version: int) -> bytes:
         version=version,
         next_partition_id=image.next_partition_id,
         events=tuple(image_events(image)),
+        # Topic by topic: the order must not depend on how the image came to be.
+        partitions=tuple(
+            _holders(each) for topic in image.topics.values() for each in topic.partitions
+        ),
+        unclean_epochs={
+            each.partition_id: each.unclean_epoch
+            for each in image.partitions.values()
+            if each.unclean_epoch >= 0
+        },
     )
     return msgspec.msgpack.encode(state)
 
@@ -56,20 +70,25 @@ def restore_image(image: MetadataImage, data: bytes) -> int:
     vars(image).update(vars(MetadataImage()))
     for event in state.events:
         image.apply(event)
+    for held in state.partitions:
+        image.set_holders(held)
+    for partition_id, epoch in state.unclean_epochs.items():
+        image.partitions[partition_id].unclean_epoch = epoch
     image.next_partition_id = state.next_partition_id
     image.topics_revision += revision + 1
     return state.version
 
 
 def image_events(image: MetadataImage) -> list[Event]:
-    """The shortest history of an image."""
+    """The shortest history of an image, without who holds its partitions."""
     events: list[Event] = []
     if image.cluster_id:
         events.append(ClusterCreated(cluster_id=image.cluster_id))
-    for topic in image.topics.values():
-        events += _topic_events(topic)
+    events += [NodeAdded(node_id=node, address=where) for node, where in image.added.items()]
+    events += image.registrations.values()
+    events += [NodeFenced(node_id=n, incarnation=image.nodes[n]) for n in sorted(image.fenced)]
+    events += map(_creation, image.topics.values())
     events.append(ProducerIdsReserved(next_id=image.next_producer_id))
-    events += [NodeRegistered(node_id=n, incarnation=i) for n, i in image.nodes.items()]
     events += [NodeConfigChanged(node_id=n, config=c) for n, c in image.node_configs.items()]
     events += [GroupConfigChanged(group_id=g, config=c) for g, c in image.group_configs.items()]
     events += [ClientQuotaChanged(entity=e, quotas=q) for e, q in image.client_quotas.items()]
@@ -79,8 +98,8 @@ def image_events(image: MetadataImage) -> list[Event]:
     return events
 
 
-def _topic_events(topic: TopicMetadata) -> list[Event]:
-    created = TopicCreated(
+def _creation(topic: TopicMetadata) -> Event:
+    return TopicCreated(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=tuple(PartitionPlacement(p.partition_id, p.replicas) for p in topic.partitions),
@@ -88,15 +107,17 @@ def _topic_events(topic: TopicMetadata) -> list[Event]:
         is_internal=topic.is_internal,
         created_ms=topic.created_ms,
     )
-    changed = [
-        LeaderChanged(
-            partition_id=p.partition_id,
-            leader=p.leader,
-            leader_epoch=p.leader_epoch,
-            in_sync=p.in_sync,
-            partition_epoch=p.partition_epoch,
-        )
-        for p in topic.partitions
-        if p.partition_epoch
-    ]
-    return [created, *changed]
+
+
+def _holders(partition: PartitionMetadata) -> PartitionChanged:
+    return PartitionChanged(
+        partition_id=partition.partition_id,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        replicas=partition.replicas,
+        in_sync=partition.members,
+        eligible=partition.eligible,
+        target=partition.target,
+        before=partition.before,
+    )

@@ -40,7 +40,7 @@ def partition_out_of_range(partition: int, count: int) -> str:
 
 
 def not_leader(leader: str = "") -> str:
-    """The address is of no use to clients: the original's is that of its Raft port."""
+    """The original's address is that of its Raft port; here it is one that clients can use."""
     return f"{NOT_LEADER}; leader={leader}"
 
 

@@ -28,6 +28,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from dragoman.broker.broker import Broker
+from dragoman.broker.errors import CoordinatorLoading
+from dragoman.broker.kinds import Kind
 from dragoman.broker.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.tailing import Tail
@@ -176,7 +178,7 @@ class Importer:
     # ---- the work
 
     def _import_all(self) -> Steps:
-        while not self._broker.coordination.are_groups_loaded:
+        while not self._are_groups_loaded():
             yield self._pause
         for topic in self._topics:
             try:
@@ -184,6 +186,13 @@ class Importer:
             except SourceError as fault:
                 self.imported.is_complete = False
                 self.imported.problems.append(str(fault))
+
+    def _are_groups_loaded(self) -> bool:
+        try:
+            self._broker.coordination.require_loaded(Kind.GROUP)
+        except CoordinatorLoading:
+            return False
+        return True
 
     def _import_topic(self, topic: SourceTopic) -> Steps:
         yield from self._make(topic)

@@ -14,6 +14,7 @@ and nothing of it is run any more, not even clean-ups.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import socket
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -86,6 +87,12 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def halt(self) -> None:
         self.is_halted = True
+        for task in asyncio.all_tasks(self):
+            coroutine = task.get_coro()
+            assert inspect.iscoroutine(coroutine)
+            if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                # Python would complain that nobody ever began it.
+                coroutine.close()
         self._ready.clear()
         self._scheduled.clear()
 
@@ -126,9 +133,17 @@ class SimLoop(asyncio.BaseEventLoop):
         return await self._world.network.connect(self, protocol_factory, host, port)
 
     async def create_server(  # type: ignore[override]
-        self, protocol_factory: Callable[[], Any], host: str, port: int, **_options: Any
+        self,
+        protocol_factory: Callable[[], Any],
+        host: str,
+        port: int,
+        *,
+        start_serving: bool = True,
+        **_options: Any,
     ) -> Any:
-        return self._world.network.listen(self, protocol_factory, host, port)
+        return self._world.network.listen(
+            self, protocol_factory, host, port, start_serving=start_serving
+        )
 
 
 class SimWorld:

@@ -53,6 +53,8 @@ class SimNetwork:
         self.faults = faults if faults is not None else NetworkFaults()
         self._listeners: dict[tuple[str, int], SimServer] = {}
         self._cuts: set[tuple[str, str]] = set()
+        #: Hosts without power: nobody there even refuses a connection.
+        self._dark: set[str] = set()
         self._next_port = _FIRST_PORT
         #: Every connection that is not closed at both ends.
         self._pipes: dict[SimTransport, None] = {}
@@ -83,6 +85,8 @@ class SimNetwork:
     def crashed(self, loop: SimLoop, *, silently: bool) -> None:
         for address in [key for key, each in self._listeners.items() if each.loop is loop]:
             del self._listeners[address]
+        if silently:
+            self._dark.add(loop.host)
         for transport in [each for each in self._pipes if each.loop is loop]:
             self._pipes.pop(transport, None)
             transport.is_gone = True
@@ -98,18 +102,31 @@ class SimNetwork:
 
     # ---- connections
 
-    def listen(self, loop: SimLoop, factory: Callable[[], Any], host: str, port: int) -> SimServer:
+    def listen(
+        self,
+        loop: SimLoop,
+        factory: Callable[[], Any],
+        host: str,
+        port: int,
+        *,
+        start_serving: bool = True,
+    ) -> SimServer:
         if port == 0:
             self._next_port += 1
             port = self._next_port
         address = (loop.host, port)
         if address in self._listeners:
             raise OSError(98, "Address already in use")
+        self._dark.discard(loop.host)
         server = self._listeners[address] = SimServer(self, loop, factory, (host, port))
+        server.is_serving = start_serving
         return server
 
     def forget(self, server: SimServer) -> None:
-        self._listeners.pop((server.loop.host, server.address[1]), None)
+        address = (server.loop.host, server.address[1])
+        # Not that of a later process in the same place.
+        if self._listeners.get(address) is server:
+            del self._listeners[address]
 
     async def connect(
         self, loop: SimLoop, factory: Callable[[], Any], host: str, port: int
@@ -121,11 +138,12 @@ class SimNetwork:
         def arrived() -> None:
             if connected.done() or loop.is_halted:
                 return
-            if self.is_cut(loop.host, host) or self.is_cut(host, loop.host):
+            is_cut = self.is_cut(loop.host, host) or self.is_cut(host, loop.host)
+            if is_cut or host in self._dark:
                 self._world.after(self.faults.patience_s, timed_out)
                 return
             server = self._listeners.get((host, port))
-            if server is None or server.loop.is_halted:
+            if server is None or not server.is_serving or server.loop.is_halted:
                 connected.set_exception(ConnectionRefusedError(111, "Connection refused"))
                 return
             self._join(transport, server, (host, port))
@@ -167,10 +185,14 @@ class SimServer:
         self.factory = factory
         self.address = address
         self._network = network
+        self.is_serving = False
 
     @property
     def sockets(self) -> list[_ListeningSocket]:
         return [_ListeningSocket(self.address)]
+
+    async def start_serving(self) -> None:
+        self.is_serving = True
 
     def get_loop(self) -> _NoReaders:
         return _NoReaders()
@@ -255,7 +277,7 @@ class SimTransport:
 
     def close(self) -> None:
         """What was written still arrives."""
-        if not self._is_closing:
+        if not self._is_closing and not self.loop.is_halted:
             self._is_closing = True
             self._ends = True
             self.deliver_soon()
@@ -263,7 +285,7 @@ class SimTransport:
     def abort(self) -> None:
         self._is_closing = True
         self._on_way.clear()
-        if not self._is_lost:
+        if not self._is_lost and not self.loop.is_halted:
             self._lose(None)
             if not self._network.is_cut(self.loop.host, self.peer.loop.host):
                 error = ConnectionResetError("connection reset by peer")
@@ -308,7 +330,11 @@ class SimTransport:
             return
         self._stuck_since = None
         while self._on_way and self._on_way[0][0] <= self._world.now:
-            if peer._is_lost or not peer._is_reading:
+            if peer._is_lost:
+                # Whoever is sent something on a connection that it does not have any more says so.
+                self.fail(ConnectionResetError("connection reset by peer"))
+                return
+            if not peer._is_reading:
                 break
             _, piece = self._on_way.popleft()
             self._unsent -= len(piece)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 
 from dragoman.config.settings import Settings
@@ -45,18 +46,26 @@ class SimNode:
 
     def start(self) -> Node:
         """Recover and open the listeners."""
+        starting = self.begin()
+        self.world.run_until(starting.done, _START_SECONDS_MAX)
+        starting.result()
+        assert self.node is not None
+        return self.node
+
+    def begin(self) -> asyncio.Task[None]:
+        """The same without waiting for it: a node of a cluster needs others to come that far."""
         assert self.node is None
         loop = self.loop = self.world.loop(self.host, speed=self._speed)
-        node = self.node = Node(
+        self.clock = SimClock(loop)
+        self.node = Node(
             self.settings,
             loop,
             disk=self.disk,
             background=SimBackground(self.disk, loop, self.random, self._sync_delays),
-            clock=SimClock(loop),
+            clock=self.clock,
             random=self.random,
         )
-        self.world.run(node.start(), loop, _START_SECONDS_MAX)
-        return node
+        return self.world.start(self.node.start(), loop)
 
     def stop(self) -> None:
         """A clean stop."""

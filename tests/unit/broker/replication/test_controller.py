@@ -123,12 +123,44 @@ def test_a_new_incarnation_leaves_every_in_sync_set() -> None:
     assert world.register(1, life="2") == [], "a repetition changes nothing"
 
 
-def test_a_sole_replica_leads_again_after_its_restart_in_a_new_epoch() -> None:
+def test_a_sole_replica_stays_as_it_is_over_a_restart() -> None:
     world = World(1)
     world.register(1, life="2")
     partition = world.partition
+    assert (partition.leader, partition.leader_epoch, partition.partition_epoch) == (1, 0, 0)
+
+
+def test_a_sole_replica_that_was_fenced_leads_again_in_a_new_epoch() -> None:
+    world = World(1)
+    world.fence(1)
+    assert world.partition.leader == -1
+    world.register(1, life="2")
+    partition = world.partition
+    assert (partition.leader, partition.leader_epoch) == (1, 2)
+    assert partition.members == (Member(1, 2),)
+
+
+def test_a_sole_replica_that_gets_company_leads_in_its_present_life() -> None:
+    world = World(1)
+    world.register(1, life="2")
+    world.apply(world.controller.reassign(1, (1, 2)))
+    partition = world.partition
     assert (partition.leader, partition.leader_epoch) == (1, 1)
     assert partition.members == (Member(1, 2),)
+
+
+def test_members_of_an_earlier_life_leave_a_partition_made_meanwhile() -> None:
+    world = World()
+    placement = PartitionPlacement(2, (1, 2, 3))
+    registered = world.controller.register(
+        Registration(node_id=1, life="2", directory="d1", is_intact=True)
+    )
+    world.image.apply(TopicCreated(name="u", topic_id=b"u" * 16, partitions=(placement,)))
+    world.apply(registered)
+    world.apply(world.controller.settle([world.image.partitions[2]]))
+    assert world.image.partitions[2].leader == 2
+    assert world.image.partitions[2].in_sync == (2, 3)
+    assert world.controller.settle(world.image.partitions.values()) == []
 
 
 def test_coming_back_from_a_fence_keeps_the_incarnation() -> None:
@@ -225,3 +257,37 @@ def test_an_unclean_election_is_asked_for_and_told() -> None:
     assert isinstance(event, PartitionChanged)
     assert event.is_unclean
     assert (world.partition.leader, world.partition.eligible) == (1, ())
+
+
+def test_a_move_that_is_taken_back_leaves_the_replicas_of_before() -> None:
+    world = World(1, 2, 3)
+    world.apply(world.controller.reassign(1, (2, 3, 4)))
+    assert set(world.partition.replicas) == {1, 2, 3, 4}
+    world.apply(world.controller.cancel_move(1))
+    assert (world.partition.replicas, world.partition.target) == ((1, 2, 3), ())
+    assert world.partition.in_sync == (1, 2, 3)
+
+
+def test_a_partition_that_gets_its_first_copies_takes_writes_meanwhile() -> None:
+    world = World(1)
+    world.apply(world.controller.reassign(1, (1, 2, 3)))
+    assert (world.partition.in_sync, world.partition.min_insync) == ((1,), 1)
+    assert world.change(1, 1, 2, 3) is Outcome.ACCEPTED
+    world.apply(world.controller.finish_moves())
+    assert (world.partition.replicas, world.partition.min_insync) == ((1, 2, 3), 2)
+
+
+def test_a_sole_replica_that_was_restarted_gets_copies_as_what_it_is_now() -> None:
+    world = World(1)
+    world.register(1, life="2")
+    world.apply(world.controller.reassign(1, (1, 2, 3)))
+    assert world.partition.members == (world.member(1),) == (Member(1, 2),)
+    assert (world.partition.leader, world.partition.leader_epoch) == (1, 1)
+
+
+def test_a_relieved_node_leads_nothing_that_others_can_and_stays_in_sync() -> None:
+    world = World()
+    world.apply(world.controller.relieve(1))
+    assert (world.partition.leader, world.partition.in_sync) == (2, (1, 2, 3))
+    world.fence(1, 3)
+    assert world.controller.relieve(2) == []

@@ -23,7 +23,7 @@ from dragoman.broker.replication.messages import (
 )
 from dragoman.cluster.events import Event, Member, PartitionPlacement, TopicCreated
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.errors import ClusterError, DragomanError
+from dragoman.errors import ClusterError, DragomanError, OutcomeUnknownError
 from dragoman.testing.sim.scheduler import SimScheduler
 
 
@@ -120,7 +120,7 @@ def test_a_silent_node_is_fenced_and_others_are_not(world: World) -> None:
 def test_an_unknown_fate_ends_the_work(world: World) -> None:
     world.ask(change(0, 1, 2))
     world.ask(HandOver(member=Member(1, 1)))
-    world.quorum.proposed.pop()[1](ClusterError("the outcome is unknown"))
+    world.quorum.proposed.pop()[1](OutcomeUnknownError("the leader changed"))
     assert world.outcomes == [None, None]
     world.ask(Heartbeat(member=Member(1, 1)))
     assert world.outcomes[-1] is None
@@ -128,6 +128,38 @@ def test_an_unknown_fate_ends_the_work(world: World) -> None:
     world.ask(HandOver(member=Member(1, 1)))
     world.quorum.agree()
     assert world.image.partitions[1].leader == 2
+
+
+def test_a_decision_that_was_refused_is_not_the_end(world: World) -> None:
+    world.ask(change(0, 1, 2))
+    world.ask(HandOver(member=Member(1, 1)))
+    world.quorum.proposed.pop()[1](ClusterError("too many metadata changes are waiting"))
+    assert world.outcomes == [None]
+    world.quorum.agree()
+    assert world.image.partitions[1].leader == 2
+
+
+def test_a_node_whose_fencing_was_refused_is_fenced_later(world: World) -> None:
+    world.scheduler.advance(3.4)
+    world.quorum.proposed.pop(0)[1](ClusterError("too many metadata changes are waiting"))
+    world.scheduler.advance(0.5)
+    world.quorum.agree()
+    world.quorum.agree()
+    assert world.image.fenced == {1, 2, 3}
+
+
+def test_a_partition_made_while_its_leader_went_gets_another(world: World) -> None:
+    world.controlling.fence(Member(1, 1))
+    placement = PartitionPlacement(2, (1, 2, 3))
+    created = TopicCreated(name="u", topic_id=b"u" * 16, partitions=(placement,))
+    # Agreed on before the fence, which was decided without it.
+    world.image.apply(created)
+    world.controlling.settle([world.image.partitions[2]])
+    world.quorum.agree()
+    world.quorum.agree()
+    assert world.image.fenced == {1}
+    assert world.image.partitions[2].leader == 2
+    assert world.image.partitions[2].in_sync == (2, 3)
 
 
 def test_leaders_are_balanced_and_moves_are_finished_in_time(world: World) -> None:

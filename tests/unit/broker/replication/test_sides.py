@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from dragoman.broker.replica import Replica
+from dragoman.broker.replication.fetching import Fetcher
 from dragoman.broker.replication.following import Following
 from dragoman.broker.replication.leading import Leading
 from dragoman.broker.replication.messages import (
@@ -22,11 +23,15 @@ from dragoman.broker.replication.messages import (
     InSyncChange,
     Outcome,
     Position,
+    Progress,
     Status,
     decode_message,
     encode_message,
 )
+from dragoman.broker.replication.ports import Fetched as Answered
+from dragoman.broker.replication.ports import Timing
 from dragoman.broker.replication.serving import Partitions, Serving
+from dragoman.broker.replication.throttle import Throttle
 from dragoman.checksum import crc32c
 from dragoman.cluster.events import (
     Member,
@@ -183,11 +188,11 @@ def test_whoever_was_asked_for_counts_until_it_is_known() -> None:
     leader.write(1)
     leader.hear(2, 1)
     assert leader.log.high_watermark == 0
-    leader.leading.answered(change, Outcome.UNKNOWN)
+    assert leader.leading.answered(change, Outcome.UNKNOWN)
     assert leader.log.high_watermark == 0
     again = leader.leading.wanted_change(0.0, LAG_S)
     assert again is not None
-    leader.leading.answered(again, Outcome.REFUSED)
+    assert leader.leading.answered(again, Outcome.REFUSED), "somebody has to ask once more"
     assert leader.log.high_watermark == 0, "the first request may still be on its way"
     leader.agree(Member(1, 1), Member(2, 1))
     leader.leading.agreed()
@@ -204,7 +209,7 @@ def test_the_refusal_of_the_only_request_takes_it_back() -> None:
     assert isinstance(change, InSyncChange)
     leader.write(1)
     leader.hear(2, 1)
-    leader.leading.answered(change, Outcome.REFUSED)
+    assert not leader.leading.answered(change, Outcome.REFUSED)
     assert leader.log.high_watermark == 1
 
 
@@ -330,6 +335,29 @@ def test_a_diverging_tail_is_cut_by_epochs() -> None:
     assert side.log.log_end_offset == 4
 
 
+def test_an_answer_to_an_earlier_position_at_the_same_offset_cuts_nothing() -> None:
+    leader = Leader(records=2)
+    side, following = follower_of(leader)
+    exchange(leader, side, following)
+    side.append(2)
+    leader.log.begin_epoch(2)
+    leader.agree(Member(1, 1), Member(2, 1), more_epochs=2)
+    leader.leading = Leading(leader.replica, leader.image, Member(1, 1), 0.0)
+    leader.world.append(b"value")
+    leader.append(1)
+    side.agree(Member(1, 1), Member(2, 1), more_epochs=2)
+    following = Following(side.replica, Member(2, 1))
+    diverging = leader.leading.follow(Member(2, 1), following.position(), leader.ear, 0.0)
+    assert diverging is not None
+    assert diverging.status is Status.DIVERGING
+    assert following.take(diverging, memoryview(b""))
+    exchange(leader, side, following)
+    assert side.log.log_end_offset == 4
+    assert not following.take(diverging, memoryview(b""))
+    assert side.log.epochs.entries() == [(0, 0), (2, 2)]
+    assert side.log.log_end_offset == 4
+
+
 def test_an_epoch_led_without_a_record_gives_way_to_older_records() -> None:
     leader = Leader(records=3)
     side = Side()
@@ -391,14 +419,29 @@ def test_another_leadership_is_fenced(epoch: int, status: Status) -> None:
 class Server:
     """A leader, asked by node 2 in one session."""
 
-    def __init__(self) -> None:
-        self.leader = Leader()
+    def __init__(self, records: int = 0, moved_bytes_per_s: int = 0) -> None:
+        self.leader = Leader(records)
         self.scheduler = self.leader.world.scheduler
         partitions = Partitions({1: self.leader.leading}.get, lambda _: None, lambda *_: None)
-        self.serving = Serving(partitions, self.scheduler)
+        throttle = Throttle(lambda: moved_bytes_per_s)
+        self.serving = Serving(partitions, self.scheduler, throttle)
         #: Per reply: the offset that each partition's part goes up to.
         self.replies: list[list[int]] = []
         self._number = 0
+
+    def move_to(self, target: tuple[int, ...], in_sync: tuple[int, ...]) -> None:
+        self.leader.image.apply(
+            PartitionChanged(
+                partition_id=1,
+                leader=1,
+                leader_epoch=0,
+                partition_epoch=self.leader.metadata.partition_epoch + 1,
+                replicas=(1, 2, 3),
+                in_sync=tuple(Member(node, 1) for node in in_sync),
+                target=target,
+            )
+        )
+        self.leader.leading.agreed()
 
     def fetch(self, offset: int, *, wait_ms: int = 500) -> None:
         epoch = self.leader.metadata.partition_epoch
@@ -437,6 +480,85 @@ def test_a_fetch_gets_what_is_being_synced_and_nothing_twice() -> None:
     leader.leading.stable(0.0)
     assert leader.log.stable_end == 1
     assert len(server.replies) == 2, "there is nothing new for it"
+
+
+def test_a_replica_that_is_added_is_sent_so_many_bytes_a_second() -> None:
+    server = Server(records=60, moved_bytes_per_s=1000)
+    server.move_to((1, 2), in_sync=(1, 3))
+    offset, seconds = 0, 0.0
+    while offset < 60:
+        server.fetch(offset, wait_ms=60_000)
+        while not server.replies:
+            server.scheduler.advance(0.05)
+            seconds += 0.05
+            assert seconds < 60
+        offset = server.replies.pop()[0]
+    # What was saved up before is sent at once.
+    at_rate = server.leader.log.size / 1000
+    assert at_rate - 1.5 < seconds < at_rate + 0.5
+
+
+@pytest.mark.parametrize(
+    ("target", "in_sync"),
+    [((), (1, 3)), ((1, 2), (1, 2)), ((1, 3), (1,))],
+    ids=["comes back", "in sync", "leaves"],
+)
+def test_other_replicas_are_not_throttled(
+    target: tuple[int, ...], in_sync: tuple[int, ...]
+) -> None:
+    server = Server(records=60, moved_bytes_per_s=1000)
+    server.move_to(target, in_sync)
+    server.fetch(0)
+    assert server.replies == [[60]]
+
+
+class Wire:
+    """Peers that keep what they are given."""
+
+    def __init__(self) -> None:
+        self.fetches: list[tuple[FetchRequest, Answered]] = []
+        self.reports: list[Progress] = []
+
+    def fetch(self, node_id: int, request: FetchRequest, done: Answered) -> None:
+        self.fetches.append((request, done))
+
+    def report(self, node_id: int, progress: Progress) -> None:
+        self.reports.append(progress)
+
+    def answer(self, *partitions: Fetched, body: bytes = b"") -> None:
+        request, done = self.fetches[-1]
+        reply = FetchReply(
+            session=request.session,
+            number=request.number,
+            partitions=partitions,
+            checksum=crc32c(body),
+        )
+        done(reply, memoryview(bytearray(body)))
+
+
+def test_the_fetch_after_a_report_says_the_same_for_the_report_may_be_lost() -> None:
+    leader = Leader(records=2)
+    side, following = follower_of(leader)
+    wire = Wire()
+    fetcher = Fetcher(1, wire, side.world.scheduler, Timing(), lambda _: None)
+    fetcher.add(following, Member(2, 1))
+    side.world.commit()
+    position = wire.fetches[0][0].positions[0]
+    body = b"".join(leader.log.read(0, 1 << 20, 2).buffers)
+    side.world.store._sync_average_s = 1.0
+    wire.answer(leader.leading.told(position, Status.OK, size=len(body)), body=body)
+    fetcher._send()
+    assert [(each.offset, each.stable_end) for each in wire.fetches[1][0].positions] == [(2, 0)]
+    side.world.commit()
+    fetcher.became_stable(following)
+    side.world.commit()
+    assert [each.stable_ends for each in wire.reports] == [((1, 0, 2),)]
+    wire.answer()
+    side.world.commit()
+    assert [(each.offset, each.stable_end) for each in wire.fetches[2][0].positions] == [(2, 2)]
+    wire.answer()
+    side.world.commit()
+    assert wire.fetches[3][0].positions == ()
 
 
 # ---- messages

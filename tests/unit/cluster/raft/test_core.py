@@ -81,7 +81,9 @@ class Voter:
         """Make it lead, with the vote of node 2."""
         self.time_out()
         term = self.raft.term + 1
-        self.receive(VoteReply(source=2, term=term, is_granted=True, is_pre_vote=True))
+        for source in self.raft.membership.voters:
+            if source != self.raft.node_id:
+                self.receive(VoteReply(source=source, term=term, is_granted=True, is_pre_vote=True))
         self.receive(VoteReply(source=2, term=term, is_granted=True))
         assert self.raft.role is Role.LEADER
 
@@ -139,13 +141,26 @@ def test_voter_that_hears_nobody_asks_before_it_raises_its_term():
 
 def test_majority_of_pre_votes_begins_an_election_and_votes_are_asked_when_the_own_is_durable():
     voter = Voter()
+    voter.elect()
+    voter.sync()
+    voter.raft.step_down()
     voter.time_out()
-    voter.raft.receive(VoteReply(source=3, term=1, is_granted=True, is_pre_vote=True), 1.0)
+    voter.sent()
+    voter.raft.receive(VoteReply(source=3, term=2, is_granted=True, is_pre_vote=True), 9.0)
     assert voter.raft.role is Role.CANDIDATE
     assert voter.sent() == []
     voter.sync()
     assert [type(each) for _, each in voter.sent()] == [VoteRequest, VoteRequest]
-    assert voter.storage.durable.ballot == Ballot(1, 1)
+    assert voter.storage.durable.ballot == Ballot(2, 1)
+
+
+def test_whoever_has_no_history_begins_one_only_with_all_others():
+    voter = Voter()
+    voter.time_out()
+    voter.raft.receive(VoteReply(source=3, term=1, is_granted=True, is_pre_vote=True), 1.0)
+    assert voter.raft.role is Role.PRE_CANDIDATE
+    voter.raft.receive(VoteReply(source=2, term=1, is_granted=True, is_pre_vote=True), 1.0)
+    assert voter.raft.role is Role.CANDIDATE
 
 
 def test_only_voter_leads_at_once_and_commits_what_is_stable():
@@ -259,7 +274,8 @@ def test_failed_election_is_repeated_more_and_more_patiently():
 def test_leader_begins_with_an_entry_of_its_term_and_sends_it():
     voter = Voter()
     voter.time_out()
-    voter.receive(VoteReply(source=2, term=1, is_granted=True, is_pre_vote=True))
+    for source in (2, 3):
+        voter.receive(VoteReply(source=source, term=1, is_granted=True, is_pre_vote=True))
     requests = voter.receive(VoteReply(source=2, term=1, is_granted=True))
     assert [node for node, _ in requests] == [2, 3]
     assert all(isinstance(each, AppendRequest) and each.data for _, each in requests)

@@ -15,8 +15,10 @@ from dragoman.cluster.events import (
     FeatureLevelChanged,
     GroupConfigChanged,
     LeaderChanged,
+    NodeAdded,
     NodeConfigChanged,
     NodeRegistered,
+    NodeRemoved,
     PartitionPlacement,
     PartitionsAdded,
     ProducerIdsReserved,
@@ -31,6 +33,7 @@ from dragoman.cluster.raft.ports import Settings
 from dragoman.cluster.raft.state import encode_image, restore_image
 from dragoman.errors import (
     ClusterError,
+    DiskFullError,
     FormatError,
     NotControllerError,
     OutcomeUnknownError,
@@ -108,6 +111,19 @@ def test_proposal_for_another_version_conflicts_also_with_what_is_not_agreed_on_
     assert isinstance(cluster.propose(leader, expected_version=0).error, VersionConflictError)
 
 
+def test_what_files_may_be_about_has_topics_whose_deletion_is_not_agreed_on():
+    cluster = Quorum()
+    leader = cluster.leader
+    placement = PartitionPlacement(1, (1, 2, 3))
+    created = TopicCreated(name="t", topic_id=b"t" * 16, partitions=(placement,))
+    leader.quorum.propose([created], lambda _: None)
+    cluster.advance()
+    leader.quorum.propose([TopicDeleted(topic_id=b"t" * 16)], lambda _: None)
+    assert list(leader.quorum.local_image().partitions) == [1]
+    cluster.advance()
+    assert leader.quorum._image.partitions == {}
+
+
 def test_outcome_is_unknown_when_the_leader_is_deposed():
     cluster = Quorum()
     leader = cluster.leader
@@ -171,6 +187,23 @@ def test_node_that_never_catches_up_stays_a_learner_and_may_be_added_again():
     assert second.error is None
 
 
+def test_leader_without_room_gives_way(monkeypatch: pytest.MonkeyPatch):
+    cluster = Quorum()
+    full = cluster.leader
+
+    def refuse(*_: object) -> None:
+        raise DiskFullError("the disk is full")
+
+    monkeypatch.setattr(full.quorum.node.raft.storage, "append", refuse)
+    assert isinstance(cluster.propose(full).error, DiskFullError)
+    assert not full.quorum.is_leading
+    cluster.advance(10.0)
+    assert cluster.leader is not full
+    outcome = cluster.propose(cluster.leader)
+    cluster.advance()
+    assert outcome.error is None
+
+
 def test_leadership_is_handed_over():
     cluster = Quorum()
     target, outcome = cluster.follower, Outcome()
@@ -226,6 +259,9 @@ def history() -> list[Event]:
         LeaderChanged(partition_id=2, leader=2, leader_epoch=3, in_sync=(2,), partition_epoch=4),
         ProducerIdsReserved(next_id=2000),
         NodeRegistered(node_id=1, incarnation=7),
+        NodeRegistered(node_id=5, incarnation=1),
+        NodeRemoved(node_id=5),
+        NodeAdded(node_id=4, address="a:9190"),
         NodeConfigChanged(config={"k": "v"}, node_id=1),
         GroupConfigChanged(group_id="g", config={"k": "v"}),
         ClientQuotaChanged(entity=(("user", None),), quotas={"rate": 1.0}),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from broker_world import World
 from dragoman.broker.errors import ForeignGroup
-from dragoman.broker.groups.direct import DirectMember
+from dragoman.broker.groups.direct import DirectMember, DirectRules, by_turns
 from dragoman.broker.groups.messages import State
 from dragoman.broker.offsets import CommitRequest, OffsetCommit
 from dragoman.config.settings import Settings
@@ -188,7 +188,7 @@ def test_group_of_another_protocol_is_refused_in_words(
 ) -> None:
     peer = connect()
     peer.publish("t", b"0")
-    rules = service_of(world).rules
+    rules = DirectRules(by_turns, 15, 5, world.broker.coordination.partition_count)
     foreign = world.broker.coordination.direct_group(GROUP, "cursus", rules)
     member = DirectMember(
         MemberId("x"),

@@ -259,8 +259,11 @@ def test_partitions_that_are_taken_away_make_room(connect: Callable[[], Peer]) -
 
 
 def test_leader_elsewhere_is_said_in_the_words_that_clients_look_for() -> None:
-    told = codec.decode_failure(refusal(NotLeader("node 2 leads t-0"))[4:])
+    error = NotLeader("node 2 leads t-0", 2)
+    told = codec.decode_failure(refusal(error, lambda _: None)[4:])
     assert told == m.Failed(reason="not leader; leader=")
+    told = codec.decode_failure(refusal(error, lambda node: ("there", 4220 + node))[4:])
+    assert told == m.Failed(reason="not leader; leader=there:4222")
 
 
 def test_reader_error_has_the_documented_form() -> None:

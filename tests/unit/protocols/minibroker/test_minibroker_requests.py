@@ -449,9 +449,9 @@ def test_records_and_commits_survive_a_kill(peer: Peer, world: World) -> None:
 
 def test_members_that_come_back_before_the_groups_are_read_wait_for_them(world: World) -> None:
     peer = Peer(world, service_of(world))
-    world.broker.coordination.are_groups_loaded = False
+    world.pretend_loading(True)
     peer.send(commit(1), m.SubscribeGroup(topic="t", group="g"))
     assert peer.events() == []
-    world.broker.coordination.are_groups_loaded = True
+    world.pretend_loading(False)
     world.advance(1)
     assert [type(each) for each in peer.events()] == [m.Committed, m.Joined]

@@ -123,6 +123,8 @@ def test_every_request_is_answered_in_its_own_encoding(world: World, encoding: E
             asked = m.Produce(topic="t", value=b"v")
         if isinstance(asked, m.ProduceBatch):
             asked = m.ProduceBatch(topic="t", values=[b"v"])
+        if isinstance(asked, m.ReplicateStream):
+            asked = replicate(0)
         pipe.ask(asked, reply)
 
 
@@ -668,19 +670,30 @@ def test_addresses_with_colons_are_bracketed(world: World) -> None:
 # ---- replicas
 
 
+def replicate(offset: int) -> m.ReplicateStream:
+    return m.ReplicateStream(topic="t", offset=offset, batch_size=2, replica_node_id="node-1")
+
+
+@pytest.mark.parametrize("who", ["", "node-2", "1"])
+def test_only_holders_of_a_replica_are_replicated_to(pipe: MlogPipe, who: str) -> None:
+    pipe.world.create("t")
+    request = m.ReplicateStream(topic="t", batch_size=2, replica_node_id=who)
+    assert "holds no replica of topic t" in pipe.ask(request, m.RPCError).message
+
+
 def test_replicate_stream_gives_binary_batches_until_the_end(world: World, pipe: MlogPipe) -> None:
     (replica,) = world.create("t")
     world.write(replica, b"a", b"b", b"c")
-    first = pipe.ask(m.ReplicateStream(topic="t", batch_size=2), m.ReplicateResp)
+    first = pipe.ask(replicate(0), m.ReplicateResp)
     assert decode_batch(first.raw_chunk or b"") == [
         m.Entry(offset=0, value=b"a"),
         m.Entry(offset=1, value=b"b"),
     ]
     assert (first.topic, first.end_of_stream, first.leader_leo) == ("t", False, 3)
-    second = pipe.ask(m.ReplicateStream(topic="t", offset=2, batch_size=2), m.ReplicateResp)
+    second = pipe.ask(replicate(2), m.ReplicateResp)
     assert decode_batch(second.raw_chunk or b"") == [m.Entry(offset=2, value=b"c")]
     assert second.end_of_stream
-    last = pipe.ask(m.ReplicateStream(topic="t", offset=3, batch_size=2), m.ReplicateResp)
+    last = pipe.ask(replicate(3), m.ReplicateResp)
     assert last == m.ReplicateResp(topic="t", end_of_stream=True, leader_leo=3)
 
 

@@ -7,6 +7,8 @@ the named partition of all topics that match is read, in order of their names, i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from dragoman.broker.tailing import Tail
@@ -79,9 +81,43 @@ def _failed(reason: str) -> Refusal:
     return Refusal(f"command_failed reason={quoted(reason)}")
 
 
+def with_committed(
+    call: Call,
+    group: str,
+    topics: list[str],
+    partition: int,
+    use: Callable[[dict[str, int]], None],
+) -> None:
+    """Have `use` called with what a group, here or elsewhere, has committed of a partition of these
+    topics, as far as it has; what it raises refuses the request.
+    """
+    found: dict[str, int] = {}
+    left = len(topics)
+
+    def looked_up(topic: str, offsets: dict[int, int] | DragomanError) -> None:
+        nonlocal left
+        left -= 1
+        if call.place.is_done or call.session.channel.is_closing:
+            return
+        if isinstance(offsets, DragomanError):
+            call.refuse(offsets)
+            return
+        if partition in offsets:
+            found[topic] = offsets[partition]
+        if not left:
+            call.attempt(lambda: use(found))
+
+    if not topics:
+        use(found)
+    look_up = call.service.broker.coordination.look_up_committed
+    for topic in topics:
+        look_up(GroupId(group), TopicName(topic), partial(looked_up, topic))
+
+
 def committed_offset(call: Call, group: str, topic: str, partition: int) -> int | None:
+    """Of a group that this node coordinates."""
     coordination = call.service.broker.coordination
-    coordination.require_groups()
+    coordination.require_group(group)
     found = coordination.offsets.committed(GroupId(group), TopicName(topic), Partition(partition))
     return None if found is None else found.offset
 
@@ -109,25 +145,38 @@ class _Consume:
 
     def start(self) -> None:
         call, partition = self._call, self._wanted.partition
+        new = []
         for topic in self._wanted.topics:
             replica = call.service.replica(topic, partition)
             tail = Tail(replica, 0, self._woken, committed_only=self._wanted.committed_only)
             place = (topic.name, partition)
-            tail.seek(self._begin_at(place, tail))
             self._tails.append((place, tail))
+            if self._remembered(place, tail) is None:
+                new.append(topic.name)
+        with_committed(call, self._wanted.group, new, partition, self._begin)
+
+    def _begin(self, committed: dict[str, int]) -> None:
+        call = self._call
+        for place, tail in self._tails:
+            tail.seek(self._begin_at(place, tail, committed.get(place[0])))
         wait_ms = min(call.number("wait_ms", 0), CURSUS_WAIT_MS_MAX)
         if wait_ms:
             self._timer = call.service.scheduler.call_later(wait_ms / 1000, self._time_is_up)
             call.session.release = self._end
         self._look()
 
-    def _begin_at(self, place: tuple[str, int], tail: Tail) -> int:
-        call = self._call
-        remembered = call.session.positions.get(place)
+    def _remembered(self, place: tuple[str, int], tail: Tail) -> int | None:
+        remembered = self._call.session.positions.get(place)
         # A position past the end is that of an earlier topic of the same name.
-        if remembered is not None and remembered <= tail.replica.log.log_end_offset:
-            return max(remembered, tail.log_start_offset)
-        committed = committed_offset(call, self._wanted.group, *place)
+        if remembered is None or remembered > tail.replica.log.log_end_offset:
+            return None
+        return max(remembered, tail.log_start_offset)
+
+    def _begin_at(self, place: tuple[str, int], tail: Tail, committed: int | None) -> int:
+        call = self._call
+        remembered = self._remembered(place, tail)
+        if remembered is not None:
+            return remembered
         start = self._wanted.offset if committed is None else committed
         if tail.log_start_offset <= start <= tail.replica.log.log_end_offset:
             return start

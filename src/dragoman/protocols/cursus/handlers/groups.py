@@ -14,9 +14,11 @@ from typing import Final
 
 import msgspec
 
-from dragoman.broker.errors import UnknownMember
+from dragoman.broker.errors import CoordinatorNotAvailable, UnknownMember
 from dragoman.broker.groups.direct import DirectGroup, DirectMember, DirectRules
+from dragoman.broker.kinds import Kind
 from dragoman.cluster.metadata import TopicMetadata
+from dragoman.errors import DragomanError
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import topics_named
 from dragoman.protocols.cursus.handlers.session import Call
@@ -44,7 +46,7 @@ def open_group(call: Call, *, to_join: bool = False) -> DirectGroup:
     group_id, topic = GroupId(call.require("group")), TopicName(call.require("topic"))
     call.authorize(Operation.READ, Resource.GROUP, group_id)
     broker = call.service.broker
-    broker.coordination.require_groups()
+    broker.coordination.require_group(group_id)
     known = broker.coordination.groups.get(group_id)
     if not to_join and (known is None or not isinstance(known.membership, DirectGroup)):
         if known is not None:
@@ -112,16 +114,26 @@ def _assigned(group: DirectGroup, member: DirectMember) -> str:
 
 
 def handle_find_coordinator(call: Call) -> None:
-    kind = "group"
-    if not call.get("group"):
-        call.require("transactional_id", "missing_coordinator_key command=FIND_COORDINATOR")
-        kind = "transaction"
-    service = call.service
-    host, port = service.advertised(call.session.channel)
-    # A single broker of the original calls itself so.
-    is_alone = len(service.broker.image.nodes) == 1
-    name = "standalone" if is_alone else str(service.broker.node_id)
-    call.ok(f"coordinator_id={name} coordinator_type={kind} host={host} port={port}")
+    kind, key = Kind.GROUP, call.get("group")
+    if not key:
+        key = call.require("transactional_id", "missing_coordinator_key command=FIND_COORDINATOR")
+        kind = Kind.TRANSACTION
+    broker = call.service.broker
+
+    def found(node: int | DragomanError) -> None:
+        if isinstance(node, DragomanError):
+            call.refuse(node)
+            return
+        address = call.host_and_port(node)
+        if address is None:
+            call.refuse(CoordinatorNotAvailable(f"node {node} has no listener like this one"))
+            return
+        # A single broker of the original calls itself so.
+        name = "standalone" if len(broker.image.nodes) == 1 else str(node)
+        host, port = address
+        call.ok(f"coordinator_id={name} coordinator_type={kind.value} host={host} port={port}")
+
+    broker.coordination.find_coordinator(kind, key, found)
 
 
 def handle_join_group(call: Call) -> None:
@@ -198,7 +210,7 @@ def handle_group_status(call: Call) -> None:
     group_id = GroupId(call.require("group"))
     call.authorize(Operation.DESCRIBE, Resource.GROUP, group_id)
     broker = call.service.broker
-    broker.coordination.require_groups()
+    broker.coordination.require_group(group_id)
     known = broker.coordination.groups.get(group_id)
     if known is None:
         raise Refusal(f"group_not_found group={group_id}")
@@ -238,7 +250,7 @@ def _time(wall_ms: int) -> str:
 def handle_list_groups(call: Call) -> None:
     """Those whose names a list has room for: other protocols allow blanks and commas in them."""
     coordination = call.service.broker.coordination
-    coordination.require_groups()
+    coordination.require_loaded(Kind.GROUP)
     names = sorted(
         each.group_id
         for each in coordination.groups.listings()

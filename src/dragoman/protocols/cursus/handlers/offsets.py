@@ -91,7 +91,7 @@ def commit_request(
     under_way = call.service.commits_under_way
     for index, offset in offsets.items():
         if not is_pattern(topic):
-            call.service.replica(call.service.topic(topic), index)
+            call.service.partition(call.service.topic(topic), index)
         coming = under_way.get((group_id, topic, index), ())
         current = max([*coming, committed_offset(call, group_id, topic, index) or 0])
         if offset < current:

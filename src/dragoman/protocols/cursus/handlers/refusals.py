@@ -50,6 +50,7 @@ def refusal_text(error: DragomanError, address_of: AddressOf) -> str:
             leader = address_of(error.leader)
             return "NOT_LEADER" if leader is None else "NOT_LEADER LEADER_IS {}:{}".format(*leader)
         case NotCoordinator():
-            return "NOT_COORDINATOR"
+            where = address_of(error.leader)
+            return "NOT_COORDINATOR" + ("" if where is None else " host={} port={}".format(*where))
     code = next((code for kind, code in _CODES if isinstance(error, kind)), "command_failed")
     return f"{code} reason={quoted(str(error))}"

@@ -7,9 +7,10 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from dragoman.broker.addresses import address_of
 from dragoman.broker.broker import Broker
 from dragoman.broker.replica import Replica
-from dragoman.cluster.metadata import TopicMetadata
+from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.framing import Scratch
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
@@ -61,8 +62,12 @@ class CursusService:
         self.scheduler = broker.scheduler
         #: Host and port that a client on this channel is told to connect to.
         self.advertised = advertised
-        #: Those of another node, by its number.
-        self.address_of: Callable[[int], tuple[str, int] | None] = lambda _node: None
+        #: What other nodes call the listener that this service is for.
+        self.listener = "cursus"
+        #: Host and port of another node, by its number; None when they are not known.
+        self.address_of: Callable[[int], tuple[str, int] | None] = lambda node: address_of(
+            broker.image, node, self.listener
+        )
         self.scratch = Scratch()
         self.idle_s = broker.settings.cursus_idle_timeout_ms / 1000
         self.requests = 0
@@ -108,10 +113,15 @@ class CursusService:
             raise Refusal(f"topic_not_found topic={name}")
         return topic
 
-    def replica(self, topic: TopicMetadata, partition: int) -> Replica:
+    def partition(self, topic: TopicMetadata, partition: int) -> PartitionMetadata:
+        """The partition, whoever leads it. Raises `Refusal`."""
         if not 0 <= partition < len(topic.partitions):
             raise Refusal(f"partition_not_found partition={partition}")
-        return self.broker.replica(topic.partitions[partition])
+        return topic.partitions[partition]
+
+    def replica(self, topic: TopicMetadata, partition: int) -> Replica:
+        """The same, led by this node. Raises `Refusal`, `NotLeader`."""
+        return self.broker.replica(self.partition(topic, partition))
 
     def next_turn(self, topic: str, count: int) -> int:
         """The partition whose turn it is for a message without a key."""

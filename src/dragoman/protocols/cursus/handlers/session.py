@@ -104,10 +104,13 @@ class Call:
 
     def address_of(self, node: int) -> str:
         """Where this client finds a node; empty when that is not known."""
+        address = self.host_and_port(node)
+        return "" if address is None else f"{address[0]}:{address[1]}"
+
+    def host_and_port(self, node: int) -> tuple[str, int] | None:
         service = self.service
         is_own = node == service.broker.node_id
-        address = service.advertised(self.session.channel) if is_own else service.address_of(node)
-        return "" if address is None else f"{address[0]}:{address[1]}"
+        return service.advertised(self.session.channel) if is_own else service.address_of(node)
 
     # ---- what is answered
 

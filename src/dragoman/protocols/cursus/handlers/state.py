@@ -1,23 +1,29 @@
 """What Cursus needs on disk beside topics and groups: producers, and snapshots of event streams.
 
 One compacted internal topic of one partition. Keys are JSON arrays that begin with the kind, values
-JSON objects. It is read back when it is first needed; producers are kept in memory, of snapshots
-only where they are, because they may be large.
+JSON objects. Every node that needs it reads it from the beginning and then follows it; producers
+are kept in memory, of snapshots only where they are, because they may be large. What a node writes
+goes to the partition's leader and counts here once it has come back: so all nodes see the same
+order, and of two that give one producer an id at the same time the first one counts for both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from dragoman.broker.broker import Broker
+from dragoman.broker.errors import NotLeader
 from dragoman.broker.gather import Placed
+from dragoman.broker.neighbours import Answer, Append, Appended, Batches, ReadBatches
+from dragoman.broker.reading import Reader, open_reader
 from dragoman.broker.topics import NewTopic
+from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
-from dragoman.log.batch import Record
-from dragoman.protocols.cursus.handlers.scan import Refuse, Scan, Then
+from dragoman.limits import INTERNAL_RECORDS_PER_SLICE, MLOG_FETCH_BYTES_MAX
+from dragoman.log.batch import Record, build_batch
+from dragoman.protocols.cursus.handlers.scan import Refuse, Then
 
 STATE_TOPIC: Final = "__cursus_state"
 _PRODUCER: Final = "producer"
@@ -45,37 +51,133 @@ class State:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         broker.topics.reserve(STATE_TOPIC)
-        self._is_loaded = False
-        self._scan = Scan(broker.scheduler, self._apply)
+        #: Everything below its offset is in memory.
+        self._reader: Reader | None = None
+        self._is_starting = False
+        self._is_reading = False
+        #: Until where memory has to go for those who wait; None: to where the topic ends.
+        self._waiting: list[tuple[int | None, Then, Refuse]] = []
         #: The longest unused first.
         self.producers: dict[str, StoredProducer] = {}
-        #: Offset of the newest, by topic id and key of the stream.
-        self.snapshots: dict[tuple[str, str], int] = {}
+        #: Offset of the newest, by topic id and key of the stream; where this node has no copy of
+        #: the topic, its value.
+        self.snapshots: dict[tuple[str, str], int | bytes] = {}
+
+    # ---- reading
 
     def when_loaded(self, then: Then, refuse: Refuse) -> None:
         """Call `then`, now or when everything has been read back, or `refuse`."""
-        if self._is_loaded:
+        if self._partition() is None or (self._reader is not None and not self._waiting):
             then()
         else:
-            self._scan.start(self._records, then, refuse)
+            self._wait(None, then, refuse)
 
-    def _records(self) -> Iterator[Record]:
-        if STATE_TOPIC in self._broker.image.topics:
-            stored = self._broker.find(STATE_TOPIC, 0).log
-            yield from stored.iterate(stored.log_start_offset, stored.high_watermark)
-        self._is_loaded = True
+    def _partition(self) -> PartitionMetadata | None:
+        topic = self._broker.image.topics.get(STATE_TOPIC)
+        return topic.partitions[0] if topic is not None else None
+
+    def _wait(self, end: int | None, then: Then, refuse: Refuse) -> None:
+        self._waiting.append((end, then, refuse))
+        if self._reader is not None:
+            self._take_in()
+        elif not self._is_starting:
+            self._is_starting = True
+            self._find_end()
+
+    def _find_end(self) -> None:
+        """Where the topic ends: whoever waits for all of it waits for that."""
+        partition = self._partition()
+        assert partition is not None
+        try:
+            self._begin(self._broker.replica(partition).log.high_watermark)
+            return
+        except NotLeader as error:
+            leader = error.leader
+
+        def answered(answer: Answer | DragomanError) -> None:
+            if isinstance(answer, DragomanError):
+                self._give_up(answer)
+            else:
+                assert isinstance(answer.reply, Batches)
+                self._begin(answer.reply.high_watermark)
+
+        request = ReadBatches(topic=STATE_TOPIC, partition=0, offset=-1, bytes_max=1)
+        self._broker.neighbours.ask(leader, request, (), answered)
+
+    def _begin(self, end: int) -> None:
+        self._is_starting = False
+        partition = self._partition()
+        assert partition is not None
+        self._waiting = [
+            (end if until is None else until, then, refuse) for until, then, refuse in self._waiting
+        ]
+        self._reader = open_reader(self._broker, partition, 0, self._take_in)
+        self._take_in()
+
+    def _give_up(self, error: DragomanError) -> None:
+        self._is_starting = False
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        waiting, self._waiting = self._waiting, []
+        for _, _, refuse in waiting:
+            refuse(error)
+
+    def _take_in(self) -> None:
+        """A slice of what has come; those who have waited for it go on."""
+        reader = self._reader
+        if reader is None or self._is_reading:
+            return
+        self._is_reading = True
+        try:
+            found = reader.read(MLOG_FETCH_BYTES_MAX, INTERNAL_RECORDS_PER_SLICE)
+            for record in found:
+                self._apply(record)
+        except DragomanError as error:
+            self._give_up(error)
+            return
+        finally:
+            self._is_reading = False
+        self._go_on(reader.offset)
+        if self._reader is reader:
+            if found:
+                self._broker.scheduler.call_soon(self._take_in)
+            else:
+                reader.wait()
+
+    def _go_on(self, reached: int) -> None:
+        ready = [each for each in self._waiting if each[0] is not None and each[0] <= reached]
+        self._waiting = [each for each in self._waiting if each not in ready]
+        for _, then, refuse in ready:
+            try:
+                then()
+            except DragomanError as raised:
+                refuse(raised)
 
     def _apply(self, record: Record) -> None:
         assert record.key is not None
         kind, *name = _decode_key(record.key)
         if kind == _PRODUCER:
-            self.producers.pop(name[0], None)
-            if record.value is not None:
-                self.producers[name[0]] = _decode_producer(record.value)
+            self._apply_producer(name[0], record.value)
         elif kind == _SNAPSHOT:
             self.snapshots.pop((name[0], name[1]), None)
             if record.value is not None:
-                self.snapshots[name[0], name[1]] = record.offset
+                place = record.offset if self._has_copy() else record.value
+                self.snapshots[name[0], name[1]] = place
+
+    def _apply_producer(self, name: str, value: bytes | None) -> None:
+        known = self.producers.pop(name, None)
+        if value is None:
+            return
+        stored = _decode_producer(value)
+        if known is not None and known.epoch >= stored.epoch:
+            # Another node was faster.
+            stored = known
+        self.producers[name] = stored
+
+    def _has_copy(self) -> bool:
+        partition = self._partition()
+        return partition is not None and self._broker.node_id in partition.replicas
 
     # ---- changes
 
@@ -88,12 +190,16 @@ class State:
         self._put([_SNAPSHOT, topic_id, key], stored, done)
 
     def read_snapshot(self, topic_id: str, key: str) -> StoredSnapshot | None:
-        offset = self.snapshots.get((topic_id, key))
-        if offset is None:
+        place = self.snapshots.get((topic_id, key))
+        if place is None:
             return None
-        stored = self._broker.find(STATE_TOPIC, 0).log
-        record = next(stored.iterate(offset, stored.high_watermark))
-        assert record.offset == offset, "a snapshot is not where it was written"
+        if isinstance(place, bytes):
+            return _decode_snapshot(place)
+        partition = self._partition()
+        assert partition is not None
+        stored = self._broker.held(partition).log
+        record = next(stored.iterate(place, stored.high_watermark))
+        assert record.offset == place, "a snapshot is not where it was written"
         assert record.value is not None
         return _decode_snapshot(record.value)
 
@@ -111,13 +217,16 @@ class State:
         def ready(error: DragomanError | None) -> None:
             if error is not None:
                 done(-1, error)
-                return
-            broker.gatherer.add(broker.find(STATE_TOPIC, 0), record, placed)
+            else:
+                self._write(record, placed)
 
         def placed(offset: int, error: DragomanError | None) -> None:
-            if error is None:
-                self._apply(msgspec.structs.replace(record, offset=offset))
-            done(offset, error)
+            if error is not None:
+                done(offset, error)
+            else:
+                self._wait(
+                    offset + 1, lambda: done(offset, None), lambda refused: done(-1, refused)
+                )
 
         new = NewTopic(
             name=STATE_TOPIC,
@@ -126,3 +235,23 @@ class State:
             is_internal=True,
         )
         broker.ensure_topic(new, ready)
+
+    def _write(self, record: Record, placed: Placed) -> None:
+        partition = self._partition()
+        assert partition is not None
+        try:
+            replica = self._broker.replica(partition)
+        except NotLeader as error:
+
+            def answered(answer: Answer | DragomanError) -> None:
+                if isinstance(answer, DragomanError):
+                    placed(-1, answer)
+                else:
+                    assert isinstance(answer.reply, Appended)
+                    placed(answer.reply.base_offset, None)
+
+            request = Append(topic=STATE_TOPIC, partition=0)
+            batch = build_batch([record])
+            self._broker.neighbours.ask(error.leader, request, (batch,), answered)
+            return
+        self._broker.gatherer.add(replica, record, placed)

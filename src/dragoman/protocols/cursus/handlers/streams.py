@@ -18,9 +18,10 @@ from dragoman.protocols.cursus.constants import STREAM_CONTROL
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.consume import (
     DEFAULT_GROUP,
-    committed_offset,
+    Wanted,
     out_of_range,
     wanted,
+    with_committed,
 )
 from dragoman.protocols.cursus.handlers.policy import is_pattern
 from dragoman.protocols.cursus.handlers.records import sent_batch
@@ -38,14 +39,25 @@ def handle_stream(call: Call) -> None:
     if len(service.streams) >= service.broker.settings.cursus_streams_max:
         raise Refusal('command_failed reason="too many streams"')
     (topic,) = asked.topics
-    name = (topic.name, asked.partition, asked.group)
-    committed = committed_offset(call, asked.group, topic.name, asked.partition)
+    # Who does not lead says so, before anybody is asked.
+    service.replica(topic, asked.partition)
+
+    def begin(committed: dict[str, int]) -> None:
+        _begin(call, asked, committed.get(topic.name, asked.offset))
+
+    with_committed(call, asked.group, [topic.name], asked.partition, begin)
+
+
+def _begin(call: Call, asked: Wanted, offset: int) -> None:
+    service = call.service
+    (topic,) = asked.topics
     tail = Tail(
         service.replica(topic, asked.partition),
-        asked.offset if committed is None else committed,
+        offset,
         lambda: stream.pump(),
         committed_only=asked.committed_only,
     )
+    name = (topic.name, asked.partition, asked.group)
     stream = Stream(call.session, name, asked.count_max, tail)
     call.session.stream = stream
     call.session.release = stream.stop

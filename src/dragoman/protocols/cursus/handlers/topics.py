@@ -163,7 +163,7 @@ def handle_describe(call: Call) -> None:
 
 def _described_partition(call: Call, partition: PartitionMetadata) -> dict[str, object]:
     broker = call.service.broker
-    log = broker.replica(partition).log
+    log = broker.held(partition).log
     # A single broker of the original names neither leader nor replicas.
     leader, replicas, in_sync = "", None, None
     if len(broker.image.nodes) > 1:
@@ -188,7 +188,8 @@ def handle_list_offsets(call: Call) -> None:
         wanted = range(index, index + 1)
     shown = []
     for index in wanted:
-        log = call.service.replica(topic, index).log
+        # This node's copy, if it has one: a client cannot ask several nodes at once.
+        log = call.service.broker.held(call.service.partition(topic, index)).log
         shown.append(
             f"P{index}:earliest={log.log_start_offset}:latest={log.last_stable_offset}"
             f":leo={log.log_end_offset}:hwm={log.high_watermark}"

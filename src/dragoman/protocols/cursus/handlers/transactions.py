@@ -140,6 +140,7 @@ def _fenced(transactional_id: str, identity: ProducerIdentity) -> Refusal:
 def _id(call: Call) -> str:
     transactional_id = call.require("transactional_id")
     call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
+    call.service.broker.coordination.require_transaction(transactional_id)
     return transactional_id
 
 

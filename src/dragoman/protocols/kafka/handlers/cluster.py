@@ -17,8 +17,6 @@ from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
 
 _BROKERS, _CONTROLLERS = 1, 2
-#: The metadata log is written in one epoch as long as its quorum is one voter.
-_METADATA_EPOCH = 0
 
 
 def handle_describe(call: Call) -> None:
@@ -37,13 +35,13 @@ def handle_describe(call: Call) -> None:
         _refuse(call, request, code, code.text)
         return
     broker = call.service.broker
-    host, port = call.service.advertised(call.session.channel)
     call.reply(
         m.DescribeClusterResponse(
             cluster_id=broker.image.cluster_id,
             controller_id=broker.quorum.leader,
             brokers=[
-                m.DescribeClusterResponseBroker(broker_id=broker.node_id, host=host, port=port)
+                m.DescribeClusterResponseBroker(broker_id=node, host=host, port=port, rack=rack)
+                for node, host, port, rack in call.service.nodes(call.session.channel)
             ],
             cluster_authorized_operations=allowed_operations(call, Resource.CLUSTER, CLUSTER_NAME)
             if request.include_cluster_authorized_operations
@@ -80,7 +78,7 @@ def handle_quorum(call: Call) -> None:
                 )
                 for topic in request.topics
             ],
-            nodes=[_node(call)] if call.version >= 2 else [],
+            nodes=_nodes(call) if call.version >= 2 else [],
         )
     )
 
@@ -93,23 +91,33 @@ def _partition(call: Call, topic: str, index: int) -> m.DescribeQuorumResponsePa
         )
     broker = call.service.broker
     now_ms = broker.clock.wall_ms()
-    voter = m.DescribeQuorumResponseReplica(
-        replica_id=broker.node_id,
-        log_end_offset=broker.metadata_log.log_end_offset,
-        last_fetch_timestamp=now_ms,
-        last_caught_up_timestamp=now_ms,
-    )
+    quorum = broker.quorum
+    ends = quorum.ends()
+
+    def replica(node: int) -> m.DescribeQuorumResponseReplica:
+        return m.DescribeQuorumResponseReplica(
+            replica_id=node,
+            log_end_offset=ends.get(node, -1),
+            last_fetch_timestamp=now_ms if node in ends else -1,
+            last_caught_up_timestamp=now_ms if node == broker.node_id else -1,
+        )
+
     return m.DescribeQuorumResponsePartition(
         partition_index=index,
         error_message=None,
-        leader_id=broker.quorum.leader,
-        leader_epoch=_METADATA_EPOCH,
+        leader_id=quorum.leader,
+        leader_epoch=quorum.term,
         high_watermark=broker.metadata_log.high_watermark,
-        current_voters=[voter],
+        current_voters=[replica(node) for node in quorum.membership.voters],
+        observers=[replica(node) for node in quorum.membership.learners],
     )
 
 
-def _node(call: Call) -> m.DescribeQuorumResponseNode:
-    host, port = call.service.advertised(call.session.channel)
-    listener = m.DescribeQuorumResponseListener(name="CONTROLLER", host=host, port=port)
-    return m.DescribeQuorumResponseNode(node_id=call.service.broker.node_id, listeners=[listener])
+def _nodes(call: Call) -> list[m.DescribeQuorumResponseNode]:
+    return [
+        m.DescribeQuorumResponseNode(
+            node_id=node,
+            listeners=[m.DescribeQuorumResponseListener(name="CONTROLLER", host=host, port=port)],
+        )
+        for node, host, port, _rack in call.service.nodes(call.session.channel)
+    ]

@@ -2,40 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
+from dragoman.broker.errors import CoordinatorNotAvailable, InvalidGroupRequest
+from dragoman.broker.kinds import Kind
+from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.handlers.gathering import gather
+from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 
-_GROUP, _TRANSACTION = 0, 1
+_KINDS = {0: Kind.GROUP, 1: Kind.TRANSACTION}
+#: First version that asks for several at once.
+_BATCHED_SINCE = 4
+_Node: TypeAlias = tuple[int, str, int]
 
 
 def handle(call: Call) -> None:
     request = call.decode(m.FindCoordinatorRequest)
-    broker = call.service.broker
-    host, port = call.service.advertised(call.session.channel)
-    is_known = request.key_type in (_GROUP, _TRANSACTION)
-    code = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
-    message = None if is_known else code.text
-    node_id, host, port = (broker.node_id, host, port) if is_known else (-1, "", -1)
-    if call.version < 4:
-        call.reply(
-            m.FindCoordinatorResponse(
-                error_code=code, error_message=message, node_id=node_id, host=host, port=port
-            )
+    is_batched = call.version >= _BATCHED_SINCE
+    keys = request.coordinator_keys if is_batched else [request.key]
+
+    def begin(key: str, done: Callable[[_Node | DragomanError], None]) -> None:
+        kind = _KINDS.get(request.key_type)
+        if kind is None:
+            raise InvalidGroupRequest(f"there are no coordinators of type {request.key_type}")
+
+        def found(node: int | DragomanError) -> None:
+            done(node if isinstance(node, DragomanError) else _addressed(call, node))
+
+        call.service.broker.coordination.find_coordinator(kind, key, found)
+
+    def build(results: list[_Node | DragomanError]) -> m.FindCoordinatorResponse:
+        coordinators = [_coordinator(key, each) for key, each in zip(keys, results, strict=True)]
+        if is_batched:
+            return m.FindCoordinatorResponse(coordinators=coordinators)
+        (only,) = coordinators
+        return m.FindCoordinatorResponse(
+            error_code=only.error_code,
+            error_message=only.error_message,
+            node_id=only.node_id,
+            host=only.host,
+            port=only.port,
         )
-        return
-    call.reply(
-        m.FindCoordinatorResponse(
-            coordinators=[
-                m.FindCoordinatorResponseCoordinator(
-                    key=key,
-                    node_id=node_id,
-                    host=host,
-                    port=port,
-                    error_code=code,
-                    error_message=message,
-                )
-                for key in request.coordinator_keys
-            ]
+
+    gather(call, keys, begin, build)
+
+
+def _addressed(call: Call, node: int) -> _Node | DragomanError:
+    address = call.service.address_of(call.session.channel, node)
+    if address is None:
+        return CoordinatorNotAvailable(f"node {node} has no listener like this one")
+    return node, *address
+
+
+def _coordinator(key: str, found: _Node | DragomanError) -> m.FindCoordinatorResponseCoordinator:
+    if isinstance(found, DragomanError):
+        code = wire_code(found)
+        return m.FindCoordinatorResponseCoordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=code, error_message=code.text
         )
+    node_id, host, port = found
+    return m.FindCoordinatorResponseCoordinator(
+        key=key, node_id=node_id, host=host, port=port, error_message=None
     )

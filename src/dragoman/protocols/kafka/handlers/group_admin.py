@@ -1,13 +1,15 @@
 """DescribeGroups (15), ListGroups (16), DeleteGroups (42) and OffsetDelete (47).
 
-Groups of every protocol are listed. A group that does not exist is described as dead, without an
-error before version 6: that is how tools ask whether a group is there.
+Groups of every protocol are listed, as far as this node coordinates them: clients ask every node. A
+group that does not exist is described as dead, without an error before version 6: that is how tools
+ask whether a group is there.
 """
 
 from __future__ import annotations
 
 from dragoman.broker.errors import GroupNotFound
 from dragoman.broker.groups import GroupDescription, GroupListing, MemberDescription, State
+from dragoman.broker.kinds import Kind
 from dragoman.broker.offsets import PreparedOffsets
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
@@ -98,7 +100,7 @@ def handle_list(call: Call) -> None:
     request = call.decode(m.ListGroupsRequest)
     coordination = call.service.broker.coordination
     try:
-        coordination.require_groups()
+        coordination.require_loaded(Kind.GROUP)
     except DragomanError as error:
         call.reply(m.ListGroupsResponse(error_code=wire_code(error)))
         return

@@ -32,10 +32,10 @@ _NULL_PROTOCOL_SINCE = 7
 
 
 def open_groups(call: Call, group_id: str, operation: Operation = Operation.READ) -> Groups:
-    """The groups, if this client may use this one now. Raises `BrokerError`."""
+    """The groups, if this client may use this one, and here. Raises `BrokerError`."""
     broker = call.service.broker
     authorize(call, operation, Resource.GROUP, group_id)
-    broker.coordination.require_groups()
+    broker.coordination.require_group(group_id)
     return broker.coordination.groups
 
 

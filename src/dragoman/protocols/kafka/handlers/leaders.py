@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
@@ -104,50 +105,48 @@ def handle_reassign(call: Call) -> None:
         )
         return
     may_resize = request.allow_replication_factor_change
-    call.reply(
-        m.AlterPartitionReassignmentsResponse(
+    leadership = call.service.broker.leadership
+    asked = [(topic.name, each) for topic in request.topics for each in topic.partitions]
+
+    def begin(
+        wanted: tuple[str, m.AlterPartitionReassignmentsRequestPartition], done: Done
+    ) -> None:
+        topic, each = wanted
+        partition = partition_of(call, topic, each.partition_index)
+        # No replicas means: forget the move under way.
+        if each.replicas is None:
+            leadership.cancel_move(partition, done)
+        else:
+            leadership.move(partition, each.replicas, may_resize=may_resize, done=done)
+
+    def build(
+        results: list[DragomanError | None],
+    ) -> m.AlterPartitionReassignmentsResponse:
+        by_topic: dict[str, list[m.AlterPartitionReassignmentsResponsePartition]] = {
+            topic.name: [] for topic in request.topics
+        }
+        for (topic, each), error in zip(asked, results, strict=True):
+            by_topic[topic].append(
+                m.AlterPartitionReassignmentsResponsePartition(
+                    partition_index=each.partition_index,
+                    error_code=wire_code(error),
+                    error_message=wire_text(error),
+                )
+            )
+        return m.AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=may_resize,
             error_message=None,
             responses=[
-                m.AlterPartitionReassignmentsResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        _reassigned(
-                            call, topic.name, each.partition_index, each.replicas, may_resize
-                        )
-                        for each in topic.partitions
-                    ],
-                )
-                for topic in request.topics
+                m.AlterPartitionReassignmentsResponseTopic(name=name, partitions=found)
+                for name, found in by_topic.items()
             ],
         )
-    )
 
-
-def _reassigned(
-    call: Call, topic: str, index: int, replicas: list[int] | None, may_resize: bool
-) -> m.AlterPartitionReassignmentsResponsePartition:
-    leadership = call.service.broker.leadership
-    error: DragomanError | None
-    try:
-        partition = partition_of(call, topic, index)
-        # No replicas means: forget the move under way.
-        error = (
-            leadership.cancel_move(partition)
-            if replicas is None
-            else leadership.check_move(partition, replicas, may_resize=may_resize)
-        )
-    except DragomanError as refusal:
-        error = refusal
-    return m.AlterPartitionReassignmentsResponsePartition(
-        partition_index=index,
-        error_code=wire_code(error),
-        error_message=wire_text(error),
-    )
+    gather(call, asked, begin, build)
 
 
 def handle_list_reassignments(call: Call) -> None:
-    call.decode(m.ListPartitionReassignmentsRequest)
+    request = call.decode(m.ListPartitionReassignmentsRequest)
     try:
         authorize_cluster(call, Operation.DESCRIBE)
     except DragomanError as error:
@@ -157,5 +156,32 @@ def handle_list_reassignments(call: Call) -> None:
             )
         )
         return
-    # Replicas never move, so none is on its way.
-    call.reply(m.ListPartitionReassignmentsResponse(error_message=None))
+    wanted = None
+    if request.topics is not None:
+        wanted = {
+            (topic.name, index) for topic in request.topics for index in topic.partition_indexes
+        }
+    by_topic: dict[str, list[m.ListPartitionReassignmentsResponsePartition]] = {}
+    for partition in call.service.broker.image.moving.values():
+        where = (partition.topic.name, partition.index)
+        if wanted is None or where in wanted:
+            by_topic.setdefault(partition.topic.name, []).append(_moving(partition))
+    call.reply(
+        m.ListPartitionReassignmentsResponse(
+            error_message=None,
+            topics=[
+                m.ListPartitionReassignmentsResponseTopic(name=name, partitions=found)
+                for name, found in by_topic.items()
+            ],
+        )
+    )
+
+
+def _moving(partition: PartitionMetadata) -> m.ListPartitionReassignmentsResponsePartition:
+    target = partition.target
+    return m.ListPartitionReassignmentsResponsePartition(
+        partition_index=partition.index,
+        replicas=list(partition.replicas),
+        adding_replicas=[each for each in target if each not in partition.in_sync],
+        removing_replicas=[each for each in partition.replicas if each not in target],
+    )

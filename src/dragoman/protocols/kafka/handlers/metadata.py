@@ -140,9 +140,11 @@ def _response(
     call: Call, request: m.MetadataRequest, found: list[m.MetadataResponseTopic]
 ) -> m.MetadataResponse:
     broker = call.service.broker
-    host, port = call.service.advertised(call.session.channel)
     return m.MetadataResponse(
-        brokers=[m.MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
+        brokers=[
+            m.MetadataResponseBroker(node_id=node, host=host, port=port, rack=rack)
+            for node, host, port, rack in call.service.nodes(call.session.channel)
+        ],
         cluster_id=broker.image.cluster_id,
         controller_id=broker.quorum.leader,
         topics=found,

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dragoman.broker.errors import InvalidAcks, InvalidRecord, NotAuthorized, UnsupportedCompression
+from dragoman.broker.errors import (
+    CoordinatorLoading,
+    InvalidAcks,
+    InvalidRecord,
+    NotAuthorized,
+    NotEnoughReplicas,
+    UnsupportedCompression,
+)
 from dragoman.broker.produce import check_produced, place
 from dragoman.broker.publishing import check_writable
 from dragoman.broker.replica import Replica
@@ -17,9 +24,9 @@ from dragoman.broker.transactions import ProducerIdentity
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, BatchHeader
 from dragoman.log.compression import Codec
+from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.refusals import refused_partition
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.handlers.transactions import open_transactions
 from dragoman.protocols.kafka.messages import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -123,11 +130,7 @@ class _Produce:
         metadata = write.replica.metadata
         where = (TopicName(metadata.topic.name), Partition(metadata.index))
         try:
-            coordinator = open_transactions(self._call, transactional_id)
-            if self._call.version < _IMPLICIT_ENROLMENT_SINCE:
-                coordinator.verify_partition(transactional_id, producer, where)
-                self._place(write)
-                return
+            authorize(self._call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
         except DragomanError as error:
             self._refuse(write, error)
             return
@@ -135,12 +138,21 @@ class _Produce:
         def enrolled(error: DragomanError | None) -> None:
             if error is None:
                 self._place(write)
+            elif isinstance(error, CoordinatorLoading):
+                # As in Kafka: producers know no coordinator on this path, but come back for this.
+                self._refuse(write, NotEnoughReplicas(str(error)))
             else:
                 self._refuse(write, error)
             self._one_less()
 
         self._waiting += 1
-        coordinator.enrol_implicitly(transactional_id, producer, (where,), (), enrolled)
+        self._call.service.broker.coordination.transacting.enrol(
+            transactional_id,
+            producer,
+            where,
+            enrolled,
+            is_check=self._call.version < _IMPLICIT_ENROLMENT_SINCE,
+        )
 
     def _place(self, write: _Write) -> None:
         replica, replies, at = write.replica, write.replies, write.at
@@ -152,8 +164,10 @@ class _Produce:
         append_time_ms = -1
         if replica.config.message_timestamp_type == "LogAppendTime":
             append_time_ms = appended.timestamp if appended.is_duplicate else self._now_ms
-        elif self._is_usual and not (
-            write.header.is_transactional or replica.metadata.topic.is_internal
+        elif (
+            self._is_usual
+            and not (write.header.is_transactional or replica.metadata.topic.is_internal)
+            and (self._request.acks == -1 or replica.role is None)
         ):
             self._call.session.learn(self._call.request, write.batch, replica)
         replies[at] = ProduceResponsePartition(
@@ -171,7 +185,10 @@ class _Produce:
             self._one_less()
 
         self._waiting += 1
-        replica.when_committed(appended.next_offset, acknowledged)
+        if self._request.acks == 1:
+            replica.when_stable(appended.next_offset, acknowledged)
+        else:
+            replica.when_committed(appended.next_offset, acknowledged)
 
     def _refuse(self, write: _Write, error: DragomanError) -> None:
         index = write.replies[write.at].index

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dragoman.broker.transactions import ProducerIdentity
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.refusals import code_for_version
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.protocols.kafka.handlers.transactions import open_transactions
+from dragoman.security.authorizer import Operation, Resource
 
 _FENCED_SINCE = 4
 
@@ -28,14 +29,18 @@ def handle(call: Call) -> None:
         )
         call.reply(identity)
 
+    coordination = call.service.broker.coordination
     current = None
     if request.producer_id >= 0 and request.producer_epoch >= 0:
         current = ProducerIdentity(request.producer_id, request.producer_epoch)
     try:
-        coordinator = open_transactions(call, request.transactional_id or "")
+        transactional_id = request.transactional_id
+        authorize(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id or "")
+        if transactional_id is not None:
+            coordination.require_transaction(transactional_id)
     except DragomanError as error:
         reply(error)
         return
-    coordinator.init_producer_id(
+    coordination.transactions.init_producer_id(
         request.transactional_id, request.transaction_timeout_ms, current, reply
     )

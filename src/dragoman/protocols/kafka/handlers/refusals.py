@@ -11,8 +11,10 @@ from dragoman.errors import (
     DiskFullError,
     DragomanError,
     LogStoppedError,
+    NotControllerError,
     OffsetGapError,
     OffsetOutOfRangeError,
+    OutcomeUnknownError,
 )
 from dragoman.log import producers
 from dragoman.protocols.kafka import messages as m
@@ -26,6 +28,8 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     DiskFullError: ErrorCode.KAFKA_STORAGE_ERROR,
     LogStoppedError: ErrorCode.KAFKA_STORAGE_ERROR,
     OffsetOutOfRangeError: ErrorCode.OFFSET_OUT_OF_RANGE,
+    NotControllerError: ErrorCode.NOT_CONTROLLER,
+    OutcomeUnknownError: ErrorCode.REQUEST_TIMED_OUT,
     OffsetGapError: ErrorCode.INVALID_RECORD,
     broker.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     broker.UnknownTopicId: ErrorCode.UNKNOWN_TOPIC_ID,
@@ -88,6 +92,8 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.InvalidRegularExpression: ErrorCode.INVALID_REGULAR_EXPRESSION,
     broker.EpochlessRequest: ErrorCode.UNSUPPORTED_VERSION,
     broker.NotCoordinator: ErrorCode.NOT_COORDINATOR,
+    # Among nodes only; clients are told to come back.
+    broker.Overtaken: ErrorCode.REQUEST_TIMED_OUT,
     broker.CoordinatorNotAvailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     broker.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     broker.InvalidCommitOffset: ErrorCode.INVALID_REQUEST,
@@ -95,6 +101,7 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.GroupSubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
     broker.InvalidPublication: ErrorCode.INVALID_REQUEST,
     broker.StagedRecordsGone: ErrorCode.OFFSET_OUT_OF_RANGE,
+    broker.PublishedRecordsLost: ErrorCode.KAFKA_STORAGE_ERROR,
     broker.WriterOfAnotherQuery: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     broker.TransactionError: ErrorCode.INVALID_TXN_STATE,
     broker.InvalidTransactionalId: ErrorCode.INVALID_REQUEST,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final
 
+from dragoman.broker.addresses import address_of
 from dragoman.broker.broker import Broker
 from dragoman.errors import RemoteProtocolError
 from dragoman.framing import Scratch
@@ -108,6 +109,8 @@ class KafkaService:
         self.budget = budget
         #: Host and port that a client on this channel is told to connect to.
         self.advertised = advertised
+        #: What other nodes call the listener that this service is for.
+        self.listener = "kafka"
         self.requests = 0
         self.fetch_sessions = FetchSessions(
             lambda: broker.settings.max_incremental_fetch_session_cache_slots,
@@ -118,6 +121,23 @@ class KafkaService:
 
     def session(self, channel: Channel) -> KafkaSession:
         return KafkaSession(channel, self, HANDLERS, self._scratch)
+
+    def address_of(self, channel: Channel, node: int) -> tuple[str, int] | None:
+        """Host and port under which a client on this channel finds a node of the cluster."""
+        if node == self.broker.node_id:
+            return self.advertised(channel)
+        return address_of(self.broker.image, node, self.listener)
+
+    def nodes(self, channel: Channel) -> list[tuple[int, str, int, str | None]]:
+        """Node, host, port and rack of every node that is there, for a client on this channel."""
+        image = self.broker.image
+        found: list[tuple[int, str, int, str | None]] = []
+        for node in sorted({self.broker.node_id, *image.nodes} - image.fenced):
+            address = self.address_of(channel, node)
+            known = image.registrations.get(node)
+            if address is not None:
+                found.append((node, *address, known.rack or None if known is not None else None))
+        return found
 
     def refuse_version(self, request: Request) -> Handler:
         """Only ApiVersions has an answer for versions that are not served; else close."""

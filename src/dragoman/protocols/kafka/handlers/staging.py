@@ -70,7 +70,7 @@ def handle_publish(call: Call) -> None:
     except DragomanError as error:
         reply(error)
         return
-    call.service.broker.publishing.publisher.publish(_publication(request), reply)
+    call.service.broker.publishing.publish(_publication(request), reply)
 
 
 def _authorize_writer(call: Call, writer_id: str) -> None:

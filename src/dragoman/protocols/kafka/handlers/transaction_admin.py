@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dragoman.broker.errors import NotAuthorized
+from dragoman.broker.kinds import Kind
 from dragoman.broker.patterns import full_match
 from dragoman.broker.transactions import (
     ProducerIdentity,
@@ -90,7 +91,9 @@ def handle_describe(call: Call) -> None:
 def _describe(call: Call, transactional_id: str) -> m.DescribeTransactionsResponseTransaction:
     try:
         authorize(call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id)
-        found = call.service.broker.coordination.transactions.describe(transactional_id)
+        coordination = call.service.broker.coordination
+        coordination.require_transaction(transactional_id)
+        found = coordination.transactions.describe(transactional_id)
     except DragomanError as error:
         return m.DescribeTransactionsResponseTransaction(
             error_code=wire_code(error), transactional_id=transactional_id
@@ -129,7 +132,9 @@ def handle_list(call: Call) -> None:
         call.reply(m.ListTransactionsResponse(unknown_state_filters=unknown))
         return
     try:
-        found = call.service.broker.coordination.transactions.list_transactions(
+        coordination = call.service.broker.coordination
+        coordination.require_loaded(Kind.TRANSACTION)
+        found = coordination.transactions.list_transactions(
             states,
             set(request.producer_id_filters),
             request.duration_filter if request.duration_filter >= 0 else None,
@@ -182,7 +187,7 @@ def handle_write_markers(call: Call) -> None:
         marker, topic, index = asked
         _authorize_markers(call)
         _check_epoch(call, marker, topic, index)
-        call.service.broker.coordination.end_by_hand(
+        call.service.broker.coordination.transacting.end_by_hand(
             ProducerIdentity(marker.producer_id, marker.producer_epoch),
             Marker(marker.transaction_result, marker.coordinator_epoch),
             (topic, index),

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dragoman.broker.errors import (
-    TransactionError,
-    UnknownTopic,
-)
+from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.broker.transactions import ProducerIdentity, TransactionCoordinator
 from dragoman.errors import DragomanError
@@ -34,9 +31,11 @@ OFFSETS_WITHOUT_ENROLMENT_SINCE = 5
 
 
 def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinator:
-    """The coordinator, if this client may use the id. Raises `BrokerError`."""
+    """The coordinator, if this client may use the id, and here. Raises `BrokerError`."""
     authorize(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
-    return call.service.broker.coordination.transactions
+    coordination = call.service.broker.coordination
+    coordination.require_transaction(transactional_id)
+    return coordination.transactions
 
 
 def handle_add_partitions(call: Call) -> None:
@@ -102,7 +101,8 @@ def handle_add_offsets(call: Call) -> None:
         call.reply(m.AddOffsetsToTxnResponse(error_code=code))
 
     try:
-        open_groups(call, request.group_id)
+        # The group may be another node's.
+        authorize(call, Operation.READ, Resource.GROUP, request.group_id)
         coordinator = open_transactions(call, request.transactional_id)
     except DragomanError as error:
         reply(error)
@@ -152,19 +152,20 @@ class _CommitOffsets:
         request = self._request
         try:
             open_groups(self._call, request.group_id)
-            coordinator = open_transactions(self._call, request.transactional_id)
-            if self._call.version < OFFSETS_WITHOUT_ENROLMENT_SINCE:
-                coordinator.verify_group(request.transactional_id, self._producer, request.group_id)
-                self._commit(None)
-                return
+            name = request.transactional_id
+            authorize(self._call, Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
         except DragomanError as error:
             self._reply(None, error)
             return
-        coordinator.enrol_implicitly(
-            request.transactional_id, self._producer, (), (request.group_id,), self._commit
+        self._call.service.broker.coordination.transacting.enrol(
+            name,
+            self._producer,
+            request.group_id,
+            self._commit,
+            is_check=self._call.version < OFFSETS_WITHOUT_ENROLMENT_SINCE,
         )
 
-    def _commit(self, error: TransactionError | None) -> None:
+    def _commit(self, error: DragomanError | None) -> None:
         if error is not None:
             self._reply(None, error)
             return

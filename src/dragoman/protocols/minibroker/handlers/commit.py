@@ -15,8 +15,8 @@ from dragoman.net.framed import Place
 from dragoman.protocols.minibroker import codec
 from dragoman.protocols.minibroker.constants import OFFSET_MAX
 from dragoman.protocols.minibroker.errors import BAD_COMMIT_OFFSET
-from dragoman.protocols.minibroker.handlers.groups import OWNER, when_groups_are_loaded
-from dragoman.protocols.minibroker.handlers.refusals import Refused, refusal
+from dragoman.protocols.minibroker.handlers.groups import OWNER, when_group_is_loaded
+from dragoman.protocols.minibroker.handlers.refusals import Refused
 from dragoman.protocols.minibroker.handlers.topics import (
     require_group,
     require_partition,
@@ -40,7 +40,7 @@ def commit(session: MinibrokerSession, request: Commit, place: Place) -> None:
         if prepared is not None:
             error = next(iter(prepared.errors.values()), None)
         if error is not None:
-            place.reply(refusal(error))
+            place.reply(session.refusal(error))
             return
         place.reply(codec.encode(Committed(offset=request.offset)))
         subscription = session.subscriptions.get(request.topic)
@@ -55,6 +55,6 @@ def commit(session: MinibrokerSession, request: Commit, place: Place) -> None:
             offset=Offset(request.offset),
         )
         asked = CommitRequest(group_id=group, offsets=(offset,), owner=OWNER)
-        when_groups_are_loaded(session, place, lambda: coordination.commit(asked, committed))
+        when_group_is_loaded(session, place, group, lambda: coordination.commit(asked, committed))
 
     use_topic(session, place, request.topic, Operation.READ, store)

@@ -11,7 +11,7 @@ from dragoman.net.framed import Place
 from dragoman.protocols.minibroker.codec import published_frame
 from dragoman.protocols.minibroker.constants import KEY_BYTES_MAX
 from dragoman.protocols.minibroker.errors import KEY_TOO_LARGE
-from dragoman.protocols.minibroker.handlers.refusals import Refused, refusal
+from dragoman.protocols.minibroker.handlers.refusals import Refused
 from dragoman.protocols.minibroker.handlers.topics import make_topic, usable_topic
 from dragoman.protocols.minibroker.messages import Publish
 from dragoman.protocols.minibroker.routing import fnv1a_32
@@ -44,11 +44,15 @@ def _append(
     broker = service.broker
     turn = fnv1a_32(key) if key else service.next_turn(topic.name)
     partition = turn % len(topic.partitions)
+    if not key and topic.partitions[partition].leader != broker.node_id:
+        # Any will do for it: rather one that need not be looked for.
+        led = [each.index for each in topic.partitions if each.leader == broker.node_id]
+        partition = led[turn % len(led)] if led else partition
     replica = broker.replica(topic.partitions[partition])
     replica.check_in_sync()
 
     def placed(offset: int, error: DragomanError | None) -> None:
-        place.reply(published_frame(partition, offset) if error is None else refusal(error))
+        place.reply(published_frame(partition, offset) if error is None else session.refusal(error))
 
     record = Record(key=key or None, value=request.payload, timestamp=broker.clock.wall_ms())
     broker.gatherer.add(replica, record, placed)

@@ -12,8 +12,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from dragoman.broker.errors import Overloaded
-from dragoman.broker.replica import Replica
-from dragoman.broker.tailing import Tail
+from dragoman.broker.reading import open_reader
+from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import (
     PUSH_PORTION_BYTES_MAX,
@@ -28,26 +28,37 @@ from dragoman.types import Buffer
 from dragoman.world import Scheduler
 
 if TYPE_CHECKING:
+    from dragoman.broker.broker import Broker
     from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
 
 
 class Stream:
     """One partition on its way to one connection."""
 
-    __slots__ = ("_frames", "_pusher", "_tail", "_topic", "_window", "is_closed", "is_in_line")
+    __slots__ = (
+        "_frames",
+        "_index",
+        "_pusher",
+        "_tail",
+        "_topic",
+        "_window",
+        "is_closed",
+        "is_in_line",
+    )
 
     def __init__(
         self,
         pusher: Pusher,
-        topic: str,
-        replica: Replica,
+        broker: Broker,
+        partition: PartitionMetadata,
         offset: int,
         window: Window | None,
     ) -> None:
         self._pusher = pusher
-        self._topic = topic
-        self._tail = Tail(replica, offset, self._changed)
-        self._frames = DeliveredFrames(topic, replica.metadata.index)
+        self._topic = partition.topic.name
+        self._index = partition.index
+        self._tail = open_reader(broker, partition, offset, self._changed)
+        self._frames = DeliveredFrames(self._topic, self._index)
         self._window = window
         self.is_closed = False
         #: Kept by the pusher.
@@ -73,8 +84,7 @@ class Stream:
             self._wait()
             return []
         if window is not None:
-            partition = self._tail.replica.metadata.index
-            window.sent(partition, [record.offset for record in records])
+            window.sent(self._index, [record.offset for record in records])
         frame = self._frames.frame
         return [frame(each.offset, each.key or b"", each.value or b"") for each in records]
 
@@ -93,7 +103,7 @@ class Stream:
             self._pusher.scheduler.call_later(TAIL_PARKING_PAUSE_S, self._changed)
 
     def failure(self, error: DragomanError) -> str:
-        return reader_failed(self._topic, self._tail.replica.metadata.index, str(error))
+        return reader_failed(self._topic, self._index, str(error))
 
     def close(self) -> None:
         self.is_closed = True

@@ -56,7 +56,10 @@ class MinibrokerSession(FramedSession):
             request = codec.decode_request(frame)
             _HANDLERS[type(request)](self, request, place)
         except DragomanError as error:
-            place.reply(refusal(error))
+            place.reply(self.refusal(error))
+
+    def refusal(self, error: DragomanError) -> bytes:
+        return refusal(error, self.service.address_of)
 
     def require(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`."""

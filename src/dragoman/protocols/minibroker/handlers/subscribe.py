@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+from dragoman.broker.reading import find_end
 from dragoman.cluster.metadata import TopicMetadata
+from dragoman.errors import DragomanError
 from dragoman.limits import MINIBROKER_SUBSCRIPTIONS_MAX
 from dragoman.net.framed import Place
 from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker import messages as m
-from dragoman.protocols.minibroker.handlers.groups import when_groups_are_loaded
 from dragoman.protocols.minibroker.handlers.refusals import Refused
 from dragoman.protocols.minibroker.handlers.subscription import GroupSubscription, Subscription
 from dragoman.protocols.minibroker.handlers.topics import (
@@ -18,6 +19,7 @@ from dragoman.protocols.minibroker.handlers.topics import (
     use_topic,
 )
 from dragoman.security.authorizer import Operation
+from dragoman.types import GroupId
 
 if TYPE_CHECKING:
     from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
@@ -34,7 +36,7 @@ def subscribe(session: MinibrokerSession, request: m.Subscribe, place: Place) ->
             case m.SubscribeHead() | m.SubscribeOffset():
                 _read_one(session, request, topic, place)
             case m.SubscribeGroup():
-                when_groups_are_loaded(session, place, lambda: _join(session, request, place))
+                _join(session, request, require_group(session, request.group), place)
             case _:
                 assert_never(request)
 
@@ -48,23 +50,38 @@ def _read_one(
     place: Place,
 ) -> None:
     require_partition(topic, request.partition)
-    replica = session.service.broker.replica(topic.partitions[request.partition])
+    partition = topic.partitions[request.partition]
+
+    def begin(offset: int | DragomanError) -> None:
+        if isinstance(offset, DragomanError):
+            place.reply(session.refusal(offset))
+        elif not session.channel.is_closing:
+            subscription = session.subscriptions[topic.name] = Subscription(session, topic.name)
+            place.reply(codec.encode(m.Subscribed(partitions=(request.partition,))))
+            subscription.read(partition, offset)
+
     if isinstance(request, m.SubscribeOffset):
-        offset = request.offset
+        begin(request.offset)
     else:
-        offset = replica.log.log_end_offset
-    subscription = session.subscriptions[topic.name] = Subscription(session, topic.name)
-    place.reply(codec.encode(m.Subscribed(partitions=(request.partition,))))
-    subscription.read(replica, offset)
+        find_end(session.service.broker, partition, begin)
 
 
-def _join(session: MinibrokerSession, request: m.SubscribeGroup, place: Place) -> None:
-    group = require_group(session, request.group)
+def _join(
+    session: MinibrokerSession, request: m.SubscribeGroup, group: GroupId, place: Place
+) -> None:
     subscription = GroupSubscription(session, request.topic, group)
-    partitions = subscription.join()
+    # Known from now on: a connection that goes takes it along.
     session.subscriptions[request.topic] = subscription
-    place.reply(codec.encode(m.Joined(group=group, partitions=partitions)))
-    subscription.take(partitions)
+
+    def seated(partitions: tuple[int, ...] | DragomanError) -> None:
+        if isinstance(partitions, DragomanError):
+            del session.subscriptions[request.topic]
+            place.reply(session.refusal(partitions))
+            return
+        place.reply(codec.encode(m.Joined(group=group, partitions=partitions)))
+        subscription.take(partitions)
+
+    subscription.join(seated)
 
 
 def unsubscribe(session: MinibrokerSession, request: m.Unsubscribe, place: Place) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dragoman.broker.errors import UnknownMember
-from dragoman.broker.groups.direct import DirectMember
-from dragoman.broker.replica import Replica
+from dragoman.broker.errors import UnknownTopic
+from dragoman.broker.seats import Seat, Seated, SeatRequest
+from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
+from dragoman.limits import SEAT_RETRY_S
 from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker.handlers.groups import OWNER
 from dragoman.protocols.minibroker.handlers.pushing import Stream
 from dragoman.protocols.minibroker.handlers.window import Window
 from dragoman.protocols.minibroker.messages import Rebalanced
-from dragoman.types import GroupId, Partition, TopicName
+from dragoman.types import GroupId, TopicName
 
 if TYPE_CHECKING:
     from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
@@ -30,11 +31,11 @@ class Subscription:
         self._window: Window | None = None
         self._streams: dict[int, Stream] = {}
 
-    def read(self, replica: Replica, offset: int) -> None:
+    def read(self, partition: PartitionMetadata, offset: int) -> None:
         """Push what this partition has from `offset` on; what was deleted is passed over."""
-        partition = replica.metadata.index
-        stream = Stream(self._session.pusher, self.topic, replica, offset, self._window)
-        self._streams[partition] = stream
+        session = self._session
+        stream = Stream(session.pusher, session.service.broker, partition, offset, self._window)
+        self._streams[partition.index] = stream
         stream.begin()
 
     def committed(self, partition: int, offset: int) -> None:
@@ -54,63 +55,79 @@ class GroupSubscription(Subscription):
     """To whatever partitions the group gives this member."""
 
     def __init__(self, session: MinibrokerSession, topic: str, group: GroupId) -> None:
-        """Raises what claiming the group raises."""
         super().__init__(session, topic)
-        self.group = group
+        self.group: GroupId = group
         service = session.service
-        self._coordination = service.broker.coordination
-        self._direct = self._coordination.direct_group(group, OWNER, service.rules)
-        self._member = DirectMember(
-            service.new_member_id(),
-            TopicName(topic),
+        self._broker = service.broker
+        self._window: Window = Window(service.broker.scheduler, session.pusher)
+        self._assigned: tuple[int, ...] = ()
+        self._is_closed = False
+        request = SeatRequest(
+            group_id=group,
+            owner=OWNER,
+            topic=TopicName(topic),
             client_host=session.channel.peer_address[0],
-            on_assigned=self._assigned,
-            on_evicted=session.evicted,
+            session_timeout_s=service.heartbeat_timeout_s,
         )
-        committed = self._coordination.offsets.all_committed(group)
-        self._window: Window = Window(
-            service.broker.scheduler,
-            session.pusher,
-            commits=any(name == topic for name, _ in committed),
-        )
+        self._seat = Seat(service.broker, request, self)
 
-    def join(self) -> tuple[int, ...]:
-        return self._direct.join(self._member)
+    def join(self, seated: Seated) -> None:
+        self._seat.join(seated)
 
     def heartbeat(self) -> None:
-        self._direct.heartbeat(self._member.member_id)
+        self._seat.heartbeat()
 
     def take(self, partitions: tuple[int, ...]) -> None:
         """Read these and no others; those that stay go on where they are."""
+        self._assigned = partitions
         for partition in self._streams.keys() - set(partitions):
             self._streams.pop(partition).close()
             self._window.forget(partition)
-        for partition in partitions:
-            if partition not in self._streams:
-                self._read_committed(partition)
+        self._read_committed()
 
-    def _read_committed(self, partition: int) -> None:
-        assert self.group is not None
-        try:
-            replica = self._session.service.broker.find(self.topic, partition)
-        except DragomanError as error:
-            self._session.end(errors.reader_failed(self.topic, partition, str(error)))
+    def _read_committed(self) -> None:
+        """Partitions that are new begin where the group has committed."""
+        if self._is_closed or not set(self._assigned) - self._streams.keys():
             return
-        name = (TopicName(self.topic), Partition(partition))
-        committed = self._coordination.offsets.all_committed(self.group).get(name)
-        self.read(replica, 0 if committed is None else committed.offset)
 
-    def _assigned(self, partitions: tuple[int, ...]) -> None:
-        assert self.group is not None
+        def found(committed: dict[int, int] | DragomanError) -> None:
+            if self._is_closed:
+                return
+            if isinstance(committed, DragomanError):
+                # The group is between two coordinators.
+                self._broker.scheduler.call_later(SEAT_RETRY_S, self._read_committed)
+                return
+            self._window.commits = self._window.commits or bool(committed)
+            for partition in self._assigned:
+                if partition not in self._streams:
+                    self._read_from(partition, committed.get(partition, 0))
+
+        coordination = self._broker.coordination
+        coordination.look_up_committed(self.group, TopicName(self.topic), found)
+
+    def _read_from(self, partition: int, offset: int) -> None:
+        topic = self._broker.image.topics.get(self.topic)
+        if topic is None or partition >= len(topic.partitions):
+            gone = UnknownTopic(f"there is no partition {partition} of topic {self.topic!r}")
+            self._session.end(errors.reader_failed(self.topic, partition, str(gone)))
+            return
+        self.read(topic.partitions[partition], offset)
+
+    # ---- what the seat tells
+
+    def assigned(self, partitions: tuple[int, ...]) -> None:
         told = Rebalanced(topic=self.topic, group=self.group, partitions=partitions)
         self._session.pusher.announce(self.topic, codec.encode(told))
         self.take(partitions)
 
+    def evicted(self) -> None:
+        self._session.evicted()
+
+    def turned_away(self, error: DragomanError) -> None:
+        self._session.end(str(error))
+
     def close(self) -> None:
+        self._is_closed = True
         super().close()
         self._session.pusher.forget(self.topic)
-        try:
-            self._direct.leave(self._member.member_id)
-        except UnknownMember:
-            # Evicted, or the node stops.
-            return
+        self._seat.leave()

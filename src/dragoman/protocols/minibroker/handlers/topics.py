@@ -14,7 +14,7 @@ from dragoman.errors import DragomanError
 from dragoman.limits import TOPIC_NAME_BYTES_MAX
 from dragoman.net.framed import Place
 from dragoman.protocols.minibroker import errors
-from dragoman.protocols.minibroker.handlers.refusals import Refused, refusal
+from dragoman.protocols.minibroker.handlers.refusals import Refused
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId
 
@@ -86,7 +86,7 @@ def make_topic(
                 raise error or UnknownTopic(f"topic {name!r} is gone")
             use(topic)
         except DragomanError as refused:
-            place.reply(refusal(refused))
+            place.reply(session.refusal(refused))
 
     count = broker.settings.minibroker_partitions
     broker.ensure_topic(NewTopic(name=name, partition_count=count), made)

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 class Window:
-    def __init__(self, scheduler: Scheduler, pusher: Pusher, *, commits: bool) -> None:
-        """`commits` says whether the group is known to commit."""
+    def __init__(self, scheduler: Scheduler, pusher: Pusher, *, commits: bool = False) -> None:
         self._scheduler = scheduler
         self._pusher = pusher
-        self._commits = commits
+        #: Whether the client is known to commit.
+        self.commits = commits
         self.size = PUSH_WINDOW_RECORDS
         #: By partition: offsets pushed and not committed, in order.
         self._sent: dict[int, deque[int]] = {}
@@ -65,7 +65,7 @@ class Window:
         """Have the stream line up when there is room again."""
         self._waiting.append(stream)
         if self._timer is None:
-            patience = PUSH_PATIENCE_COMMITTING_S if self._commits else PUSH_PATIENCE_S
+            patience = PUSH_PATIENCE_COMMITTING_S if self.commits else PUSH_PATIENCE_S
             self._timer = self._scheduler.call_later(patience, self._lose_patience)
 
     def committed(self, partition: int, offset: int) -> None:
@@ -78,9 +78,9 @@ class Window:
         self._in_flight -= taken
         if not taken or not self.is_bounded:
             return
-        if not self._commits:
+        if not self.commits:
             # What was given out of impatience is taken back: now the habit is known.
-            self._commits = True
+            self.commits = True
             self.size = PUSH_WINDOW_RECORDS
         if was_full and not self._in_flight:
             self.size *= 2

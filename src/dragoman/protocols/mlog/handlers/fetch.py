@@ -9,6 +9,8 @@ records, and answers with no entries when none came in time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dragoman.broker.replica import Replica
 from dragoman.broker.tailing import Tail
 from dragoman.errors import DragomanError
@@ -20,8 +22,8 @@ from dragoman.limits import (
 from dragoman.log.batch import Record
 from dragoman.net.framed import Place
 from dragoman.protocols.mlog.errors import ErrorCode, beyond_watermark
-from dragoman.protocols.mlog.handlers.names import find_to_read, split
-from dragoman.protocols.mlog.handlers.offsets import committed
+from dragoman.protocols.mlog.handlers.names import find_to_read
+from dragoman.protocols.mlog.handlers.offsets import with_committed
 from dragoman.protocols.mlog.handlers.refusals import Refused
 from dragoman.protocols.mlog.handlers.session import MlogSession
 from dragoman.protocols.mlog.messages import (
@@ -36,35 +38,67 @@ from dragoman.protocols.mlog.messages import (
 from dragoman.world import Handle
 
 
+def _nothing() -> None:
+    return None
+
+
 def handle_fetch(session: MlogSession, request: Fetch, place: Place) -> None:
     replica = find_to_read(session, request.topic)
-    offset = _first_offset(session, request)
-    found = read(session, replica, offset, 1, MLOG_FETCH_ONE_BYTES_MAX)
-    if not found:
-        last_readable = max(0, replica.log.last_stable_offset - 1)
-        raise Refused(ErrorCode.READ_OFFSET, beyond_watermark(offset, last_readable))
-    session.reply(place, FetchResp(entry=as_entries(found)[0]))
+
+    def answer(offset: int) -> None:
+        found = read(session, replica, offset, 1, MLOG_FETCH_ONE_BYTES_MAX)
+        if not found:
+            last_readable = max(0, replica.log.last_stable_offset - 1)
+            raise Refused(ErrorCode.READ_OFFSET, beyond_watermark(offset, last_readable))
+        session.reply(place, FetchResp(entry=as_entries(found)[0]))
+
+    _from_first_offset(session, place, request, answer)
 
 
 def handle_fetch_batch(session: MlogSession, request: FetchBatch, place: Place) -> None:
     replica = find_to_read(session, request.topic)
-    offset = _first_offset(session, request)
-    found = read(session, replica, offset, request.max_count, MLOG_FETCH_BYTES_MAX)
-    if not found and request.replica_node_id:
-        text = f"no data at offset {offset} (replica caught up)"
-        raise Refused(ErrorCode.READ_OFFSET, text)
-    session.reply(place, FetchBatchResp(entries=as_entries(found) or None))
+
+    def answer(offset: int) -> None:
+        found = read(session, replica, offset, request.max_count, MLOG_FETCH_BYTES_MAX)
+        if not found and request.replica_node_id:
+            text = f"no data at offset {offset} (replica caught up)"
+            raise Refused(ErrorCode.READ_OFFSET, text)
+        session.reply(place, FetchBatchResp(entries=as_entries(found) or None))
+
+    _from_first_offset(session, place, request, answer)
 
 
 def handle_fetch_stream(session: MlogSession, request: FetchStream, place: Place) -> None:
     replica = find_to_read(session, request.topic)
-    _Stream(session, request, place, replica, _first_offset(session, request)).start()
+    is_asking = False
+
+    def begin(offset: int) -> None:
+        if not session.channel.is_closing:
+            _Stream(session, request, place, replica, offset).start()
+
+    def asked() -> None:
+        if is_asking:
+            session.end_wait()
+
+    _from_first_offset(session, place, request, begin, asked)
+    if not place.is_done and not session.is_waiting:
+        # Nothing behind it begins while the coordinator is asked, either.
+        is_asking = True
+        session.wait(_nothing)
 
 
-def _first_offset(session: MlogSession, request: Fetch | FetchBatch) -> int:
+def _from_first_offset(
+    session: MlogSession,
+    place: Place,
+    request: Fetch | FetchBatch,
+    use: Callable[[int], None],
+    asked: Callable[[], None] = _nothing,
+) -> None:
+    """Have `use` called with where to read, and `asked` before that, once that is known."""
     if request.offset or request.replica_node_id:
-        return request.offset
-    return committed(session, *split(request.topic), request.id) or 0
+        use(request.offset)
+    else:
+        with_committed(session, place, request.topic, request.id, use, asked)
 
 
 def as_entries(records: list[Record]) -> list[Entry]:
@@ -89,10 +123,6 @@ def _read(tail: Tail, offset: int, count: int, bytes_max: int) -> list[Record]:
     if offset < tail.log_start_offset:
         tail.seek(tail.log_start_offset)
     return tail.read(bytes_max, min(max(1, count), MLOG_FETCH_COUNT_MAX))
-
-
-def _nothing() -> None:
-    return None
 
 
 class _Stream:

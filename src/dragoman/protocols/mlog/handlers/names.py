@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dragoman.broker.errors import NotLeader
 from dragoman.broker.replica import Replica
-from dragoman.cluster.metadata import TopicMetadata
+from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.protocols.mlog.errors import TOPIC_REQUIRED_TEXT, ErrorCode, topic_not_found
 from dragoman.protocols.mlog.handlers.refusals import Refused
 from dragoman.protocols.mlog.handlers.session import MlogSession
@@ -49,12 +49,17 @@ def visible_topic(session: MlogSession, name: str) -> TopicMetadata | None:
 
 def find(session: MlogSession, name: str, operation: Operation) -> Replica:
     """The partition that a name stands for, led by this node. Raises `Refused`, `NotLeader`."""
+    return session.service.broker.replica(find_partition(session, name, operation))
+
+
+def find_partition(session: MlogSession, name: str, operation: Operation) -> PartitionMetadata:
+    """The partition that a name stands for, whoever leads it. Raises `Refused`."""
     topic, index = split(name)
     metadata = visible_topic(session, topic)
     if metadata is None or index >= len(metadata.partitions):
         raise unknown(name)
     session.authorize(operation, _TOPIC, topic)
-    return session.service.broker.replica(metadata.partitions[index])
+    return metadata.partitions[index]
 
 
 def find_to_read(session: MlogSession, name: str) -> Replica:

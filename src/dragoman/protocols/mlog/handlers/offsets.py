@@ -1,13 +1,16 @@
 """CommitOffset (12) and FetchOffset (14): what a client id has read.
 
 An id is a group: committed offsets are those of all protocols, and a group with live members of
-another protocol is theirs to commit. As in the original, an offset may be committed for a topic
+another protocol is theirs to commit. Clients know of no coordinator: any node passes a commit on to
+it, and asks it. As in the original, an offset may be committed for a topic
 that does not exist, and what was never committed is 0.
 """
 
 from __future__ import annotations
 
-from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
+from collections.abc import Callable
+
+from dragoman.broker.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import DragomanError
 from dragoman.net.framed import Place
 from dragoman.protocols.mlog.constants import DEFAULT_ID
@@ -34,30 +37,49 @@ def handle_commit(session: MlogSession, request: CommitOffset, place: Place) -> 
         topic=TopicName(topic), partition=Partition(index), offset=Offset(request.offset)
     )
 
-    def done(prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
-        if prepared is not None:
-            error = next(iter(prepared.errors.values()), None)
+    def done(error: DragomanError | None) -> None:
         if error is not None:
             session.fail(place, error)
         else:
             session.reply(place, CommitOffsetResp(success=True))
 
-    session.service.broker.coordination.commit(
+    session.service.broker.coordination.commit_anywhere(
         CommitRequest(group_id=group, offsets=(commit,), owner=OWNER), done
     )
 
 
 def handle_fetch_offset(session: MlogSession, request: FetchOffset, place: Place) -> None:
     require_topic(request.topic)
-    offset = committed(session, *split(request.topic), request.id)
-    session.reply(place, FetchOffsetResp(offset=offset or 0))
+
+    def answer(offset: int) -> None:
+        session.reply(place, FetchOffsetResp(offset=offset))
+
+    with_committed(session, place, request.topic, request.id, answer)
 
 
-def committed(session: MlogSession, topic: str, index: int, client_id: str) -> int | None:
-    """Raises `CoordinatorLoading` and `NotAuthorized`."""
+def with_committed(
+    session: MlogSession,
+    place: Place,
+    name: str,
+    client_id: str,
+    use: Callable[[int], None],
+    asked: Callable[[], None] = lambda: None,
+) -> None:
+    """Have `use` called with what the client has committed, or 0; what it raises is answered.
+    Whatever comes of it, `asked` is called before. Raises `NotAuthorized`.
+    """
     group = GroupId(client_id or DEFAULT_ID)
     session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    topic, index = split(name)
+
+    def found(offsets: dict[int, int] | DragomanError) -> None:
+        asked()
+        try:
+            if isinstance(offsets, DragomanError):
+                raise offsets
+            use(offsets.get(index, 0))
+        except DragomanError as error:
+            session.fail(place, error)
+
     coordination = session.service.broker.coordination
-    coordination.require_groups()
-    found = coordination.offsets.committed(group, TopicName(topic), Partition(index))
-    return None if found is None else found.offset
+    coordination.look_up_committed(group, TopicName(topic), found)

@@ -2,17 +2,20 @@
 
 The original has no handler for either and leaves callers waiting. Here a ReplicateStream is
 answered with one chunk, the binary batch, of committed records; a caller repeats it until
-`EndOfStream`. Which replicas are in sync is the cluster's own business: an update of it is
-acknowledged, and changes nothing.
+`EndOfStream`. Only nodes that hold a replica of the topic are answered. Which replicas are in sync
+is the cluster's own business: an update of it is acknowledged, and changes nothing.
 """
 
 from __future__ import annotations
 
 from dragoman.limits import MLOG_FETCH_BYTES_MAX
 from dragoman.net.framed import Place
+from dragoman.protocols.mlog.errors import ErrorCode
 from dragoman.protocols.mlog.handlers.fetch import as_entries, read
 from dragoman.protocols.mlog.handlers.names import find, find_to_read, require_topic
+from dragoman.protocols.mlog.handlers.refusals import Refused
 from dragoman.protocols.mlog.handlers.session import MlogSession
+from dragoman.protocols.mlog.handlers.topics import node_name
 from dragoman.protocols.mlog.messages import (
     ApplyIsrUpdateEvent,
     ApplyIsrUpdateEventResp,
@@ -25,6 +28,11 @@ from dragoman.security.authorizer import Operation
 
 def handle_replicate(session: MlogSession, request: ReplicateStream, place: Place) -> None:
     replica = find_to_read(session, request.topic)
+    holders = [node_name(node) for node in replica.metadata.replicas]
+    if request.replica_node_id not in holders:
+        who = request.replica_node_id or "a client without a node id"
+        text = f"{who} holds no replica of topic {request.topic}"
+        raise Refused(ErrorCode.UNKNOWN, text)
     found = read(session, replica, request.offset, request.batch_size, MLOG_FETCH_BYTES_MAX)
     assert session.reading is not None
     session.reply(

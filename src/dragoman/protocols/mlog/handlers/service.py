@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from dragoman.broker.addresses import address_of
 from dragoman.broker.broker import Broker
 from dragoman.framing import Scratch
 from dragoman.net.admission import MemoryBudget
@@ -40,6 +41,8 @@ class MlogService:
     ) -> None:
         self.broker = broker
         self.budget = budget
+        #: What other nodes call the listener that this service is for.
+        self.listener = "mlog"
         #: Host and port that a client on this channel is told to connect to.
         self.advertised = advertised
         self.handlers = HANDLERS
@@ -49,6 +52,12 @@ class MlogService:
             broker.clock,
             lambda: broker.settings.mlog_acks_all_timeout_ms / 1000,
         )
+
+    def address_of(self, channel: Channel, node: int) -> tuple[str, int] | None:
+        """Host and port under which a client on this channel finds a node of the cluster."""
+        if node == self.broker.node_id:
+            return self.advertised(channel)
+        return address_of(self.broker.image, node, self.listener)
 
     def session(self, channel: Channel) -> MlogSession:
         return MlogSession(channel, self)

@@ -85,6 +85,10 @@ class MlogSession(FramedSession):
 
     # ---- one request that waits
 
+    @property
+    def is_waiting(self) -> bool:
+        return self._stop_waiting is not None
+
     def wait(self, stop: Callable[[], None]) -> None:
         """Begin nothing more until `end_wait`; `stop` is called when the connection goes."""
         assert self._stop_waiting is None

@@ -6,7 +6,8 @@ on, as in the original, which leaves the choice of leader to the cluster as well
 
 from __future__ import annotations
 
-from dragoman.broker.errors import TopicExists, UnknownTopic
+from dragoman.broker.errors import NotLeader, TopicExists, UnknownTopic
+from dragoman.broker.replica_ends import find_replica_ends
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
@@ -17,7 +18,7 @@ from dragoman.protocols.mlog.errors import (
     topic_not_found,
 )
 from dragoman.protocols.mlog.handlers.names import (
-    find,
+    find_partition,
     is_expressible,
     require_topic,
     visible_topic,
@@ -103,25 +104,35 @@ def _exists(name: str) -> Refused:
 
 
 def handle_list(session: MlogSession, _request: ListTopics, place: Place) -> None:
+    """Any node answers; how far the replicas are, only the leaders know: they are asked."""
     broker = session.service.broker
     allowed = broker.authorizer.is_allowed
-    topics = [
-        _info(topic.partitions[0])
+    partitions = [
+        topic.partitions[0]
         for name, topic in sorted(broker.image.topics.items())
         if not topic.is_internal
         and is_expressible(name)
         and allowed(session.principal, Operation.DESCRIBE, Resource.TOPIC, name)
     ]
-    session.reply(place, ListTopicsResp(topics=topics))
+
+    def found(ends: dict[int, dict[int, int]]) -> None:
+        topics = [_info(each, ends.get(each.partition_id, {})) for each in partitions]
+        session.reply(place, ListTopicsResp(topics=topics))
+
+    find_replica_ends(broker, partitions, found)
 
 
-def _info(partition: PartitionMetadata) -> TopicInfo:
+def _info(partition: PartitionMetadata, ends: dict[int, int]) -> TopicInfo:
     return TopicInfo(
         name=partition.topic.name,
         leader_node_id=node_name(partition.leader),
         leader_epoch=partition.leader_epoch + 1,
         replicas=[
-            ReplicaInfo(node_id=node_name(node), is_isr=node in partition.in_sync)
+            ReplicaInfo(
+                node_id=node_name(node),
+                is_isr=node in partition.in_sync,
+                leo=ends.get(node, 0),
+            )
             for node in partition.replicas
             if node != partition.leader
         ],
@@ -130,15 +141,23 @@ def _info(partition: PartitionMetadata) -> TopicInfo:
 
 def handle_find_topic_leader(session: MlogSession, request: FindTopicLeader, place: Place) -> None:
     require_topic(request.topic)
-    # The only node leads every partition.
-    find(session, request.topic, Operation.DESCRIBE)
-    session.reply(place, FindTopicLeaderResp(leader_addr=_address(session)))
+    leader = find_partition(session, request.topic, Operation.DESCRIBE).leader
+    address = _address(session, leader)
+    if address is None:
+        raise NotLeader(f"no node leads topic {request.topic} at the moment")
+    session.reply(place, FindTopicLeaderResp(leader_addr=address))
 
 
 def handle_find_raft_leader(session: MlogSession, _request: FindRaftLeader, place: Place) -> None:
-    session.reply(place, FindRaftLeaderResp(raft_leader_addr=_address(session)))
+    address = _address(session, session.service.broker.quorum.leader)
+    if address is None:
+        raise Refused(ErrorCode.RAFT_LEADER_UNAVAILABLE, "no Raft leader at the moment")
+    session.reply(place, FindRaftLeaderResp(raft_leader_addr=address))
 
 
-def _address(session: MlogSession) -> str:
-    host, port = session.service.advertised(session.channel)
+def _address(session: MlogSession, node: int) -> str | None:
+    found = session.service.address_of(session.channel, node)
+    if found is None:
+        return None
+    host, port = found
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

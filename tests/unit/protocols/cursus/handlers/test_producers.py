@@ -5,15 +5,12 @@ Method: batches with chosen sequence numbers against a world; then the same afte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from broker_world import World
 from cursus_world import CursusPipe, batch, framed, payloads
 from dragoman.config.settings import Settings
 from dragoman.errors import CorruptionError
-from dragoman.log.batch import Record
 from dragoman.log.partition import PartitionLog
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.handlers import producers
@@ -72,7 +69,7 @@ def test_producers_that_cannot_be_read_back_refuse_all_who_ask(
     pipe.publish(batch("a"))
     again = CursusPipe(pipe.world.reopened())
     with monkeypatch.context() as patch:
-        patch.setattr(PartitionLog, "iterate", damaged)
+        patch.setattr(PartitionLog, "read", damaged)
         for _ in range(2):
             refused = again.ask_raw(codec.encode_batch(batch("a")))
             assert refused.startswith(b"ERROR: command_failed reason=")
@@ -80,9 +77,8 @@ def test_producers_that_cannot_be_read_back_refuse_all_who_ask(
     assert stored(again) == ["a"]
 
 
-def damaged(_log: PartitionLog, _start: int, _end: int) -> Iterator[Record]:
+def damaged(*_: object) -> None:
     raise CorruptionError("__cursus_state-0", 0, "damage")
-    yield
 
 
 def test_a_newer_epoch_starts_anew_and_fences_the_older_one(pipe: CursusPipe) -> None:

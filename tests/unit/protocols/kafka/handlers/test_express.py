@@ -123,7 +123,7 @@ def test_deletion_while_requests_wait_is_told_to_those_it_hits() -> None:
 
 
 def test_on_a_full_disk_each_is_refused() -> None:
-    world = World(disk=MemoryDisk(64 << 10), durability=Durability.OS)
+    world = World(disk=MemoryDisk((1 << 20) + (96 << 10)), durability=Durability.OS)
     wire = Wire(world)
     world.create("t")
     ask(wire)

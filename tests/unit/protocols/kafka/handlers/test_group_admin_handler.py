@@ -129,7 +129,7 @@ def test_describing_asks_the_authorizer(version: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 6])
 def test_nothing_is_told_while_groups_are_read_back(wire: Wire, version: int) -> None:
-    wire.world.broker.coordination.are_groups_loaded = False
+    wire.world.pretend_loading(True)
     (group,) = described(wire, "g", version=version)
     assert group.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     listed = wire.ask(m.ListGroupsRequest(), 0, m.ListGroupsResponse)

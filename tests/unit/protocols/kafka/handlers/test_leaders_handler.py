@@ -78,12 +78,14 @@ def test_preferred_replica_out_of_sync_does_not(world: World, wire: Wire) -> Non
     assert world.broker.image.topics["t"].partitions[0].leader == 2
 
 
-def test_partition_without_a_leader_gets_one_in_sync(world: World, wire: Wire) -> None:
+def test_partition_without_a_leader_is_not_given_one_that_may_lack_records(
+    world: World, wire: Wire
+) -> None:
     world.create("t")
     led_by_another(world, leader=-1)
-    world.broker.image.topics["t"].partitions[0].in_sync = (1,)
-    assert elect(wire, ("t", 0), kind=UNCLEAN) == {("t", 0): 0}
-    assert world.broker.image.topics["t"].partitions[0].leader == 1
+    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert elect(wire, ("t", 0), kind=UNCLEAN) == {("t", 0): code}
+    assert world.broker.image.topics["t"].partitions[0].leader == -1
 
 
 @pytest.mark.parametrize("version", ELECT)
@@ -150,9 +152,15 @@ def test_replicas_stay_where_they_are(world: World, wire: Wire, version: int) ->
 def test_other_nodes_and_other_numbers_of_replicas(world: World, wire: Wire) -> None:
     world.create("t")
     world.broker.image.nodes[2] = 1
-    assert reassign(wire, "t", 0, [2]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     code = ErrorCode.INVALID_REPLICATION_FACTOR
     assert reassign(wire, "t", 0, [1, 2], may_resize=False) == code
+    assert reassign(wire, "t", 0, [2]) == 0
+    request = m.ListPartitionReassignmentsRequest(topics=None)
+    (moving,) = wire.ask(request, 0, m.ListPartitionReassignmentsResponse).topics
+    (partition,) = moving.partitions
+    assert (partition.adding_replicas, partition.removing_replicas) == ([2], [1])
+    assert reassign(wire, "t", 0, None) == 0
+    assert world.broker.image.topics["t"].partitions[0].replicas == (1,)
 
 
 def test_no_move_is_under_way(world: World, wire: Wire) -> None:

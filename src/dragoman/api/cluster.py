@@ -1,0 +1,266 @@
+"""What operators ask of the cluster through the HTTP API: who belongs to it, leads, and holds what.
+
+Whatever is asked goes to the node that leads the metadata, wherever it is; every refusal says what
+to do instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from itertools import islice
+
+import msgspec
+
+from dragoman import limits
+from dragoman.api.errors import ApiError
+from dragoman.api.values import (
+    Election,
+    ListenerStatus,
+    Moves,
+    NewMoves,
+    NewNode,
+    NodeStatus,
+    PartitionStatus,
+    Told,
+    Transfer,
+)
+from dragoman.broker import planning
+from dragoman.broker.broker import Broker
+from dragoman.broker.errors import ElectionNotNeeded, PreferredLeaderNotAvailable
+from dragoman.broker.replica import Acknowledge
+from dragoman.broker.replication.messages import (
+    AddNode,
+    ControlReply,
+    ControlRequest,
+    Outcome,
+    Relieve,
+    RemoveNode,
+    TransferMetadata,
+)
+from dragoman.cluster.metadata import EVERY_NODE, NO_LEADER, PartitionMetadata
+from dragoman.errors import DragomanError, OutcomeUnknownError
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """What is not as it should be."""
+
+    leaderless: int
+    under_replicated: int
+    unclean: int
+    attention: tuple[PartitionStatus, ...]
+
+
+class ClusterOperations:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._image = broker.image
+
+    # ---- how it is
+
+    def nodes(self, own_listeners: tuple[ListenerStatus, ...]) -> tuple[NodeStatus, ...]:
+        membership = self._broker.quorum.membership
+        partitions = self._image.partitions.values()
+        held = Counter(node for each in partitions for node in each.replicas)
+        led = Counter(each.leader for each in partitions)
+        known = {*self._image.nodes, *membership.nodes, self._broker.node_id}
+        found = []
+        for node_id in sorted(known):
+            registered = self._image.registrations.get(node_id)
+            addresses = registered.addresses if registered is not None else {}
+            others = tuple(
+                ListenerStatus(name=name, bound=address, advertised=address)
+                for name, address in addresses.items()
+            )
+            is_voter = node_id in membership.voters
+            role = "voter" if is_voter else "learner" if node_id in membership.learners else "none"
+            found.append(
+                NodeStatus(
+                    node_id=node_id,
+                    alive=self._broker.clustering.joining.is_live(node_id),
+                    listeners=own_listeners if node_id == self._broker.node_id else others,
+                    rack=registered.rack if registered is not None else "",
+                    role=role,  # type: ignore[arg-type]
+                    replicas=held[node_id],
+                    leads=led[node_id],
+                )
+            )
+        return tuple(found)
+
+    def trouble(self) -> Trouble:
+        partitions = list(self._image.partitions.values())
+        noted = (each for each in partitions if _wants_attention(each))
+        return Trouble(
+            leaderless=sum(each.leader == NO_LEADER for each in partitions),
+            under_replicated=sum(map(_is_under_replicated, partitions)),
+            unclean=sum(each.unclean_epoch >= 0 for each in partitions),
+            attention=tuple(map(_status, islice(noted, limits.HTTP_PAGE_ITEMS_MAX))),
+        )
+
+    # ---- who belongs to it
+
+    async def add_node(self, node: NewNode) -> Told:
+        await self._ask(AddNode(node_id=node.node_id, address=node.address))
+        return Told(detail=f"node {node.node_id} may join; it votes once it has caught up")
+
+    async def remove_node(self, node_id: int) -> Told:
+        reply = await self._ask(RemoveNode(node_id=node_id))
+        return Told(detail=reply.text or f"node {node_id} does not belong to the cluster any more")
+
+    # ---- who leads
+
+    async def transfer(self, wanted: Transfer) -> Told:
+        told = []
+        if wanted.relieve is not None:
+            await self._ask(Relieve(node_id=wanted.relieve))
+            told.append(f"others lead what node {wanted.relieve} led, as far as they are in sync")
+        if wanted.metadata_to is not None:
+            await self._ask(TransferMetadata(node_id=wanted.metadata_to))
+            told.append("the lead of the metadata is being handed over")
+        if not told:
+            raise ApiError(400, "invalid_request", "nothing is asked for: metadata_to or relieve")
+        return Told(detail="; ".join(told))
+
+    async def elect(self, wanted: Election) -> Told:
+        partitions = self._partitions(wanted.topic, wanted.partition)
+        leadership = self._broker.leadership
+        node_id = wanted.unclean_node
+        if node_id is not None:
+            if wanted.topic is None or wanted.partition is None:
+                raise ApiError(400, "invalid_request", "name one partition for an unclean election")
+            chosen = partitions[0]
+            await called_back(lambda done: leadership.elect_unclean(chosen, node_id, done))
+            return Told(detail=f"node {node_id} leads {_name(chosen)}; what it lacked is lost")
+        elected = unable = 0
+        for each in partitions:
+            try:
+                await called_back(lambda done, each=each: leadership.elect_preferred(each, done))  # type: ignore[misc]
+                elected += 1
+            except ElectionNotNeeded:
+                continue
+            except PreferredLeaderNotAvailable:
+                unable += 1
+        text = f"preferred leaders elected: {elected}"
+        return Told(detail=f"{text}; not in sync yet: {unable}" if unable else text)
+
+    # ---- who holds what
+
+    async def move(self, wanted: NewMoves) -> Moves:
+        partitions = self._partitions(wanted.topic, wanted.partition)
+        if wanted.throttle is not None:
+            await self._throttle(wanted.throttle)
+            if not (wanted.nodes or wanted.cancel or wanted.drain is not None):
+                return Moves(items=())
+        if wanted.cancel:
+            return await self._cancel([each for each in partitions if each.target])
+        if wanted.drain is not None and not wanted.nodes:
+            plan = planning.drain(self._image, partitions, wanted.drain)
+        elif wanted.nodes and wanted.drain is None:
+            plan = self._spread(wanted, partitions)
+        else:
+            raise ApiError(400, "invalid_request", "name either nodes, or one node to drain")
+        for each, replicas in plan:
+            await called_back(
+                lambda done, each=each, replicas=replicas: self._broker.leadership.move(  # type: ignore[misc]
+                    each, replicas, may_resize=True, done=done
+                )
+            )
+        return Moves(items=tuple(_status(each) for each, _ in plan))
+
+    async def _throttle(self, bytes_per_s: int) -> None:
+        def alter(config: Mapping[str, str]) -> dict[str, str]:
+            return {**config, "leader.replication.throttled.rate": str(bytes_per_s)}
+
+        configs = self._broker.node_configs
+        await called_back(lambda done: configs.alter(EVERY_NODE, alter, done))
+
+    def _spread(self, wanted: NewMoves, partitions: list[PartitionMetadata]) -> planning.Plan:
+        if wanted.partition is None:
+            return planning.spread(self._image, partitions, wanted.nodes, wanted.factor)
+        # Said for one partition, the order counts as well: the first one is to lead.
+        if wanted.factor not in (None, len(wanted.nodes)):
+            raise ApiError(400, "invalid_request", "one partition is held by all nodes named")
+        return [(partitions[0], wanted.nodes)]
+
+    async def _cancel(self, partitions: list[PartitionMetadata]) -> Moves:
+        for each in partitions:
+            await called_back(
+                lambda done, each=each: self._broker.leadership.cancel_move(each, done)  # type: ignore[misc]
+            )
+        return Moves(items=tuple(map(_status, partitions)))
+
+    # ---- shared
+
+    def _partitions(self, topic: str | None, index: int | None) -> list[PartitionMetadata]:
+        if topic is None:
+            if index is not None:
+                raise ApiError(400, "invalid_request", "a partition is named without its topic")
+            return list(self._image.partitions.values())
+        found = self._image.topics.get(topic)
+        if found is None:
+            raise ApiError(404, "unknown_topic", f"there is no topic {topic!r}")
+        if index is None:
+            return list(found.partitions)
+        if index >= len(found.partitions):
+            raise ApiError(404, "unknown_topic", f"topic {topic!r} has no partition {index}")
+        return [found.partitions[index]]
+
+    async def _ask(self, request: ControlRequest) -> ControlReply:
+        answered: asyncio.Future[ControlReply | None] = asyncio.get_running_loop().create_future()
+
+        def answer(reply: ControlReply | None) -> None:
+            if not answered.done():
+                answered.set_result(reply)
+
+        self._broker.clustering.ask(request, answer)
+        reply = await answered
+        if reply is None:
+            raise OutcomeUnknownError(
+                "the node that leads the metadata did not answer; the outcome is unknown"
+            )
+        if Outcome.ACCEPTED not in reply.outcomes:
+            raise ApiError(409, "refused", reply.text or "refused")
+        return reply
+
+
+def _name(partition: PartitionMetadata) -> str:
+    return f"{partition.topic.name}-{partition.index}"
+
+
+def _is_under_replicated(partition: PartitionMetadata) -> bool:
+    """Whether a replica is missing that is not just on its way."""
+    return any(node not in partition.in_sync for node in partition.before or partition.replicas)
+
+
+def _wants_attention(partition: PartitionMetadata) -> bool:
+    is_unclean = partition.unclean_epoch >= 0
+    return bool(partition.target) or is_unclean or _is_under_replicated(partition)
+
+
+def _status(partition: PartitionMetadata) -> PartitionStatus:
+    return PartitionStatus(
+        topic=partition.topic.name,
+        partition=partition.index,
+        leader=partition.leader if partition.leader != NO_LEADER else None,
+        replicas=partition.replicas,
+        in_sync=partition.in_sync,
+        target=partition.target,
+        unclean_epoch=partition.unclean_epoch if partition.unclean_epoch >= 0 else None,
+    )
+
+
+async def called_back(begin: Callable[[Acknowledge], None]) -> None:
+    """Wait for an operation of the core that answers through a callback."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(error: DragomanError | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    begin(done)
+    await future

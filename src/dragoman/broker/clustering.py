@@ -1,0 +1,412 @@
+"""This node among the nodes of its cluster: the quorum, the controller, and what it replicates.
+
+A node alone is a cluster of one: it is the only voter, its own controller, and leads everything.
+Nothing here knows how others are reached; `Links` is the way to them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from dragoman.broker.changes import Changes, Proposal, ProposalReply
+from dragoman.broker.joining import Joining
+from dragoman.broker.replication.controlling import Controlling
+from dragoman.broker.replication.messages import (
+    ControlReply,
+    ControlRequest,
+    FetchRequest,
+    MembershipRequest,
+    Outcome,
+    PartitionRequest,
+    Progress,
+    Registration,
+)
+from dragoman.broker.replication.ports import Controlled, Fetched, Timing
+from dragoman.broker.replication.replication import Life, Replication
+from dragoman.cluster.events import (
+    ClusterCreated,
+    Event,
+    Member,
+    NodeAdded,
+    NodeRegistered,
+    NodeRemoved,
+    PartitionsAdded,
+    TermBegan,
+    TopicCreated,
+    VotersChanged,
+)
+from dragoman.cluster.metadata import TopicMetadata
+from dragoman.cluster.raft.core import Raft, Role, RoleChanged
+from dragoman.cluster.raft.membership import Membership
+from dragoman.cluster.raft.messages import Message as VoterMessage
+from dragoman.cluster.raft.quorum import RaftQuorum
+from dragoman.cluster.raft.storage import PartitionStorage
+from dragoman.errors import ConfigError
+from dragoman.limits import JOIN_PATIENCE_S
+from dragoman.log.partition import PartitionLog
+
+if TYPE_CHECKING:
+    from dragoman.broker.broker import Broker
+
+log = logging.getLogger("dragoman.cluster")
+_NOBODY = -1
+
+
+class Links(Protocol):
+    """The ways to the other nodes. Whatever is asked is answered once, perhaps with None."""
+
+    def send(self, node: int, message: VoterMessage, /) -> None:
+        """To another voter; may be lost."""
+        ...
+
+    def fetch(self, node_id: int, request: FetchRequest, done: Fetched, /) -> None: ...
+
+    def report(self, node_id: int, progress: Progress, /) -> None: ...
+
+    def control(self, node_id: int, request: ControlRequest, done: Controlled, /) -> None: ...
+
+    def forward(
+        self, node_id: int, proposal: Proposal, done: Callable[[ProposalReply | None], None], /
+    ) -> None: ...
+
+    def directory_of(self, node_id: int, /) -> str:
+        """The data directory that a node which is connected says it has."""
+        ...
+
+    def addresses(self) -> dict[str, str]:
+        """What this node's listeners are reached at, by name."""
+        ...
+
+    def refresh(self) -> None:
+        """Nodes have come, gone or moved."""
+        ...
+
+
+class NoLinks:
+    """There are no other nodes."""
+
+    def send(self, _node: int, _message: VoterMessage) -> None:
+        return None
+
+    def fetch(self, _node: int, _request: FetchRequest, done: Fetched) -> None:
+        done(None, memoryview(b""))
+
+    def report(self, _node: int, _progress: Progress) -> None:
+        return None
+
+    def control(self, _node: int, _request: ControlRequest, done: Controlled) -> None:
+        done(None)
+
+    def forward(
+        self, _node: int, _proposal: Proposal, done: Callable[[ProposalReply | None], None]
+    ) -> None:
+        done(None)
+
+    def directory_of(self, _node: int) -> str:
+        return ""
+
+    def addresses(self) -> dict[str, str]:
+        return {}
+
+    def refresh(self) -> None:
+        return None
+
+
+class Clustering:
+    def __init__(self, broker: Broker, metadata_log: PartitionLog, links: Links) -> None:
+        settings = broker.settings
+        self._broker = broker
+        self._image = broker.image
+        self._scheduler = broker.scheduler
+        self._links = links
+        self.node_id = settings.node_id
+        self._founders = tuple(sorted(settings.cluster_nodes)) or (self.node_id,)
+        #: No other nodes are known, nor can they reach this one.
+        self._is_alone = not settings.cluster
+        self._storage = PartitionStorage(broker.store, metadata_log, broker.scheduler)
+        raft = Raft(self.node_id, self._storage, broker.random, Membership(self._founders))
+        self.quorum = RaftQuorum(raft, broker.image, broker.clock, broker.scheduler, links)
+        self.quorum.on_role = self._role_changed
+        self.changes = Changes(self.quorum, broker.scheduler, links.forward)
+        session_s = settings.broker_session_timeout_ms / 1000
+        heartbeat_s = settings.broker_heartbeat_interval_ms / 1000
+        is_balanced = settings.auto_leader_rebalance_enable
+        self.controlling = Controlling(
+            broker.image,
+            self.quorum,
+            broker.scheduler,
+            node_id=self.node_id,
+            session_s=session_s,
+            suspect_s=min(session_s, 1.2 * heartbeat_s),
+            is_alone=self._is_alone,
+            balance_s=settings.leader_imbalance_check_interval_seconds if is_balanced else 0,
+        )
+        self.joining = Joining(broker.image, self.quorum, self.controlling)
+        self.replication = Replication(
+            self.node_id,
+            broker.image,
+            broker.scheduler,
+            links,
+            self,
+            broker.open_replica,
+            broker.unshared,
+            Timing(
+                lag_s=settings.replica_lag_time_max_ms / 1000,
+                heartbeat_s=heartbeat_s,
+                is_alone=self._is_alone,
+                moved_bytes_per_s=lambda: broker.settings.leader_replication_throttled_rate,
+            ),
+        )
+        #: Who led the metadata before, as far as this node knows.
+        self._last_leader = _NOBODY
+        self._is_leading = False
+        #: Nodes whose processes are known to be gone.
+        self._gone: set[int] = set()
+        #: Told when another node leads the metadata.
+        self._on_successor: Callable[[], None] = _nothing
+        self._refusal = ""
+        self._distrusted: set[int] = set()
+
+    # ---- start and stop
+
+    def replay(self) -> None:
+        """Bring back what is known to be agreed on. Raises `ConfigError` for a directory that
+        belongs to other nodes.
+        """
+        self.quorum.replay()
+        self._refuse_data_of_another_node()
+        others = [each for each in self.quorum.membership.voters if each != self.node_id]
+        if self._is_alone and others:
+            raise ConfigError(
+                f"the data directory belongs to a cluster with nodes {', '.join(map(str, others))}:"
+                " name all of them with --cluster"
+            )
+
+    def _refuse_data_of_another_node(self) -> None:
+        directory = self._broker.store.node.directory_id
+        nodes = self.quorum.local_image().registrations
+        owners = [node for node, known in nodes.items() if known.directory == directory]
+        if not owners and self._is_alone:
+            # Releases for one node did not say which directory they registered.
+            owners = list(nodes)
+        if owners and self.node_id not in owners:
+            owner = ", ".join(map(str, sorted(owners)))
+            raise ConfigError(
+                f"the data directory belongs to node {owner}, but node.id is {self.node_id}"
+            )
+
+    def start(self, ready: Callable[[], None]) -> None:
+        """Take part. `ready` comes when the controller knows this node: clients may come."""
+        self.replication.on_registered = ready
+        self.quorum.start()
+        life = Life(self._broker.store, self._links.addresses(), self._broker.settings.broker_rack)
+        self.replication.start(life)
+        if not self._is_alone:
+            self._scheduler.call_later(JOIN_PATIENCE_S, self._tell_that_it_waits)
+
+    def _tell_that_it_waits(self) -> None:
+        if self.replication.member is None and self.quorum.leader == _NOBODY:
+            others = [str(each) for each in self.quorum.membership.voters if each != self.node_id]
+            log.warning(
+                "node %d hears of no leader of the metadata: too few of the nodes %s are there, "
+                "or this one is to be added first, with `dragoman cluster add %d@HOST:PORT`",
+                self.node_id,
+                ", ".join(others),
+                self.node_id,
+            )
+
+    def hand_over(self, done: Callable[[], None]) -> None:
+        """Before a clean stop: others lead what this node leads, as far as they can."""
+
+        def handed_over() -> None:
+            if self.quorum.is_leading and len(self.quorum.membership.voters) > 1:
+                # The others hear of what was handed over from whoever leads the metadata next.
+                self._on_successor = done
+                self.quorum.node.transfer(self.joining.successor(), lambda _error: None)
+            else:
+                done()
+
+        self.replication.hand_over(handed_over)
+
+    def stop(self) -> None:
+        self.replication.stop()
+        self.controlling.end()
+        self.changes.close()
+        self.quorum.fail()
+
+    # ---- what the log reports
+
+    def metadata_stable(self) -> None:
+        """Entries of the metadata, or this node's vote, are."""
+        self._storage.stable()
+        self.quorum.node.stable()
+
+    def stable(self, partitions: list[PartitionLog]) -> None:
+        if not partitions:
+            # A vote has nothing to do with any partition.
+            self.metadata_stable()
+        self.replication.stable(partitions)
+
+    # ---- what the quorum reports
+
+    def applied(self, event: Event, removed: TopicMetadata | None) -> None:
+        self.replication.applied(event, removed)
+        if isinstance(event, TermBegan) and self.quorum.is_leading:
+            # Not within the call: more may be agreed on already.
+            self._scheduler.call_soon(self._lead)
+        elif isinstance(event, NodeRegistered | NodeAdded | NodeRemoved | VotersChanged):
+            self._links.refresh()
+        elif isinstance(event, TopicCreated | PartitionsAdded) and self._is_leading:
+            self.controlling.settle(self._image.topics_by_id[event.topic_id].partitions[:])
+        self.changes.moved()
+
+    def restored(self) -> None:
+        self.replication.restored()
+        self._links.refresh()
+        self.changes.moved()
+
+    def _lead(self) -> None:
+        if self._is_leading or not self.quorum.has_agreed or self.quorum.node.is_stopped:
+            return
+        self._is_leading = True
+        if not self._is_alone:
+            log.info("node %d leads the metadata of the cluster", self.node_id)
+        self.changes.lead(True)
+        was_given = self.quorum.node.raft.is_transfer
+        self.controlling.begin(_NOBODY if was_given else self._last_leader)
+        self.joining.begin()
+        if not self._image.cluster_id:
+            created = ClusterCreated(cluster_id=self._broker.new_cluster_id())
+            self.changes.make(lambda: [] if self._image.cluster_id else [created], _ignore)
+        for node_id in sorted(self._gone):
+            self._fence(node_id)
+        self.replication.controller_known()
+
+    def _role_changed(self, changed: RoleChanged) -> None:
+        if changed.role is not Role.LEADER and self._is_leading:
+            self._is_leading = False
+            self.changes.lead(False)
+            self.controlling.end()
+        if changed.leader not in (_NOBODY, self.node_id):
+            self._last_leader = changed.leader
+            on_successor, self._on_successor = self._on_successor, _nothing
+            on_successor()
+            self.replication.controller_known()
+        self.changes.moved()
+
+    # ---- what the links report
+
+    def received(self, node_id: int, message: VoterMessage) -> None:
+        """From another voter."""
+        known = self._image.registrations.get(node_id)
+        if known is not None and known.voter_directory not in (
+            "",
+            self._links.directory_of(node_id),
+        ):
+            if node_id not in self._distrusted:
+                self._distrusted.add(node_id)
+                log.error("%s", _lost_votes(node_id))
+            return
+        self._distrusted.discard(node_id)
+        self.quorum.node.receive(message)
+
+    def node_lost(self, node_id: int) -> None:
+        """The connection to a node broke. That alone says little."""
+        self.quorum.node.peer_lost(node_id)
+
+    def node_gone(self, node_id: int) -> None:
+        """Nobody listens where a node was: its process is gone."""
+        self._gone.add(node_id)
+        if self._is_leading:
+            self._fence(node_id)
+
+    def node_back(self, node_id: int) -> None:
+        self._gone.discard(node_id)
+
+    def _fence(self, node_id: int) -> None:
+        if node_id in self._image.nodes:
+            self.controlling.fence(Member(node_id, self._image.nodes[node_id]))
+
+    # ---- the way to the controller
+
+    def ask(self, request: ControlRequest, done: Controlled) -> None:
+        """To whichever node is the controller."""
+
+        def answered(reply: ControlReply | None) -> None:
+            if isinstance(request, Registration) and reply is not None:
+                self._registration_answered(reply)
+            version = reply.version if reply is not None else 0
+            self.changes.when_seen(version, lambda: done(reply))
+
+        leader = self.quorum.leader
+        if self._is_leading:
+            self.controlled(request, answered)
+        elif leader in (_NOBODY, self.node_id):
+            self._scheduler.call_soon(answered, None)
+        else:
+            self._links.control(leader, request, answered)
+
+    def controlled(self, request: ControlRequest, answer: Controlled) -> None:
+        """A node asks this one as the controller."""
+        if not self._is_leading:
+            answer(None)
+        elif isinstance(request, MembershipRequest):
+            self.joining.ask(request, self._versioned(answer))
+        elif isinstance(request, PartitionRequest):
+            self.controlling.ask(request, self._versioned(answer))
+        elif isinstance(request, Registration) and self._objection(request):
+            text = self._objection(request)
+            answer(ControlReply(outcomes=(Outcome.REFUSED,), text=text))
+        else:
+            self.controlling.ask(request, answer)
+
+    def _versioned(self, answer: Controlled) -> Controlled:
+        """Operators look at what they have done, perhaps on another node."""
+
+        def answered(reply: ControlReply | None) -> None:
+            if reply is not None:
+                reply = msgspec.structs.replace(reply, version=self.quorum.version)
+            answer(reply)
+
+        return answered
+
+    def _objection(self, request: Registration) -> str:
+        """Why a node cannot be let in; empty: it can."""
+        node_id = request.node_id
+        known = self._image.registrations.get(node_id)
+        if node_id not in self.quorum.membership.nodes:
+            return _stranger(node_id)
+        if known is not None and known.voter_directory not in ("", request.directory):
+            return _lost_votes(node_id)
+        return ""
+
+    def _registration_answered(self, reply: ControlReply) -> None:
+        if reply.text and reply.text != self._refusal:
+            log.error("%s", reply.text)
+        self._refusal = reply.text
+
+
+def _stranger(node_id: int) -> str:
+    return (
+        f"node {node_id} does not belong to the cluster: `dragoman cluster add {node_id}@HOST:PORT`"
+        " lets it in"
+    )
+
+
+def _lost_votes(node_id: int) -> str:
+    return (
+        f"node {node_id} has another data directory than the one it voted from: take it out of "
+        f"the cluster with `dragoman cluster remove {node_id}`, then add it again"
+    )
+
+
+def _nothing() -> None:
+    return None
+
+
+def _ignore(_error: object) -> None:
+    return None

@@ -1,0 +1,171 @@
+"""Answers what other nodes ask on behalf of their clients (`neighbours.py`).
+
+Nothing is decided here: each request is what a client of this node could have asked for, or what
+this node would have told itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias, assert_never
+
+from dragoman.broker.fetch import Fetched, FetchLimits, Wanted
+from dragoman.broker.neighbours import (
+    Append,
+    Appended,
+    Batches,
+    CheckPieces,
+    CommitOffsets,
+    CommittedOffsets,
+    CopyPieces,
+    Done,
+    EndTransaction,
+    Enrol,
+    FindReplicaEnds,
+    HeartbeatMember,
+    JoinMember,
+    KeepStaged,
+    LeaveMember,
+    NextSequence,
+    Offsets,
+    Publish,
+    Published,
+    ReadBatches,
+    ReplicaEnds,
+    Reply,
+    SequenceNumber,
+    WatchMember,
+    decode_request,
+    encode,
+    refusal_of,
+)
+from dragoman.broker.produce import check_produced, place
+from dragoman.broker.publishing.copying import check, next_sequence
+from dragoman.broker.replica_ends import replica_ends
+from dragoman.errors import DragomanError
+from dragoman.types import Buffer, GroupId, TopicName
+
+if TYPE_CHECKING:
+    from dragoman.broker.broker import Broker
+
+#: Header and pieces of the body.
+Send: TypeAlias = Callable[[bytes, Sequence[Buffer]], None]
+_Answer: TypeAlias = Callable[[Reply | DragomanError, Sequence[Buffer]], None]
+
+
+class NeighbourService:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def request(self, node: int, header: memoryview, body: memoryview, send: Send) -> None:
+        """Answer what `node` asks, now or later, exactly once. Raises `DecodeError`."""
+        request = decode_request(header)
+
+        def answer(reply: Reply | DragomanError, pieces: Sequence[Buffer] = ()) -> None:
+            if isinstance(reply, DragomanError):
+                reply = refusal_of(reply)
+            send(encode(reply), pieces)
+
+        done = partial(_acknowledge, answer)
+        coordination = self._broker.coordination
+        try:
+            match request:
+                case Enrol():
+                    coordination.transacting.check_order(node, request)
+                    coordination.transacting.enrol_here(request, done)
+                case EndTransaction():
+                    coordination.transacting.check_order(node, request)
+                    coordination.transacting.end_here(request, done)
+                case CommitOffsets():
+                    coordination.commit_here(request.request, done)
+                case CommittedOffsets():
+                    group, topic = GroupId(request.group_id), TopicName(request.topic)
+                    found = coordination.committed_here(group, topic)
+                    answer(Offsets(offsets=tuple(found.items())))
+                case JoinMember():
+                    answer(coordination.guests.join(request))
+                case WatchMember():
+                    coordination.guests.watch(request, answer)
+                case HeartbeatMember():
+                    coordination.guests.heartbeat(request.group_id, request.member_id)
+                    done(None)
+                case LeaveMember():
+                    coordination.guests.leave(request.group_id, request.member_id)
+                    done(None)
+                case Append():
+                    self._append(request, body, answer)
+                case ReadBatches():
+                    self._read(request, answer)
+                case FindReplicaEnds():
+                    ends = replica_ends(self._broker, request.partition_ids)
+                    answer(ReplicaEnds(ends=ends))
+                case Publish():
+                    self._publish(request, answer)
+                case CheckPieces():
+                    check(self._broker, request.destination, done)
+                case NextSequence():
+                    replica = self._broker.find(request.topic, request.partition)
+                    answer(SequenceNumber(number=next_sequence(replica, request.producer_id)))
+                case CopyPieces():
+                    self._broker.publishing.copy_here(request.target, request.producer_id, done)
+                case KeepStaged():
+                    self._broker.publishing.staging.keep(node, request)
+                    done(None)
+                case _:
+                    assert_never(request)
+        except DragomanError as error:
+            answer(error)
+
+    def _publish(self, request: Publish, answer: _Answer) -> None:
+        def replied(outcome: bool | DragomanError) -> None:
+            if isinstance(outcome, DragomanError):
+                answer(outcome, ())
+            else:
+                answer(Published(was_before=outcome), ())
+
+        self._broker.publishing.publisher.publish(request.publication, replied)
+
+    def _append(self, request: Append, body: memoryview, answer: _Answer) -> None:
+        broker = self._broker
+        replica = broker.find(request.topic, request.partition)
+        replica.check_in_sync()
+        # The log keeps the buffer, and writes offsets into it.
+        batch = memoryview(bytearray(body))
+        appended = place(replica, batch, check_produced(batch), broker.clock.wall_ms())
+
+        def committed(error: DragomanError | None) -> None:
+            answer(error or Appended(base_offset=appended.base_offset), ())
+
+        replica.when_committed(appended.next_offset, committed)
+
+    def _read(self, request: ReadBatches, answer: _Answer) -> None:
+        broker = self._broker
+        replica = broker.find(request.topic, request.partition)
+        offset = request.offset if request.offset >= 0 else replica.log.log_end_offset
+        if request.is_from_oldest:
+            offset = max(offset, replica.log.log_start_offset)
+        wanted = Wanted(replica, offset, request.bytes_max)
+        limits = FetchLimits(
+            1, request.bytes_max, request.wait_ms / 1000, request.is_committed_only
+        )
+
+        def finish(results: list[Fetched]) -> None:
+            (found,) = results
+            if found.error is not None:
+                answer(found.error, ())
+                return
+            reply = Batches(
+                high_watermark=found.high_watermark,
+                last_stable_offset=found.last_stable_offset,
+                log_start_offset=found.log_start_offset,
+                offset=offset,
+                aborted=tuple(found.aborted or ()),
+            )
+            answer(reply, found.buffers)
+
+        broker.fetch([wanted], limits, finish)
+
+
+def _acknowledge(answer: _Answer, error: DragomanError | None) -> None:
+    answer(error or Done(), ())

@@ -1,0 +1,361 @@
+"""What nodes ask each other on behalf of their clients: the messages, and the port they go through.
+
+A partition has one leader and a group one coordinator, but what clients want often needs several: a
+transaction ends on partitions of many nodes, and some protocols cannot send a client elsewhere. So
+a node asks its neighbour, in these terms. Header as msgpack, body as it is; messages and fields
+with defaults may be added.
+
+A refusal travels as the name of its class, its text and its fields, and comes out as the same
+exception. When there is no answer the outcome is unknown, unless the error is a `NotSentError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+import msgspec
+
+from dragoman import errors as roots
+from dragoman.broker import errors as refusals
+from dragoman.broker.offsets import CommitRequest
+from dragoman.broker.publications import Destination, Publication, Target
+from dragoman.broker.transactions.state import TopicPartition
+from dragoman.errors import ClusterError, DecodeError, DragomanError, NotSentError
+from dragoman.log.producers import errors as producers
+from dragoman.types import Buffer
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Common form: tagged with the class name."""
+
+
+# ---- transactions
+
+
+class Enrol(_Message, frozen=True, kw_only=True):
+    """A leader or group coordinator is about to write in a transaction: may it?
+
+    Answered with `Done` once everything named is part of the transaction; `is_check`: only if it
+    was before.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    partitions: tuple[TopicPartition, ...] = ()
+    groups: tuple[str, ...] = ()
+    is_check: bool = False
+    #: See `EndTransaction`.
+    order: tuple[int, int] = (0, 0)
+
+
+class EndTransaction(_Message, frozen=True, kw_only=True):
+    """Write markers to partitions that the node leads, and end what was staged for groups that it
+    coordinates. Answered with `Done` when all of that is durable.
+
+    `order` rises with every request that a node sends. One that was overtaken is refused: it is
+    what is left of a lost connection, was repeated since, and the producer may have begun another
+    transaction under the same epoch.
+    """
+
+    producer_id: int
+    #: Of the markers.
+    epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+    partitions: tuple[TopicPartition, ...] = ()
+    groups: tuple[str, ...] = ()
+    order: tuple[int, int] = (0, 0)
+
+
+# ---- groups
+
+
+class CommitOffsets(_Message, frozen=True, kw_only=True):
+    """Answered with `Done` when all of them are committed."""
+
+    request: CommitRequest
+
+
+class CommittedOffsets(_Message, frozen=True, kw_only=True):
+    """Answered with `Offsets`."""
+
+    group_id: str
+    topic: str
+
+
+class JoinMember(_Message, frozen=True, kw_only=True):
+    """A client of the asking node joins a group whose partitions are shared by turns. Repeated, it
+    changes nothing. Answered with `Assigned`.
+    """
+
+    group_id: str
+    owner: str
+    member_id: str
+    topic: str
+    client_host: str = ""
+    session_timeout_s: float = 0.0
+
+
+class WatchMember(_Message, frozen=True, kw_only=True):
+    """Answered with `Assigned`, when that has another number or after a while."""
+
+    group_id: str
+    member_id: str
+    number: int
+
+
+class HeartbeatMember(_Message, frozen=True, kw_only=True):
+    group_id: str
+    member_id: str
+
+
+class LeaveMember(_Message, frozen=True, kw_only=True):
+    group_id: str
+    member_id: str
+
+
+# ---- records
+
+
+class Append(_Message, frozen=True, kw_only=True):
+    """The body is a batch for a partition. Answered with `Appended` when it is committed."""
+
+    topic: str
+    partition: int
+
+
+class ReadBatches(_Message, frozen=True, kw_only=True):
+    """Answered with `Batches`, at once or when there is something within `wait_ms`."""
+
+    topic: str
+    partition: int
+    #: -1: at the end.
+    offset: int
+    bytes_max: int
+    is_committed_only: bool = True
+    wait_ms: int = 0
+    #: What was deleted is passed over.
+    is_from_oldest: bool = False
+
+
+# ---- publications
+
+
+class Publish(_Message, frozen=True, kw_only=True):
+    """A client's request to the node that decides about it. Answered with `Published`."""
+
+    publication: Publication
+
+
+class CheckPieces(_Message, frozen=True, kw_only=True):
+    """Are the pieces there and sound, and may they go to a partition that the node leads?"""
+
+    destination: Destination
+
+
+class NextSequence(_Message, frozen=True, kw_only=True):
+    """What a partition that the node leads takes next of a producer: a `SequenceNumber`."""
+
+    topic: str
+    partition: int
+    producer_id: int
+
+
+class CopyPieces(_Message, frozen=True, kw_only=True):
+    """Append what is missing of the pieces to a partition that the node leads. Answered with `Done`
+    when all of them are committed, which may take longer than the answer is waited for.
+    """
+
+    target: Target
+    producer_id: int
+
+
+class KeepStaged(_Message, frozen=True, kw_only=True):
+    """What the asking node needs of a staging partition, and what it needs no more."""
+
+    partition: int
+    #: -1: nothing.
+    held_from: int = -1
+    released: tuple[tuple[int, int], ...] = ()
+
+
+class FindReplicaEnds(_Message, frozen=True, kw_only=True):
+    """Answered with `ReplicaEnds`, for those of the partitions that the node leads."""
+
+    partition_ids: tuple[int, ...]
+
+
+Request: TypeAlias = (
+    Enrol
+    | EndTransaction
+    | CommitOffsets
+    | CommittedOffsets
+    | JoinMember
+    | WatchMember
+    | HeartbeatMember
+    | LeaveMember
+    | Append
+    | ReadBatches
+    | FindReplicaEnds
+    | Publish
+    | CheckPieces
+    | NextSequence
+    | CopyPieces
+    | KeepStaged
+)
+
+
+# ---- answers
+
+
+class Done(_Message, frozen=True, kw_only=True): ...
+
+
+class Offsets(_Message, frozen=True, kw_only=True):
+    """Partition and committed offset."""
+
+    offsets: tuple[tuple[int, int], ...] = ()
+
+
+class Assigned(_Message, frozen=True, kw_only=True):
+    partitions: tuple[int, ...] = ()
+    number: int = 0
+    #: It was silent for too long, and is out.
+    is_evicted: bool = False
+
+
+class Appended(_Message, frozen=True, kw_only=True):
+    base_offset: int
+
+
+class Batches(_Message, frozen=True, kw_only=True):
+    """The body has whole batches; the first may begin before the offset asked for."""
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    #: Where reading began.
+    offset: int = 0
+    #: Producer and first offset of transactions to be left out.
+    aborted: tuple[tuple[int, int], ...] = ()
+
+
+class Published(_Message, frozen=True, kw_only=True):
+    was_before: bool
+
+
+class SequenceNumber(_Message, frozen=True, kw_only=True):
+    number: int
+
+
+class ReplicaEnds(_Message, frozen=True, kw_only=True):
+    """By partition id and node."""
+
+    ends: dict[int, dict[int, int]] = {}
+
+
+class Refused(_Message, frozen=True, kw_only=True):
+    name: str
+    text: str
+    fields: dict[str, int | str | tuple[int, ...]] = {}
+
+
+Reply: TypeAlias = (
+    Done
+    | Offsets
+    | Assigned
+    | Appended
+    | Batches
+    | Published
+    | SequenceNumber
+    | ReplicaEnds
+    | Refused
+)
+
+
+class Answer(NamedTuple):
+    reply: Reply
+    body: memoryview
+
+
+Answered: TypeAlias = Callable[[Answer | DragomanError], None]
+
+_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+
+
+def encode(message: Request | Reply) -> bytes:
+    return msgspec.msgpack.encode(message)
+
+
+def decode_request(header: Buffer) -> Request:
+    """Raises `DecodeError`."""
+    try:
+        return _requests.decode(header)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"not a request of a neighbour: {error}") from None
+
+
+def decode_answer(header: Buffer, body: memoryview) -> Answer | DragomanError:
+    """What was answered, or the refusal as an exception."""
+    try:
+        reply = _replies.decode(header)
+    except msgspec.DecodeError as error:
+        return ClusterError(f"not an answer of a neighbour: {error}; the outcome is unknown")
+    return _exception(reply) if isinstance(reply, Refused) else Answer(reply, body)
+
+
+# ---- refusals
+
+_KINDS = {
+    name: kind
+    for module in (roots, refusals, producers)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, DragomanError)
+}
+
+
+def refusal_of(error: DragomanError) -> Refused:
+    fields = {
+        name: value for name, value in vars(error).items() if isinstance(value, int | str | tuple)
+    }
+    name = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _KINDS)
+    return Refused(name=name, text=str(error), fields=fields)
+
+
+def _exception(refused: Refused) -> DragomanError:
+    kind = _KINDS.get(refused.name)
+    if kind is None:
+        return ClusterError(f"{refused.name}: {refused.text}")
+    # Constructors differ; text and fields are all that there is to an exception.
+    error = kind.__new__(kind)
+    error.args = (refused.text,)
+    vars(error).update(refused.fields)
+    return error
+
+
+def told(done: Callable[[DragomanError | None], None], answer: Answer | DragomanError) -> None:
+    """For whoever only wants to know whether it was done."""
+    done(answer if isinstance(answer, DragomanError) else None)
+
+
+# ---- the port
+
+
+class Neighbours(Protocol):
+    def ask(
+        self, node_id: int, request: Request, body: Sequence[Buffer], done: Answered, /
+    ) -> None:
+        """`done` is called exactly once, perhaps before this returns."""
+        ...
+
+
+class NoNeighbours:
+    """For a node that is alone, or cannot reach the others yet."""
+
+    def ask(
+        self, node_id: int, _request: Request, _body: Sequence[Buffer], done: Answered, /
+    ) -> None:
+        done(NotSentError(f"node {node_id} cannot be reached"))

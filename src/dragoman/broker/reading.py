@@ -1,0 +1,212 @@
+"""Reading a partition record by record on any node: its own copy if it has one, else its leader's.
+
+A copy may be behind its leader; nothing is given before it is committed, in either case. `FarTail`
+stands in for a `Tail` where there is no copy: it asks the leader for the next records, a little at
+a time, and follows when another node leads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from dragoman.broker.errors import NotLeader, Overloaded, RequestTimedOut, UnknownTopic
+from dragoman.broker.kinds import NOBODY
+from dragoman.broker.neighbours import Answer, Batches, ReadBatches
+from dragoman.broker.tailing import Tail
+from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.errors import (
+    ClusterError,
+    CorruptionError,
+    DecodeError,
+    DragomanError,
+    OffsetOutOfRangeError,
+)
+from dragoman.limits import FAR_READ_BYTES_MAX, FAR_READ_RETRY_S, FAR_READ_WAIT_MS
+from dragoman.log.batch import Record
+from dragoman.log.isolation import visible_records
+from dragoman.world import Handle
+
+if TYPE_CHECKING:
+    from dragoman.broker.broker import Broker
+
+#: Reasons to ask again: somebody will lead the partition, or what is asked for will be there.
+_PASSING = (NotLeader, ClusterError, Overloaded, RequestTimedOut, OffsetOutOfRangeError)
+
+
+class Reader(Protocol):
+    """What `Tail` and `FarTail` have in common; their meaning is described at `Tail`."""
+
+    offset: int
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    def seek(self, offset: int, /) -> None: ...
+
+    def read(self, bytes_max: int, count_max: int, /) -> list[Record]: ...
+
+    def wait(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_reader(
+    broker: Broker, partition: PartitionMetadata, offset: int, on_change: Callable[[], None]
+) -> Reader:
+    """`on_change` is called once after each `wait`: look again."""
+    try:
+        return Tail(broker.held(partition), offset, on_change)
+    except NotLeader:
+        return FarTail(broker, partition, offset, on_change)
+
+
+def find_end(
+    broker: Broker, partition: PartitionMetadata, done: Callable[[int | DragomanError], None]
+) -> None:
+    """Where the log of a partition ends, as its leader knows it."""
+    try:
+        done(broker.replica(partition).log.log_end_offset)
+        return
+    except NotLeader as error:
+        leader = error.leader
+
+    def answered(answer: Answer | DragomanError) -> None:
+        if isinstance(answer, DragomanError):
+            done(answer)
+        else:
+            assert isinstance(answer.reply, Batches)
+            done(answer.reply.offset)
+
+    request = ReadBatches(
+        topic=partition.topic.name, partition=partition.index, offset=-1, bytes_max=1
+    )
+    broker.neighbours.ask(leader, request, (), answered)
+
+
+class FarTail:
+    def __init__(
+        self,
+        broker: Broker,
+        partition: PartitionMetadata,
+        offset: int,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._broker = broker
+        self._partition = partition
+        self._on_change = on_change
+        self.offset = offset
+        self.log_start_offset = 0
+        #: Where the next batch is to be read.
+        self._next = offset
+        self._left: deque[Record] = deque()
+        self._error: DragomanError | None = None
+        #: Of the question under way; an answer to an earlier one is ignored.
+        self._question = 0
+        self._is_asking = False
+        self._is_closed = False
+        self._timer: Handle | None = None
+
+    def seek(self, offset: int) -> None:
+        self.offset = self._next = offset
+        self._left.clear()
+        self._question += 1
+        self._is_asking = False
+
+    def read(self, bytes_max: int, count_max: int) -> list[Record]:
+        """What has come; raises what the leader said."""
+        if self._error is not None:
+            raise self._error
+        given: list[Record] = []
+        size = 0
+        while self._left and len(given) < count_max:
+            record = self._left[0]
+            size += len(record.key or b"") + len(record.value or b"")
+            if given and size > bytes_max:
+                break
+            given.append(self._left.popleft())
+        if given:
+            self.offset = given[-1].offset + 1
+        return given
+
+    def wait(self) -> None:
+        if self._left or self._error is not None:
+            self._on_change()
+        elif not self._is_asking:
+            self._ask()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._question += 1
+        self._left.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ask(self) -> None:
+        if self._is_closed:
+            return
+        self._question += 1
+        question = self._question
+        self._is_asking = True
+        partition = self._broker.image.partitions.get(self._partition.partition_id)
+        if partition is None:
+            name = f"{self._partition.topic.name}-{self._partition.index}"
+            self._fail(UnknownTopic(f"{name} is gone"))
+        elif partition.leader == self._broker.node_id:
+            self._fail(NotLeader("the partition has moved here", partition.leader))
+        elif partition.leader == NOBODY:
+            self._ask_later()
+        else:
+            request = ReadBatches(
+                topic=partition.topic.name,
+                partition=partition.index,
+                offset=self._next,
+                bytes_max=FAR_READ_BYTES_MAX,
+                wait_ms=FAR_READ_WAIT_MS,
+                is_from_oldest=True,
+            )
+
+            def answered(answer: Answer | DragomanError) -> None:
+                if question == self._question:
+                    self._answered(answer)
+
+            self._broker.neighbours.ask(partition.leader, request, (), answered)
+
+    def _ask_later(self) -> None:
+        self._timer = self._broker.scheduler.call_later(FAR_READ_RETRY_S, self._ask)
+
+    def _answered(self, answer: Answer | DragomanError) -> None:
+        if isinstance(answer, DragomanError):
+            if isinstance(answer, _PASSING):
+                self._ask_later()
+            else:
+                self._fail(answer)
+            return
+        reply = answer.reply
+        assert isinstance(reply, Batches)
+        self.log_start_offset = reply.log_start_offset
+        self._next = reply.offset
+        if len(answer.body):
+            try:
+                records, self._next = visible_records(answer.body, reply.aborted, reply.offset)
+            except DecodeError as error:
+                where = f"{self._partition.topic.name}-{self._partition.index}"
+                self._fail(CorruptionError(where, reply.offset, str(error)))
+                return
+            self._left.extend(records)
+        self._is_asking = False
+        if self._left:
+            self._on_change()
+        else:
+            # Its time was up, or there was nothing to give in what came.
+            self._broker.scheduler.call_soon(self._ask_on)
+
+    def _ask_on(self) -> None:
+        if not self._is_asking and not self._left:
+            self._ask()
+
+    def _fail(self, error: DragomanError) -> None:
+        self._is_asking = False
+        self._error = error
+        self._on_change()

@@ -1,0 +1,130 @@
+"""`dragoman cluster up`: the nodes of a cluster on this machine, one process each.
+
+Each node writes to its own directory and listens on its own ports of the loopback address. What
+they say comes out here, each line behind its node. A signal goes to all of them; the command ends
+when the last node has. Nothing is started again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from dragoman.cli.status import USAGE, CommandError, say
+
+_HOST = "127.0.0.1"
+#: Listeners of a node, at this many ports after its first one.
+_LISTENERS = ("kafka", "cursus", "minibroker", "mlog", "any", "http", "peer")
+_PORTS_PER_NODE = 10
+_NODES_MAX = 9
+
+
+def up(
+    *,
+    n: Annotated[int, Parameter(name=["-n", "--nodes"])] = 3,
+    data: Path = Path("dragoman-cluster"),
+    port_base: int = 19090,
+) -> int:
+    """Run a cluster on this machine, one process per node, until told to stop.
+
+    Parameters
+    ----------
+    n
+        Number of nodes.
+    data
+        Directory of the nodes' data directories.
+    port_base
+        First port of node 1; node 2 begins ten ports later, and so on.
+    """
+    if not 1 <= n <= _NODES_MAX:
+        raise CommandError(f"-n: expected 1 to {_NODES_MAX} nodes, got {n}", USAGE)
+    if not 1 <= port_base <= 65_535 - _PORTS_PER_NODE * n:
+        raise CommandError(f"--port-base: {port_base} leaves no room for {n} nodes", USAGE)
+    return _Nodes(n, data, port_base).run()
+
+
+class _Nodes:
+    def __init__(self, count: int, data: Path, port_base: int) -> None:
+        self._numbers = range(1, count + 1)
+        self._data = data
+        self._port_base = port_base
+        self._processes: dict[int, subprocess.Popen[str]] = {}
+        self._ready: set[int] = set()
+        self._lock = threading.Lock()
+
+    def run(self) -> int:
+        handlers = {
+            number: signal.signal(number, self._forward)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            for number in self._numbers:
+                self._processes[number] = self._start(number)
+            readers = [
+                threading.Thread(target=self._relay, args=(number,)) for number in self._numbers
+            ]
+            for reader in readers:
+                reader.start()
+            for reader in readers:
+                reader.join()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        statuses = [process.wait() for process in self._processes.values()]
+        return int(any(statuses))
+
+    def _address(self, node: int, listener: str) -> str:
+        first = self._port_base + _PORTS_PER_NODE * (node - 1)
+        return f"{_HOST}:{first + _LISTENERS.index(listener)}"
+
+    def _start(self, node: int) -> subprocess.Popen[str]:
+        cluster = ",".join(f"{each}@{self._address(each, 'peer')}" for each in self._numbers)
+        listen = [
+            argument
+            for name in _LISTENERS
+            for argument in ("--listen", f"{name}={self._address(node, name)}")
+        ]
+        directory = str(self._data / f"node-{node}")
+        options = ["--data", directory, "--node-id", str(node), "--cluster", cluster, *listen]
+        return subprocess.Popen(
+            [sys.executable, "-m", "dragoman.cli.main", "serve", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # A signal of the terminal would reach it twice.
+            start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+
+    def _relay(self, node: int) -> None:
+        process = self._processes[node]
+        assert process.stdout is not None
+        for line in process.stdout:
+            with self._lock:
+                say(f"node {node} | {line.rstrip()}")
+                if line.strip() == "ready":
+                    self._ready.add(node)
+                    if len(self._ready) == len(self._numbers):
+                        self._announce()
+        status = process.wait()
+        if status:
+            with self._lock:
+                say(f"node {node} | ended with status {status}")
+
+    def _announce(self) -> None:
+        for name in _LISTENERS:
+            if name != "peer":
+                nodes = ",".join(self._address(each, name) for each in self._numbers)
+                print(f"{name} {nodes}", flush=True)
+
+    def _forward(self, number: int, _frame: object) -> None:
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.send_signal(number)

@@ -1,0 +1,318 @@
+"""Reading what is in etcd, and following it.
+
+A *look* reads everything at one revision: who leads, who lives, and all entries that are missing
+here, from the snapshot on if need be. The watch starts behind it and brings what comes after. When
+the watch ends, for whatever reason, a look finds what it has missed; and because a dead connection
+may say nothing, there is a look every few seconds anyway. So the watch is what makes it quick, and
+looks are what makes it right.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from dragoman.checksum import crc32c
+from dragoman.cluster.etcd import messages as m
+from dragoman.cluster.etcd.calls import Calls, Stream
+from dragoman.cluster.etcd.layout import (
+    Head,
+    Holder,
+    Keys,
+    SnapshotHead,
+    after,
+    read_head,
+    read_holder,
+    read_snapshot_head,
+)
+from dragoman.cluster.etcd.session import Settings
+from dragoman.cluster.etcd.versions import check_version
+from dragoman.errors import ClusterError
+from dragoman.limits import ETCD_PAGE_ENTRIES
+from dragoman.world import Handle, Scheduler
+
+log = logging.getLogger("dragoman.etcd")
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A key that is bound to a lease: the leader's or a node's."""
+
+    holder: Holder
+    lease: int
+    #: Revision that made it.
+    created: int
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What a look saw, all of one revision."""
+
+    revision: int
+    head: Head
+    #: In which the head was written; 0: never.
+    head_revision: int
+    leader: Held | None
+    nodes: dict[int, Held]
+    snapshot: SnapshotHead | None
+    snapshot_revision: int
+
+
+class Follower(Protocol):
+    """What the history is for. Its methods may raise `DragomanError`: see `Calls.on_error`."""
+
+    @property
+    def applied(self) -> int:
+        """Every entry below is applied."""
+        ...
+
+    def take(self, number: int, value: bytes) -> None:
+        """An entry, the next or one that is known."""
+        ...
+
+    def restore(self, entries: int, state: bytes) -> None: ...
+
+    def question(self, ranges: tuple[m.Operation, ...]) -> m.Transaction:
+        """A transaction that brings these ranges, whatever else it does."""
+        ...
+
+    def seen(self, seen: Seen, *, is_newest: bool) -> None:
+        """A look is over, its entries are applied; the watch may have brought newer things."""
+        ...
+
+    def unseen(self, failure: m.Failure) -> None:
+        """A look failed; there will be another."""
+        ...
+
+    def leader_seen(self, leader: Held | None) -> None: ...
+
+    def node_seen(self, node: int, held: Held | None) -> None: ...
+
+
+class History:
+    def __init__(
+        self,
+        calls: Calls,
+        keys: Keys,
+        scheduler: Scheduler,
+        settings: Settings,
+        follower: Follower,
+        *,
+        is_any_version: bool = False,
+    ) -> None:
+        self._calls = calls
+        self._keys = keys
+        self._scheduler = scheduler
+        self._settings = settings
+        self._follower = follower
+        self._is_any_version = is_any_version
+        #: Leaders and nodes are known up to here.
+        self.revision = 0
+        #: Revision and entries that were known when the look began; etcd never goes back.
+        self._floor = (0, 0)
+        self._is_looking = False
+        self._is_look_due = False
+        self._is_reported = False
+        self._timer: Handle | None = None
+        self._stream: Stream | None = None
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._close_stream()
+
+    # ---- a look
+
+    def look(self) -> None:
+        if self._is_looking or self._is_stopped:
+            self._is_look_due = True
+            return
+        self._is_looking = True
+        self._is_look_due = False
+        if self._stream is None and not self._is_any_version:
+            # Perhaps another member than before.
+            self._calls.version(self._version)
+        else:
+            self._ask()
+
+    def _ranges(self) -> tuple[m.Operation, ...]:
+        keys, applied = self._keys, self._follower.applied
+        return m.ranges(
+            m.Range(key=keys.head),
+            m.Range(key=keys.leader),
+            m.Range(key=keys.snapshot),
+            m.Range(key=keys.nodes, range_end=after(keys.nodes)),
+            m.Range(key=keys.entry(applied), range_end=after(keys.log), limit=ETCD_PAGE_ENTRIES),
+        )
+
+    def _version(self, answer: m.Version | m.Failure) -> None:
+        if isinstance(answer, m.Failure):
+            self._look_failed(answer)
+        elif not self._is_stopped:
+            check_version(answer.etcdserver)
+            self._ask()
+
+    def _ask(self) -> None:
+        self._floor = (self.revision, self._follower.applied)
+        question = self._follower.question(self._ranges())
+        self._calls.transaction(question, self._answered)
+
+    def _answered(self, answer: m.TransactionAnswer | m.Failure) -> None:
+        if isinstance(answer, m.Failure):
+            self._look_failed(answer)
+        elif not self._is_stopped:
+            self._read(answer)
+
+    def _read(self, answer: m.TransactionAnswer) -> None:
+        revision = answer.header.revision
+        head, leader, snapshot, nodes, entries = answer.found()
+        seen = Seen(
+            revision=revision,
+            head=read_head(head.kvs[0].value) if head.kvs else Head(),
+            head_revision=head.kvs[0].mod_revision if head.kvs else 0,
+            leader=held(leader.kvs[0]) if leader.kvs else None,
+            nodes={self._keys.number_of(each.key): held(each) for each in nodes.kvs},
+            snapshot=read_snapshot_head(snapshot.kvs[0].value) if snapshot.kvs else None,
+            snapshot_revision=snapshot.kvs[0].mod_revision if snapshot.kvs else 0,
+        )
+        known_revision, known_entries = self._floor
+        if revision < known_revision or seen.head.entries < known_entries:
+            raise ClusterError(
+                f"etcd has lost metadata: it has {seen.head.entries} entries at revision "
+                f"{revision}, this node has seen {known_entries} at {known_revision}"
+            )
+        if seen.snapshot is not None and seen.snapshot.entries > self._follower.applied:
+            self._read_snapshot(seen, seen.snapshot, [])
+        else:
+            self._take_page(seen, entries)
+
+    def _take_page(self, seen: Seen, page: m.RangeAnswer) -> None:
+        before = self._follower.applied
+        for kv in page.kvs:
+            self._take(kv)
+        if self._follower.applied >= seen.head.entries:
+            self._looked(seen, is_news=self._follower.applied > before)
+        elif page.more:
+            self._read_page(seen)
+        else:
+            number, count = self._follower.applied, seen.head.entries
+            raise ClusterError(f"etcd has lost metadata: no entry {number} of {count}")
+
+    def _read_page(self, seen: Seen) -> None:
+        def answered(page: m.RangeAnswer) -> None:
+            self._take_page(seen, page)
+
+        first, end = self._keys.entry(self._follower.applied), after(self._keys.log)
+        self._read_range(
+            m.Range(key=first, range_end=end, limit=ETCD_PAGE_ENTRIES, revision=seen.revision),
+            answered,
+        )
+
+    def _read_snapshot(self, seen: Seen, head: SnapshotHead, pieces: list[bytes]) -> None:
+        """The pieces one after the other, then the entries behind them."""
+        if len(pieces) == head.pieces:
+            state = b"".join(pieces)
+            if crc32c(state) != head.checksum:
+                raise ClusterError(f"the snapshot of {head.entries} entries in etcd is damaged")
+            # The watch may have brought more meanwhile.
+            if head.entries > self._follower.applied:
+                self._follower.restore(head.entries, state)
+            self._read_page(seen)
+            return
+
+        def answered(found: m.RangeAnswer) -> None:
+            pieces.append(found.kvs[0].value if found.kvs else b"")
+            self._read_snapshot(seen, head, pieces)
+
+        key = self._keys.piece(head.entries, len(pieces))
+        self._read_range(m.Range(key=key, revision=seen.revision), answered)
+
+    def _read_range(self, request: m.Range, then: Callable[[m.RangeAnswer], None]) -> None:
+        def answered(answer: m.RangeAnswer | m.Failure) -> None:
+            if isinstance(answer, m.Failure):
+                # Perhaps the revision is not kept any more: a new look takes a new one.
+                self._look_failed(answer)
+            elif not self._is_stopped:
+                then(answer)
+
+        self._calls.range(request, answered)
+
+    def _looked(self, seen: Seen, *, is_news: bool) -> None:
+        self._is_looking = self._is_reported = False
+        if is_news:
+            # The watch should have brought it.
+            self._close_stream()
+        is_newest = seen.revision >= self.revision
+        self.revision = max(self.revision, seen.revision)
+        if self._stream is None:
+            keys, start = self._keys.watched, seen.revision + 1
+            self._stream = self._calls.watch(keys, start, self._heard)
+        self._look_later(0.0 if self._is_look_due else self._settings.look_s)
+        self._follower.seen(seen, is_newest=is_newest)
+
+    def _look_failed(self, failure: m.Failure) -> None:
+        self._is_looking = False
+        if not self._is_stopped:
+            if not self._is_reported:
+                log.warning("etcd: %s", failure.message)
+            self._is_reported = True
+            self._look_later(self._settings.retry_s)
+            self._follower.unseen(failure)
+
+    def _look_later(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._is_stopped:
+            self._timer = self._scheduler.call_later(seconds, self.look)
+
+    # ---- the watch
+
+    def _heard(self, answer: m.WatchAnswer | m.Failure) -> None:
+        if isinstance(answer, m.Failure) or answer.canceled:
+            self._close_stream()
+            self._look_later(self._settings.retry_s)
+            return
+        known = self.revision
+        if not answer.events and not answer.created:
+            # News that there are none. Other headers may be ahead of what they bring.
+            self.revision = max(known, answer.header.revision)
+        for event in answer.events:
+            kv = event.kv
+            is_deleted = event.type == "DELETE"
+            if self._is_stopped:
+                return
+            if kv.key.startswith(self._keys.log):
+                if not is_deleted:
+                    self._take(kv)
+            elif kv.mod_revision > known:
+                self._change(kv, is_deleted=is_deleted)
+            self.revision = max(self.revision, kv.mod_revision)
+
+    def _change(self, kv: m.KeyValue, *, is_deleted: bool) -> None:
+        if kv.key == self._keys.leader:
+            self._follower.leader_seen(None if is_deleted else held(kv))
+        elif kv.key.startswith(self._keys.nodes):
+            node = self._keys.number_of(kv.key)
+            self._follower.node_seen(node, None if is_deleted else held(kv))
+
+    def _close_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    # ---- entries
+
+    def _take(self, kv: m.KeyValue) -> None:
+        number = self._keys.number_of(kv.key)
+        if number > self._follower.applied:
+            # The watch is ahead of a look that is under way: what is missing comes with another.
+            self.look()
+        elif number == self._follower.applied:
+            self._follower.take(number, kv.value)
+
+
+def held(kv: m.KeyValue) -> Held:
+    return Held(holder=read_holder(kv.value), lease=kv.lease, created=kv.create_revision)

@@ -1,0 +1,266 @@
+"""One leadership: proposals become entries, one transaction at a time.
+
+A transaction carries what has gathered while the one before was under way. It is carried out only
+if the leader's key is still the one that was made at the beginning of this leadership (its *term*)
+and the head is still the one that this leader wrote or found. Hence no two leaders ever write the
+same number, and a leader that was replaced without knowing it writes nothing.
+
+When the answer to a transaction does not come, the same transaction is sent again until one does.
+Succeeding moves the head, so it succeeds at most once; and what it finds in its way when it fails
+tells whether an earlier try was the one that succeeded, by term and number of the proposal. An
+outcome is unknown only for as long as etcd says nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from dragoman.cluster.etcd import messages as m
+from dragoman.cluster.etcd.calls import Calls
+from dragoman.cluster.etcd.history import held
+from dragoman.cluster.etcd.layout import (
+    Entry,
+    Head,
+    Keys,
+    encode_entry,
+    read_entry,
+    read_head,
+    to_json,
+)
+from dragoman.cluster.etcd.session import Settings
+from dragoman.cluster.events import Event
+from dragoman.cluster.quorum import Done
+from dragoman.errors import (
+    ClusterError,
+    DragomanError,
+    NotControllerError,
+    OutcomeUnknownError,
+    VersionConflictError,
+)
+from dragoman.limits import (
+    ETCD_PROPOSAL_BYTES_MAX,
+    ETCD_TRANSACTION_ENTRIES_MAX,
+    METADATA_PROPOSALS_MAX,
+)
+from dragoman.world import Handle, Scheduler
+
+_UNKNOWN = "etcd does not answer: the metadata change may or may not have happened, or still happen"
+
+
+class _Proposal(msgspec.Struct, frozen=True):
+    value: bytes
+    entry: Entry
+    done: Done
+
+
+class _Flight(msgspec.Struct):
+    """A transaction under way."""
+
+    request: m.Transaction
+    #: Number of its first entry.
+    number: int
+    proposals: list[_Proposal]
+    #: What the head will be.
+    head: Head
+    #: An earlier try may have succeeded.
+    is_doubtful: bool = False
+    #: Those who wait for it were told that they will not learn more.
+    is_given_up: bool = False
+
+
+class Leadership:
+    def __init__(
+        self,
+        calls: Calls,
+        keys: Keys,
+        scheduler: Scheduler,
+        settings: Settings,
+        term: int,
+        head: tuple[Head, int],
+        *,
+        committed: Callable[[int, Entry], None],
+        deposed: Callable[[], None],
+    ) -> None:
+        """`head` is the head and the revision that it was written in.
+
+        `committed` is told each entry before its proposer is; `deposed` that another leads.
+        """
+        self.term = term
+        self._calls = calls
+        self._keys = keys
+        self._scheduler = scheduler
+        self._settings = settings
+        self._head, self._head_revision = head
+        #: The version when all that was taken is agreed on.
+        self._version_at_end = self._head.version
+        self._committed = committed
+        self._deposed = deposed
+        self._queue: deque[_Proposal] = deque()
+        self._flight: _Flight | None = None
+        self._timer: Handle | None = None
+        self._deadline: Handle | None = None
+        self._last_proposal = 0
+        #: The node to ask instead, once this leadership is over.
+        self._successor: int | None = None
+        self._is_stopped = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something of it is still to be found out."""
+        return self._flight is not None
+
+    # ---- what is asked
+
+    def propose(self, events: list[Event], done: Done, expected_version: int | None) -> None:
+        entry = Entry(self.term, self._last_proposal + 1, tuple(events))
+        value = encode_entry(entry)
+        version = self._version_at_end
+        if self._successor is not None:
+            done(NotControllerError(self._successor))
+        elif expected_version is not None and version != expected_version:
+            text = f"the metadata has version {version}, not {expected_version}"
+            done(VersionConflictError(text))
+        elif len(self._queue) >= METADATA_PROPOSALS_MAX:
+            done(ClusterError("too many metadata changes are waiting"))
+        elif len(value) > ETCD_PROPOSAL_BYTES_MAX:
+            done(ClusterError(f"a metadata change of {len(value)} bytes is too large"))
+        else:
+            self._last_proposal += 1
+            self._version_at_end += len(events)
+            self._queue.append(_Proposal(value, entry, done))
+            self._send_next()
+
+    def end(self, successor: int) -> None:
+        """Another leads, or none. What was not sent is refused; what was is still found out."""
+        if self._successor is None:
+            self._successor = successor
+            self._refuse(self._take_queue(), NotControllerError(successor))
+
+    def stop(self, error: DragomanError) -> None:
+        """Nothing is found out any more."""
+        self._is_stopped = True
+        self._successor = -1
+        self._cancel_timers()
+        queue = self._take_queue()
+        if self._flight is not None:
+            self._answer(self._flight, error)
+        self._refuse(queue, error)
+
+    # ---- transactions
+
+    def _send_next(self) -> None:
+        if self._flight is not None or not self._queue or self._successor is not None:
+            return
+        proposals: list[_Proposal] = []
+        size = 0
+        while self._queue and len(proposals) < ETCD_TRANSACTION_ENTRIES_MAX:
+            size += len(self._queue[0].value)
+            if proposals and size > ETCD_PROPOSAL_BYTES_MAX:
+                break
+            proposals.append(self._queue.popleft())
+        number = self._head.entries
+        events = sum(len(each.entry.events) for each in proposals)
+        head = Head(number + len(proposals), self._head.version + events)
+        keys = self._keys
+        request = m.Transaction(
+            compare=(
+                m.created(keys.leader, self.term),
+                m.changed(keys.head, self._head_revision),
+            ),
+            success=m.puts(
+                *(
+                    m.Put(key=keys.entry(at), value=each.value)
+                    for at, each in enumerate(proposals, number)
+                ),
+                m.Put(key=keys.head, value=to_json(head)),
+            ),
+            failure=m.ranges(
+                m.Range(key=keys.leader), m.Range(key=keys.head), m.Range(key=keys.entry(number))
+            ),
+        )
+        flight = self._flight = _Flight(request, number, proposals, head)
+        self._deadline = self._scheduler.call_later(self._settings.outcome_s, self._give_up, flight)
+        self._try(flight)
+
+    def _try(self, flight: _Flight) -> None:
+        self._calls.transaction(flight.request, lambda answer: self._answered(flight, answer))
+
+    def _answered(self, flight: _Flight, answer: m.TransactionAnswer | m.Failure) -> None:
+        if self._is_stopped:
+            return
+        if isinstance(answer, m.Failure):
+            if answer.is_refusal and not flight.is_doubtful:
+                self._refused(flight, ClusterError(f"etcd refuses: {answer.message}"))
+            else:
+                flight.is_doubtful = flight.is_doubtful or not answer.is_refusal
+                self._timer = self._scheduler.call_later(self._settings.retry_s, self._try, flight)
+        elif answer.succeeded:
+            self._succeeded(flight, answer.header.revision)
+        else:
+            self._failed(flight, *answer.found())
+
+    def _succeeded(self, flight: _Flight, revision: int) -> None:
+        self._head, self._head_revision = flight.head, revision
+        self._land()
+        for number, each in enumerate(flight.proposals, flight.number):
+            self._committed(number, each.entry)
+            if not flight.is_given_up:
+                each.done(None)
+        self._send_next()
+
+    def _failed(
+        self, flight: _Flight, leader: m.RangeAnswer, head: m.RangeAnswer, first: m.RangeAnswer
+    ) -> None:
+        """The transaction was not carried out, this time."""
+        if first.kvs:
+            there, ours = read_entry(first.kvs[0].value), flight.proposals[0].entry
+            if (there.term, there.proposal) == (ours.term, ours.proposal):
+                self._succeeded(flight, first.kvs[0].mod_revision)
+                return
+        successor = held(leader.kvs[0]).holder.node if leader.kvs else -1
+        error: DragomanError = NotControllerError(successor)
+        entries = read_head(head.kvs[0].value).entries if head.kvs else 0
+        if flight.is_doubtful and not first.kvs and entries > flight.number:
+            # Somebody has put a snapshot in the place of the entry that would tell.
+            error = OutcomeUnknownError(_UNKNOWN)
+        self._land()
+        self.end(successor)
+        self._answer(flight, error)
+        self._deposed()
+
+    def _refused(self, flight: _Flight, error: ClusterError) -> None:
+        """Never carried out. What waits behind it counted on it."""
+        self._land()
+        self._version_at_end = self._head.version
+        queue = self._take_queue()
+        self._answer(flight, error)
+        self._refuse(queue, error)
+
+    def _give_up(self, flight: _Flight) -> None:
+        """Tell those who wait; the transaction itself is tried on, or nothing more could follow."""
+        self._answer(flight, OutcomeUnknownError(_UNKNOWN))
+
+    def _answer(self, flight: _Flight, error: DragomanError) -> None:
+        if not flight.is_given_up:
+            flight.is_given_up = True
+            self._refuse(flight.proposals, error)
+
+    def _refuse(self, proposals: Iterable[_Proposal], error: DragomanError) -> None:
+        for each in proposals:
+            each.done(error)
+
+    def _take_queue(self) -> deque[_Proposal]:
+        waiting, self._queue = self._queue, deque()
+        return waiting
+
+    def _land(self) -> None:
+        self._flight = None
+        self._cancel_timers()
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._timer, self._deadline):
+            if timer is not None:
+                timer.cancel()

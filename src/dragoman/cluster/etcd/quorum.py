@@ -1,0 +1,438 @@
+"""`EtcdQuorum`: the metadata quorum behind its port, by an etcd instead of voters of our own.
+
+In place of `RaftQuorum` for those who run an etcd already. What is agreed on lies in etcd
+(`layout.py`); every node reads it and applies it to its image, in order (`history.py`). One node
+leads: the one whose key etcd keeps for as long as its lease lives (`session.py`). Only that node
+proposes (`leading.py`), others say who leads, as with Raft; versions count events, as with Raft.
+
+**How to wire it.** Where a node makes a `RaftQuorum`:
+
+    client = HttpClient(etcd_addresses(settings), loop)   # net/http_client.py, config/settings.py
+    quorum = EtcdQuorum(
+        settings.node_id, image, scheduler, client,
+        prefix=settings.metadata_etcd_prefix,
+        is_any_version=settings.metadata_etcd_allow_bad_version,
+    )
+    quorum.on_applied, quorum.on_restored, quorum.on_role = ...   # as for RaftQuorum
+    quorum.on_loaded = ...        # once: the image is there
+    quorum.on_node = ...          # a node lives (its incarnation), or is suspected (None)
+    quorum.on_failed = ...        # stop the node
+    quorum.register(incarnation, ttl_s=6)
+    quorum.start()
+
+- There is no log of metadata on the node's disk, so `replay` does nothing: partitions are opened
+  when `on_loaded` has come. It never comes while etcd cannot be reached; a node that wants to start
+  without it has nothing to start with. Leave the metadata partition of the store alone, and with it
+  `committed`, `refused` and the ballot.
+- `register` comes before `start`. A quorum that was not registered follows, and never leads.
+- `on_node` is how the controller learns who is alive; it says nothing about who may write. Whoever
+  acts on it proposes an event, and the event carries the epochs that fence. `nodes` has the state.
+- `on_role` is told once the image has everything that earlier leaders wrote. The term is the
+  revision of etcd that made the leader's key: it only grows, with gaps.
+- `propose`, `read`, `version` and `leader` are those of the port. A proposal on a leader that was
+  replaced ends with `NotControllerError`: it was not accepted. `OutcomeUnknownError` comes when
+  etcd has not answered for `Settings.outcome_s`, or when the quorum stops first.
+- `on_failed` gets a `ConfigError` for an etcd that is not to be trusted, a `FormatError` for
+  metadata of a newer release, a `ClusterError` when etcd has lost metadata that this node has seen
+  or when the same node was started again elsewhere. The quorum is stopped by then; the node should
+  stop as for a failed log.
+- A clean stop of the node is `quorum.stop()`, then `await client.finish(1.0)`: the lease is given
+  back, and another node can lead at once. Without it the lease runs out. When the node's own log
+  has failed, `fail` is called as for `RaftQuorum`.
+- With `RaftQuorum.node` go membership and hand-over; etcd has its own. `VotersChanged` and
+  `TermBegan` do not occur.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from dragoman.cluster.etcd import messages as m
+from dragoman.cluster.etcd.calls import Calls, Gateway
+from dragoman.cluster.etcd.history import Held, History, Seen
+from dragoman.cluster.etcd.layout import Entry, Holder, Keys, read_entry, read_head, to_json
+from dragoman.cluster.etcd.leading import Leadership
+from dragoman.cluster.etcd.session import Session, Settings
+from dragoman.cluster.etcd.snapshots import SnapshotWriter
+from dragoman.cluster.events import Event
+from dragoman.cluster.metadata import MetadataImage, TopicMetadata
+from dragoman.cluster.quorum import Done
+from dragoman.cluster.raft.core import Role, RoleChanged
+from dragoman.cluster.raft.state import encode_image, restore_image
+from dragoman.errors import (
+    ClusterError,
+    DragomanError,
+    LogStoppedError,
+    NotControllerError,
+    OutcomeUnknownError,
+)
+from dragoman.limits import METADATA_PROPOSALS_MAX, RAFT_SNAPSHOT_BYTES_MAX
+from dragoman.world import Scheduler
+
+_NOBODY = -1
+_NOT_LEADING = "this node does not lead the quorum any more"
+
+
+class _Read(msgspec.Struct, eq=False):
+    done: Done
+    term: int
+    #: Entries that have to be applied; None: not known yet.
+    end: int | None = None
+
+
+class EtcdQuorum:
+    def __init__(
+        self,
+        node_id: int,
+        image: MetadataImage,
+        scheduler: Scheduler,
+        gateway: Gateway,
+        *,
+        prefix: str,
+        is_any_version: bool = False,
+        settings: Settings | None = None,
+    ) -> None:
+        self._node_id = node_id
+        self._image = image
+        self._scheduler = scheduler
+        self._settings = settings if settings is not None else Settings()
+        self._calls = Calls(gateway, self._settings.call_s)
+        self._calls.on_error = self._failed
+        self._keys = Keys(prefix)
+        self._history = History(
+            self._calls,
+            self._keys,
+            scheduler,
+            self._settings,
+            self,
+            is_any_version=is_any_version,
+        )
+        self._session: Session | None = None
+        self._leadership: Leadership | None = None
+        #: Leaderships that are over and of which something is still to be found out.
+        self._ended: list[Leadership] = []
+        #: Who holds the leader's key, as last seen.
+        self._holder: Held | None = None
+        #: Of the last snapshot: the entries it has, also if it failed; the revision that made it.
+        self._snapshot_entries = 0
+        self._snapshot_revision = 0
+        self._is_snapshotting = False
+        self._reads: list[_Read] = []
+        self._is_loaded = False
+        self._is_stopped = False
+        self.version = 0
+        #: Every entry below is in the image.
+        self.applied = 0
+        self.role = Role.FOLLOWER
+        self.term = 0
+        self.leader = _NOBODY
+        #: Incarnations of the nodes that live, as far as etcd can tell.
+        self.nodes: dict[int, int] = {}
+        #: Called for every event right after it is applied, with the topic that it removed.
+        self.on_applied: Callable[[Event, TopicMetadata | None], None] = _nothing
+        #: Called when a snapshot has replaced the image: anything may be different.
+        self.on_restored: Callable[[], None] = _no_change
+        #: Called when this node's role, the term or the leader is another.
+        self.on_role: Callable[[RoleChanged], None] = _no_role
+        #: Called once, when the image is what etcd had when this node started.
+        self.on_loaded: Callable[[], None] = _no_change
+        #: Called with the incarnation of a node that lives, with None for one that is suspected.
+        self.on_node: Callable[[int, int | None], None] = _no_node
+        #: Called when this quorum cannot go on; it has stopped.
+        self.on_failed: Callable[[DragomanError], None] = _no_failure
+
+    # ---- start and stop
+
+    def register(self, incarnation: int, ttl_s: int) -> None:
+        """Let the others know that this node lives, and let it lead."""
+        assert self._session is None
+        holder = Holder(self._node_id, incarnation)
+        self._session = Session(
+            self._calls, self._keys, self._scheduler, self._settings, holder, ttl_s
+        )
+        self._session.on_change = self._session_changed
+
+    def replay(self) -> None:
+        """Nothing is kept on this node's disk."""
+
+    def start(self) -> None:
+        self._history.look()
+        if self._session is not None:
+            self._session.start()
+
+    def stop(self, error: DragomanError | None = None) -> None:
+        """Nothing is proposed or applied any more; those who wait are told `error`."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        self._history.stop()
+        if self._session is not None:
+            self._session.stop()
+        if error is None:
+            error = OutcomeUnknownError("the node stops; the metadata change may still happen")
+        over = [*self._ended, self._leadership]
+        self._leadership = None
+        self._ended.clear()
+        self.role, self.leader = Role.FOLLOWER, _NOBODY
+        for each in over:
+            if each is not None:
+                each.stop(error)
+        self._fail_reads(error)
+
+    def fail(self) -> None:
+        """The log stopped: this node must not lead any more."""
+        self.stop(LogStoppedError("the log stopped; the outcome is unknown"))
+
+    # ---- the port
+
+    def propose(self, events: list[Event], done: Done, expected_version: int | None = None) -> None:
+        if self._leadership is None:
+            done(NotControllerError(self.leader))
+        else:
+            self._leadership.propose(events, done, expected_version)
+
+    def read(self, done: Done) -> None:
+        """`done` comes when the image has everything that was agreed on before this call.
+
+        On the leader only; others are told where it is.
+        """
+        if self._leadership is None:
+            done(NotControllerError(self.leader))
+            return
+        if len(self._reads) >= METADATA_PROPOSALS_MAX:
+            done(ClusterError("too many reads of the metadata are waiting"))
+            return
+        read = _Read(done, self.term)
+        self._reads.append(read)
+        ranges = m.ranges(m.Range(key=self._keys.leader), m.Range(key=self._keys.head))
+        self._calls.transaction(
+            m.Transaction(success=ranges), lambda answer: self._read_answered(read, answer)
+        )
+
+    # ---- what the history brings
+
+    def take(self, number: int, value: bytes) -> None:
+        self._apply(number, read_entry(value))
+
+    def _apply(self, number: int, entry: Entry) -> None:
+        if number != self.applied:
+            # It came another way before.
+            assert number < self.applied
+            return
+        self.applied += 1
+        for event in entry.events:
+            removed = self._image.apply(event)
+            self.version += 1
+            self.on_applied(event, removed)
+        self._answer_reads()
+
+    def restore(self, entries: int, state: bytes) -> None:
+        self.version = restore_image(self._image, state)
+        self.applied = entries
+        self.on_restored()
+        self._answer_reads()
+
+    def question(self, ranges: tuple[m.Operation, ...]) -> m.Transaction:
+        """A look; where nobody leads, one that takes the leadership if there is still nobody."""
+        session = self._session
+        if self._holder is not None or session is None or not session.lease or not self._is_loaded:
+            return m.Transaction(success=ranges)
+        value = to_json(session.holder)
+        put = m.Put(key=self._keys.leader, value=value, lease=session.lease)
+        return m.Transaction(
+            compare=(m.created(self._keys.leader, 0),),
+            success=(*m.puts(put), *ranges),
+            failure=ranges,
+        )
+
+    def seen(self, seen: Seen, *, is_newest: bool) -> None:
+        if seen.snapshot is not None:
+            self._snapshot_entries = max(self._snapshot_entries, seen.snapshot.entries)
+            self._snapshot_revision = max(self._snapshot_revision, seen.snapshot_revision)
+        if is_newest:
+            self._see_nodes(seen)
+            self._holder = seen.leader
+        if not self._is_loaded:
+            self._is_loaded = True
+            self.on_loaded()
+        is_leading = self._leadership is not None and self._leadership.term == self._own_term()
+        if self._own_term() and self._holder == seen.leader and not is_leading:
+            self._lead(seen)
+        self._update_role()
+
+    def unseen(self, failure: m.Failure) -> None:
+        if failure.code == m.NOT_FOUND and self._session is not None:
+            # The look would have taken the leadership for a lease that is gone.
+            self._session.lost()
+
+    def leader_seen(self, leader: Held | None) -> None:
+        self._holder = leader
+        self._update_role()
+
+    def node_seen(self, node: int, held: Held | None) -> None:
+        incarnation = None if held is None else held.holder.incarnation
+        if self.nodes.get(node) == incarnation:
+            return
+        if incarnation is None:
+            del self.nodes[node]
+        else:
+            self.nodes[node] = incarnation
+        self.on_node(node, incarnation)
+
+    def _failed(self, error: DragomanError) -> None:
+        if not self._is_stopped:
+            # What was sent may have happened, whatever is wrong here.
+            self.stop(OutcomeUnknownError(f"the node stops: {error}"))
+            self.on_failed(error)
+
+    def _see_nodes(self, seen: Seen) -> None:
+        for node in [*self.nodes, *seen.nodes]:
+            self.node_seen(node, seen.nodes.get(node))
+        session, own = self._session, seen.nodes.get(self._node_id)
+        if session is None or not session.lease or seen.revision < session.revision:
+            return
+        if own is not None and own.holder.incarnation > session.holder.incarnation:
+            raise ClusterError(f"another process runs as node {self._node_id}, started later")
+        if own is None or own.lease != session.lease:
+            session.lost()
+
+    # ---- who leads
+
+    def _own_term(self) -> int:
+        """The term in which this node holds the leader's key; 0: it does not."""
+        session, holder = self._session, self._holder
+        if session is None or holder is None or not session.lease:
+            return 0
+        if holder.lease != session.lease:
+            return 0
+        return holder.created
+
+    def _session_changed(self) -> None:
+        self._update_role()
+        if self._session is not None and self._session.lease:
+            self._history.look()
+
+    def _lead(self, seen: Seen) -> None:
+        """Nobody else writes in this term, so what the look saw is where it begins."""
+        assert seen.leader is not None
+        ours = (self.applied, self.version)
+        if ours != (seen.head.entries, seen.head.version):
+            raise ClusterError(f"metadata in etcd do not add up: {seen.head}, here {ours}")
+        term = seen.leader.created
+        self._leadership = Leadership(
+            self._calls,
+            self._keys,
+            self._scheduler,
+            self._settings,
+            term,
+            (seen.head, seen.head_revision),
+            committed=self._committed,
+            deposed=lambda: self._deposed(term),
+        )
+
+    def _deposed(self, term: int) -> None:
+        """A leadership was refused: with what it hangs on, everything begins anew."""
+        is_current = self._leadership is not None and self._leadership.term == term
+        if is_current and self._session is not None:
+            self._session.lost()
+        self._history.look()
+
+    def _update_role(self) -> None:
+        """Role, term and leader follow from who holds the key."""
+        if self._is_stopped:
+            return
+        holder, leadership = self._holder, self._leadership
+        is_own = holder is not None and holder.holder.node == self._node_id
+        is_leading = leadership is not None and leadership.term == self._own_term()
+        if is_leading:
+            role, leader = Role.LEADER, self._node_id
+        elif holder is None or is_own:
+            role, leader = Role.FOLLOWER, _NOBODY
+        else:
+            role, leader = Role.FOLLOWER, holder.holder.node
+        term = self.term if holder is None else holder.created
+        before = (self.role, self.term, self.leader)
+        self.role, self.term, self.leader = role, term, leader
+        if leadership is not None and not is_leading:
+            self._leadership = None
+            leadership.end(leader)
+            self._ended = [each for each in (*self._ended, leadership) if each.is_busy]
+            self._fail_reads(OutcomeUnknownError(_NOT_LEADING))
+        if before != (role, term, leader):
+            self.on_role(RoleChanged(role, term, leader))
+        if holder is None and self._session is not None and self._session.lease:
+            # Not at once: a look may be what brought this.
+            self._scheduler.call_soon(self._history.look)
+
+    def _committed(self, number: int, entry: Entry) -> None:
+        self._apply(number, entry)
+        due = self._snapshot_entries + self._settings.snapshot_entries
+        if self.applied >= due and not self._is_snapshotting and self._leadership is not None:
+            self._snapshot(self._leadership.term)
+
+    def _snapshot(self, term: int) -> None:
+        entries, state = self.applied, encode_image(self._image, self.version)
+        if len(state) > RAFT_SNAPSHOT_BYTES_MAX:
+            return
+
+        def done(revision: int) -> None:
+            # Also after a failure the next one is due when there is as much to gain again.
+            self._is_snapshotting = False
+            self._snapshot_revision = max(self._snapshot_revision, revision)
+
+        self._is_snapshotting = True
+        self._snapshot_entries = entries
+        before = self._snapshot_revision
+        SnapshotWriter(self._calls, self._keys, term, before, entries, state, done).write()
+
+    # ---- reads
+
+    def _read_answered(self, read: _Read, answer: m.TransactionAnswer | m.Failure) -> None:
+        if read not in self._reads:
+            # This node ceased to lead meanwhile, and said so.
+            return
+        if isinstance(answer, m.Failure):
+            self._reads.remove(read)
+            read.done(OutcomeUnknownError(f"etcd does not tell: {answer.message}"))
+            return
+        leader, head = answer.found()
+        if not leader.kvs or leader.kvs[0].create_revision != read.term:
+            self._reads.remove(read)
+            read.done(OutcomeUnknownError(_NOT_LEADING))
+            return
+        read.end = read_head(head.kvs[0].value).entries if head.kvs else 0
+        self._answer_reads()
+
+    def _answer_reads(self) -> None:
+        ready = [each for each in self._reads if each.end is not None and each.end <= self.applied]
+        for each in ready:
+            self._reads.remove(each)
+        for each in ready:
+            each.done(None)
+
+    def _fail_reads(self, error: DragomanError) -> None:
+        waiting, self._reads = self._reads, []
+        for each in waiting:
+            each.done(error)
+
+
+def _nothing(_event: Event, _removed: TopicMetadata | None) -> None:
+    return None
+
+
+def _no_change() -> None:
+    return None
+
+
+def _no_role(_changed: RoleChanged) -> None:
+    return None
+
+
+def _no_node(_node: int, _incarnation: int | None) -> None:
+    return None
+
+
+def _no_failure(_error: DragomanError) -> None:
+    return None

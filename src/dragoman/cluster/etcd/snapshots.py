@@ -1,0 +1,82 @@
+"""Writing the image to etcd in place of the entries that led to it.
+
+The pieces are put one after the other; then one transaction makes them the snapshot that counts and
+deletes the entries and the pieces that nobody needs any more. All of it only while this leadership
+lasts and the snapshot before still counts: a transaction that is carried out after its time would
+otherwise bring back a snapshot whose pieces are gone. A snapshot that is not finished is forgotten;
+the next one deletes what is left of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from dragoman.checksum import crc32c
+from dragoman.cluster.etcd import messages as m
+from dragoman.cluster.etcd.calls import Calls
+from dragoman.cluster.etcd.layout import Keys, SnapshotHead, to_json
+from dragoman.limits import ETCD_PIECE_BYTES
+
+log = logging.getLogger("dragoman.etcd")
+
+
+class SnapshotWriter:
+    def __init__(
+        self,
+        calls: Calls,
+        keys: Keys,
+        term: int,
+        before: int,
+        entries: int,
+        state: bytes,
+        done: Callable[[int], None],
+    ) -> None:
+        """`before` is the revision that made the snapshot before count, 0 if there is none.
+
+        `done` is told the revision from which this one counts, 0 if that is not known.
+        """
+        self._calls = calls
+        self._keys = keys
+        self._compare = (m.created(keys.leader, term), m.changed(keys.snapshot, before))
+        self._entries = entries
+        self._state = state
+        self._done = done
+        self._written = 0
+
+    def write(self) -> None:
+        """The next piece, or after the last what makes them count."""
+        begin = self._written * ETCD_PIECE_BYTES
+        if begin >= len(self._state):
+            self._finish()
+            return
+        key = self._keys.piece(self._entries, self._written)
+        self._written += 1
+        put = m.Put(key=key, value=self._state[begin : begin + ETCD_PIECE_BYTES])
+        self._transact(m.puts(put), lambda _: self.write())
+
+    def _finish(self) -> None:
+        keys = self._keys
+        head = SnapshotHead(
+            entries=self._entries, pieces=self._written, checksum=crc32c(self._state)
+        )
+        operations = (
+            *m.puts(m.Put(key=keys.snapshot, value=to_json(head))),
+            *m.deletes(
+                m.Delete(key=keys.entry(0), range_end=keys.entry(self._entries)),
+                m.Delete(key=keys.image(0), range_end=keys.image(self._entries)),
+            ),
+        )
+        self._transact(operations, self._done)
+
+    def _transact(self, operations: tuple[m.Operation, ...], then: Callable[[int], None]) -> None:
+        def answered(answer: m.TransactionAnswer | m.Failure) -> None:
+            if isinstance(answer, m.Failure):
+                log.warning("no metadata snapshot in etcd: %s", answer.message)
+                self._done(0)
+            elif answer.succeeded:
+                then(answer.header.revision)
+            else:
+                self._done(0)
+
+        self._calls.transaction(m.Transaction(compare=self._compare, success=operations), answered)

@@ -1,0 +1,259 @@
+"""The other nodes of the cluster, as the broker wants them: `Links` over connections.
+
+Five services share the connection between two nodes: votes and entries of the metadata, copies of
+partitions, requests to the controller, changes of the metadata, and what clients of one node want
+of another (`broker/neighbours.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import TypeVar
+
+import msgspec
+
+from dragoman.broker.broker import Broker
+from dragoman.broker.changes import Proposal, ProposalReply
+from dragoman.broker.neighbour_service import NeighbourService
+from dragoman.broker.neighbours import Answered as NeighbourAnswered
+from dragoman.broker.neighbours import Request, decode_answer, encode
+from dragoman.broker.replication import messages as copies
+from dragoman.broker.replication.ports import Controlled, Fetched
+from dragoman.cluster.metadata import MetadataImage
+from dragoman.cluster.raft import messages as votes
+from dragoman.config.listeners import Address, parse_address
+from dragoman.errors import ClusterError, DecodeError
+from dragoman.net.peering import PeerAnswer, Peering, Reply
+from dragoman.types import Buffer
+
+_NOTHING = memoryview(b"")
+#: A fetch waits at the leader; it must not be given up before.
+_FETCH_TIMEOUT_S = 5.0
+_CONTROL_TIMEOUT_S = 2.0
+_CHANGE_TIMEOUT_S = 5.0
+_NEIGHBOUR_TIMEOUT_S = 35.0
+
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+
+
+class Service(IntEnum):
+    VOTES = 1
+    COPIES = 2
+    CONTROL = 3
+    CHANGES = 4
+    NEIGHBOURS = 5
+
+
+class Peers:
+    """`Links` of a broker. `begin` once there is one; then connections are made."""
+
+    def __init__(
+        self,
+        peering: Peering,
+        addresses: Callable[[], dict[str, str]],
+        founders: Mapping[int, Address],
+    ) -> None:
+        """`addresses`: where this node's own listeners are reached."""
+        self.peering = peering
+        self.addresses = addresses
+        self._founders = founders
+        self._told: dict[int, Address] = {}
+        self._broker: Broker | None = None
+
+    def begin(self, broker: Broker) -> None:
+        self._broker = broker
+        # Whoever leads may be known to this node only by what it has not been told to be agreed on.
+        self._told = peer_addresses(broker.quorum.local_image())
+        peering, clustering = self.peering, broker.clustering
+        peering.serve(Service.VOTES, _Votes(broker))
+        peering.serve(Service.COPIES, _Copies(broker))
+        peering.serve(Service.CONTROL, _Control(broker))
+        peering.serve(Service.CHANGES, _ForeignChanges(broker))
+        peering.serve(Service.NEIGHBOURS, _Neighbours(broker))
+        broker.neighbours = self
+        peering.on_connected.append(clustering.node_back)
+        peering.on_lost.append(clustering.node_lost)
+        peering.on_caller_lost.append(clustering.node_lost)
+        peering.on_refused.append(clustering.node_gone)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Keep connections to the nodes that belong to the cluster, where they say they are; until
+        they do, where they were said to be.
+        """
+        if self._broker is None:
+            return
+        own = self._broker.node_id
+        known = {**self._founders, **self._told, **peer_addresses(self._broker.image)}
+        quorum = self._broker.quorum
+        # Whoever leads belongs to it, also when the log here does not say so yet.
+        belonging = (*quorum.membership.nodes, quorum.leader)
+        self.peering.set_peers(
+            {
+                node: (address.host, address.port)
+                for node, address in known.items()
+                if node in belonging and node != own
+            }
+        )
+
+    # ---- Links
+
+    def send(self, node: int, message: votes.Message) -> None:
+        self.peering.send(node, Service.VOTES, votes.encode_message(message))
+
+    def fetch(self, node: int, request: copies.FetchRequest, done: Fetched) -> None:
+        def answered(answer: PeerAnswer | ClusterError) -> None:
+            if isinstance(answer, ClusterError):
+                done(None, _NOTHING)
+                return
+            reply = copies.decode_message(answer.header)
+            if isinstance(reply, copies.FetchReply):
+                done(reply, answer.body)
+            else:
+                done(None, _NOTHING)
+
+        header = copies.encode_message(request)
+        self.peering.request(node, Service.COPIES, header, answered, timeout_s=_FETCH_TIMEOUT_S)
+
+    def report(self, node: int, progress: copies.Progress) -> None:
+        self.peering.send(node, Service.COPIES, copies.encode_message(progress))
+
+    def control(self, node: int, request: copies.ControlRequest, done: Controlled) -> None:
+        def answered(answer: PeerAnswer | ClusterError) -> None:
+            if isinstance(answer, ClusterError):
+                done(None)
+                return
+            reply = copies.decode_message(answer.header)
+            done(reply if isinstance(reply, copies.ControlReply) else None)
+
+        header = copies.encode_message(request)
+        self.peering.request(node, Service.CONTROL, header, answered, timeout_s=_CONTROL_TIMEOUT_S)
+
+    def forward(
+        self, node: int, proposal: Proposal, done: Callable[[ProposalReply | None], None]
+    ) -> None:
+        def answered(answer: PeerAnswer | ClusterError) -> None:
+            if isinstance(answer, ClusterError):
+                done(None)
+            else:
+                done(_decoded(answer.header, ProposalReply))
+
+        header = msgspec.msgpack.encode(proposal)
+        self.peering.request(node, Service.CHANGES, header, answered, timeout_s=_CHANGE_TIMEOUT_S)
+
+    def ask(
+        self, node: int, request: Request, body: Sequence[Buffer], done: NeighbourAnswered
+    ) -> None:
+        """`Neighbours` of the broker."""
+
+        def answered(answer: PeerAnswer | ClusterError) -> None:
+            if isinstance(answer, ClusterError):
+                done(answer)
+            else:
+                done(decode_answer(answer.header, answer.body))
+
+        self.peering.request(
+            node,
+            Service.NEIGHBOURS,
+            encode(request),
+            answered,
+            timeout_s=_NEIGHBOUR_TIMEOUT_S,
+            body=body,
+        )
+
+    def directory_of(self, node: int) -> str:
+        return self.peering.directory_of(node)
+
+
+def peer_addresses(image: MetadataImage) -> dict[int, Address]:
+    """Where nodes are reached by each other: as they say, or as those say who added them."""
+    said = {node: known.addresses.get("peer") for node, known in image.registrations.items()}
+    found = {**image.added, **{node: where for node, where in said.items() if where}}
+    return {node: parse_address(f"node {node}", where, port_min=1) for node, where in found.items()}
+
+
+def _decoded(data: memoryview, kind: type[Struct]) -> Struct:
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"not a {kind.__name__}: {error}") from None
+
+
+class _Service:
+    """Answers other nodes."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._clustering = broker.clustering
+
+    def message(self, node: int, header: memoryview) -> None:  # noqa: ARG002
+        raise DecodeError("a message where there are only requests")
+
+    def request(
+        self,
+        node: int,  # noqa: ARG002
+        header: memoryview,  # noqa: ARG002
+        body: memoryview,  # noqa: ARG002
+        reply: Reply,  # noqa: ARG002
+    ) -> None:
+        raise DecodeError("a request where there are only messages")
+
+
+class _Votes(_Service):
+    def message(self, node: int, header: memoryview) -> None:
+        if self._broker.is_recovered:
+            self._clustering.received(node, votes.decode_message(header))
+
+
+class _Copies(_Service):
+    def message(self, node: int, header: memoryview) -> None:
+        progress = copies.decode_message(header)
+        if isinstance(progress, copies.Progress) and progress.follower.node_id == node:
+            self._clustering.replication.progress(progress)
+
+    def request(self, node: int, header: memoryview, body: memoryview, reply: Reply) -> None:  # noqa: ARG002
+        wanted = copies.decode_message(header)
+        if not isinstance(wanted, copies.FetchRequest) or wanted.follower.node_id != node:
+            raise DecodeError("not a fetch of that node's own")
+
+        def answer(found: copies.FetchReply, pieces: Sequence[Buffer]) -> None:
+            reply(copies.encode_message(found), pieces)
+
+        self._clustering.replication.fetch(wanted, answer)
+
+
+class _Control(_Service):
+    def request(self, node: int, header: memoryview, body: memoryview, reply: Reply) -> None:  # noqa: ARG002
+        wanted = copies.decode_message(header)
+        if isinstance(
+            wanted, copies.FetchRequest | copies.Progress | copies.FetchReply | copies.ControlReply
+        ):
+            raise DecodeError("not a request to the controller")
+
+        def answer(found: copies.ControlReply | None) -> None:
+            if found is None:
+                reply(ClusterError("this node is not the controller"), ())
+            else:
+                reply(copies.encode_message(found), ())
+
+        self._clustering.controlled(wanted, answer)
+
+
+class _Neighbours(_Service):
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self._service = NeighbourService(broker)
+
+    def request(self, node: int, header: memoryview, body: memoryview, reply: Reply) -> None:
+        if not self._broker.is_ready:
+            raise ClusterError("the node is starting")
+        self._service.request(node, header, body, reply)
+
+
+class _ForeignChanges(_Service):
+    def request(self, node: int, header: memoryview, body: memoryview, reply: Reply) -> None:  # noqa: ARG002
+        def answer(found: ProposalReply) -> None:
+            reply(msgspec.msgpack.encode(found), ())
+
+        self._clustering.changes.taken(_decoded(header, Proposal), answer)

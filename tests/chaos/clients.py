@@ -1,0 +1,221 @@
+"""The load: clients that write numbered records and note what they were promised, or read.
+
+Each runs in a thread of its own until told to stop. What a writer notes is where the record was
+acknowledged to be; what a reader notes is what it saw there. Nothing here knows the broker.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+
+from dragoman.client.minibroker import BlockingMinibrokerClient
+from dragoman.client.mlog import AckMode, BlockingMlogClient
+from dragoman.errors import DragomanError
+
+KAFKA_TOPIC = "chaos"
+MLOG_TOPIC = "chaos-mlog"
+MINIBROKER_TOPIC = "chaos-minibroker"
+PARTITIONS = 3
+GROUP = "chaos"
+#: Longer than any fault lasts: a record of an idempotent producer is delivered in the end.
+_PATIENCE_MS = 300_000
+_PAUSE_S = 0.01
+_RETRY_S = 0.1
+
+
+class Place(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+
+
+class Worker:
+    """A thread that goes on until it is told to stop; what goes wrong in it is kept."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.failure: BaseException | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def join(self) -> None:
+        self._thread.join(_PATIENCE_MS / 1000)
+        assert not self._thread.is_alive(), f"{self.name} does not end"
+        if self.failure is not None:
+            raise self.failure
+
+    @property
+    def goes_on(self) -> bool:
+        return not self._stopping.is_set()
+
+    def _run(self) -> None:
+        try:
+            self.work()
+        except Exception as error:  # noqa: BLE001 (told to whoever joins)
+            self.failure = error
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+
+class Writer(Worker):
+    """Writes `name:0`, `name:1`, ..."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.acknowledged: dict[Place, bytes] = {}
+        self.written = 0
+
+    def next_value(self) -> bytes:
+        value = f"{self.name}:{self.written}".encode()
+        self.written += 1
+        return value
+
+
+class KafkaWriter(Writer):
+    """Idempotent, acks=all, all records to one partition: each shall be there once, in order."""
+
+    def __init__(self, name: str, bootstrap: str, partition: int) -> None:
+        super().__init__(name)
+        self._partition = partition
+        #: Records that the client gave up.
+        self.errors: list[str] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "message.timeout.ms": _PATIENCE_MS,
+                "reconnect.backoff.max.ms": 200,
+                "topic.metadata.refresh.interval.ms": 5_000,
+                "log_level": 0,
+            }
+        )
+
+    def work(self) -> None:
+        while self.goes_on:
+            value = self.next_value()
+            self._producer.produce(
+                KAFKA_TOPIC, value, partition=self._partition, on_delivery=self._delivered
+            )
+            self._producer.poll(_PAUSE_S)
+        left = self._producer.flush(_PATIENCE_MS / 1000)
+        assert not left, f"{self.name}: {left} records were never answered"
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        value = message.value()
+        assert value is not None
+        if error is not None:
+            self.errors.append(f"{value!r}: {error}")
+        else:
+            place = Place(KAFKA_TOPIC, message.partition(), message.offset())
+            self.acknowledged[place] = value
+
+
+class Publisher(Writer):
+    """Through a client of ours, one record at a time. What failed may be there or not, so it is
+    never written again under the same number.
+    """
+
+    def __init__(self, name: str, connect: Callable[[], Publishing]) -> None:
+        super().__init__(name)
+        self._connect = connect
+
+    def work(self) -> None:
+        while self.goes_on:
+            try:
+                publishing = self._connect()
+            except (DragomanError, OSError):
+                time.sleep(_RETRY_S)
+                continue
+            try:
+                while self.goes_on:
+                    value = self.next_value()
+                    self.acknowledged[publishing.publish(value)] = value
+                    time.sleep(_PAUSE_S)
+            except (DragomanError, OSError):
+                time.sleep(_RETRY_S)
+            finally:
+                publishing.close()
+
+
+class Publishing:
+    def publish(self, value: bytes) -> Place:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class MlogPublishing(Publishing):
+    def __init__(self, bootstrap: str) -> None:
+        self._client = BlockingMlogClient(bootstrap)
+
+    def publish(self, value: bytes) -> Place:
+        offset = self._client.produce(MLOG_TOPIC, value, acks=AckMode.ALL)
+        return Place(MLOG_TOPIC, 0, offset)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class MinibrokerPublishing(Publishing):
+    def __init__(self, bootstrap: str) -> None:
+        self._client = BlockingMinibrokerClient(bootstrap).open()
+
+    def publish(self, value: bytes) -> Place:
+        published = self._client.publish(MINIBROKER_TOPIC, value)
+        return Place(MINIBROKER_TOPIC, published.partition, published.offset)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class GroupReader(Worker):
+    """A member of a group of a stock client; commits what it has read."""
+
+    def __init__(self, name: str, bootstrap: str) -> None:
+        super().__init__(name)
+        #: What was seen first at each place, and places where that was not all that was seen.
+        self.seen: dict[Place, bytes] = {}
+        self.changed: list[str] = []
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": GROUP,
+                "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": 500,
+                "session.timeout.ms": 6_000,
+                "fetch.wait.max.ms": 100,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+            }
+        )
+
+    def work(self) -> None:
+        self._consumer.subscribe([KAFKA_TOPIC])
+        while self.goes_on:
+            message = self._consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                self._note(message)
+        try:
+            self._consumer.close()
+        except KafkaException:
+            return
+
+    def _note(self, message: Message) -> None:
+        place = Place(message.topic() or "", message.partition() or 0, message.offset() or 0)
+        value = message.value() or b""
+        if self.seen.setdefault(place, value) != value:
+            self.changed.append(f"{place}: {self.seen[place]!r}, then {value!r}")

@@ -1,0 +1,1 @@
+"""The same scenarios with one voter, with three and with etcd: the metadata history is the same"""

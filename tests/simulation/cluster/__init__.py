@@ -1,0 +1,1 @@
+"""Whole clusters in simulation: unchanged nodes, their clients, faults, and what must hold."""

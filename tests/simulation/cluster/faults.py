@@ -1,0 +1,312 @@
+"""What goes wrong in one run: every seed switches on a random subset of faults (swarm).
+
+Fault budget: only one node, the *victim*, gets flipped bits, and only while another one has all
+that is committed and may lead. What fails then is a bug and not arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from dragoman.cluster.metadata import MIN_INSYNC
+from dragoman.testing.sim.faults import DiskFaults
+from dragoman.testing.sim.network import NetworkFaults
+from simulation.cluster.clients import MAIN
+from simulation.cluster.process import Process
+
+if TYPE_CHECKING:
+    from simulation.cluster.cluster import Cluster
+
+
+class Faults:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._random = random = Random(cluster.random.getrandbits(64))
+        kinds: dict[str, Callable[[], None]] = {
+            "power": self._power,
+            "power in operation": self._power_in_operation,
+            "kill": self._kill,
+            "kill leader": self._kill_leader,
+            "all power": self._all_power,
+            "pause": self._pause,
+            "pause in flush": self._pause_in_flush,
+            "cut": self._cut,
+            "isolate": self._isolate,
+            "reset": self._reset,
+            "stop": self._stop,
+            "flip": self._flip,
+            "sync error": self._sync_error,
+            "full disk": self._full_disk,
+            "slow disk": self._slow_disk,
+            "clock": self._clock,
+            "move": self._move,
+            "elect": self._elect,
+        }
+        names = sorted(kinds)
+        self.chosen = sorted(random.sample(names, random.randint(2, 8)))
+        self._kinds = {name: kinds[name] for name in self.chosen}
+        self._pace = random.choice((0.4, 1.0, 2.5))
+        # Until a sender gives up whose bytes nobody takes: as set by operators, or as it comes.
+        network = {"patience_s": random.choice((1.0, 3.0, 900.0))}
+        if random.random() < 0.4:
+            network["reset_rate"] = random.choice((0.001, 0.005))
+            self.chosen.append("resets")
+        if random.random() < 0.4:
+            network["slow_rate"] = random.choice((0.005, 0.03))
+            self.chosen.append("late")
+        self._world.network.faults = NetworkFaults(split_rate=0.1, **network)
+        for node in cluster.nodes:
+            node.is_slow = random.random() < 0.4
+        self._is_over = False
+
+    def config(self) -> dict[str, str]:
+        """With `min.insync.replicas` 1, a disk that is lost before the controller knows, and the
+        restart of the only other copy, are more than replication promises to survive."""
+        return {MIN_INSYNC: "2"} if "flip" in self.chosen else {}
+
+    def begin(self) -> None:
+        self._cluster.on_down = self._later
+        self._next()
+
+    def _next(self) -> None:
+        self._world.after(self._random.expovariate(1 / self._pace), self._happen)
+
+    def _happen(self) -> None:
+        if not self._is_over:
+            name = self._random.choice(sorted(self._kinds))
+            self._cluster.note(f"fault: {name}")
+            self._kinds[name]()
+            self._next()
+
+    def heal(self) -> None:
+        self._is_over = True
+        self._world.network.heal()
+        self._world.network.faults = NetworkFaults(patience_s=1.0)
+        self._cluster.note("healed")
+        for node in self._cluster.nodes:
+            self._good_disk(node)
+            node.disk.crash_at(0)
+            if node.loop is not None:
+                node.loop.is_paused = False
+        for node in self._cluster.nodes:
+            self._come_back(node)
+
+    # ---- nodes
+
+    def _up(self) -> Process | None:
+        up = [each for each in self._cluster.nodes if each.is_up]
+        return self._random.choice(up) if up else None
+
+    def _come_back(self, node: Process) -> None:
+        if not node.is_up:
+            node.is_slow = self._random.random() < 0.4
+            self._cluster.note(f"node {node.node_id} is started")
+            node.try_begin()
+
+    def _later(self, node: Process) -> None:
+        """Whatever ends a process, somebody starts it again."""
+        delay = 0.1 if self._is_over else self._random.choice((0.01, 0.1, 0.5, 3.0))
+        self._cluster.note(f"node {node.node_id} is down")
+        self._world.after(delay, lambda: self._come_back(node))
+
+    def _power(self) -> None:
+        node = self._up()
+        if node is not None:
+            self._cluster.note(f"node {node.node_id} loses power")
+            node.cut_power()
+
+    def _power_in_operation(self) -> None:
+        node = self._up()
+        if node is not None:
+            node.disk.crash_at(self._random.randint(1, 60))
+
+    def _kill(self) -> None:
+        node = self._up()
+        if node is not None:
+            self._cluster.note(f"node {node.node_id} is killed")
+            node.kill()
+
+    def _kill_leader(self) -> None:
+        """Of the metadata."""
+        for node in self._cluster.nodes:
+            if node.node is not None and node.node.broker.quorum.is_leading:
+                self._cluster.note(f"node {node.node_id}, which leads, is killed")
+                node.kill()
+                return
+
+    def _all_power(self) -> None:
+        for node in self._cluster.nodes:
+            if node.is_up:
+                node.cut_power()
+
+    def _pause(self) -> None:
+        node = self._up()
+        if node is not None:
+            self._pause_now(node)
+
+    def _pause_now(self, node: Process) -> None:
+        self._cluster.note(f"node {node.node_id} is paused")
+        loop = node.loop
+        assert loop is not None
+        loop.is_paused = True
+
+        def resume() -> None:
+            loop.is_paused = False
+
+        self._world.after(self._random.choice((0.3, 1.0, 3.0)), resume)
+
+    def _pause_in_flush(self) -> None:
+        """While a group of its is on its way to the disk."""
+        node = self._up()
+        if node is not None:
+            self._pause_when_flushing(node, node.lives, 1000)
+
+    def _pause_when_flushing(self, node: Process, life: int, tries: int) -> None:
+        if node.node is None or node.lives != life or not tries or self._is_over:
+            return
+        if node.node.store._in_flight is not None:
+            self._pause_now(node)
+        else:
+            self._world.after(0.001, lambda: self._pause_when_flushing(node, life, tries - 1))
+
+    def _stop(self) -> None:
+        node = self._up()
+        if node is not None:
+            self._cluster.note(f"node {node.node_id} is told to stop")
+            node.begin_stop()
+
+    def _clock(self) -> None:
+        node = self._up()
+        if node is not None:
+            node.clock.jump(self._random.choice((-3_600_000, -5000, 5000, 3_600_000)))
+
+    # ---- network
+
+    def _heal_later(self, seconds: tuple[float, ...]) -> None:
+        self._world.after(self._random.choice(seconds), self._world.network.heal)
+
+    def _hosts(self) -> list[str]:
+        return [each.host for each in self._cluster.nodes]
+
+    def _cut(self) -> None:
+        network = self._world.network
+        source, target = self._random.sample([*self._hosts(), "producer0", "consumer0"], 2)
+        self._cluster.note(f"from {source} to {target} nothing arrives")
+        network.cut(source, target)
+        if self._random.random() < 0.5:
+            network.cut(target, source)
+        self._heal_later((0.5, 2.0, 4.0))
+
+    def _isolate(self) -> None:
+        """From the other nodes; clients may still reach it, or may not."""
+        host = self._random.choice(self._hosts())
+        others = [each for each in self._hosts() if each != host]
+        if self._random.random() < 0.5:
+            others += [each.loop.host for each in self._cluster.clients]
+        self._cluster.note(f"{host} is isolated")
+        self._world.network.isolate(host, others)
+        self._heal_later((1.0, 3.0))
+
+    def _reset(self) -> None:
+        a, b = self._random.sample(self._hosts(), 2)
+        self._world.network.reset(a, b)
+
+    # ---- disks
+
+    def _sync_error(self) -> None:
+        node = self._up()
+        if node is not None:
+            node.disk.faults = DiskFaults(sync_error_rate=self._random.choice((0.02, 0.2)))
+            self._world.after(2.0, lambda: self._good_disk(node))
+
+    def _full_disk(self) -> None:
+        node = self._up()
+        if node is not None:
+            self._cluster.note(f"the disk of node {node.node_id} is full")
+            used = node.disk._tree.used_bytes
+            node.disk.capacity_bytes = used + self._random.choice((0, 5000, 30_000))
+            self._world.after(self._random.choice((1.0, 4.0)), lambda: self._good_disk(node))
+
+    def _slow_disk(self) -> None:
+        node = self._up()
+        if node is not None and node.node is not None:
+            node.node.store._sync_average_s = 1.0
+
+    def _good_disk(self, node: Process) -> None:
+        node.disk.faults = DiskFaults()
+        node.disk.capacity_bytes = DiskFaults().capacity_bytes
+
+    def _is_budget_free(self) -> bool:
+        """Somebody else has all that is committed, and may lead."""
+        victim = self._cluster.victim.node_id
+        return all(
+            set(each.in_sync) | set(each.eligible) > {victim}
+            for each in self._cluster.agreed.image.partitions.values()
+            if victim in each.replicas and each.topic.name == MAIN
+        )
+
+    def _flip(self) -> None:
+        """Somewhere in a log of the main topic; half of the time the node goes down as well."""
+        node, random = self._cluster.victim, self._random
+        main = self._cluster.agreed.image.topics[MAIN]
+        ids = {str(each.partition_id) for each in main.partitions}
+        if self._is_over or not node.is_up or not self._is_budget_free():
+            return
+        files = [
+            (path, len(data))
+            for path, data in node.disk.image().items()
+            if path.startswith("partitions/") and path.endswith(".log") and data
+            if path.split("/")[1].partition("-")[0] in ids
+        ]
+        if not files:
+            return
+        path, size = random.choice(files)
+        node.disk.flip(path, random.randrange(size), random.randrange(8))
+        self._cluster.note(f"node {node.node_id}: a bit of {path} is flipped")
+        self._cluster.checker.flipped(node, int(path.split("/")[1].partition("-")[0]))  # type: ignore[arg-type]
+        if random.random() < 0.5:
+            node.cut_power()
+            self._world.after(0.05, lambda: self._come_back(node))
+
+    # ---- operators
+
+    def _leadership_of(self) -> Process | None:
+        ready = [each for each in self._cluster.nodes if each.is_ready]
+        return self._random.choice(ready) if ready else None
+
+    def _elect(self) -> None:
+        """Another order of replicas, then the first one leads."""
+        node = self._leadership_of()
+        if node is None or node.node is None or node.loop is None:
+            return
+        leadership = node.node.broker.leadership
+        for partition in list(node.node.broker.image.partitions.values()):
+            replicas = self._random.sample(partition.replicas, len(partition.replicas))
+
+            def elect(_error: object, partition: object = partition) -> None:
+                leadership.elect_preferred(partition, lambda _error: None)  # type: ignore[arg-type]
+
+            def move(partition=partition, replicas=replicas, elect=elect) -> None:  # type: ignore[no-untyped-def]
+                leadership.move(partition, replicas, may_resize=True, done=elect)
+
+            node.loop.call_soon(move)
+
+    def _move(self) -> None:
+        node = self._leadership_of()
+        if node is None or node.node is None or node.loop is None:
+            return
+        partitions = list(node.node.broker.image.partitions.values())
+        if not partitions:
+            return
+        partition = self._random.choice(partitions)
+        nodes = [each.node_id for each in self._cluster.nodes]
+        replicas = self._random.sample(nodes, min(len(partition.replicas), 3))
+        leadership = node.node.broker.leadership
+
+        def move() -> None:
+            leadership.move(partition, replicas, may_resize=True, done=lambda _error: None)
+
+        node.loop.call_soon(move)

@@ -1,0 +1,139 @@
+"""The wiring of a node made wrong on purpose, one way at a time: checks that miss it prove nothing.
+
+What `simulation.raft` and `simulation.replication` break inside of their own parts is left to them.
+Each mutant replaces one small thing from outside; the code itself has no switches for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from enum import Enum
+from typing import Any
+from unittest import mock
+
+from dragoman.broker import fetch
+from dragoman.broker.broker import Broker
+from dragoman.broker.errors import ShuttingDown
+from dragoman.broker.fetch import Fetched, Wanted
+from dragoman.broker.replica import Replica
+from dragoman.broker.replication.controller import Controller
+from dragoman.broker.replication.leading import Leading
+from dragoman.broker.replication.replication import Life, Replication
+from dragoman.cluster.events import Event
+from dragoman.cluster.metadata import MetadataImage
+from dragoman.cluster.raft.quorum import RaftQuorum
+from dragoman.errors import DragomanError
+from dragoman.protocols.kafka.handlers.express import Express
+from dragoman.testing.sim import file
+from dragoman.testing.sim.file import SimFile
+
+
+class Mutant(Enum):
+    NO_SYNC = "nothing is synced"
+    STABLE_IS_COMMITTED = "acknowledged at the stable end, not at the watermark"
+    READ_ABOVE_WATERMARK = "clients read above the watermark"
+    NO_VERSION_CHECK = "forwarded change without a look at the version"
+    STALE_DECISION = "members of new partitions are not looked at again"
+    RESIGNED_IS_SERVED = "a replica that has resigned is still served"
+    ROUTES_OUTLIVE_METADATA = "produce routes outlive the metadata they came from"
+    ANY_REGISTRATION = "the registration of an earlier life is taken for one's own"
+    OLD_MOVE_EMPTIES = "a start that reads of an old move empties the log"
+    UNAGREED_DELETION = "a start drops the journal of topics whose deletion is not agreed on"
+    REFUSED_AT_STOP = "a stop says of records that are there that they are refused"
+    DAMAGE_IS_IGNORED = "a leader keeps a log that clients cannot read"
+
+
+@contextmanager
+def mutated(mutant: Mutant) -> Iterator[None]:
+    """While inside, the mutation is in force. `watched` goes inside of this."""
+    patches: list[tuple[Any, str, Any]] = []
+    match mutant:
+        case Mutant.NO_SYNC:
+            patches.append((SimFile, "write_durable", SimFile.write))
+            patches.append((file, "sync_inode", lambda *_: None))
+        case Mutant.STABLE_IS_COMMITTED:
+            patches.append((Replica, "when_committed", Replica.when_stable))
+        case Mutant.READ_ABOVE_WATERMARK:
+            patches.append((fetch, "_read_one", _read_to_the_end))
+        case Mutant.NO_VERSION_CHECK:
+            patches.append((RaftQuorum, "propose", _propose_anyway))
+        case Mutant.STALE_DECISION:
+            patches.append((Controller, "settle", lambda *_: []))
+        case Mutant.RESIGNED_IS_SERVED:
+            patches.append((Replication, "_resign", _resign_in_secret))
+        case Mutant.ROUTES_OUTLIVE_METADATA:
+            patches.append((Express, "_forget_if_outdated", lambda _: None))
+        case Mutant.ANY_REGISTRATION:
+            patches.append((Life, "is_named_by", lambda *_: True))
+        case Mutant.OLD_MOVE_EMPTIES:
+            patches.append((Replication, "_pause", _empty_at_once))
+        case Mutant.UNAGREED_DELETION:
+            patches.append((RaftQuorum, "local_image", _image_with_deletions))
+        case Mutant.REFUSED_AT_STOP:
+            patches.append((Broker, "stop", _refuse_then_stop))
+        case Mutant.DAMAGE_IS_IGNORED:
+            patches.append((Replication, "damaged", lambda *_: None))
+    with ExitStack() as stack:
+        for owner, name, new in patches:
+            stack.enter_context(mock.patch.object(owner, name, new))
+        yield
+
+
+_read_one = fetch._read_one
+
+
+def _read_to_the_end(wanted: Wanted, room: int, committed_only: bool, is_first: bool) -> Fetched:
+    if wanted.replica is None:
+        return _read_one(wanted, room, committed_only, is_first)
+    log = wanted.replica.log
+    watermark, log.high_watermark = log.high_watermark, log.stable_end
+    try:
+        return _read_one(wanted, room, committed_only, is_first)
+    finally:
+        log.high_watermark = watermark
+
+
+_propose = RaftQuorum.propose
+
+
+def _propose_anyway(
+    self: RaftQuorum,
+    events: list[Event],
+    done: Callable[[DragomanError | None], None],
+    _expected_version: int | None = None,
+) -> None:
+    _propose(self, events, done)
+
+
+_resign = Replication._resign
+
+
+def _empty_at_once(self: Replication, partition_id: int) -> None:
+    self._let_go(partition_id)
+    self._unshared(self._image.partitions[partition_id])
+
+
+def _resign_in_secret(self: Replication, leading: Leading) -> None:
+    _resign(self, leading)
+    leading.replica.is_led = True
+
+
+def _image_with_deletions(self: RaftQuorum) -> MetadataImage:
+    image = _local_image(self)
+    for _, events in self._entries(self._raft.storage.start, self._raft.storage.end):
+        for event in events:
+            if type(event).__name__ == "TopicDeleted" and event.topic_id in image.topics_by_id:  # type: ignore[union-attr]
+                image.apply(event)
+    return image
+
+
+_local_image = RaftQuorum.local_image
+_stop = Broker.stop
+
+
+def _refuse_then_stop(self: Broker) -> None:
+    self.store.settle_all()
+    for replica in self.open_replicas():
+        replica.fail_waiters(ShuttingDown("the node is stopping"))
+    _stop(self)

@@ -1,0 +1,88 @@
+"""Goal: a node whose disk is full gets out of the way, and comes back when there is room."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from dragoman.broker.replication.messages import (
+    ControlReply,
+    ControlRequest,
+    HandOver,
+    Outcome,
+    Registration,
+)
+from dragoman.broker.replication.ports import Controlled, Peers
+from dragoman.broker.replication.replication import Life, Replication
+from dragoman.cluster.events import Member, NodeRegistered
+from dragoman.cluster.metadata import MetadataImage
+from dragoman.testing.sim.scheduler import SimScheduler
+
+
+class Disk:
+    """What a life says of its data directory."""
+
+    name = "1/0"
+    directory = "d"
+    has_room = True
+
+    def is_named_by(self, event: NodeRegistered) -> bool:
+        return (event.directory, event.life) == (self.directory, self.name)
+
+    def registered(self) -> None: ...
+
+    def registration(self, node_id: int, damaged: tuple[int, ...]) -> Registration:
+        return Registration(
+            node_id=node_id,
+            directory=self.directory,
+            life=self.name,
+            is_intact=True,
+            damaged=damaged,
+        )
+
+
+class Controller:
+    """Notes what it is asked, and answers as it is told to."""
+
+    def __init__(self) -> None:
+        self.hand_overs: list[Member] = []
+        self.answer: ControlReply | None = ControlReply(outcomes=(Outcome.ACCEPTED,))
+
+    def ask(self, request: ControlRequest, done: Controlled) -> None:
+        if isinstance(request, HandOver):
+            self.hand_overs.append(request.member)
+            done(self.answer)
+        else:
+            done(ControlReply(outcomes=(Outcome.ACCEPTED,)))
+
+
+def test_a_full_disk_is_handed_over_until_somebody_takes_it_and_once() -> None:
+    image, scheduler, controller, disk = MetadataImage(), SimScheduler(), Controller(), Disk()
+    replication = Replication(
+        1,
+        image,
+        scheduler,
+        cast(Peers, None),
+        controller,
+        lambda _: None,
+        lambda _: None,  # type: ignore[arg-type,return-value]
+    )
+    news: list[bool] = []
+    replication.on_room = news.append
+    replication.start(cast(Life, disk))
+    registered = NodeRegistered(node_id=1, incarnation=4, directory="d", life="1/0")
+    image.apply(registered)
+    replication.applied(registered)
+    scheduler.advance(2.0)
+    assert (controller.hand_overs, news) == ([], [])
+    disk.has_room = False
+    controller.answer = None
+    scheduler.advance(2.0)
+    assert len(controller.hand_overs) > 1
+    assert news == [], "nobody has taken over"
+    controller.answer = ControlReply(outcomes=(Outcome.ACCEPTED,))
+    controller.hand_overs.clear()
+    scheduler.advance(5.0)
+    assert (controller.hand_overs, news) == ([Member(1, 4)], [False])
+    disk.has_room = True
+    scheduler.advance(2.0)
+    assert news == [False, True]

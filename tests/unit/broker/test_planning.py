@@ -1,0 +1,67 @@
+"""Goal: plans of moves are what was asked for, spread over racks, and leave alone what fits."""
+
+from __future__ import annotations
+
+import pytest
+
+from dragoman.broker.errors import InvalidReplicaAssignment
+from dragoman.broker.planning import Plan, drain, spread
+from dragoman.cluster.events import NodeFenced, NodeRegistered, PartitionPlacement, TopicCreated
+from dragoman.cluster.metadata import MetadataImage
+
+
+def image(*replicas: tuple[int, ...], racks: str = "    ") -> MetadataImage:
+    made = MetadataImage()
+    for node, rack in enumerate(racks, 1):
+        made.apply(NodeRegistered(node_id=node, incarnation=1, rack=rack.strip()))
+    placements = tuple(PartitionPlacement(n, each) for n, each in enumerate(replicas, 1))
+    made.apply(TopicCreated(name="t", topic_id=b"t" * 16, partitions=placements))
+    return made
+
+
+def moved(plan: Plan) -> dict[int, tuple[int, ...]]:
+    return {partition.index: replicas for partition, replicas in plan}
+
+
+def test_partitions_are_spread_so_that_all_lead_alike() -> None:
+    made = image((1,), (1,), (1,))
+    plan = spread(made, made.partitions.values(), (1, 2, 3), 2)
+    assert moved(plan) == {0: (1, 2), 1: (2, 3), 2: (3, 1)}
+
+
+def test_what_fits_is_left_alone_and_the_number_of_replicas_kept() -> None:
+    made = image((1, 2), (1, 2), (1, 2, 3))
+    plan = spread(made, made.partitions.values(), (1, 2), None)
+    assert moved(plan) == {1: (2, 1), 2: (1, 2)}
+
+
+def test_neighbours_stand_in_different_racks() -> None:
+    made = image((1,), (1,), racks="aabb")
+    plan = spread(made, made.partitions.values(), (1, 2, 3, 4), 2)
+    assert moved(plan) == {0: (1, 3), 1: (3, 2)}
+
+
+def test_too_few_or_unknown_nodes_are_refused() -> None:
+    made = image((1,))
+    with pytest.raises(InvalidReplicaAssignment, match="no node 9"):
+        spread(made, made.partitions.values(), (1, 9), 2)
+    with pytest.raises(InvalidReplicaAssignment, match="3 replicas need as many nodes"):
+        spread(made, made.partitions.values(), (1, 2), 3)
+
+
+def test_a_drained_node_is_replaced_in_its_place_by_who_holds_least() -> None:
+    made = image((1, 2), (2, 3), (3, 2), racks="    ")
+    plan = drain(made, made.partitions.values(), 2)
+    assert moved(plan) == {0: (1, 4), 1: (1, 3), 2: (3, 4)}
+
+
+def test_a_drained_node_is_replaced_from_a_free_rack() -> None:
+    made = image((1, 2), racks="abac")
+    assert moved(drain(made, made.partitions.values(), 2)) == {0: (1, 4)}
+
+
+def test_nobody_takes_over_who_is_not_there() -> None:
+    made = image((1, 2), racks="   ")
+    made.apply(NodeFenced(node_id=3, incarnation=1))
+    with pytest.raises(InvalidReplicaAssignment, match="no node is left to take t-0 from node 2"):
+        drain(made, made.partitions.values(), 2)
