@@ -136,6 +136,7 @@ sim: $(VENV)/dev.stamp ## power cuts, broken quorums and clusters under faults i
 	PYTHONPATH=tests $(BIN)/python -m power_cuts.survey --mutants $(ARGS)
 	PYTHONPATH=tests $(BIN)/python -m simulation.raft.survey --mutants --seconds $(SIM_SECONDS)
 	PYTHONPATH=tests $(BIN)/python -m simulation.replication.survey --mutants --seconds $(SIM_SECONDS)
+	PYTHONPATH=tests $(BIN)/python -m simulation.cluster.survey --mutants --seconds $(SIM_SECONDS)
 
 .PHONY: soak
 soak: $(VENV)/dev.stamp ## long runs: kill -9 under load, then power cuts

@@ -222,6 +222,8 @@ class Broker:
 
     def _remove_left_overs(self) -> None:
         """Directories of topics whose deletion was agreed on but not finished."""
+        if self.store.has_failed():
+            return
         for name in self.store.disk.names(PARTITIONS):
             number = name.partition("-")[0]
             if not number.isdecimal():
@@ -455,12 +457,12 @@ class Broker:
 
     def _drop(self, partition_id: int) -> None:
         opened = self.store.opened(partition_id)
-        if opened is not None:
-            if self.settings.cluster:
-                # The next start may find records in the journal before it knows of the deletion:
-                # then they shall not seem to be the rest of a damaged log.
-                with suppress(LogError):
-                    opened.restart_at(0)
+        if opened is not None and self.settings.cluster:
+            # The next start may find records in the journal before it knows of the deletion: then
+            # they shall not seem to be the rest of a damaged log.
+            with suppress(LogError):
+                opened.restart_at(0)
+        if opened is not None and not self.store.has_failed():
             self.store.remove_partition(opened)
         replica = self._replicas.pop(partition_id, None)
         if replica is not None:

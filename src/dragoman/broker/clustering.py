@@ -169,6 +169,7 @@ class Clustering:
         #: Told when another node leads the metadata.
         self._on_successor: Callable[[], None] = _nothing
         self._refusal = ""
+        self._is_stable_due = False
         self._distrusted: set[int] = set()
 
     # ---- start and stop
@@ -233,6 +234,8 @@ class Clustering:
         self.replication.hand_over(handed_over)
 
     def stop(self) -> None:
+        if self._is_stable_due and not self._broker.store.has_failed():
+            self._tell_quorum()
         self.replication.stop()
         self.controlling.end()
         self.changes.close()
@@ -241,15 +244,26 @@ class Clustering:
     # ---- what the log reports
 
     def metadata_stable(self) -> None:
-        """Entries of the metadata, or this node's vote, are."""
+        """Entries of the metadata are; in the order of the log, as far as that is known here."""
         self._storage.stable()
-        self.quorum.node.stable()
+        if self._is_alone:
+            self.quorum.node.stable()
 
     def stable(self, partitions: list[PartitionLog]) -> None:
-        if not partitions:
-            # A vote has nothing to do with any partition.
-            self.metadata_stable()
+        """A group is: records of these partitions, and perhaps this node's vote."""
+        self._storage.stable()
+        if self._is_alone:
+            self.quorum.node.stable()
+        elif not self._is_stable_due:
+            # Not within the call: it may come from the middle of an append or a cut, to make room,
+            # and what is agreed on then may take the partition away from this node.
+            self._is_stable_due = True
+            self._scheduler.call_soon(self._tell_quorum)
         self.replication.stable(partitions)
+
+    def _tell_quorum(self) -> None:
+        self._is_stable_due = False
+        self.quorum.node.stable()
 
     # ---- what the quorum reports
 

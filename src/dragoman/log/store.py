@@ -349,6 +349,8 @@ class LogStore:
             return
         if self._staged_bytes + size > GROUP_BYTES_MAX and self._in_flight is None:
             self._scheduled_commit()
+            if self.has_failed():
+                raise LogStoppedError(f"the log stopped: {self.failure}")
         if self._staged_bytes + size + _GROUP_SLACK_BYTES > self._journal.room:
             self._make_room(size + _GROUP_SLACK_BYTES)
         self._admit_limit = min(GROUP_BYTES_MAX, self._journal.room - _GROUP_SLACK_BYTES)

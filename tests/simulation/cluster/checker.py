@@ -85,8 +85,17 @@ class ClusterChecker(Checker):
             self._unseen.discard(partition_id)
 
     def consumed(self, partition_id: int, data: bytes) -> None:
-        if partition_id not in self._unseen:
+        if self._is_followed(partition_id):
             super().consumed(partition_id, data)
+
+    def _is_followed(self, partition_id: int) -> bool:
+        """Whether all is known that is committed: not while a node alone holds the partition, nor
+        before a node has heard that it is not alone any more.
+        """
+        partition = self._cluster.agreed.image.partitions[partition_id]
+        leader = self._cluster.nodes[partition.leader - 1].replicas.get(partition_id)
+        is_led = leader is not None and isinstance(leader.role, Leading)
+        return is_led and partition.leader >= 0 and partition_id not in self._unseen
 
     def _stable_end(self, node: Process, partition_id: int) -> int:
         replica = node.replicas.get(partition_id)
@@ -105,7 +114,7 @@ class ClusterChecker(Checker):
         partition = known.partitions[index]
         partition_id = partition.partition_id
         where = f"{topic}-{index} is acknowledged to {next_offset}"
-        if len(partition.replicas) > 1 and partition_id not in self._unseen:
+        if self._is_followed(partition_id):
             end = self.committed_end.get(partition_id, 0)
             self.expect(end >= next_offset, f"S5: {where}, {end} is committed")
         holders = {

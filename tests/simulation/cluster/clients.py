@@ -36,6 +36,8 @@ MAIN = "main"
 _SETTINGS = ClientSettings(
     connect_timeout_s=1.0, request_timeout_s=2.0, operation_timeout_s=5.0, metadata_age_max_s=5.0
 )
+#: Small segments; and clocks may jump.
+CONFIG = {"segment.bytes": "2500", "message.timestamp.after.max.ms": str((1 << 63) - 1)}
 _START_MS = 1_704_067_200_000
 
 
@@ -207,8 +209,7 @@ class Consumer(Client):
             expect(follows, f"S10: {where} has {header.base_offset} where {next_offset} was due")
             next_offset = header.last_offset + 1
         partition = topic.partitions[where.partition]
-        if len(partition.replicas) > 1:
-            self.cluster.checker.consumed(partition.partition_id, bytes(data))
+        self.cluster.checker.consumed(partition.partition_id, bytes(data))
         self._positions[where] = max(next_offset, self._positions.get(where, 0))
 
     async def _find_start(self, client: KafkaClient, where: TopicPartition) -> None:
@@ -279,7 +280,7 @@ class Admin(Client):
                 name=f"extra{self._number}",
                 partition_count=self.random.choice((1, 2)),
                 replication_factor=self.random.choice((1, 2, 3)),
-                config={"segment.bytes": "2500"},
+                config=CONFIG,
             )
 
             def created(error: DragomanError | None) -> None:

@@ -12,6 +12,7 @@ from dragoman.client.kafka import TopicPartition
 from dragoman.testing.sim.loop import SimWorld
 from simulation.cluster.checker import AgreedMetadata, ClusterChecker
 from simulation.cluster.clients import (
+    CONFIG,
     MAIN,
     Admin,
     Client,
@@ -110,7 +111,7 @@ class Cluster:
         new = NewTopic(
             name=MAIN,
             assignment=assignment,
-            config={"segment.bytes": "2500", "index.interval.bytes": "400", **config},
+            config={**CONFIG, "index.interval.bytes": "400", **config},
         )
         # A node that has just come may not know the others, or who leads, yet.
         outcomes: list[object] = []

@@ -84,7 +84,8 @@ class Faults:
     def heal(self) -> None:
         self._is_over = True
         self._world.network.heal()
-        self._world.network.faults = NetworkFaults(patience_s=1.0)
+        patience_s = self._world.network.faults.patience_s
+        self._world.network.faults = NetworkFaults(patience_s=patience_s)
         self._cluster.note("healed")
         for node in self._cluster.nodes:
             self._good_disk(node)

@@ -72,6 +72,8 @@ def _restart_at(restart_at: Any, self: PartitionLog, offset: int) -> None:
     checker.cutting(process, self, 0)
     restart_at(self, offset)
     checker.restarted(process, self, end)
+    # A node that holds the partition no more forgets its replica, and would not be asked again.
+    checker.emptied(process, self.identity.partition_id)
 
 
 def _open_log(open_log: Any, self: Broker, metadata: PartitionMetadata) -> PartitionLog:

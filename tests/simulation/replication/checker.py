@@ -82,6 +82,11 @@ class Checker:
                 copy.stable_end = min(copy.stable_end, cut)
                 copy.led_epoch = -1
 
+    def emptied(self, node: Node, partition_id: int) -> None:
+        """What was there before is not expected to be there after a start."""
+        copy = self._copy(node, partition_id)
+        copy.stable_end, copy.led_epoch = 0, -1
+
     def wiped(self, node: Node) -> None:
         for (node_id, partition_id), copy in list(self._copies.items()):
             if node_id == node.node_id:

@@ -485,7 +485,8 @@ class Replication:
         if counts and others:
             self._life.begin_another()
             self.member = None
-            self._register()
+            # Not within the call: whoever reads may be in the middle of anything.
+            self._scheduler.call_soon(self._register)
 
     # ---- following
 

@@ -77,6 +77,10 @@ class SimNetwork:
     def is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self._cuts
 
+    def is_silent(self, source: str, target: str) -> bool:
+        """Whether nothing at all comes back from there."""
+        return self.is_cut(source, target) or target in self._dark
+
     def reset(self, a: str, b: str) -> None:
         for transport in list(self._pipes):
             if {transport.loop.host, transport.peer.loop.host} == {a, b}:
@@ -325,8 +329,13 @@ class SimTransport:
         peer = self.peer
         if self._is_lost and not self._ends:
             return
-        if peer.is_gone or self._network.is_cut(self.loop.host, peer.loop.host):
+        if self._network.is_silent(self.loop.host, peer.loop.host):
             self._wait_for_an_answer()
+            return
+        if peer.is_gone:
+            # Another process is there now, or none: the system knows nothing of the connection.
+            if self._on_way or self._ends:
+                self.fail(ConnectionResetError("connection reset by peer"))
             return
         self._stuck_since = None
         while self._on_way and self._on_way[0][0] <= self._world.now:

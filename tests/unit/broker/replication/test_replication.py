@@ -131,6 +131,7 @@ def test_damage_that_a_client_meets_gives_the_lead_to_another() -> None:
     wanted = Wanted(world.replica, 0, 1000)
     (found,), _, _ = read_all([wanted], FetchLimits(0, 1000, 0, False))
     assert isinstance(found.error, CorruptionError)
+    world.logs.scheduler.run_ready()
     last = world.asked[-1]
     assert isinstance(last, Registration)
     assert last.damaged == (1,)

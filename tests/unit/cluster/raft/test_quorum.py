@@ -133,6 +133,21 @@ def test_outcome_is_unknown_when_the_leader_is_deposed():
     assert isinstance(outcome.error, OutcomeUnknownError)
 
 
+def test_a_leader_whose_disk_is_full_lets_others_lead(monkeypatch: pytest.MonkeyPatch):
+    cluster = Quorum()
+    leader, outcome = cluster.leader, Outcome()
+
+    def refuse(*_arguments: object) -> None:
+        raise DiskFullError("the disk is full")
+
+    monkeypatch.setattr(leader.raft.storage, "append", refuse)
+    leader.quorum.propose([EVENT], outcome)
+    assert isinstance(outcome.error, DiskFullError)
+    assert not leader.quorum.is_leading
+    cluster.advance(5.0)
+    assert cluster.leader is not leader
+
+
 def test_proposal_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("dragoman.cluster.raft.node.RAFT_PROPOSAL_BYTES_MAX", 10)
     cluster = Quorum()

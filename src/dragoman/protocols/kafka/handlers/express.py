@@ -105,7 +105,8 @@ class Run:
         self._session = session
         #: Route, correlation id and offset of each.
         self._taken = taken
-        self._failed: dict[Replica, DragomanError] = {}
+        #: Partitions that failed, with what was committed by then: later, others may have written.
+        self._failed: dict[Replica, tuple[DragomanError, int]] = {}
         self._waiting = 0
         self.is_done = False
         self.size = size
@@ -118,7 +119,7 @@ class Run:
 
     def _acknowledged(self, replica: Replica, error: DragomanError | None) -> None:
         if error is not None:
-            self._failed[replica] = error
+            self._failed[replica] = (error, replica.log.high_watermark)
         self._waiting -= 1
         if not self._waiting and not self.is_done:
             self.is_done = True
@@ -141,10 +142,10 @@ class Run:
         ]
 
     def _one_reply(self, route: Route, correlation_id: int, base_offset: int) -> Buffer:
-        log = route.replica.log
-        error = self._failed.get(route.replica)
-        if error is None or base_offset < log.high_watermark:
-            return route.reply(correlation_id, base_offset, log.log_start_offset)
+        failed = self._failed.get(route.replica)
+        if failed is None or base_offset < failed[1]:
+            return route.reply(correlation_id, base_offset, route.replica.log.log_start_offset)
+        error, _ = failed
         version = route.head & 0xFFFF
         part = refused_partition(route.replica.metadata.index, error, version)
         return codec.join(_response(route.replica, part, version, correlation_id))

@@ -122,6 +122,23 @@ def test_deletion_while_requests_wait_is_told_to_those_it_hits() -> None:
     assert answers(wire) == [(ErrorCode.INVALID_RECORD, -1), (0, 1)]
 
 
+def test_what_had_failed_is_not_there_because_others_have_written_since(
+    world: World, wire: Wire
+) -> None:
+    """A leader that follows by now has records of the new leader where its own were."""
+    world.create("t")
+    ask(wire)
+    replica = world.broker.find("t", 0)
+    session = wire.channel._session
+    route = next(iter(session._express._routes.values()))
+    run = express.Run(session, [(route, 7, 1)], 0)
+    run.wait({replica: 2})
+    replica.fail_waiters(produce.InvalidRecord("somebody else leads"))
+    replica.log.stable_end = replica.log.high_watermark = 5
+    (reply,) = run.take_reply() or []
+    assert ErrorCode.INVALID_RECORD.to_bytes(2, "big") in bytes(reply)
+
+
 def test_on_a_full_disk_each_is_refused() -> None:
     world = World(disk=MemoryDisk((1 << 20) + (96 << 10)), durability=Durability.OS)
     wire = Wire(world)
