@@ -49,6 +49,9 @@ class ParkedFetch(Protocol):
 class Role(Protocol):
     """What this node is to a partition that others hold, too."""
 
+    #: Where the log ended when this node began to lead it; 0: it does not.
+    epoch_start: int
+
     def committed_end(self) -> int:
         """Everything below is committed; never above the log's stable end."""
         ...
@@ -86,6 +89,14 @@ class Replica:
     @property
     def leader_epoch(self) -> int:
         return self.metadata.leader_epoch
+
+    @property
+    def is_catching_up(self) -> bool:
+        """A new leader does not know at once how much of what it has is committed: until then it
+        must not say where readers have to stop, for that was further on already (KIP-207).
+        """
+        role = self.role
+        return role is not None and role.epoch_start > self.log.high_watermark
 
     def check_epoch(self, client_epoch: int) -> None:
         """Refuse clients of another leadership; -1 means that the client does not say."""

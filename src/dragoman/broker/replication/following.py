@@ -21,6 +21,8 @@ log = logging.getLogger("dragoman.replication")
 class Following:
     """The follower's side of one partition, for one leader epoch."""
 
+    epoch_start = 0
+
     def __init__(self, replica: Replica, member: Member) -> None:
         self.replica = replica
         #: What this node is known as.

@@ -59,6 +59,8 @@ log = logging.getLogger("dragoman.replication")
 class Waiting:
     """Neither led nor followed, for now: nothing becomes committed."""
 
+    epoch_start = 0
+
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
 

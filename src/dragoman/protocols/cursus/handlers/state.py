@@ -14,18 +14,22 @@ from typing import Final
 import msgspec
 
 from dragoman.broker.broker import Broker
-from dragoman.broker.errors import NotLeader
+from dragoman.broker.errors import NotLeader, UnknownTopic
 from dragoman.broker.gather import Placed
 from dragoman.broker.neighbours import Answer, Append, Appended, Batches, ReadBatches
 from dragoman.broker.reading import Reader, open_reader
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.errors import DragomanError
+from dragoman.errors import DragomanError, NotSentError
 from dragoman.limits import INTERNAL_RECORDS_PER_SLICE, MLOG_FETCH_BYTES_MAX
 from dragoman.log.batch import Record, build_batch
 from dragoman.protocols.cursus.handlers.scan import Refuse, Then
 
 STATE_TOPIC: Final = "__cursus_state"
+#: The leader was not reached, or hears a moment later that it is one; nothing was written.
+_PASSING: Final = (NotLeader, NotSentError, UnknownTopic)
+_TRIES: Final = 50
+_RETRY_S: Final = 0.1
 _PRODUCER: Final = "producer"
 _SNAPSHOT: Final = "snapshot"
 
@@ -84,7 +88,7 @@ class State:
             self._is_starting = True
             self._find_end()
 
-    def _find_end(self) -> None:
+    def _find_end(self, tries: int = _TRIES) -> None:
         """Where the topic ends: whoever waits for all of it waits for that."""
         partition = self._partition()
         assert partition is not None
@@ -95,7 +99,9 @@ class State:
             leader = error.leader
 
         def answered(answer: Answer | DragomanError) -> None:
-            if isinstance(answer, DragomanError):
+            if isinstance(answer, _PASSING) and tries:
+                self._broker.scheduler.call_later(_RETRY_S, self._find_end, tries - 1)
+            elif isinstance(answer, DragomanError):
                 self._give_up(answer)
             else:
                 assert isinstance(answer.reply, Batches)
@@ -236,7 +242,7 @@ class State:
         )
         broker.ensure_topic(new, ready)
 
-    def _write(self, record: Record, placed: Placed) -> None:
+    def _write(self, record: Record, placed: Placed, tries: int = _TRIES) -> None:
         partition = self._partition()
         assert partition is not None
         try:
@@ -244,7 +250,10 @@ class State:
         except NotLeader as error:
 
             def answered(answer: Answer | DragomanError) -> None:
-                if isinstance(answer, DragomanError):
+                if isinstance(answer, _PASSING) and tries:
+                    later = self._broker.scheduler.call_later
+                    later(_RETRY_S, self._write, record, placed, tries - 1)
+                elif isinstance(answer, DragomanError):
                     placed(-1, answer)
                 else:
                     assert isinstance(answer.reply, Appended)

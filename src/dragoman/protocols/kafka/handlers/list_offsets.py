@@ -14,6 +14,7 @@ from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
 
+_NOT_AVAILABLE_SINCE_VERSION = 5
 _EPOCH_SINCE_VERSION = 4
 LATEST = -1
 EARLIEST = -2
@@ -65,6 +66,11 @@ def _look_up(
             return m.ListOffsetsResponsePartition(
                 partition_index=index, error_code=ErrorCode.UNSUPPORTED_VERSION
             )
+        if replica.is_catching_up and time not in (EARLIEST, EARLIEST_LOCAL):
+            code = ErrorCode.OFFSET_NOT_AVAILABLE
+            if call.version < _NOT_AVAILABLE_SINCE_VERSION:
+                code = ErrorCode.LEADER_NOT_AVAILABLE
+            return m.ListOffsetsResponsePartition(partition_index=index, error_code=code)
         found: tuple[int, int] | None
         if time == LATEST:
             found = (limit, -1)
