@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from dragoman.cluster.events import Event, decode_event
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
 from dragoman.config.settings import Settings
 from dragoman.config.topics import TopicConfig
-from dragoman.errors import CorruptionError, DragomanError, OffsetOutOfRangeError
+from dragoman.errors import CorruptionError, DragomanError, LogError, OffsetOutOfRangeError
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.producers import ProducerError
@@ -151,7 +152,8 @@ class Node:
         if metadata.replicas != (self.node_id,):
             known = self.replicas.get(metadata.partition_id)
             if known is not None:
-                known.log.restart_at(0)
+                with suppress(LogError):
+                    known.log.restart_at(0)
                 known.fail_waiters(not_leader(metadata))
             return
         replica = self.open_replica(metadata)
