@@ -287,29 +287,69 @@ class PartitionLog:
         Gaps are allowed, going back is not (`OffsetGapError`). All batches are checked first;
         returns the new log end.
         """
-        found = list(batches(memoryview(data)))
+        view = memoryview(data)
+        found = list(batches(view))
         expected, latest = self.log_end_offset, self.epochs.latest
+        is_run = True
         for header, batch in found:
-            if header.base_offset < expected:
-                raise OffsetGapError(
-                    f"{self.describe()}: batch at {header.base_offset}, log ends at {expected}"
-                )
-            if header.leader_epoch < latest:
-                raise OffsetGapError(
-                    f"{self.describe()}: batch at {header.base_offset} has leader epoch "
-                    f"{header.leader_epoch}, the one before it {latest}"
-                )
+            if header.base_offset != expected or header.leader_epoch != latest:
+                self._check_follows(header, expected, latest)
+                is_run = False
             if header.is_control:
                 _marker_of(header, batch)
             expected, latest = header.last_offset + 1, header.leader_epoch
-        self.store.admit(len(data))
+        self.store.admit(len(view))
+        active = self.active
+        if is_run and found and active and active.size + len(view) <= self.config.segment_bytes:
+            self._place_run(active, found, view)
+        else:
+            for header, batch in found:
+                self._place_as_is(header, batch)
         for header, batch in found:
-            base, epoch = header.base_offset, header.leader_epoch
-            delta, timestamp = header.last_offset_delta, header.record_timestamp
-            gap = base > self.log_end_offset
-            self._place(batch, len(batch), base, delta, timestamp, epoch, gap=gap)
-            self.note_producer(header, batch)
+            if header.producer_id != NO_PRODUCER:
+                self.note_producer(header, batch)
         return self.log_end_offset
+
+    def _check_follows(self, header: BatchHeader, expected: int, latest: int) -> None:
+        if header.base_offset < expected:
+            raise OffsetGapError(
+                f"{self.describe()}: batch at {header.base_offset}, log ends at {expected}"
+            )
+        if header.leader_epoch < latest:
+            raise OffsetGapError(
+                f"{self.describe()}: batch at {header.base_offset} has leader epoch "
+                f"{header.leader_epoch}, the one before it {latest}"
+            )
+
+    def _place_as_is(self, header: BatchHeader, batch: memoryview) -> None:
+        base, epoch = header.base_offset, header.leader_epoch
+        delta, timestamp = header.last_offset_delta, header.record_timestamp
+        gap = base > self.log_end_offset
+        self._place(batch, len(batch), base, delta, timestamp, epoch, gap=gap)
+
+    def _place_run(
+        self, segment: Segment, found: list[tuple[BatchHeader, memoryview]], data: memoryview
+    ) -> None:
+        """Place batches that follow one another, and the log's end, in one go.
+
+        What `_place` does for each, except that all are of the latest epoch and of one segment.
+        """
+        start = position = segment.size
+        index = segment.index
+        assert index is not None
+        interval = self.config.index_interval_bytes
+        for header, batch in found:
+            relative, timestamp = header.base_offset - segment.base_offset, header.record_timestamp
+            index.add(relative, position, batch[:WALKED_PREFIX_BYTES], timestamp, interval)
+            position += len(batch)
+            if timestamp > segment.max_timestamp:
+                segment.max_timestamp = timestamp
+        segment.checksum = crc32c(data, segment.checksum)
+        segment.size = position
+        self.appended_bytes += len(data)
+        base = self.log_end_offset
+        self.log_end_offset = segment.next_offset = found[-1][0].last_offset + 1
+        self.store.stage(self, segment, start, base, data, len(data))
 
     def note_producer(self, header: BatchHeader, batch: memoryview) -> None:
         """Take a batch that is in the log already into the producer state."""

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -59,8 +59,10 @@ class BrokerProcess:
         settings: Mapping[str, str] | None = None,
         serve_http: bool = False,
         listener: str = "kafka",
+        cluster: Sequence[str] = (),
+        node_id: int = 1,
     ) -> None:
-        """`listener` is the one that `address` leads to."""
+        """`listener` is the one that `address` leads to; `cluster` names nodes and addresses."""
         self._options = [
             "serve",
             f"--data={directory}",
@@ -68,6 +70,7 @@ class BrokerProcess:
             f"--listen={listener}=127.0.0.1:0",
             *(["--listen=http=127.0.0.1:0"] if serve_http else []),
             "--log-level=warning",
+            *([f"--node-id={node_id}", f"--cluster={','.join(cluster)}"] if cluster else []),
             *(f"--set={key}={value}" for key, value in (settings or {}).items()),
         ]
         self.directory = directory
@@ -78,20 +81,26 @@ class BrokerProcess:
 
     def start(self) -> float:
         """Seconds from the start of the process to its line `ready`."""
-        assert self._process is None
         started = time.perf_counter()
+        self.begin()
+        self.wait_ready()
+        return time.perf_counter() - started
+
+    def begin(self) -> None:
+        assert self._process is None
         self._process = subprocess.Popen(
             [*self._program(), *self._options],
             stdout=subprocess.PIPE,
             bufsize=0,
             env=plain_environment(),
         )
+
+    def wait_ready(self) -> None:
         try:
-            self._read_until_ready(started + _START_SECONDS_MAX)
+            self._read_until_ready(time.perf_counter() + _START_SECONDS_MAX)
         except BaseException:
             self.kill()
             raise
-        return time.perf_counter() - started
 
     @classmethod
     def _program(cls) -> list[str]:

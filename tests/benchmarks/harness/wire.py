@@ -33,6 +33,7 @@ _PRODUCE_VERSION = 7
 _FETCH_VERSION = 4
 _CREATE_TOPICS_VERSION = 5
 _LIST_OFFSETS_VERSION = 2
+_METADATA_VERSION = 4
 #: The timestamp that asks for the end of the log.
 _LATEST = -1
 _REPLY_SECONDS_MAX = 60.0
@@ -61,12 +62,16 @@ def ask(address: Address, message: m.Message, version: int) -> m.Message:
 
 
 def create_topics(
-    address: Address, names: Sequence[str], partitions: int, config: dict[str, str] | None = None
+    address: Address,
+    names: Sequence[str],
+    partitions: int,
+    config: dict[str, str] | None = None,
+    copies: int = 1,
 ) -> None:
     configs = [m.CreateTopicsRequestConfig(name, value) for name, value in (config or {}).items()]
     topics = [
         m.CreateTopicsRequestTopic(
-            name=name, num_partitions=partitions, replication_factor=1, configs=configs
+            name=name, num_partitions=partitions, replication_factor=copies, configs=configs
         )
         for name in names
     ]
@@ -75,6 +80,25 @@ def create_topics(
     for topic in reply.topics:
         if topic.error_code:
             raise BenchmarkError(f"{topic.name}: error {topic.error_code}, {topic.error_message}")
+
+
+def leaders(address: Address, topic: str) -> dict[int, list[int]]:
+    """Partitions of a topic by the port at which their leaders take Kafka clients.
+
+    Empty until all of them have as many copies in sync as they are to have.
+    """
+    request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name=topic)])
+    reply = ask(address, request, _METADATA_VERSION)
+    assert isinstance(reply, m.MetadataResponse)
+    ports = {each.node_id: each.port for each in reply.brokers}
+    found: dict[int, list[int]] = {}
+    if reply.topics[0].error_code:
+        return {}
+    for each in reply.topics[0].partitions:
+        if each.error_code or len(each.isr_nodes) < len(each.replica_nodes):
+            return {}
+        found.setdefault(ports[each.leader_id], []).append(each.partition_index)
+    return found
 
 
 def end_offsets(address: Address, topic: str, partitions: int) -> list[int]:

@@ -10,6 +10,7 @@ SCENARIOS = {
     "produce-sync": "produce_sync",
     "produce-in-flight": "produce_in_flight",
     "produce-under-load": "produce_under_load",
+    "produce-replicated": "produce_replicated",
     "publish-minibroker": "publish_minibroker",
     "publish-cursus": "publish_cursus",
     "tail-fetch": "tail_fetch",

@@ -377,6 +377,44 @@ def test_append_as_is_takes_gaps_and_refuses_going_back(world: World):
     assert world.log.read(6, 1, world.log.high_watermark).next_offset == (1 << 40) + 1
 
 
+def test_batches_that_come_together_leave_the_same_log_as_one_by_one(new_world: MakeWorld):
+    together, apart = new_world(), new_world()
+    found = [
+        build_batch(
+            [Record(value=bytes([number]) * size, timestamp=1000 + number % 7)],
+            base_offset=number,
+            leader_epoch=number // 40,
+        )
+        for number, size in enumerate([20, 700, 3] * 40)
+    ]
+    for first in range(0, len(found), 8):
+        together.log.append_as_is(b"".join(found[first : first + 8]))
+        together.commit()
+        for each in found[first : first + 8]:
+            apart.log.append_as_is(each)
+        apart.commit()
+    for world in (together, apart):
+        assert world.log.append_as_is(b"") == len(found)
+        world.store.checkpoint_now()
+    assert together.log.epochs.entries() == apart.log.epochs.entries()
+    assert len(together.log.all_segments()) > 1
+    assert [
+        (each.base_offset, each.size, each.checksum, each.max_timestamp, each.next_offset)
+        for each in together.log.all_segments()
+    ] == [
+        (each.base_offset, each.size, each.checksum, each.max_timestamp, each.next_offset)
+        for each in apart.log.all_segments()
+    ]
+    for path in [each.log_path for each in apart.log.all_segments()]:
+        assert read_whole(together.disk, path) == read_whole(apart.disk, path), path
+    for world in (together, apart):
+        world.restart(clean=False)
+    assert together.values() == apart.values()
+    for time in range(1000, 1007):
+        found = together.log.offset_for_time(time, 120)
+        assert found == apart.log.offset_for_time(time, 120)
+
+
 def test_damage_at_rest_is_refused_and_the_rest_served(world: World):
     world.fill(40)
     world.restart()

@@ -146,7 +146,7 @@ class Fetcher:
         told: list[tuple[int, int, int]] = []
         for partition_id in moved:
             following = self._partitions.get(partition_id)
-            if following is not None:
+            if following is not None and not following.replica.log.is_damaged:
                 stable_end = following.replica.log.stable_end
                 if stable_end > following.told_stable_end and partition_id not in self._changed:
                     following.told_stable_end = stable_end
@@ -170,16 +170,21 @@ class Fetcher:
             return
         self._failures = 0
         at = 0
+        has_less = False
         for fetched in reply.partitions:
             data = body[at : at + fetched.size]
             at += fetched.size
-            self._take(fetched, data)
+            following = self._partitions.get(fetched.partition_id)
+            if following is not None:
+                before = following.told_stable_end
+                self._take(following, fetched, data)
+                has_less = has_less or following.replica.log.stable_end < before
+        if has_less:
+            # What the leader was told does not hold any more, however late it hears of it.
+            self._begin()
         self._send_soon()
 
-    def _take(self, fetched: Fetched, data: memoryview) -> None:
-        following = self._partitions.get(fetched.partition_id)
-        if following is None:
-            return
+    def _take(self, following: Following, fetched: Fetched, data: memoryview) -> None:
         try:
             is_of_use = following.take(fetched, data)
         except DragomanError as error:

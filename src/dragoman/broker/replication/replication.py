@@ -21,6 +21,7 @@ from dragoman.broker.replication.fetching import Fetcher
 from dragoman.broker.replication.following import Following
 from dragoman.broker.replication.leading import Leading
 from dragoman.broker.replication.messages import (
+    NONE,
     ControlReply,
     ControlRequest,
     FetchRequest,
@@ -479,7 +480,10 @@ class Replication:
         metadata = replica.metadata
         if self._life is None or self.member is None or len(metadata.replicas) < 2:
             return
-        counts = self.member in metadata.members or self.node_id in metadata.eligible
+        following = self._following.get(metadata.partition_id)
+        # A leader that was told what this node has may be asking for it to be in sync just now.
+        is_told = following is not None and following.told_stable_end != NONE
+        counts = self.member in metadata.members or self.node_id in metadata.eligible or is_told
         others = any(
             node != self.node_id and node not in self._image.fenced
             for node in (*metadata.in_sync, *metadata.eligible)

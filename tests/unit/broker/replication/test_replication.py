@@ -12,6 +12,7 @@ from dragoman.broker.replica import Replica
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
+    FetchRequest,
     Outcome,
     Registration,
 )
@@ -46,6 +47,7 @@ class World:
         placement = PartitionPlacement(1, (1, 2, 3))
         self.image.apply(TopicCreated(name="t", topic_id=b"t" * 16, partitions=(placement,)))
         self.asked: list[ControlRequest] = []
+        self.fetched: list[FetchRequest] = []
         self.replication = Replication(
             1, self.image, self.logs.scheduler, self, self, self.open, self.unshared
         )
@@ -65,7 +67,8 @@ class World:
         self.asked.append(request)
         self.answer = done
 
-    def fetch(self, *_arguments: object) -> None: ...
+    def fetch(self, _node_id: int, request: FetchRequest, _done: object) -> None:
+        self.fetched.append(request)
 
     def report(self, *_arguments: object) -> None: ...
 
@@ -135,3 +138,28 @@ def test_damage_that_a_client_meets_gives_the_lead_to_another() -> None:
     last = world.asked[-1]
     assert isinstance(last, Registration)
     assert last.damaged == (1,)
+
+
+def test_damage_in_what_a_leader_was_told_of_begins_another_life() -> None:
+    """It is not in sync, but its leader may have asked for that already."""
+    world = World()
+    world.register()
+    world.change(1, 2, 3, leader=2)
+    in_sync = (Member(2, 1), Member(3, 1))
+    before = world.image.partitions[1]
+    world.agree(
+        PartitionChanged(
+            partition_id=1,
+            leader=2,
+            leader_epoch=before.leader_epoch,
+            partition_epoch=before.partition_epoch + 1,
+            replicas=(1, 2, 3),
+            in_sync=in_sync,
+        )
+    )
+    world.logs.scheduler.run_ready()
+    assert len(world.fetched) == 1
+    asked = len(world.asked)
+    world.replication.damaged(world.replica, CorruptionError("a file", 7, "a bit is wrong"))
+    world.logs.scheduler.run_ready()
+    assert [type(each) for each in world.asked[asked:]] == [Registration]

@@ -561,6 +561,42 @@ def test_the_fetch_after_a_report_says_the_same_for_the_report_may_be_lost() -> 
     assert wire.fetches[3][0].positions == ()
 
 
+def test_what_was_told_before_a_cut_is_of_another_session() -> None:
+    leader = Leader(records=2)
+    side, following = follower_of(leader)
+    exchange(leader, side, following)
+    side.log.begin_epoch(1)
+    side.append(3)
+    leader.log.begin_epoch(2)
+    wire = Wire()
+    fetcher = Fetcher(1, wire, side.world.scheduler, Timing(), lambda _: None)
+    fetcher.add(following, Member(2, 1))
+    side.world.commit()
+    told = wire.fetches[0][0]
+    assert [each.stable_end for each in told.positions] == [5]
+    diverging = leader.leading.told(told.positions[0], Status.DIVERGING, epoch=0, epoch_end=2)
+    wire.answer(diverging)
+    side.world.commit()
+    again = wire.fetches[1][0]
+    assert [(each.offset, each.stable_end) for each in again.positions] == [(2, 2)]
+    assert (again.session, again.number) == (told.session + 1, 0)
+
+
+def test_a_damaged_copy_reports_nothing() -> None:
+    leader = Leader(records=2)
+    side, following = follower_of(leader)
+    exchange(leader, side, following)
+    wire = Wire()
+    fetcher = Fetcher(1, wire, side.world.scheduler, Timing(), lambda _: None)
+    fetcher.add(following, Member(2, 1))
+    side.world.commit()
+    side.append(1)
+    side.log.report("a bit is wrong")
+    fetcher.became_stable(following)
+    side.world.commit()
+    assert wire.reports == []
+
+
 # ---- messages
 
 
