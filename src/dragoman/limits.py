@@ -188,6 +188,8 @@ PRODUCER_ID_BLOCK = 1000
 ACKS_WAITING_MAX = 100_000
 #: How long a producer waits for its records to be committed. Then: told that nobody knows.
 ACKS_PATIENCE_S = 30.0
+#: Refusals of a partition that wait until it is known that this node leads it. More: asked anew.
+DOUBTS_MAX = 1000
 #: Parked fetches per partition. More: answered at once with what there is.
 FETCHES_PARKED_MAX = 20_000
 

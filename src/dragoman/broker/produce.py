@@ -11,6 +11,7 @@ from dragoman.broker.errors import (
     InvalidRecord,
     InvalidTimestamp,
     MessageTooLarge,
+    NotLeader,
     UnsupportedFormat,
 )
 from dragoman.broker.replica import Replica
@@ -33,6 +34,7 @@ from dragoman.log.batch import (
 )
 from dragoman.log.compression import Codec, codec_by_name
 from dragoman.log.partition import Appended
+from dragoman.log.producers import OutOfOrderSequenceError
 
 _make_header = BatchHeader._make
 _unpack_header = HEADER.unpack_from
@@ -85,7 +87,14 @@ def place(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int)
     """
     batch, header = as_configured(replica, batch, header, now_ms)
     check_rules(replica, batch, header, now_ms)
-    return replica.log.append(batch, header, replica.metadata.leader_epoch)
+    try:
+        return replica.log.append(batch, header, replica.metadata.leader_epoch)
+    except OutOfOrderSequenceError as error:
+        who = (header.producer_id, header.producer_epoch, header.base_sequence)
+        if replica.role is None or replica.role.is_sure(who):
+            raise
+        # What is missing may be where another node leads by now. The producer tries again.
+        raise NotLeader(f"{error}; whether this node still leads is not known yet") from None
 
 
 def as_configured(

@@ -8,7 +8,7 @@ Both are woken by `advance`, which the broker calls after each group commit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol, TypeAlias
 
 from dragoman.broker.errors import (
@@ -54,6 +54,10 @@ class Role(Protocol):
 
     def committed_end(self) -> int:
         """Everything below is committed; never above the log's stable end."""
+        ...
+
+    def is_sure(self, refused: Hashable) -> bool:
+        """Whether this log is known to have all that clients were told was written."""
         ...
 
 

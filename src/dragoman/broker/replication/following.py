@@ -9,6 +9,7 @@ it is out of the in-sync set, and not eligible.
 from __future__ import annotations
 
 import logging
+from collections.abc import Hashable
 
 from dragoman.broker.replica import Replica
 from dragoman.broker.replication.messages import NONE, Fetched, Position, Status
@@ -40,6 +41,9 @@ class Following:
         """The leader says so, as far as this node has it."""
         log = self.replica.log
         return max(log.high_watermark, min(self._leader_watermark, log.stable_end))
+
+    def is_sure(self, _refused: Hashable) -> bool:
+        return False
 
     def position(self) -> Position:
         partition = self.replica.log

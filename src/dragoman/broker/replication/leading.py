@@ -13,7 +13,7 @@ still be on its way; only a refusal of the one and only request takes it back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
 from dragoman.broker.errors import RequestTimedOut
@@ -29,6 +29,7 @@ from dragoman.broker.replication.messages import (
 from dragoman.cluster.events import Member
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import CorruptionError
+from dragoman.limits import DOUBTS_MAX
 
 _NEVER = float("-inf")
 
@@ -87,6 +88,13 @@ class Leading:
         self._is_asking = False
         #: Where the log ended when, for those who wait for their records to be committed.
         self._ends: deque[tuple[float, int]] = deque()
+        #: The partition epoch of the last change that was granted.
+        self._granted = NONE
+        #: What was refused because of what the log has, and from which partition epoch on a change
+        #: that is granted was asked for later than that.
+        self._doubts: dict[Hashable, int] = {}
+        #: Told when it has to be found out whether this node still leads.
+        self.on_doubt: Callable[[], None] = _do_nothing
 
     # ---- followers
 
@@ -247,6 +255,31 @@ class Leading:
             text = f"{log.describe()}: not committed within {patience_s:g} s; it may still be"
             self.replica.expire_waiters(reached, RequestTimedOut(text))
 
+    def is_sure(self, refused: Hashable) -> bool:
+        """Whether this node was the leader when, or after, it was to refuse this the first time.
+
+        One that does not know that another leads already may lack what the client has written
+        there. To find out, it asks for the in-sync set as it is.
+        """
+        metadata = self.replica.metadata
+        if metadata.members == (self.member,) and not metadata.eligible:
+            # Nobody else may lead.
+            return True
+        wanted = self._doubts.get(refused)
+        if wanted is None:
+            if len(self._doubts) >= DOUBTS_MAX:
+                self._doubts.pop(next(iter(self._doubts)))
+            is_under_way = self._requests > 0
+            wanted = self._doubts[refused] = self._partition_epoch + is_under_way
+        if self._granted >= wanted:
+            del self._doubts[refused]
+            return True
+        self.on_doubt()
+        return False
+
+    def _has_doubts(self) -> bool:
+        return any(self._granted < wanted for wanted in self._doubts.values())
+
     # ---- who is in sync
 
     def agreed(self) -> None:
@@ -263,6 +296,8 @@ class Leading:
             }
             for node in [each for each in self.followers if each not in self._replicas]:
                 del self.followers[node]
+            if self._has_doubts():
+                self.on_doubt()
         self.advance()
 
     def wanted_change(self, now: float, lag_s: float) -> InSyncChange | None:
@@ -272,7 +307,7 @@ class Leading:
         metadata = self.replica.metadata
         wanted = self._wanted_members(now, lag_s)
         # After requests whose fate is not known, any granted change makes it known.
-        if wanted == metadata.members and not self._asked:
+        if wanted == metadata.members and not self._asked and not self._has_doubts():
             return None
         self._is_asking = True
         self._requests += 1
@@ -325,6 +360,8 @@ class Leading:
         True: what became of this request or of one before it is not known, so another one has to
         be made. Until one is granted, nothing is committed without those who were asked for.
         """
+        if outcome is Outcome.ACCEPTED:
+            self._granted = max(self._granted, change.partition_epoch)
         is_over = change.partition_epoch != self._partition_epoch
         if is_over or outcome in (Outcome.ACCEPTED, Outcome.CONFLICT):
             return False
@@ -335,3 +372,7 @@ class Leading:
             self.advance()
             return False
         return True
+
+
+def _do_nothing() -> None:
+    return None

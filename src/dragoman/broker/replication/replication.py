@@ -12,7 +12,7 @@ The owner hands over: every applied event, every stable group, every message fro
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 
 from dragoman.broker.errors import NotLeader, RequestTimedOut
@@ -67,6 +67,9 @@ class Waiting:
 
     def committed_end(self) -> int:
         return self._replica.log.high_watermark
+
+    def is_sure(self, _refused: Hashable) -> bool:
+        return False
 
 
 class Life:
@@ -400,6 +403,7 @@ class Replication:
             return
         now = self._scheduler.time()
         leading = Leading(replica, self._image, self.member, now)
+        leading.on_doubt = partial(self._review_soon, leading)
         self._leading[replica.metadata.partition_id] = leading
         replica.role = leading
         replica.is_led = True

@@ -278,6 +278,53 @@ def test_a_replica_that_was_dropped_and_came_back_begins_anew() -> None:
     assert refused.status is Status.NOT_LEADER
 
 
+# ---- whether it still leads
+
+
+def granted(leader: Leader) -> None:
+    """What it asks for is agreed on."""
+    change = leader.leading.wanted_change(0.0, LAG_S)
+    assert change is not None
+    assert change.in_sync == leader.metadata.members
+    leader.agree(*change.in_sync)
+    leader.leading.agreed()
+    leader.leading.answered(change, Outcome.ACCEPTED)
+
+
+def test_a_leader_refuses_by_what_it_lacks_only_once_it_is_known_to_lead() -> None:
+    leader = Leader()
+    asked: list[bool] = []
+    leader.leading.on_doubt = lambda: asked.append(True)
+    assert not leader.leading.is_sure("a")
+    assert len(asked) == 1
+    granted(leader)
+    assert leader.leading.is_sure("a")
+    assert not leader.leading.is_sure("a"), "another time is another question"
+    assert not leader.leading.is_sure("b"), "that was not asked about"
+
+
+def test_a_change_that_was_on_its_way_before_tells_nothing() -> None:
+    leader = Leader()
+    assert not leader.leading.is_sure("a")
+    change = leader.leading.wanted_change(0.0, LAG_S)
+    assert change is not None
+    assert not leader.leading.is_sure("b")
+    leader.agree(*change.in_sync)
+    leader.leading.agreed()
+    leader.leading.answered(change, Outcome.ACCEPTED)
+    assert leader.leading.is_sure("a")
+    assert not leader.leading.is_sure("b")
+    granted(leader)
+    assert leader.leading.is_sure("b")
+
+
+def test_a_leader_that_nobody_may_replace_is_sure() -> None:
+    leader = Leader()
+    leader.agree(Member(1, 1))
+    leader.leading.agreed()
+    assert leader.leading.is_sure("a")
+
+
 # ---- histories
 
 
