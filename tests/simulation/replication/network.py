@@ -138,8 +138,9 @@ class Network:
                 done(answer)
 
         def answer(reply: object) -> None:
-            if not self.send(target, source, lambda: finish(reply)):
-                return
+            # The next life of the process did not ask.
+            if self.processes.get(source) is process:
+                self.send(target, source, lambda: finish(reply))
 
         if self.send(source, target, lambda: handle(answer)):
             process.call_later(seconds, finish, None)
