@@ -273,8 +273,8 @@ class Broker:
     def replica(self, metadata: PartitionMetadata) -> Replica:
         """The partition, if this node leads it. Raises `NotLeader`."""
         found = self._replicas.get(metadata.partition_id)
-        if found is None and metadata.replicas == (self.node_id,):
-            found = self.open_replica(metadata)
+        if (found is None or not found.is_led) and metadata.replicas == (self.node_id,):
+            found = found if found is not None else self.open_replica(metadata)
             self._set_alone(found)
         if found is None or not found.is_led:
             raise not_leader(metadata)
@@ -333,11 +333,13 @@ class Broker:
             log.warning("%s: keeps records nobody needs: %s", where, error)
 
     def _set_alone(self, replica: Replica) -> None:
+        """Raises what writing to the log does: then it is not led, and to be tried again."""
         replica.role = None
-        replica.is_led = replica.metadata.leader == self.node_id
-        if replica.is_led:
+        replica.is_led = False
+        if replica.metadata.leader == self.node_id:
             if replica.leader_epoch > max(replica.log.epochs.latest, 0):
                 replica.log.begin_epoch(replica.leader_epoch)
+            replica.is_led = True
             replica.advance()
 
     @property

@@ -81,6 +81,11 @@ class Checker:
             if cut is not None:
                 copy.stable_end = min(copy.stable_end, cut)
                 copy.led_epoch = -1
+        for node_id, partition_id in list(self._cutting):
+            if node_id == node.node_id:
+                # It was about to empty what it does not hold any more.
+                del self._cutting[node_id, partition_id]
+                self.emptied(node, partition_id)
 
     def emptied(self, node: Node, partition_id: int) -> None:
         """What was there before is not expected to be there after a start."""

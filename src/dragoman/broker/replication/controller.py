@@ -98,7 +98,7 @@ class Controller:
                 continue
             draft = _Draft(self, partition)
             for member in partition.members:
-                if not self.is_live(member.node_id) or not self.is_current(member):
+                if not self.is_live(member.node_id):
                     # Whatever it has, nothing was committed without it.
                     draft.drop(member.node_id, is_kept=True)
             events += draft.finished()
@@ -282,6 +282,11 @@ class _Draft:
         if _is_alone(partition) and self._is_there(partition.leader):
             # While nobody else holds it, nobody is told of its leader's lives.
             self.members = [Member(partition.leader, self._incarnation(partition.leader))]
+        for member in list(self.members):
+            if self._incarnation(member.node_id) != member.incarnation:
+                # Began another life while the partition came to be, and is to be settled. Whatever
+                # it has, nothing was committed without it.
+                self.drop(member.node_id, is_kept=True)
 
     def drop(self, node_id: int, *, is_kept: bool) -> None:
         """Out of the in-sync set; `is_kept`: with all its data, so perhaps still eligible."""

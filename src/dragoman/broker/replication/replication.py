@@ -326,7 +326,10 @@ class Replication:
             return
         if is_elsewhere or len(partition.replicas) == 1:
             self._let_go(partition_id)
-            self._unshared(partition)
+            try:
+                self._unshared(partition)
+            except DragomanError as error:
+                self._cannot_lead(partition, error)
             return
         replica = self._replica(partition)
         is_led = self.member in partition.members and partition.leader == self.node_id
@@ -397,9 +400,7 @@ class Replication:
         try:
             self.begin_epoch(replica)
         except DragomanError as error:
-            # A full disk. Nobody else will lead while this node is in sync and there.
-            log.error("%s: cannot be led: %s", replica.log.describe(), error)
-            self._later(self._timing.retry_s, lambda: self._settle(replica.metadata))
+            self._cannot_lead(replica.metadata, error)
             return
         now = self._scheduler.time()
         leading = Leading(replica, self._image, self.member, now)
@@ -409,6 +410,16 @@ class Replication:
         replica.is_led = True
         leading.advance()
         self.on_led(replica)
+
+    def _cannot_lead(self, partition: PartitionMetadata, error: DragomanError) -> None:
+        """A full disk. Nobody else will lead while this node is in sync and there."""
+        where = f"{partition.topic.name}-{partition.index}"
+        log.error("%s: cannot be led: %s", where, error)
+        self._later(self._timing.retry_s, partial(self._settle_again, partition))
+
+    def _settle_again(self, partition: PartitionMetadata) -> None:
+        if self._image.partitions.get(partition.partition_id) is partition:
+            self._settle(partition)
 
     def begin_epoch(self, replica: Replica) -> None:
         """Durable before anybody is served in this epoch."""

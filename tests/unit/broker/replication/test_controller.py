@@ -163,6 +163,21 @@ def test_members_of_an_earlier_life_leave_a_partition_made_meanwhile() -> None:
     assert world.controller.settle(world.image.partitions.values()) == []
 
 
+def test_whoever_decides_next_leaves_members_of_an_earlier_life_out() -> None:
+    """A partition is made while node 1 comes back, and node 2 goes before that is settled."""
+    world = World()
+    placement = PartitionPlacement(2, (2, 1, 3))
+    registered = world.controller.register(
+        Registration(node_id=1, life="2", directory="d1", is_intact=True)
+    )
+    world.image.apply(TopicCreated(name="u", topic_id=b"u" * 16, partitions=(placement,)))
+    world.apply(registered)
+    world.fence(2)
+    partition = world.image.partitions[2]
+    assert (partition.leader, partition.in_sync) == (3, (3,))
+    assert partition.eligible == (1, 2)
+
+
 def test_coming_back_from_a_fence_keeps_the_incarnation() -> None:
     world = World()
     world.fence(2)
