@@ -82,7 +82,9 @@ class PartitionSave:
             partition.has_producer_file = False
 
     def _mark(self, segment: Segment) -> _Mark:
-        if self.is_whole and segment.index is not None:
+        # On a full disk the file may end within a range of the index, which cannot be told then.
+        is_complete = segment.written == segment.size
+        if is_complete and segment.index is not None:
             segment.index.seal()
         checkpoint = sparse.Checkpoint(
             segment.written,
@@ -92,8 +94,9 @@ class PartitionSave:
             self.partition.producers is not None,
             segment.has_gaps,
         )
-        count = len(segment.index) if segment.index is not None else 0
-        return _Mark(segment, segment.written, segment.cuts, segment.index, count, checkpoint)
+        ranges = segment.index if is_complete else None
+        count = len(ranges) if ranges is not None else 0
+        return _Mark(segment, segment.written, segment.cuts, ranges, count, checkpoint)
 
     def sync_job(self) -> BackgroundJob:
         files = tuple(mark.segment.log_path for mark in self._marks)
@@ -192,7 +195,11 @@ class PartitionSave:
 
     def index_job(self) -> BackgroundJob:
         """Before the journal forgets what it wrote: only the index can tell a wrong header."""
-        paths = tuple(mark.segment.index_path for mark in self._marks if not mark.segment.is_gone)
+        paths = tuple(
+            mark.segment.index_path
+            for mark in self._marks
+            if mark.ranges is not None and not mark.segment.is_gone
+        )
         directories = (self.partition.directory,) if self._has_new_index else ()
         return BackgroundJob(sync=paths, sync_directories=directories)
 

@@ -289,6 +289,38 @@ def test_a_full_disk_refuses_appends_and_serves_reads(new_world: MakeWorld):
     assert len(world.values()) == count + 3
 
 
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_a_checkpoint_on_a_full_disk_speaks_for_no_half_of_a_range(
+    new_world: MakeWorld, is_indexed: bool
+):
+    """Some batches of a range of the index are in the file already, some in the journal only."""
+    disk = MemoryDisk(capacity_bytes=1 << 30)
+    world = new_world(disk)
+    world.append(b"a" * 100)
+    world.commit()
+    if is_indexed:
+        world.store.start_checkpoint()
+        world.commit()
+    world.append(b"b" * 100)
+    world.commit()
+    world.store.flush(world.log)
+    # Room for a block of the index, not for a batch.
+    disk._tree.capacity_bytes = disk._tree.used_bytes + 100
+    world.append(b"c" * 100)
+    world.commit()
+    world.store.start_checkpoint()
+    world.commit()
+    assert world.log.dirty
+    segment = world.log.active
+    assert segment is not None
+    assert 0 < segment.written < segment.size
+    disk._tree.capacity_bytes = 1 << 30
+    world.restart(clean=False)
+    world.store.checkpoint_now()
+    world.log.clear_tail()
+    assert [each[:1] for each in world.values()] == [b"a", b"b", b"c"]
+
+
 def test_a_full_disk_without_journal_takes_the_group_back(new_world: MakeWorld):
     disk = MemoryDisk(capacity_bytes=20_000)
     world = new_world(disk, Durability.OS)

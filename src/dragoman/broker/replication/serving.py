@@ -111,7 +111,7 @@ class Session:
 
     def _take(self, position: Position, now: float) -> None:
         partition_id = position.partition_id
-        known = self._positions.pop(partition_id, None)
+        self._positions.pop(partition_id, None)
         self._answered.discard(partition_id)
         leading = self._partitions.find(partition_id)
         if leading is None:
@@ -124,8 +124,8 @@ class Session:
             return
         leading.listeners[self] = None
         self._positions[partition_id] = position
-        if known is None or known.leader_epoch != position.leader_epoch:
-            self._watermarks[partition_id] = None
+        # Also if it was told: an answer that came too late for it was of no use.
+        self._watermarks[partition_id] = None
         self._review(leading)
         self._ready.pop(partition_id, None)
         if _has_more(leading, position):
