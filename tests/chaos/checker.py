@@ -1,8 +1,8 @@
 """The judgement: what the log holds in the end against what clients were promised and saw.
 
 S4, S7, S11 and S12 of the invariants, from outside: every acknowledged record is where it was said
-to be; the records of an idempotent producer are there once and in order; nobody ever saw anything
-else at a place; and the group has read to the end.
+to be, once and in the order in which it was written; a producer with numbers of its own lacks
+nothing; nobody ever saw anything else at a place; and the group has read to the end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 
 from confluent_kafka import Consumer, TopicPartition
 
-from chaos.clients import GROUP, GroupReader, KafkaWriter, Place, Writer
+from chaos.clients import GROUP, GroupReader, Place, Writer
 
 _PATIENCE_S = 120.0
 
@@ -59,9 +59,8 @@ def judge(log: dict[Place, bytes], writers: list[Writer], readers: list[GroupRea
                     f"{writer.name}: {value!r} was acknowledged at {place}, there is "
                     f"{log.get(place)!r}"
                 )
-        if isinstance(writer, KafkaWriter):
-            faults += [f"{writer.name} was told of a failure: {each}" for each in writer.errors]
-            faults += _out_of_order(log, writer)
+        faults += [f"{writer.name} was told of a failure: {each}" for each in writer.errors]
+        faults += _incomplete(log, writer) if writer.is_exact else _doubled_or_late(log, writer)
     seen: dict[Place, bytes] = {}
     for reader in readers:
         faults += [f"{reader.name} saw a record change: {each}" for each in reader.changed]
@@ -76,7 +75,22 @@ def judge(log: dict[Place, bytes], writers: list[Writer], readers: list[GroupRea
     return faults
 
 
-def _out_of_order(log: dict[Place, bytes], writer: KafkaWriter) -> list[str]:
+def _doubled_or_late(log: dict[Place, bytes], writer: Writer) -> list[str]:
+    """Of those that were acknowledged, none is there twice, nor before one written earlier."""
+    promised = set(writer.acknowledged.values())
+    newest: dict[tuple[str, int], int] = {}
+    faults = []
+    for place, value in sorted(log.items()):
+        if value in promised:
+            number = int(value.rpartition(b":")[2])
+            before = newest.get(place[:2], -1)
+            newest[place[:2]] = number
+            if number <= before:
+                faults.append(f"{writer.name}: {number} after {before} at {place}")
+    return faults
+
+
+def _incomplete(log: dict[Place, bytes], writer: Writer) -> list[str]:
     prefix = f"{writer.name}:".encode()
     found = [value for _, value in sorted(log.items()) if value.startswith(prefix)]
     expected = [prefix + str(number).encode() for number in range(writer.written)]

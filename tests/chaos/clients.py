@@ -13,13 +13,15 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from dragoman.client.minibroker import BlockingMinibrokerClient
+from dragoman.client.cursus import BlockingCursusClient, CursusSettings
+from dragoman.client.minibroker import BlockingMinibrokerClient, ClientSettings
 from dragoman.client.mlog import AckMode, BlockingMlogClient
 from dragoman.errors import DragomanError
 
 KAFKA_TOPIC = "chaos"
 MLOG_TOPIC = "chaos-mlog"
 MINIBROKER_TOPIC = "chaos-minibroker"
+CURSUS_TOPIC = "chaos-cursus"
 PARTITIONS = 3
 GROUP = "chaos"
 #: Longer than any fault lasts: a record of an idempotent producer is delivered in the end.
@@ -72,10 +74,15 @@ class Worker:
 class Writer(Worker):
     """Writes `name:0`, `name:1`, ..."""
 
+    #: Numbered by the producer: each record that was written shall be there once, and in order.
+    is_exact = False
+
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.acknowledged: dict[Place, bytes] = {}
         self.written = 0
+        #: Records that the client gave up although it never should.
+        self.errors: list[str] = []
 
     def next_value(self) -> bytes:
         value = f"{self.name}:{self.written}".encode()
@@ -84,13 +91,13 @@ class Writer(Worker):
 
 
 class KafkaWriter(Writer):
-    """Idempotent, acks=all, all records to one partition: each shall be there once, in order."""
+    """Idempotent, acks=all, all records to one partition."""
+
+    is_exact = True
 
     def __init__(self, name: str, bootstrap: str, partition: int) -> None:
         super().__init__(name)
         self._partition = partition
-        #: Records that the client gave up.
-        self.errors: list[str] = []
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -121,6 +128,35 @@ class KafkaWriter(Writer):
         else:
             place = Place(KAFKA_TOPIC, message.partition(), message.offset())
             self.acknowledged[place] = value
+
+
+class CursusWriter(Writer):
+    """A producer with an identity; nobody else writes to its partition, since the answer to a
+    repeat tells where the partition ends.
+    """
+
+    is_exact = True
+
+    def __init__(self, name: str, bootstrap: str, partition: int) -> None:
+        super().__init__(name)
+        self._bootstrap = bootstrap
+        self._partition = partition
+
+    def work(self) -> None:
+        settings = CursusSettings(request_timeout_s=5.0, operation_timeout_s=_PATIENCE_MS / 1000)
+        with (
+            BlockingCursusClient(self._bootstrap, settings) as client,
+            client.producer() as producer,
+        ):
+            while self.goes_on:
+                value = self.next_value()
+                try:
+                    offset = producer.send(CURSUS_TOPIC, value, partition=self._partition)
+                except DragomanError as error:
+                    self.errors.append(f"{value!r}: {error}")
+                    return
+                self.acknowledged[Place(CURSUS_TOPIC, self._partition, offset)] = value
+                time.sleep(_PAUSE_S)
 
 
 class Publisher(Writer):
@@ -172,7 +208,9 @@ class MlogPublishing(Publishing):
 
 class MinibrokerPublishing(Publishing):
     def __init__(self, bootstrap: str) -> None:
-        self._client = BlockingMinibrokerClient(bootstrap).open()
+        # A record that is sent again may be there twice.
+        settings = ClientSettings(repeats_publish=False)
+        self._client = BlockingMinibrokerClient(bootstrap, settings).open()
 
     def publish(self, value: bytes) -> Place:
         published = self._client.publish(MINIBROKER_TOPIC, value)

@@ -1,25 +1,30 @@
-"""Cycles of kill -9, pause and restart on three nodes under load, and then the judgement.
+"""Cycles of faults on three nodes under load, and then the judgement.
 
 make chaos CYCLES=500 SEED=1
+
+Every cycle is planned from the seed and its own number. With `--totals` a seed goes on after the
+cycles that are noted there, and the file tells what all runs together add up to.
 """
 
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from random import Random
 
 from chaos.checker import judge, read_all
 from chaos.clients import (
+    CURSUS_TOPIC,
     KAFKA_TOPIC,
     MINIBROKER_TOPIC,
     MLOG_TOPIC,
     PARTITIONS,
+    CursusWriter,
     GroupReader,
     KafkaWriter,
     MinibrokerPublishing,
@@ -27,21 +32,30 @@ from chaos.clients import (
     Publisher,
     Writer,
 )
+from chaos.cluster import NODES, ChaosCluster
+from chaos.faults import plan
+from chaos.totals import Book, Totals
 from dragoman.client.kafka import LATEST, BlockingKafkaClient, NewTopic, TopicPartition
-from served_cluster import ServedCluster
 
-NODES = (1, 2, 3)
-TOPICS = {KAFKA_TOPIC: PARTITIONS, MLOG_TOPIC: 1, MINIBROKER_TOPIC: PARTITIONS}
+TOPICS = {
+    KAFKA_TOPIC: PARTITIONS,
+    MLOG_TOPIC: 1,
+    MINIBROKER_TOPIC: PARTITIONS,
+    CURSUS_TOPIC: PARTITIONS,
+}
+LISTENERS = ("mlog", "minibroker", "cursus")
 _PATIENCE_S = 120.0
 
 
 class Chaos:
-    def __init__(self, cluster: ServedCluster, seed: int) -> None:
+    def __init__(self, cluster: ChaosCluster, seed: int) -> None:
         self.cluster = cluster
-        self._random = Random(seed)
-        kafka = cluster.bootstrap()
+        self._seed = seed
+        self.faults: Counter[str] = Counter()
+        kafka, cursus = cluster.bootstrap(), cluster.bootstrap("cursus")
         self.writers: list[Writer] = [
             *(KafkaWriter(f"kafka-{n}", kafka, n % PARTITIONS) for n in range(PARTITIONS + 1)),
+            *(CursusWriter(f"cursus-{n}", cursus, n) for n in range(PARTITIONS)),
             Publisher("mlog", partial(MlogPublishing, cluster.bootstrap("mlog"))),
             Publisher("minibroker", partial(MinibrokerPublishing, cluster.bootstrap("minibroker"))),
         ]
@@ -55,32 +69,25 @@ class Chaos:
         for each in (*self.writers, *self.readers):
             each.start()
 
-    def cycle(self) -> str:
-        """One fault, and back to health. Returns what it was."""
-        random = self._random
-        victims = random.sample(NODES, random.choices((1, 2, 3), (6, 2, 1))[0])
-        kinds = {node: random.choice(("kill", "kill", "pause")) for node in victims}
-        for node, kind in kinds.items():
-            self._fault(node, kind)
+    def cycle(self, number: int) -> str:
+        """Some faults at once, and back to health. Returns what they were."""
+        random = Random(f"{self._seed}/{number}")
+        faults = plan(random)
+        for fault in faults:
+            fault.begin(self.cluster)
             time.sleep(random.uniform(0.0, 0.3))
-        time.sleep(random.uniform(0.2, 2.5))
-        for node, kind in kinds.items():
-            if kind == "pause":
-                self.cluster.nodes[node].signal(signal.SIGCONT)
-            else:
-                self.cluster.begin(node)
-        for node, kind in kinds.items():
-            if kind == "kill":
-                self.cluster.nodes[node].ready()
+        time.sleep(random.uniform(0.2, 3.0))
+        for fault in faults:
+            fault.end(self.cluster)
+        for fault in faults:
+            fault.settle(self.cluster)
         self.cluster.wait_in_sync(random.choice(NODES))
         time.sleep(random.uniform(0.0, 1.0))
-        return ", ".join(f"{kind} {node}" for node, kind in kinds.items())
+        self.faults.update(fault.kind for fault in faults)
+        return ", ".join(map(str, faults))
 
-    def _fault(self, node: int, kind: str) -> None:
-        if kind == "kill":
-            self.cluster.nodes[node].kill()
-        else:
-            self.cluster.nodes[node].signal(signal.SIGSTOP)
+    def acknowledged(self) -> int:
+        return sum(len(each.acknowledged) for each in self.writers)
 
     def finish(self) -> list[str]:
         """What is wrong."""
@@ -108,44 +115,63 @@ class Chaos:
                 return
             time.sleep(0.1)
 
-    def summary(self) -> str:
-        counts = ", ".join(f"{each.name} {len(each.acknowledged)}" for each in self.writers)
-        seen = sum(len(each.seen) for each in self.readers)
-        return f"acknowledged: {counts}; read by the group: {seen}"
+    def totals(self, cycles: int, violations: int) -> Totals:
+        acknowledged: Counter[str] = Counter()
+        for each in self.writers:
+            acknowledged[each.name.partition("-")[0]] += len(each.acknowledged)
+        return Totals(
+            cycles=cycles,
+            acknowledged=dict(acknowledged),
+            faults=dict(self.faults),
+            violations=violations,
+        )
 
 
-def run(directory: Path, cycles: int, seed: int) -> tuple[list[str], str]:
+def run(directory: Path, cycles: int, seed: int, first: int = 1) -> tuple[list[str], Totals]:
     """What is wrong, and what was done."""
-    with ServedCluster(directory, 3, listeners=("mlog", "minibroker")) as cluster:
+    with ChaosCluster(directory, listeners=LISTENERS) as cluster:
         chaos = Chaos(cluster, seed)
         try:
             chaos.begin()
-            for number in range(cycles):
-                begun = time.monotonic()
-                what = chaos.cycle()
-                took = time.monotonic() - begun
-                print(f"{number + 1}: {what}, {took:.1f} s", file=sys.stderr, flush=True)
-            faults = chaos.finish()
+            begun = time.monotonic()
+            for number in range(first, first + cycles):
+                what = chaos.cycle(number)
+                took, begun = time.monotonic() - begun, time.monotonic()
+                print(
+                    f"{number}/{first + cycles - 1}: {what}; {took:.1f} s, "
+                    f"{chaos.acknowledged():,} acknowledged",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            violations = chaos.finish()
         except BaseException:
             for node, each in cluster.nodes.items():
                 print(f"node {node}", *each.log[-30:], sep="\n  ", file=sys.stderr)
-            print(chaos.summary(), file=sys.stderr)
             raise
-        return faults, chaos.summary()
+        return violations, chaos.totals(cycles, len(violations))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cycles", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, help="number of the first cycle")
+    parser.add_argument("--totals", type=Path, help="file that sums up all runs")
     options = parser.parse_args()
+    book = Book(options.totals) if options.totals else None
+    done = book.seeds.get(options.seed, Totals()).cycles if book is not None else 0
+    first = options.first if options.first is not None else done + 1
     with tempfile.TemporaryDirectory() as directory:
-        faults, summary = run(Path(directory), options.cycles, options.seed)
-    print(f"{options.cycles} cycles, seed {options.seed}; {summary}")
-    for each in faults:
-        print(f"FAULT {each}")
-    print(f"faults: {len(faults)}")
-    return int(bool(faults))
+        violations, totals = run(Path(directory), options.cycles, options.seed, first)
+    print(f"seed {options.seed}, cycles {first} to {first + options.cycles - 1}")
+    print(*totals.lines(), sep="\n")
+    if book is not None:
+        book.add(options.seed, totals)
+        print(f"all runs, seeds {', '.join(map(str, sorted(book.seeds)))}")
+        print(*book.all().lines(), sep="\n")
+    for each in violations:
+        print(f"VIOLATION {each}")
+    return int(bool(violations))
 
 
 if __name__ == "__main__":

@@ -172,6 +172,9 @@ class Topics:
         self._ensuring[new.name] = [done]
 
         def created(error: DragomanError | None) -> None:
+            if new.name in self._image.topics:
+                # Another node may have been faster.
+                error = None
             for each in self._ensuring.pop(new.name):
                 each(error)
 

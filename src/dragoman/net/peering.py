@@ -167,6 +167,9 @@ class Peering:
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Handle:
         return self._loop.call_later(seconds, callback)
 
+    def time(self) -> float:
+        return self._loop.time()
+
     def jitter(self, seconds: float) -> float:
         return seconds * self._random.uniform(0.5, 1.0)
 
@@ -207,6 +210,7 @@ class _Line:
         self.dialling: asyncio.Task[None] | None = None
         self._peering = peering
         self._pause_s = PEER_RETRY_MIN_S
+        self._connected_at = 0.0
         self._timer: Handle | None = None
         self._is_closed = False
         self._is_reported = False
@@ -217,7 +221,7 @@ class _Line:
             link.abort()
             return
         self.link = link
-        self._pause_s = PEER_RETRY_MIN_S
+        self._connected_at = self._peering.time()
         self._is_reported = False
         self._peering.connected(self.node)
 
@@ -232,8 +236,12 @@ class _Line:
     def lost(self) -> None:
         self.link = None
         self._peering.lost(self.node)
-        if not self._is_closed:
+        if self._peering.time() - self._connected_at < PEER_RETRY_MAX_S:
+            # Turned away, perhaps: it would be again.
+            self._dial_later()
+        elif not self._is_closed:
             # At once: whether its process is gone is worth knowing.
+            self._pause_s = PEER_RETRY_MIN_S
             self._timer = self._peering.call_later(0, lambda: self._peering.dial(self))
 
     def _dial_later(self) -> None:

@@ -5,6 +5,8 @@ Method: a broker on virtual time; each refusal once, changes that overlap, resta
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from broker_world import Outcome, World
@@ -23,6 +25,7 @@ from dragoman.broker.errors import (
 from dragoman.broker.topics import NewTopic, check_name
 from dragoman.cluster.events import NodeRegistered
 from dragoman.config.settings import Settings
+from dragoman.errors import DragomanError
 
 
 def partition_ids(world: World, name: str) -> list[int]:
@@ -255,6 +258,23 @@ def test_ensure_creates_once_for_all_who_ask_in_the_same_turn(world: World) -> N
     late = Outcome()
     world.broker.ensure_topic(NewTopic(name="t"), late)
     assert late.error is None
+
+
+def test_ensure_is_content_with_a_topic_that_another_node_makes_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = world.broker.topics
+    create = topics.create
+
+    def be_slower(new: NewTopic, done: Callable[[DragomanError | None], None]) -> None:
+        create(new, lambda _error: done(TopicExists("topic 't' exists already")))
+
+    monkeypatch.setattr(topics, "create", be_slower)
+    outcome = Outcome()
+    topics.ensure(NewTopic(name="t"), outcome)
+    world.settle()
+    assert outcome.error is None
+    assert partition_ids(world, "t") == [1]
 
 
 def test_all_who_ensure_hear_of_the_failure(world: World) -> None:

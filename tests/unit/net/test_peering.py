@@ -218,6 +218,15 @@ def test_node_of_another_cluster_and_ones_own_shadow_are_turned_away() -> None:
     assert isinstance(outcomes[0], ClusterError)
 
 
+def test_whoever_is_turned_away_comes_again_after_pauses_that_grow() -> None:
+    world = SimWorld(1)
+    one, stranger = Member(world, 1), Member(world, 2, "other")
+    stranger.know(one)
+    world.run_until(lambda: False, 20)
+    # A second apart at most, and half of that at least.
+    assert 20 <= stranger.told.count("lost 1") <= 50
+
+
 def test_node_that_has_not_joined_yet_may_call() -> None:
     world = SimWorld(1)
     one, new = Member(world, 1), Member(world, 2, "")

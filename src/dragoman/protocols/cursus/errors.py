@@ -11,6 +11,8 @@ from typing import Final
 from dragoman.errors import DragomanError
 from dragoman.protocols.cursus.constants import ERROR_PREFIX
 
+#: The code of ours for a request that may have taken effect, or still may.
+UNKNOWN_OUTCOME: Final = "request_cancelled"
 #: Class of each code that its form does not tell.
 _CODES: Final[dict[str, str]] = {
     code: name

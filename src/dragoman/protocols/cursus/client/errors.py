@@ -16,7 +16,7 @@ from typing import Final
 
 from dragoman.dialing.errors import ClientError
 from dragoman.protocols.cursus.constants import ERROR_PREFIX
-from dragoman.protocols.cursus.errors import is_retryable
+from dragoman.protocols.cursus.errors import UNKNOWN_OUTCOME, is_retryable
 
 _LEADER: Final = re.compile(r"LEADER_IS (\S+)|host=(\S+) port=(\d+)")
 
@@ -27,6 +27,7 @@ class CursusError(ClientError):
         self.text = text
         self.server_code = text.partition(" ")[0]
         self.retriable = is_retryable(self.server_code)
+        self.is_ambiguous = self.server_code == UNKNOWN_OUTCOME
 
     @property
     def leader(self) -> str:

@@ -12,16 +12,18 @@ from dragoman.broker.errors import (
     InvalidPartitions,
     MessageTooLarge,
     NotCoordinator,
+    NotEnoughReplicas,
     NotLeader,
     Overloaded,
     ProducerFenced,
+    RequestTimedOut,
     ShuttingDown,
     TransactionCoordinatorLoading,
     TransactionError,
 )
-from dragoman.errors import DragomanError
+from dragoman.errors import ClusterError, DiskFullError, DragomanError
 from dragoman.protocols.cursus.codec import quoted
-from dragoman.protocols.cursus.errors import Refusal
+from dragoman.protocols.cursus.errors import UNKNOWN_OUTCOME, Refusal
 
 #: Host and port of another node, by its number; None when it is not known.
 AddressOf: TypeAlias = Callable[[int], tuple[str, int] | None]
@@ -33,6 +35,11 @@ _CODES: Final[tuple[tuple[type[DragomanError], str], ...]] = (
     (ShuttingDown, "coordinator_not_available"),
     (TransactionCoordinatorLoading, "transaction_manager_not_available"),
     (Overloaded, "router_not_available"),
+    # What passes when other nodes are back, or lead: clients come again.
+    (NotEnoughReplicas, "cluster_not_available"),
+    (DiskFullError, "cluster_not_available"),
+    (RequestTimedOut, UNKNOWN_OUTCOME),
+    (ClusterError, UNKNOWN_OUTCOME),
     (GroupNotFound, "group_not_found"),
     (InvalidPartitions, "invalid_partitions"),
     (ProducerFenced, "producer_fenced"),

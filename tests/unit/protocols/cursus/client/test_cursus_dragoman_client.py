@@ -377,6 +377,19 @@ async def test_what_may_be_repeated_is_repeated_and_the_rest_is_not() -> None:
     assert len(server.received) == 3
 
 
+async def test_an_unknown_outcome_is_asked_for_again_only_where_that_does_no_harm() -> None:
+    unknown = b'ERROR: request_cancelled reason="the leader changed; the outcome is unknown"'
+    async with (
+        Scripted(unknown, b"OK count=1 topics=t", unknown) as server,
+        CursusClient(server.address, QUICK) as client,
+    ):
+        assert await client.topics() == ["t"]
+        with pytest.raises(CursusError) as failed:
+            await client.publish("t", b"v")
+        assert failed.value.is_ambiguous
+    assert len(server.received) == 3
+
+
 async def test_redirects_are_followed() -> None:
     async with Scripted(b"OK count=1 topics=there") as other:
         host, _, port = other.address.rpartition(":")

@@ -298,7 +298,7 @@ def test_publish_is_answered_with_the_offset(pipe: CursusPipe) -> None:
 
 def test_acks_of_all_ask_for_enough_replicas(pipe: CursusPipe, world: World) -> None:
     world.create("few", 1, {"min.insync.replicas": "2"})
-    refused = "ERROR: command_failed reason="
+    refused = "ERROR: cluster_not_available reason="
     for acks, is_taken in (("0", True), ("1", True), ("-1", False), ("all", False)):
         published = pipe.ask(f"PUBLISH topic=few producerId=p acks={acks} message=m")
         assert published.startswith(refused) is not is_taken
