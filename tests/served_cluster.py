@@ -6,8 +6,9 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from dragoman.api.values import ClusterStatus
@@ -46,6 +47,8 @@ class ServedCluster:
         self._addresses: dict[int, dict[str, str]] = {}
         self.founders = [self.name(node) for node in range(1, count + 1)]
         self.nodes: dict[int, ServedNode] = {}
+        #: What nodes are started with, where that is not the interpreter alone.
+        self.launchers: dict[int, Sequence[str]] = {}
 
     def __enter__(self) -> ServedCluster:
         return self
@@ -95,7 +98,8 @@ class ServedCluster:
         arguments = ["--data", str(self.data(node)), "--node-id", str(node), *listen]
         if named:
             arguments += ["--cluster", ",".join(named)]
-        started = ServedNode(*arguments, *self._options, *options)
+        launcher = self.launchers.get(node, (sys.executable,))
+        started = ServedNode(*arguments, *self._options, *options, launcher=launcher)
         self.nodes[node] = started
         return started
 

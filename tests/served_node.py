@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 SOURCE = str(Path(__file__).parents[1] / "src")
@@ -24,10 +25,12 @@ class ServedNode:
         *arguments: str,
         environment: dict[str, str] | None = None,
         module: str = "dragoman.cli.main",
+        launcher: Sequence[str] = (sys.executable,),
     ) -> None:
+        """`launcher` ends with the interpreter."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("DRAGOMAN_")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module, "serve", *arguments],
+            [*launcher, "-m", module, "serve", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -78,7 +78,7 @@ def _endpoint(
     node: NodeView, operations: dict[str, Operation]
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        if not node.is_ready():
+        if not node.is_serving():
             raise ApiError(503, "not_ready", "the node is not ready to serve clients")
         # HEAD is GET without a body, which the server leaves out.
         method = "GET" if request.method == "HEAD" else request.method
@@ -96,9 +96,10 @@ class _Health:
         return PlainTextResponse("ok\n")
 
     async def ready(self, _request: Request) -> Response:
-        if self._node.is_ready():
-            return PlainTextResponse("ready\n")
-        return PlainTextResponse("not ready\n", 503)
+        objection = self._node.objection()
+        if objection:
+            return PlainTextResponse(f"not ready: {objection}\n", 503)
+        return PlainTextResponse("ready\n")
 
 
 class _Metrics:

@@ -50,8 +50,17 @@ class BrokerView:
     def _broker(self) -> Broker:
         return self._node.broker
 
-    def is_ready(self) -> bool:
+    def is_serving(self) -> bool:
         return self._broker.is_ready and not self._broker.is_stopping
+
+    def objection(self) -> str:
+        if self._broker.is_stopping:
+            return "the node is stopping"
+        if not self._broker.is_ready:
+            return "the node is starting"
+        if self._broker.store.is_disk_full or not self._broker.clustering.replication.has_room:
+            return "the disk is full"
+        return ""
 
     # ---- topics
 
@@ -205,7 +214,7 @@ class BrokerView:
             node_id=broker.node_id,
             controller=leader if leader != NO_LEADER else None,
             version=__version__,
-            ready=self.is_ready(),
+            ready=not self.objection(),
             durability=broker.settings.durability,
             uptime_ms=round((self._node.clock.monotonic() - self._node.started_at) * 1000),
             topics=len(broker.image.topics),
@@ -240,7 +249,7 @@ class BrokerView:
         labelled = node.channels.items()
         return {
             "build_info": {(__version__, str(broker.node_id)): 1},
-            "ready": int(self.is_ready()),
+            "ready": int(not self.objection()),
             "uptime_seconds": node.clock.monotonic() - node.started_at,
             "topics": len(broker.image.topics),
             "partitions": len(broker.image.partitions),

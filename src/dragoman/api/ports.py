@@ -28,8 +28,12 @@ class NodeView(Protocol):
     (`problems.py`). Every other exception is a fault of the node and becomes a 500.
     """
 
-    def is_ready(self) -> bool:
-        """Whether the node serves clients. Until then only health and metrics answer."""
+    def is_serving(self) -> bool:
+        """Whether the node has started and does not stop. Else only health and metrics answer."""
+        ...
+
+    def objection(self) -> str:
+        """Why clients should go to other nodes; empty: they need not."""
         ...
 
     def list_topics(self, after: str, limit: int) -> list[TopicSummary]:

@@ -45,6 +45,8 @@ class UnknownTopicError(BrokerError):
 class FakeNode:
     def __init__(self) -> None:
         self.ready = True
+        #: Why clients should go elsewhere although it serves.
+        self.reason = ""
         self.topics: dict[str, TopicDescription] = {}
         self.groups: dict[str, GroupDescription] = {}
         #: Raised by the next mutation or description.
@@ -55,8 +57,11 @@ class FakeNode:
         self.may_create = asyncio.Event()
         self.may_create.set()
 
-    def is_ready(self) -> bool:
+    def is_serving(self) -> bool:
         return self.ready
+
+    def objection(self) -> str:
+        return self.reason or ("" if self.ready else "the node is starting")
 
     def list_topics(self, after: str, limit: int) -> list[TopicSummary]:
         names = sorted(name for name in self.topics if name > after)[:limit]

@@ -50,7 +50,17 @@ async def test_live_whatever_the_state(client: httpx.AsyncClient, node) -> None:
 async def test_ready_follows_the_node(client: httpx.AsyncClient, node) -> None:
     assert (await client.get("/readyz")).status_code == 200
     node.ready = False
-    assert (await client.get("/readyz")).status_code == 503
+    refused = await client.get("/readyz")
+    assert (refused.status_code, refused.text) == (503, "not ready: the node is starting\n")
+
+
+async def test_a_node_that_clients_should_avoid_still_answers_operators(
+    client: httpx.AsyncClient, node
+) -> None:
+    node.reason = "the disk is full"
+    refused = await client.get("/readyz")
+    assert (refused.status_code, refused.text) == (503, "not ready: the disk is full\n")
+    assert (await client.get("/api/v1/cluster")).status_code == 200
 
 
 async def test_api_waits_for_the_node_but_metrics_do_not(client: httpx.AsyncClient, node) -> None:

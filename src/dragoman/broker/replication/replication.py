@@ -208,6 +208,11 @@ class Replication:
         for partition_id in list(self._following):
             self._unfollow(partition_id)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether this node takes part in the copying: it does not while its disk is full."""
+        return not self._has_no_room
+
     def _look_at_disk(self) -> None:
         """A node that cannot write holds up everybody who waits for it: it hands over until there
         is room, and copies then what it has missed.
