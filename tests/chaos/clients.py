@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from dragoman.client.cursus import BlockingCursusClient, CursusSettings
 from dragoman.client.minibroker import BlockingMinibrokerClient, ClientSettings
 from dragoman.client.mlog import AckMode, BlockingMlogClient
+from dragoman.client.mlog import ClientSettings as MlogSettings
 from dragoman.errors import DragomanError
 
 KAFKA_TOPIC = "chaos"
@@ -196,7 +197,8 @@ class Publishing:
 
 class MlogPublishing(Publishing):
     def __init__(self, bootstrap: str) -> None:
-        self._client = BlockingMlogClient(bootstrap)
+        # As below.
+        self._client = BlockingMlogClient(bootstrap, settings=MlogSettings(repeats_produce=False))
 
     def publish(self, value: bytes) -> Place:
         offset = self._client.produce(MLOG_TOPIC, value, acks=AckMode.ALL)

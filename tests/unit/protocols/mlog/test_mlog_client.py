@@ -109,6 +109,22 @@ def alone(then: Script) -> tuple[list[ScriptedServer], Script]:
     return me, leader_at(lambda: me[0].address, then)
 
 
+# ---- records of which nobody knows
+
+
+async def test_records_are_not_sent_again_unless_that_is_wanted() -> None:
+    answers = iter((HANG_UP, m.ProduceResp(offset=7)))
+    me, script = alone(lambda _: next(answers))
+    settings = msgspec.structs.replace(QUICK, repeats_produce=False)
+    async with scripted(script) as (server,):
+        me.append(server)
+        async with MlogClient(server.address, settings=settings) as client:
+            with pytest.raises(ConnectionLostError):
+                await client.produce("t", b"v")
+            assert await client.produce("t", b"w") == 7
+    assert [each.value for each in server.asked if isinstance(each, m.Produce)] == [b"v", b"w"]
+
+
 # ---- leaders
 
 

@@ -23,6 +23,7 @@ from dragoman.protocols.mlog.client.settings import ClientSettings, parse_addres
 from dragoman.protocols.mlog.constants import AckMode
 
 Reply = TypeVar("Reply", bound=m.Message)
+_PRODUCING = (m.Produce, m.ProduceBatch)
 
 
 class MlogClient:
@@ -148,6 +149,7 @@ class MlogClient:
     async def _call(self, topic: str | None, request: m.Message, kind: type[Reply]) -> Reply:
         loop = asyncio.get_running_loop()
         started = loop.time()
+        is_repeatable = self.settings.repeats_produce or not isinstance(request, _PRODUCING)
         failures = 0
         while True:
             try:
@@ -157,7 +159,8 @@ class MlogClient:
                 failures += 1
                 pause = self.settings.backoff_s(failures)
                 is_late = loop.time() + pause > started + self._patience_s(error)
-                if not error.retriable or is_late:
+                may_repeat = error.retriable and (is_repeatable or not error.is_ambiguous)
+                if is_late or not may_repeat:
                     raise
             await asyncio.sleep(pause)
 

@@ -25,13 +25,16 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_max_s: float = 1.0
     #: Pause of a consumer that has read everything, as in the original.
     poll_interval_s: float = 0.5
+    #: Whether records are sent again when the connection broke before the reply. They may then be
+    #: there twice; without it, they may be there although an error was raised.
+    repeats_produce: bool = True
     #: Unanswered requests on one connection. The next one waits.
     in_flight_max: int = 128
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if not isinstance(value, Encoding) and value <= 0:
+            if not isinstance(value, Encoding | bool) and value <= 0:
                 raise ConfigError(f"{name}: expected a positive number, got {value}")
 
     def backoff_s(self, failures: int) -> float:
