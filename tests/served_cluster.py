@@ -49,6 +49,8 @@ class ServedCluster:
         self.nodes: dict[int, ServedNode] = {}
         #: What nodes are started with, where that is not the interpreter alone.
         self.launchers: dict[int, Sequence[str]] = {}
+        #: The module that runs them, which may stand for another release.
+        self.modules: dict[int, str] = {}
 
     def __enter__(self) -> ServedCluster:
         return self
@@ -99,7 +101,13 @@ class ServedCluster:
         if named:
             arguments += ["--cluster", ",".join(named)]
         launcher = self.launchers.get(node, (sys.executable,))
-        started = ServedNode(*arguments, *self._options, *options, launcher=launcher)
+        started = ServedNode(
+            *arguments,
+            *self._options,
+            *options,
+            launcher=launcher,
+            module=self.modules.get(node, "dragoman.cli.main"),
+        )
         self.nodes[node] = started
         return started
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SOURCE = str(Path(__file__).parents[1] / "src")
+#: Modules that stand for `dragoman.cli.main` may be here.
+_TESTS = str(Path(__file__).parent)
 WAIT_S = 60.0
 _LISTENER = re.compile(r"(\S+) on (\S+), advertised as (.+)")
 
@@ -34,7 +36,7 @@ class ServedNode:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**inherited, "PYTHONPATH": SOURCE, **(environment or {})},
+            env={**inherited, "PYTHONPATH": f"{SOURCE}:{_TESTS}", **(environment or {})},
             # A group of its own: the node and its helper process, and nobody else.
             start_new_session=True,
         )

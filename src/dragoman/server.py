@@ -34,7 +34,7 @@ from dragoman.log.store import Durability, LogStore
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Session
 from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
-from dragoman.net.peer_frames import Hello
+from dragoman.net.peer_frames import VERSION_MIN, Hello
 from dragoman.net.peering import Peering
 from dragoman.net.routing import RoutingSession
 from dragoman.net.stalled import StalledPeers
@@ -274,6 +274,7 @@ class Node:
             incarnation=node.incarnation,
             cluster_id=self.broker.image.cluster_id,
             directory=node.directory_id,
+            version_min=VERSION_MIN,
         )
 
     def _addresses(self) -> dict[str, str]:
@@ -475,7 +476,7 @@ async def _first_of(*events: asyncio.Event) -> None:
 
 def _exit_status(node: Node) -> int:
     if node.failure is not None:
-        log.critical("stopped because the log failed: %s", node.failure)
+        log.critical("stopped: %s", node.failure)
         return 1
     return 0
 

@@ -82,6 +82,7 @@ class ClusterOperations:
                     listeners=own_listeners if node_id == self._broker.node_id else others,
                     rack=registered.rack if registered is not None else "",
                     role=role,  # type: ignore[arg-type]
+                    feature_level=registered.feature_level if registered is not None else None,
                     replicas=held[node_id],
                     leads=led[node_id],
                 )

@@ -214,6 +214,7 @@ class BrokerView:
             node_id=broker.node_id,
             controller=leader if leader != NO_LEADER else None,
             version=__version__,
+            feature_level=broker.image.feature_level,
             ready=not self.objection(),
             durability=broker.settings.durability,
             uptime_ms=round((self._node.clock.monotonic() - self._node.started_at) * 1000),

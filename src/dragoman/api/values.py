@@ -128,6 +128,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     role: Literal["voter", "learner", "none"] = "voter"
     replicas: int = 0
     leads: int = 0
+    #: The highest feature level that it knows; null: it has never been there.
+    feature_level: int | None = None
 
 
 class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +154,8 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     #: Node that leads the metadata, or null while there is none.
     controller: int | None
     version: str
+    #: What the cluster uses: the highest that all its nodes have known at some time.
+    feature_level: int
     ready: bool
     durability: Literal["fsync", "os"]
     uptime_ms: int

@@ -41,7 +41,7 @@ from dragoman.cluster.metadata import (
 )
 from dragoman.config.settings import Settings
 from dragoman.config.topics import TopicConfig
-from dragoman.errors import DiskFullError, DragomanError, LogError
+from dragoman.errors import DiskFullError, DragomanError, FormatError, LogError
 from dragoman.log.checkpoint import PARTITIONS
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
@@ -395,6 +395,12 @@ class Broker:
             replica.fail_waiters(error, above=partition.log_end_offset)
         elif partition is self._metadata_log:
             self.quorum.node.log_refused()
+
+    def give_up(self, error: FormatError) -> None:
+        """The cluster has agreed on something that this release does not know."""
+        log.critical("%s", error)
+        self.clustering.stop()
+        self.on_fatal(OSError(str(error)))
 
     def _failed(self, error: OSError) -> None:
         log.critical("the log failed and takes no more writes: %s", error)

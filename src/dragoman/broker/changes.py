@@ -192,6 +192,8 @@ class Changes:
         """None: it is over."""
         try:
             events = change.decide()
+            # Whoever leads may not even be able to read them.
+            self._quorum.check_level(events)
         except DragomanError as error:
             self._finish(change, error)
             return None

@@ -30,6 +30,7 @@ from dragoman.broker.replication.replication import Life, Replication
 from dragoman.cluster.events import (
     ClusterCreated,
     Event,
+    FeatureLevelChanged,
     Member,
     NodeAdded,
     NodeRegistered,
@@ -45,8 +46,9 @@ from dragoman.cluster.raft.membership import Membership
 from dragoman.cluster.raft.messages import Message as VoterMessage
 from dragoman.cluster.raft.quorum import RaftQuorum
 from dragoman.cluster.raft.storage import PartitionStorage
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, FormatError
 from dragoman.limits import JOIN_PATIENCE_S
+from dragoman.log.node import FEATURE_LEVEL
 from dragoman.log.partition import PartitionLog
 
 if TYPE_CHECKING:
@@ -171,6 +173,7 @@ class Clustering:
         self._refusal = ""
         self._is_stable_due = False
         self._distrusted: set[int] = set()
+        self._is_unreadable = False
 
     # ---- start and stop
 
@@ -203,6 +206,7 @@ class Clustering:
     def start(self, ready: Callable[[], None]) -> None:
         """Take part. `ready` comes when the controller knows this node: clients may come."""
         self.replication.on_registered = ready
+        self.quorum.on_unreadable = self._unreadable
         self.quorum.start()
         life = Life(self._broker.store, self._links.addresses(), self._broker.settings.broker_rack)
         self.replication.start(life)
@@ -274,14 +278,35 @@ class Clustering:
             self._scheduler.call_soon(self._lead)
         elif isinstance(event, NodeRegistered | NodeAdded | NodeRemoved | VotersChanged):
             self._links.refresh()
+            if self._is_leading:
+                self.controlling.raise_level()
+        elif isinstance(event, FeatureLevelChanged):
+            self._use_level()
         elif isinstance(event, TopicCreated | PartitionsAdded) and self._is_leading:
             self.controlling.settle(self._image.topics_by_id[event.topic_id].partitions[:])
         self.changes.moved()
 
     def restored(self) -> None:
+        self._use_level()
         self.replication.restored()
         self._links.refresh()
         self.changes.moved()
+
+    def _use_level(self) -> None:
+        """Raises `FormatError` when the cluster is further than this release."""
+        level = self._image.feature_level
+        if level > FEATURE_LEVEL:
+            raise FormatError(
+                f"the cluster uses feature level {level}, this release knows {FEATURE_LEVEL}: "
+                "run a newer one on this node"
+            )
+        self._broker.store.use_level(level)
+
+    def _unreadable(self, error: FormatError) -> None:
+        """Not within the call: the quorum is in the middle of something."""
+        if not self._is_unreadable:
+            self._is_unreadable = True
+            self._scheduler.call_soon(self._broker.give_up, error)
 
     def _lead(self) -> None:
         if self._is_leading or not self.quorum.has_agreed or self.quorum.node.is_stopped:
@@ -396,6 +421,17 @@ class Clustering:
             return _stranger(node_id)
         if known is not None and known.voter_directory not in ("", request.directory):
             return _lost_votes(node_id)
+        level = self._image.feature_level
+        if request.feature_level < level:
+            return (
+                f"node {node_id} knows feature level {request.feature_level} and the cluster uses "
+                f"{level}: run a newer release on it"
+            )
+        if request.feature_level_min > level:
+            return (
+                f"node {node_id} needs feature level {request.feature_level_min} and the cluster "
+                f"uses {level}: run a release in between, on all nodes, first"
+            )
         return ""
 
     def _registration_answered(self, reply: ControlReply) -> None:

@@ -49,6 +49,7 @@ def _print_status(cluster: ClusterStatus) -> None:
             ("answered by node", cluster.node_id),
             ("controller", cluster.controller),
             ("version", cluster.version),
+            ("feature level", cluster.feature_level),
             ("ready", cluster.ready),
             ("durability", cluster.durability),
             ("uptime", f"{cluster.uptime_ms / 1000:.1f} s"),
@@ -62,7 +63,7 @@ def _print_status(cluster: ClusterStatus) -> None:
     )
     print()
     print_table(
-        ("NODE", "ALIVE", "QUORUM", "RACK", "REPLICAS", "LEADS"),
+        ("NODE", "ALIVE", "QUORUM", "RACK", "REPLICAS", "LEADS", "LEVEL"),
         (
             (
                 node.node_id,
@@ -71,6 +72,7 @@ def _print_status(cluster: ClusterStatus) -> None:
                 node.rack or None,
                 node.replicas,
                 node.leads,
+                node.feature_level,
             )
             for node in cluster.nodes
         ),

@@ -1,17 +1,24 @@
 """What happens to the cluster's metadata, as values: the entries of the metadata log.
 
 An event is a fact that the quorum has agreed on; applying it cannot fail. Encoded as msgpack, one
-event to a record of the internal metadata partition. Adding an event or a field with a default is
-compatible; anything else needs a new feature level (`log/store.py`).
+event to a record of the internal metadata partition. Older nodes read them too: a new kind of event
+is written only when all nodes know it (`LEVELS`), and so is a new field that the image keeps
+(docs/guides/upgrading.md).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
 
 from dragoman.errors import FormatError
+
+#: The feature level of nodes that do not tell theirs, and of clusters that have not agreed on one.
+FIRST_LEVEL = 2
+#: The name under which the level that the cluster uses is agreed on.
+LEVEL_IN_FORCE = "dragoman"
 
 
 class PartitionPlacement(msgspec.Struct, frozen=True, array_like=True):
@@ -127,6 +134,8 @@ class NodeRegistered(_Event, frozen=True, kw_only=True):
     #: The data directory that its votes in the quorum were written to. Another one has forgotten
     #: them: until the node has been taken out of the quorum, what it says there counts nothing.
     voter_directory: str = ""
+    #: The highest feature level that it knows.
+    feature_level: int = FIRST_LEVEL
 
 
 class NodeFenced(_Event, frozen=True, kw_only=True):
@@ -162,7 +171,7 @@ class ClientQuotaChanged(_Event, frozen=True, kw_only=True):
 
 
 class FeatureLevelChanged(_Event, frozen=True, kw_only=True):
-    """The level that clients are told to use a feature at."""
+    """The level that clients are told to use a feature at, or the one that the cluster uses."""
 
     feature: str
     level: int
@@ -205,7 +214,15 @@ Event: TypeAlias = (
     | VotersChanged
 )
 
+#: Kinds of events that not every release knows that can be in a cluster: from which level on.
+LEVELS: dict[type[Event], int] = {}
+
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+
+
+def level_needed(events: Iterable[Event]) -> int:
+    """The feature level at which all of these may be written."""
+    return max((LEVELS.get(type(event), FIRST_LEVEL) for event in events), default=FIRST_LEVEL)
 
 
 def encode_event(event: Event) -> bytes:

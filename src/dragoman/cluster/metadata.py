@@ -8,6 +8,8 @@ from typing import TypeAlias, assert_never
 import msgspec
 
 from dragoman.cluster.events import (
+    FIRST_LEVEL,
+    LEVEL_IN_FORCE,
     ClientQuotaChanged,
     ClusterCreated,
     Event,
@@ -29,7 +31,9 @@ from dragoman.cluster.events import (
     TopicCreated,
     TopicDeleted,
     VotersChanged,
+    level_needed,
 )
+from dragoman.errors import ClusterError
 
 #: The metadata log itself; ordinary partitions are numbered from 1.
 METADATA_PARTITION_ID = 0
@@ -140,6 +144,31 @@ class MetadataImage:
         self.learners: tuple[int, ...] = ()
         #: Changes whenever a topic is made, deleted or grows.
         self.topics_revision = 0
+
+    # ---- feature levels
+
+    @property
+    def feature_level(self) -> int:
+        """What the cluster uses: at some time all its nodes knew it."""
+        return self.features.get(LEVEL_IN_FORCE, FIRST_LEVEL)
+
+    def known_levels(self) -> dict[int, int]:
+        """The highest level that each node knows, whether it is there or not; those that have not
+        told it yet may know no other than the first.
+        """
+        levels = dict.fromkeys((*self.voters, *self.learners, *self.added), FIRST_LEVEL)
+        return levels | {node: known.feature_level for node, known in self.registrations.items()}
+
+    def check_level(self, events: Iterable[Event]) -> None:
+        """Raises `ClusterError` for events that not every node could read."""
+        needed = level_needed(events)
+        if needed > self.feature_level:
+            levels = self.known_levels()
+            older = ", ".join(str(node) for node in sorted(levels) if levels[node] < needed)
+            raise ClusterError(
+                f"this needs feature level {needed} and the cluster uses {self.feature_level}: "
+                + (f"upgrade node {older} first" if older else "all nodes know it, soon")
+            )
 
     def apply(self, event: Event) -> TopicMetadata | None:
         """Returns the topic that the event removed, if it did."""

@@ -20,8 +20,11 @@ from dragoman.world import Disk, Replacement, read_whole, replace_file
 
 NODE_FILE = "node.json"
 FORMAT = 1
-#: Features that data may use. A node refuses a directory whose level it does not know.
+#: Features that this release knows: of data, and of what nodes write and tell each other. A node
+#: refuses a directory whose level is higher (docs/guides/upgrading.md).
 FEATURE_LEVEL = 2
+#: The lowest level that this release can still work at, beside older nodes.
+FEATURE_LEVEL_MIN = 2
 
 
 class Durability(Enum):
@@ -54,7 +57,8 @@ def read_ballot(data: bytes) -> Ballot:
 
 class NodeState(msgspec.Struct, kw_only=True):
     format: int = FORMAT
-    feature_level: int = FEATURE_LEVEL
+    #: What the data uses: it grows when all nodes of the cluster know more, not with the release.
+    feature_level: int = FEATURE_LEVEL_MIN
     #: Random, 32 hex digits; also seeds the journal's checksums.
     directory_id: str
     #: Counts starts. A node that comes back is told from the one that went.

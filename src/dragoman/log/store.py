@@ -66,7 +66,7 @@ from dragoman.log.journal import (
 )
 from dragoman.log.manifest import Identity
 from dragoman.log.node import (
-    FEATURE_LEVEL,
+    FEATURE_LEVEL_MIN,
     NODE_FILE,
     Ballot,
     Durability,
@@ -219,7 +219,7 @@ class LogStore:
             previous,
             incarnation=previous.incarnation + 1,
             is_clean=False,
-            feature_level=FEATURE_LEVEL,
+            feature_level=max(previous.feature_level, FEATURE_LEVEL_MIN),
         )
 
     def _open_journal(self) -> None:
@@ -266,6 +266,12 @@ class LogStore:
         """Whoever counts on this directory has been told of what it lost."""
         if self.node.has_lost:
             self.node.has_lost = False
+            self._performed(BackgroundJob(replace=(node_replacement(self.node),)), may_be_full=True)
+
+    def use_level(self, level: int) -> None:
+        """From now on releases that do not know this level refuse the directory."""
+        if level > self.node.feature_level:
+            self.node.feature_level = level
             self._performed(BackgroundJob(replace=(node_replacement(self.node),)), may_be_full=True)
 
     def partition(

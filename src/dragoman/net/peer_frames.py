@@ -44,7 +44,9 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str = ""
     #: Id of the data directory that it has.
     directory: str = ""
+    #: The newest version of this protocol that it speaks, and the oldest.
     version: int = VERSION
+    version_min: int = 1
 
 
 def frame(
@@ -90,6 +92,11 @@ def read_hello(arrived: Arrived) -> Hello:
         hello = msgspec.msgpack.decode(arrived.header, type=Hello)
     except msgspec.DecodeError as error:
         raise DecodeError(f"a node says who it is in an unknown way: {error}") from None
-    if hello.version < VERSION_MIN:
-        raise DecodeError(f"node {hello.node_id} speaks version {hello.version}, too old")
+    if hello.version < VERSION_MIN or hello.version_min > VERSION:
+        is_older = hello.version < VERSION_MIN
+        raise DecodeError(
+            f"node {hello.node_id} speaks versions {hello.version_min} to {hello.version} of the "
+            f"protocol between nodes, this one {VERSION_MIN} to {VERSION}: run "
+            f"{'a newer' if is_older else 'an older'} release on node {hello.node_id}"
+        )
     return hello

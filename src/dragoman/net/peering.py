@@ -39,6 +39,8 @@ from dragoman.types import Buffer
 from dragoman.world import Handle, Random
 
 log = logging.getLogger("dragoman.peers")
+#: The number of the answer to a HELLO, which there is only when it is turned away.
+_WELCOME = 0
 
 
 class PeerAnswer(msgspec.Struct, frozen=True):
@@ -211,6 +213,7 @@ class _Line:
         self._peering = peering
         self._pause_s = PEER_RETRY_MIN_S
         self._connected_at = 0.0
+        self._refusal = ""
         self._timer: Handle | None = None
         self._is_closed = False
         self._is_reported = False
@@ -232,6 +235,11 @@ class _Line:
         if isinstance(error, ConnectionRefusedError):
             self._peering.refused(self.node)
         self._dial_later()
+
+    def turned_away(self, why: str) -> None:
+        if why != self._refusal:
+            self._refusal = why
+            log.error("node %d does not take calls from this one: %s", self.node, why)
 
     def lost(self) -> None:
         self.link = None
@@ -295,7 +303,7 @@ class _Link(asyncio.BufferedProtocol):
         if len(self._waiting) >= PEER_REQUESTS_MAX:
             answered(NotSentError(f"node {node} has too many requests to answer"))
             return
-        self._asked = (self._asked + 1) & 0xFFFFFFFF
+        self._asked = self._asked % 0xFFFFFFFF + 1
         number = self._asked
         if not self.send(frame(Kind.REQUEST, service, number, header, body)):
             answered(NotSentError(f"node {node} does not take what is sent"))
@@ -331,6 +339,8 @@ class _Link(asyncio.BufferedProtocol):
             self.abort()
 
     def _deliver(self, arrived: Arrived) -> None:
+        if arrived.kind is Kind.REFUSAL and arrived.number == _WELCOME:
+            self._line.turned_away(str(arrived.header, "utf-8", "replace"))
         waiting = self._waiting.pop(arrived.number, None)
         if waiting is None:
             # Its time was up.
@@ -390,7 +400,13 @@ class PeerSession:
 
     def _received(self, arrived: Arrived) -> None:
         if self.node is None:
-            self._welcome(arrived)
+            try:
+                self._welcome(arrived)
+            except RemoteProtocolError as error:
+                # For the log of the node that calls: its operator looks there.
+                text = str(error).encode("utf-8", "replace")
+                self._channel.send(frame(Kind.REFUSAL, 0, _WELCOME, text))
+                raise
             return
         match arrived.kind:
             case Kind.MESSAGE:

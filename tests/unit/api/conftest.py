@@ -111,13 +111,14 @@ class FakeNode:
             node_id=1,
             controller=1,
             version=__version__,
+            feature_level=2,
             ready=self.ready,
             durability="fsync",
             uptime_ms=1500,
             topics=len(self.topics),
             partitions=0,
             groups=len(self.groups),
-            nodes=(NodeStatus(node_id=1, alive=True, listeners=(listener,)),),
+            nodes=(NodeStatus(node_id=1, alive=True, listeners=(listener,), feature_level=2),),
         )
 
     async def add_node(self, node: NewNode) -> Told:

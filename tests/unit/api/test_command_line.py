@@ -131,7 +131,8 @@ async def test_cluster_status_is_shown(dragoman) -> None:
     assert ["durability", "fsync"] in shown
     assert ["uptime", "1.5", "s"] in shown
     assert ["1", "kafka", "127.0.0.1:9092", "-"] in shown
-    assert ["1", "yes", "leader", "-", "0", "0"] in shown
+    assert ["1", "yes", "leader", "-", "0", "0", "2"] in shown
+    assert ["feature", "level", "2"] in shown
     as_json = json.loads((await dragoman("cluster", "status", "--output", "json")).out)
     assert as_json["cluster_id"] == "c1"
 

@@ -318,8 +318,27 @@ def test_unknown_fields_of_a_newer_hello_are_no_fault() -> None:
     assert read_hello(arrived).version == 9
 
 
-def test_too_old_a_version_is_refused() -> None:
-    older = msgspec.msgpack.encode(Hello(node_id=1, incarnation=1, version=0))
-    arrived = take_apart(bytearray(b"".join(map(bytes, frame(Kind.HELLO, 0, 0, older)))[4:]))
-    with pytest.raises(DecodeError, match="too old"):
+@pytest.mark.parametrize(
+    ("hello", "cure"),
+    [
+        (Hello(node_id=7, incarnation=1, version=0, version_min=0), "a newer release on node 7"),
+        (Hello(node_id=7, incarnation=1, version=9, version_min=8), "an older release on node 7"),
+    ],
+)
+def test_too_old_and_too_new_a_version_is_refused(hello: Hello, cure: str) -> None:
+    said = msgspec.msgpack.encode(hello)
+    arrived = take_apart(bytearray(b"".join(map(bytes, frame(Kind.HELLO, 0, 0, said)))[4:]))
+    with pytest.raises(DecodeError, match=cure):
         read_hello(arrived)
+
+
+def test_whoever_is_turned_away_is_told_why_once(caplog: pytest.LogCaptureFixture) -> None:
+    world = SimWorld(1)
+    one, newer = Member(world, 1), Member(world, 2)
+    hello = Hello(node_id=2, incarnation=1, cluster_id="c", version=9, version_min=8)
+    newer.peering.hello = lambda: hello
+    newer.know(one)
+    world.run_until(lambda: False, 20)
+    told = [each.getMessage() for each in caplog.records if "take calls" in each.getMessage()]
+    assert len(told) == 1
+    assert "node 1 does not take calls from this one: node 2 speaks versions 8 to 9" in told[0]

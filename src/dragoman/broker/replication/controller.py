@@ -25,7 +25,16 @@ from dragoman.broker.errors import (
     UnknownTopic,
 )
 from dragoman.broker.replication.messages import InSyncChange, Outcome, Registration
-from dragoman.cluster.events import Event, Member, NodeFenced, NodeRegistered, PartitionChanged
+from dragoman.cluster.events import (
+    FIRST_LEVEL,
+    LEVEL_IN_FORCE,
+    Event,
+    FeatureLevelChanged,
+    Member,
+    NodeFenced,
+    NodeRegistered,
+    PartitionChanged,
+)
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata
 
 
@@ -58,6 +67,7 @@ class Controller:
             addresses=request.addresses,
             rack=request.rack,
             voter_directory=votes_from or request.directory,
+            feature_level=request.feature_level,
         )
         events: list[Event] = []
         if is_new or request.node_id in self._image.fenced or registered != known:
@@ -75,6 +85,14 @@ class Controller:
                     draft.drop(request.node_id, is_kept=is_kept)
                 events += draft.finished()
         return events
+
+    def raise_level(self) -> list[Event]:
+        """The cluster uses what all its nodes know. It never goes back: what was written stays."""
+        level = min(self._image.known_levels().values(), default=FIRST_LEVEL)
+        # Before it is written down who belongs to the cluster, older nodes may be yet to come.
+        if not self._image.voters or level <= self._image.feature_level:
+            return []
+        return [FeatureLevelChanged(feature=LEVEL_IN_FORCE, level=level)]
 
     def fence(self, member: Member) -> list[Event]:
         """The node is gone, for now. Its data is not."""

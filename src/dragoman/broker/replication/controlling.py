@@ -92,6 +92,7 @@ class Controlling:
         if suspect in self._seen:
             self._seen[suspect] = now - self._session_s + self._suspect_s
         self.settle(list(self._image.partitions.values()))
+        self.raise_level()
         self._tick(self._term)
 
     def end(self) -> None:
@@ -186,6 +187,10 @@ class Controlling:
             return self.controller.settle(there), _ACCEPTED
 
         self.decide(decide, _ignore)
+
+    def raise_level(self) -> None:
+        """A node has come, gone or been upgraded: all may know more now."""
+        self.decide(lambda: (self.controller.raise_level(), _ACCEPTED), _ignore)
 
     def fence(self, member: Member) -> None:
         """Also for a node whose connection tells that its process is gone."""

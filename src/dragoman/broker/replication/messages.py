@@ -2,7 +2,8 @@
 
 A message is a small header (a frozen struct, as msgpack) and, for a reply to a fetch, a body: the
 batches of all its partitions, back to back, as they lie in the leader's log. The body passes
-through no codec. Unknown fields are ignored, so a field with a default may be added.
+through no codec. Unknown fields are ignored, so a field with a default may be added; a message of a
+new kind is sent only when all nodes know it (docs/guides/upgrading.md).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from dragoman.cluster.events import Member
+from dragoman.cluster.events import FIRST_LEVEL, Member
 from dragoman.errors import DecodeError
 
 #: In place of an offset or epoch: there is none.
@@ -128,6 +129,9 @@ class Registration(_Message, frozen=True, kw_only=True):
     damaged: tuple[int, ...] = ()
     addresses: dict[str, str] = {}
     rack: str = ""
+    #: The highest and the lowest feature level that it can work at.
+    feature_level: int = FIRST_LEVEL
+    feature_level_min: int = FIRST_LEVEL
 
 
 class InSyncChange(msgspec.Struct, frozen=True, array_like=True):

@@ -50,6 +50,7 @@ from dragoman.cluster.events import (
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata, TopicMetadata
 from dragoman.errors import CorruptionError, DragomanError
 from dragoman.limits import ACKS_PATIENCE_S
+from dragoman.log.node import FEATURE_LEVEL, FEATURE_LEVEL_MIN
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import Durability, LogStore
 from dragoman.world import Scheduler
@@ -113,6 +114,8 @@ class Life:
             damaged=damaged,
             addresses=self._addresses,
             rack=self._rack,
+            feature_level=FEATURE_LEVEL,
+            feature_level_min=FEATURE_LEVEL_MIN,
         )
 
 

@@ -18,7 +18,13 @@ from dragoman.cluster.raft.membership import Membership
 from dragoman.cluster.raft.node import Peers, RaftNode
 from dragoman.cluster.raft.ports import Snapshot
 from dragoman.cluster.raft.state import encode_image, restore_image
-from dragoman.errors import DragomanError, OutcomeUnknownError, VersionConflictError
+from dragoman.errors import (
+    ClusterError,
+    DragomanError,
+    FormatError,
+    OutcomeUnknownError,
+    VersionConflictError,
+)
 from dragoman.log.batch import batches
 from dragoman.world import Clock, Scheduler
 
@@ -42,6 +48,8 @@ class RaftQuorum:
         self.on_applied: Callable[[Event, TopicMetadata | None], None] = _nothing
         #: Called when a snapshot has replaced the image: anything may be different.
         self.on_restored: Callable[[], None] = _no_change
+        #: Called when others have agreed on something that this release does not know.
+        self.on_unreadable: Callable[[FormatError], None] = _raise
         #: Called when this node's role, the term or the leader is another.
         self.on_role: Callable[[RoleChanged], None] = _no_role
 
@@ -114,6 +122,10 @@ class RaftQuorum:
 
     # ---- the port
 
+    def check_level(self, events: list[Event]) -> None:
+        """Raises `ClusterError` for events that not every node could read."""
+        self._image.check_level(events)
+
     def propose(self, events: list[Event], done: Done, expected_version: int | None = None) -> None:
         if expected_version is not None and self._raft.leadership is not None:
             version = self.version_at_end()
@@ -121,6 +133,11 @@ class RaftQuorum:
                 text = f"the metadata has version {version}, not {expected_version}"
                 done(VersionConflictError(text))
                 return
+        try:
+            self.check_level(events)
+        except ClusterError as error:
+            done(error)
+            return
         self.node.propose(event_batch(events, self._clock.wall_ms()), done)
 
     def read(self, done: Done) -> None:
@@ -157,6 +174,12 @@ class RaftQuorum:
     # ---- the state machine
 
     def apply(self, end: int) -> None:
+        try:
+            self._apply(end)
+        except FormatError as error:
+            self.on_unreadable(error)
+
+    def _apply(self, end: int) -> None:
         for next_offset, events in self._entries(self.applied, end):
             self.applied = next_offset
             for event in events:
@@ -165,9 +188,12 @@ class RaftQuorum:
                 self.on_applied(event, removed)
 
     def install(self, snapshot: Snapshot) -> None:
-        self.version = restore_image(self._image, snapshot.state)
-        self.applied = snapshot.end
-        self.on_restored()
+        try:
+            self.version = restore_image(self._image, snapshot.state)
+            self.applied = snapshot.end
+            self.on_restored()
+        except FormatError as error:
+            self.on_unreadable(error)
 
     def save(self) -> tuple[int, bytes]:
         return self.applied, encode_image(self._image, self.version)
@@ -184,6 +210,10 @@ def _counts(event: Event) -> int:
 
 def _nothing(_event: Event, _removed: TopicMetadata | None) -> None:
     return None
+
+
+def _raise(error: FormatError) -> None:
+    raise error
 
 
 def _no_change() -> None:
