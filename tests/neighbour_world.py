@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from broker_world import World
-from dragoman.broker.errors import RequestTimedOut
 from dragoman.broker.neighbour_service import NeighbourService
 from dragoman.broker.neighbours import Answered, Request, decode_answer, encode
 from dragoman.broker.topics import NewTopic
@@ -204,11 +203,8 @@ class Pair:
                     in_sync=(Member(leader, 1),),
                 )
             )
-        # Whoever does not lead has no use for it here: a node's own copy is not kept up to date.
-        del self.worlds[before].broker._replicas[old.metadata.partition_id]
-        old.is_led = False
-        old.fail_waiters(RequestTimedOut("the leader changed; the outcome is unknown"))
         broker = self.worlds[before].broker
+        broker.unshared(broker.image.topics[topic].partitions[index])
         for part in (broker.coordination, broker.publishing):
             part.resigned(topic, index)
         broker = self.worlds[leader].broker

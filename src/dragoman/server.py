@@ -515,8 +515,8 @@ def _cure(settings: Settings) -> str:
         return ""
     number = settings.node_id
     return (
-        f"; the other nodes have it: `dragoman cluster remove {number}`, start with an empty "
-        f"directory, `dragoman cluster add {number}@{settings.cluster_nodes[number]}`"
+        f"; the other nodes have it: `dragoman cluster remove {number} --keep-replicas`, start "
+        f"with an empty directory, `dragoman cluster add {number}@{settings.cluster_nodes[number]}`"
     )
 
 

@@ -115,6 +115,9 @@ def measure(kind: str, rounds: int) -> list[float]:
         cluster.start(1, 2, 3)
         with BlockingKafkaClient(cluster.bootstrap()) as client:
             client.create_topic(NewTopic(name=TOPIC, partitions=1, replication_factor=3))
+        # Who made the topic knows it; the others hear of it a moment later.
+        for node in (1, 2, 3):
+            cluster.wait(lambda status: status.topics > 0, node)
         found = []
         for number in range(rounds):
             try:

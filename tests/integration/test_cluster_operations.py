@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.api.values import ClusterStatus, Election, Moves, NewMoves, NewNode, Told, Transfer
+from dragoman.api.values import (
+    ClusterStatus,
+    Election,
+    Moves,
+    NewMoves,
+    NewNode,
+    Told,
+    TopicDescription,
+    Transfer,
+)
+from dragoman.cli import cluster as cli
 from dragoman.cli.status import CommandError
 from dragoman.client.kafka import LATEST, BlockingKafkaClient, NewRecord, NewTopic, TopicPartition
 from served_cluster import ServedCluster
@@ -21,6 +31,7 @@ from served_node import WAIT_S
 pytestmark = pytest.mark.xdist_group("cluster")
 
 TOPIC = "t"
+OFFSETS = "__consumer_offsets"
 
 
 @pytest.fixture
@@ -111,12 +122,37 @@ def test_a_wiped_disk_is_refused_until_the_node_is_added_again(three: ServedClus
     assert read(three.bootstrap()) == values(200)
 
 
+def test_a_dead_node_is_given_up_with_one_command(three: ServedCluster) -> None:
+    with BlockingKafkaClient(three.bootstrap()) as client:
+        client.create_topic(NewTopic(name=TOPIC, partitions=1, replication_factor=3))
+        client.create_topic(NewTopic(name="u", partitions=1, replication_factor=2))
+    move(three, NewMoves(topic="u", partition=0, nodes=(3, 1)))
+    write(three.bootstrap(), 0, 100)
+    three.nodes[3].kill()
+    three.wait(lambda status: not status.nodes[2].alive)
+    cli.remove(3, server=three.url(1))
+    three.wait(lambda status: set(roles(status)) == {1, 2} and not status.under_replicated)
+    assert [replicas(three, each) for each in (TOPIC, "u")] == [{(1, 2)}, {(2, 1)}]
+    write(three.bootstrap(), 100, 100)
+    assert read(three.bootstrap()) == values(200)
+
+
+def replicas(cluster: ServedCluster, topic: str) -> set[tuple[int, ...]]:
+    found = cluster.remote().get(f"/api/v1/topics/{topic}", TopicDescription)
+    return {tuple(each.replicas) for each in found.partitions}
+
+
+def copies(cluster: ServedCluster, topic: str) -> set[int]:
+    return set(map(len, replicas(cluster, topic)))
+
+
 def test_a_single_node_becomes_three_and_one_again(tmp_path: Path) -> None:
     with ServedCluster(tmp_path, 3) as cluster:
         kafka = cluster.address(1, "kafka")
         cluster.start(1, cluster=[])
         with BlockingKafkaClient(kafka) as client:
             client.create_topic(NewTopic(name=TOPIC, partitions=1))
+            client.commit_offsets("g", {TopicPartition(TOPIC, 0): 7})
         write(kafka, 0, 100)
         assert cluster.nodes[1].stop() == 0
 
@@ -126,7 +162,11 @@ def test_a_single_node_becomes_three_and_one_again(tmp_path: Path) -> None:
             add(cluster, node)
             cluster.nodes[node].ready()
             cluster.wait(lambda status, node=node: roles(status).get(node) == "voter")  # type: ignore[misc]
+        status = cluster.wait(lambda status: not status.moving)
+        assert copies(cluster, OFFSETS) == {3}, "the broker's own topics by themselves"
+        assert [(each.topic, each.copies) for each in status.few_copies] == [(TOPIC, 1)]
         move(cluster, NewMoves(nodes=(1, 2, 3), factor=3))
+        assert not cluster.status().few_copies
         write(cluster.bootstrap(), 100, 100)
         cluster.nodes[1].kill()
         assert read(cluster.bootstrap()) == values(200)
@@ -134,6 +174,7 @@ def test_a_single_node_becomes_three_and_one_again(tmp_path: Path) -> None:
         cluster.start(1)
         cluster.wait_in_sync()
         move(cluster, NewMoves(nodes=(1,), factor=1))
+        assert copies(cluster, OFFSETS) == {1}
         cluster.remote().post("/api/v1/cluster/transfers", Transfer(metadata_to=1), Told)
         cluster.wait(lambda status: status.controller == 1)
         for node in (2, 3):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 import msgspec
@@ -17,6 +17,7 @@ from dragoman import limits
 from dragoman.api.errors import ApiError
 from dragoman.api.values import (
     Election,
+    FewCopies,
     ListenerStatus,
     Moves,
     NewMoves,
@@ -50,6 +51,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     under_replicated: int
     unclean: int
     attention: tuple[PartitionStatus, ...]
+    copies: int
+    few_copies: tuple[FewCopies, ...]
 
 
 class ClusterOperations:
@@ -97,7 +100,21 @@ class ClusterOperations:
             under_replicated=sum(map(_is_under_replicated, partitions)),
             unclean=sum(each.unclean_epoch >= 0 for each in partitions),
             attention=tuple(map(_status, islice(noted, limits.HTTP_PAGE_ITEMS_MAX))),
+            copies=self._copies(),
+            few_copies=tuple(islice(self._few_copies(), limits.HTTP_PAGE_ITEMS_MAX)),
         )
+
+    def _copies(self) -> int:
+        """As many as can be had now, of those that topics get by default."""
+        live = len(self._image.nodes.keys() - self._image.fenced)
+        return min(live, self._broker.topics.default_factor(live))
+
+    def _few_copies(self) -> Iterator[FewCopies]:
+        wanted = self._copies()
+        for name, topic in self._image.topics.items():
+            copies = min(len(each.target or each.replicas) for each in topic.partitions)
+            if copies < wanted:
+                yield FewCopies(topic=name, copies=copies)
 
     # ---- who belongs to it
 
@@ -107,7 +124,8 @@ class ClusterOperations:
 
     async def remove_node(self, node_id: int) -> Told:
         reply = await self._ask(RemoveNode(node_id=node_id))
-        return Told(detail=reply.text or f"node {node_id} does not belong to the cluster any more")
+        detail = reply.text or f"node {node_id} does not belong to the cluster any more"
+        return Told(detail=detail, waiting_replicas=len(self._image.held_by(node_id)))
 
     # ---- who leads
 
@@ -156,7 +174,7 @@ class ClusterOperations:
         if wanted.cancel:
             return await self._cancel([each for each in partitions if each.target])
         if wanted.drain is not None and not wanted.nodes:
-            plan = planning.drain(self._image, partitions, wanted.drain)
+            plan = planning.drain(self._image, partitions, wanted.drain, may_shrink=wanted.shrink)
         elif wanted.nodes and wanted.drain is None:
             plan = self._spread(wanted, partitions)
         else:

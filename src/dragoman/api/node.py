@@ -227,6 +227,8 @@ class BrokerView:
             moving=len(broker.image.moving),
             unclean=trouble.unclean,
             attention=trouble.attention,
+            copies=trouble.copies,
+            few_copies=trouble.few_copies,
         )
 
     async def add_node(self, node: NewNode) -> Told:

@@ -147,6 +147,13 @@ class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
     unclean_epoch: int | None = None
 
 
+class FewCopies(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic with fewer replicas than one would get that is made now."""
+
+    topic: str
+    copies: int
+
+
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
     #: Node that answered.
@@ -170,6 +177,10 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     moving: int = 0
     unclean: int = 0
     attention: tuple[PartitionStatus, ...] = ()
+    #: Replicas that a topic gets when it is made without a number, and the first of the topics that
+    #: have fewer.
+    copies: int = 0
+    few_copies: tuple[FewCopies, ...] = ()
 
 
 class NewNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -200,6 +211,8 @@ class NewMoves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     #: Replicas of each partition; null: all nodes for one partition, else as many as it has.
     factor: Annotated[int, Meta(ge=1)] | None = None
     drain: int | None = None
+    #: The node to drain is gone for good: where no other node can take a replica there is one less.
+    shrink: bool = False
     cancel: bool = False
     #: Bytes per second that each node sends to replicas that are being added, from now on; 0: no
     #: limit; null: as it is.
@@ -226,6 +239,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     """What was done, for people."""
 
     detail: str
+    #: Replicas that still wait for a node that was taken out of the quorum.
+    waiting_replicas: int = 0
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, rename={"kind": "type"}):

@@ -14,6 +14,7 @@ from typing import Protocol
 from dragoman.broker.clustering import Clustering, Links, NoLinks
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.coordination import Coordination, GroupDialect
+from dragoman.broker.copies import InternalCopies
 from dragoman.broker.errors import RequestTimedOut, ShuttingDown, UnknownTopic, UnknownTopicId
 from dragoman.broker.features import Features
 from dragoman.broker.fetch import Fetch, Fetched, FetchLimits, Finish, Wanted
@@ -23,6 +24,7 @@ from dragoman.broker.maintenance import Maintenance
 from dragoman.broker.neighbours import Neighbours, NoNeighbours
 from dragoman.broker.publishing import Publishing
 from dragoman.broker.quotas import ClientQuotas
+from dragoman.broker.relaying import Relaying, Told
 from dragoman.broker.replica import Acknowledge, Replica, not_leader
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.events import (
@@ -124,7 +126,11 @@ class Broker:
         self.coordination = Coordination(self, dialect)
         self.publishing = Publishing(self, self.coordination.producer_ids)
         self.gatherer = Gatherer(scheduler, clock)
+        self.relaying = Relaying(self)
+        #: By protocol: takes what other nodes relay for its clients, and a callback for the answer.
+        self.relayed: dict[str, Callable[[memoryview, Told], None]] = {}
         self.maintenance = Maintenance(self)
+        self.clustering.on_newcomer = InternalCopies(self).look
 
     # ---- start and stop
 
@@ -323,6 +329,7 @@ class Broker:
         if replica.is_led:
             replica.is_led = False
             self._resigned(replica.metadata)
+        replica.is_moved = True
         where = replica.log.describe()
         # Records that wait may be in the next leader's log, or may not.
         replica.fail_waiters(RequestTimedOut(f"{where} has moved; the outcome is unknown"))

@@ -174,6 +174,11 @@ class Clustering:
         self._is_stable_due = False
         self._distrusted: set[int] = set()
         self._is_unreadable = False
+        #: Nodes that have registered at some time.
+        self._known: set[int] = set()
+        #: Told when one does for the first time, and of new internal topics, if this node leads the
+        #: metadata.
+        self.on_newcomer: Callable[[], None] = _nothing
 
     # ---- start and stop
 
@@ -278,17 +283,26 @@ class Clustering:
             self._scheduler.call_soon(self._lead)
         elif isinstance(event, NodeRegistered | NodeAdded | NodeRemoved | VotersChanged):
             self._links.refresh()
+            is_new = isinstance(event, NodeRegistered) and event.node_id not in self._known
+            self._known = set(self._image.nodes)
             if self._is_leading:
                 self.controlling.raise_level()
+                if is_new:
+                    self.on_newcomer()
         elif isinstance(event, FeatureLevelChanged):
             self._use_level()
         elif isinstance(event, TopicCreated | PartitionsAdded) and self._is_leading:
-            self.controlling.settle(self._image.topics_by_id[event.topic_id].partitions[:])
+            topic = self._image.topics_by_id[event.topic_id]
+            self.controlling.settle(topic.partitions[:])
+            if topic.is_internal:
+                # It may have been decided on before the last node came.
+                self.on_newcomer()
         self.changes.moved()
 
     def restored(self) -> None:
         self._use_level()
         self.replication.restored()
+        self._known = set(self._image.nodes)
         self._links.refresh()
         self.changes.moved()
 
@@ -450,7 +464,7 @@ def _stranger(node_id: int) -> str:
 def _lost_votes(node_id: int) -> str:
     return (
         f"node {node_id} has another data directory than the one it voted from: take it out of "
-        f"the cluster with `dragoman cluster remove {node_id}`, then add it again"
+        f"the cluster with `dragoman cluster remove {node_id} --keep-replicas`, then add it again"
     )
 
 

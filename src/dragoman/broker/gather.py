@@ -36,7 +36,7 @@ class _Gathering:
         #: Whom to tell, and how many of the records are theirs.
         self.owners: list[tuple[Placed, int]] = []
         #: Bytes that the batch may still take.
-        self.room = _room_in_a_batch(config)
+        self.room = room_in_a_batch(config)
         self.needs_keys = config.is_compacted
 
 
@@ -52,7 +52,7 @@ class Gatherer:
         A record that its topic does not allow is refused at once: it must not take along those
         that share its batch.
         """
-        size = _size_of(record)
+        size = size_of(record)
         gathering = self._gathering.get(replica)
         # Enough room in a batch that is begun: nothing can be wrong with this record's size.
         if (
@@ -60,7 +60,7 @@ class Gatherer:
             or size > gathering.room
             or (gathering.needs_keys and record.key is None)
         ):
-            error = _refusal(replica, record, size)
+            error = _refusal_at(replica, record, size)
             if error is not None:
                 placed(-1, error)
                 return
@@ -74,13 +74,13 @@ class Gatherer:
 
         `placed` is told of the first. When one is not allowed, none is appended.
         """
-        sizes = list(map(_size_of, records))
+        sizes = list(map(size_of, records))
         for record, size in zip(records, sizes, strict=True):
-            error = _refusal(replica, record, size)
+            error = _refusal_at(replica, record, size)
             if error is not None:
                 placed(-1, error)
                 return
-        parts = list(_parts(sizes, _room_in_a_batch(replica.config)))
+        parts = list(_parts(sizes, room_in_a_batch(replica.config)))
         if len(parts) > 1:
             placed = _AllPlaced(len(parts), placed)
         for first, count, size in parts:
@@ -149,7 +149,7 @@ class _AllPlaced:
             self._placed(-1 if self._error else self._first, self._error)
 
 
-def _room_in_a_batch(config: TopicConfig) -> int:
+def room_in_a_batch(config: TopicConfig) -> int:
     return min(GATHERED_BATCH_BYTES_MAX, config.max_message_bytes) - BATCH_HEADER_BYTES
 
 
@@ -164,11 +164,15 @@ def _parts(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int, int]]:
     yield first, len(sizes) - first, used
 
 
-def _refusal(replica: Replica, record: Record, size: int) -> DragomanError | None:
-    config = replica.config
+def _refusal_at(replica: Replica, record: Record, size: int) -> DragomanError | None:
+    return refusal(replica.config, replica.log.describe(), record, size)
+
+
+def refusal(config: TopicConfig, where: str, record: Record, size: int) -> DragomanError | None:
+    """Why a topic does not take a record."""
     if size - _RECORD_OVERHEAD_BYTES > config.max_message_bytes:
         return MessageTooLarge(
-            f"{replica.log.describe()}: record of {size - _RECORD_OVERHEAD_BYTES} bytes, "
+            f"{where}: record of {size - _RECORD_OVERHEAD_BYTES} bytes, "
             f"max.message.bytes is {config.max_message_bytes}"
         )
     if record.key is None and config.is_compacted:
@@ -176,7 +180,7 @@ def _refusal(replica: Replica, record: Record, size: int) -> DragomanError | Non
     return None
 
 
-def _size_of(record: Record) -> int:
+def size_of(record: Record) -> int:
     """Bytes that the record takes in a batch, at most."""
     size = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     if record.headers:

@@ -112,8 +112,7 @@ class Joining:
             elif held:
                 text = (
                     f"node {node_id} is out of the quorum, and {_named(held)} wait for it: add it "
-                    f"again, or move that away with `dragoman cluster reassign --from {node_id}` "
-                    "and remove it once more"
+                    f"again, or have others take that with `dragoman cluster remove {node_id}`"
                 )
                 done(ControlReply(outcomes=(Outcome.ACCEPTED,), text=text))
             else:

@@ -32,6 +32,8 @@ from dragoman.broker.neighbours import (
     Publish,
     Published,
     ReadBatches,
+    Relay,
+    Relayed,
     ReplicaEnds,
     Reply,
     SequenceNumber,
@@ -43,7 +45,7 @@ from dragoman.broker.neighbours import (
 from dragoman.broker.produce import check_produced, place
 from dragoman.broker.publishing.copying import check, next_sequence
 from dragoman.broker.replica_ends import replica_ends
-from dragoman.errors import DragomanError
+from dragoman.errors import ClusterError, DragomanError
 from dragoman.types import Buffer, GroupId, TopicName
 
 if TYPE_CHECKING:
@@ -95,6 +97,8 @@ class NeighbourService:
                     done(None)
                 case Append():
                     self._append(request, body, answer)
+                case Relay():
+                    self._relay(request, body, answer)
                 case ReadBatches():
                     self._read(request, answer)
                 case FindReplicaEnds():
@@ -138,6 +142,18 @@ class NeighbourService:
             answer(error or Appended(base_offset=appended.base_offset), ())
 
         replica.when_committed(appended.next_offset, committed)
+
+    def _relay(self, request: Relay, body: memoryview, answer: _Answer) -> None:
+        def told(outcome: bytes | DragomanError) -> None:
+            if isinstance(outcome, DragomanError):
+                answer(outcome, ())
+            else:
+                answer(Relayed(), (outcome,))
+
+        take = self._broker.relayed.get(request.protocol)
+        if take is None:
+            raise ClusterError(f"nobody here speaks {request.protocol}")
+        take(body, told)
 
     def _read(self, request: ReadBatches, answer: _Answer) -> None:
         broker = self._broker

@@ -126,6 +126,14 @@ class Append(_Message, frozen=True, kw_only=True):
     partition: int
 
 
+class Relay(_Message, frozen=True, kw_only=True):
+    """The body is what a client wants, in the words of those who serve its protocol, and so is that
+    of the answer, `Relayed`: the node leads or coordinates what it is about.
+    """
+
+    protocol: str
+
+
 class ReadBatches(_Message, frozen=True, kw_only=True):
     """Answered with `Batches`, at once or when there is something within `wait_ms`."""
 
@@ -197,6 +205,7 @@ Request: TypeAlias = (
     | HeartbeatMember
     | LeaveMember
     | Append
+    | Relay
     | ReadBatches
     | FindReplicaEnds
     | Publish
@@ -228,6 +237,9 @@ class Assigned(_Message, frozen=True, kw_only=True):
 
 class Appended(_Message, frozen=True, kw_only=True):
     base_offset: int
+
+
+class Relayed(_Message, frozen=True, kw_only=True): ...
 
 
 class Batches(_Message, frozen=True, kw_only=True):
@@ -267,6 +279,7 @@ Reply: TypeAlias = (
     | Offsets
     | Assigned
     | Appended
+    | Relayed
     | Batches
     | Published
     | SequenceNumber

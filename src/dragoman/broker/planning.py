@@ -41,31 +41,80 @@ def spread(
     return plan
 
 
-def drain(image: MetadataImage, partitions: Iterable[PartitionMetadata], node_id: int) -> Plan:
-    """Have what a node holds on others instead: on those that hold least, in racks of their own."""
-    load = Counter(node for each in image.partitions.values() for node in _replicas(each))
+def drain(
+    image: MetadataImage,
+    partitions: Iterable[PartitionMetadata],
+    node_id: int,
+    *,
+    may_shrink: bool = False,
+) -> Plan:
+    """Have what a node holds on others instead: on those that hold least, in racks of their own.
+
+    `may_shrink`: the node is gone for good. Where nobody is left to take a replica, the others do.
+    """
+    load = _load(image)
     plan: Plan = []
     for partition in partitions:
         replicas = _replicas(partition)
         if node_id not in replicas:
             continue
         others = [each for each in replicas if each != node_id]
-        racks = {_rack(image, each) for each in others}
-        able = [
-            each
-            for each in image.nodes
-            if each != node_id and each not in image.fenced and each not in others
-        ]
-        if not able:
+        if may_shrink and not others:
+            raise InvalidReplicaAssignment(
+                f"the only replica of {partition.topic.name}-{partition.index} is on node "
+                f"{node_id}: start that node again, or delete the topic"
+            )
+        taker = _taker(image, others, load, without=node_id)
+        if taker is None and not may_shrink:
             raise InvalidReplicaAssignment(
                 f"no node is left to take {partition.topic.name}-{partition.index} from node "
                 f"{node_id}: add one, or keep fewer replicas of it (--topic, --nodes, --factor)"
             )
-        taker = min(able, key=lambda each: (_rack(image, each) in racks, load[each], each))
-        load[taker] += 1
-        replaced = tuple(taker if each == node_id else each for each in replicas)
+        if taker is None:
+            replaced = tuple(others)
+        else:
+            replaced = tuple(taker if each == node_id else each for each in replicas)
         plan.append((partition, replaced))
     return plan
+
+
+def widen(image: MetadataImage, partitions: Iterable[PartitionMetadata], wanted: int) -> Plan:
+    """Have more replicas of what has fewer than wanted, as far as there are nodes: on those that
+    hold least, in racks of their own, behind the replicas there are.
+    """
+    load = _load(image)
+    plan: Plan = []
+    for partition in partitions:
+        replicas = list(_replicas(partition))
+        while len(replicas) < wanted:
+            taker = _taker(image, replicas, load)
+            if taker is None:
+                break
+            replicas.append(taker)
+        if len(replicas) > len(_replicas(partition)):
+            plan.append((partition, tuple(replicas)))
+    return plan
+
+
+def _load(image: MetadataImage) -> Counter[int]:
+    return Counter(node for each in image.partitions.values() for node in _replicas(each))
+
+
+def _taker(
+    image: MetadataImage, holders: Sequence[int], load: Counter[int], without: int | None = None
+) -> int | None:
+    """The node that takes one more replica, which is counted; None: there is none."""
+    racks = {_rack(image, each) for each in holders}
+    able = [
+        each
+        for each in image.nodes
+        if each != without and each not in image.fenced and each not in holders
+    ]
+    if not able:
+        return None
+    taker = min(able, key=lambda each: (_rack(image, each) in racks, load[each], each))
+    load[taker] += 1
+    return taker
 
 
 def _replicas(partition: PartitionMetadata) -> tuple[int, ...]:

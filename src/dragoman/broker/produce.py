@@ -14,7 +14,7 @@ from dragoman.broker.errors import (
     NotLeader,
     UnsupportedFormat,
 )
-from dragoman.broker.replica import Replica
+from dragoman.broker.replica import Replica, not_leader
 from dragoman.checksum import crc32c
 from dragoman.errors import BrokerError, DecodeError
 from dragoman.limits import BATCH_HEADER_BYTES
@@ -85,6 +85,10 @@ def place(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int)
 
     `batch` is the producer's own buffer; the log keeps it and writes offsets into it.
     """
+    if not replica.is_led:
+        # It was when it was looked up. A copy with records that its leader never had would have
+        # them under the leader's own epoch, where nobody can tell.
+        raise not_leader(replica.metadata)
     batch, header = as_configured(replica, batch, header, now_ms)
     check_rules(replica, batch, header, now_ms)
     try:

@@ -2,18 +2,22 @@
 
 A copy may be behind its leader; nothing is given before it is committed, in either case. `FarTail`
 stands in for a `Tail` where there is no copy: it asks the leader for the next records, a little at
-a time, and follows when another node leads.
+a time, and follows when another node leads. When replicas are moved, a reader changes from one to
+the other and goes on where it was.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dragoman.broker.errors import NotLeader, Overloaded, RequestTimedOut, UnknownTopic
 from dragoman.broker.kinds import NOBODY
 from dragoman.broker.neighbours import Answer, Batches, ReadBatches
+from dragoman.broker.replica import Replica
 from dragoman.broker.tailing import Tail
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import (
@@ -38,7 +42,8 @@ _PASSING = (NotLeader, ClusterError, Overloaded, RequestTimedOut, OffsetOutOfRan
 class Reader(Protocol):
     """What `Tail` and `FarTail` have in common; their meaning is described at `Tail`."""
 
-    offset: int
+    @property
+    def offset(self) -> int: ...
 
     @property
     def log_start_offset(self) -> int: ...
@@ -56,18 +61,74 @@ def open_reader(
     broker: Broker, partition: PartitionMetadata, offset: int, on_change: Callable[[], None]
 ) -> Reader:
     """`on_change` is called once after each `wait`: look again."""
-    try:
-        return Tail(broker.held(partition), offset, on_change)
-    except NotLeader:
-        return FarTail(broker, partition, offset, on_change)
+    return _Roaming(broker, partition, offset, on_change)
 
 
-def find_end(
-    broker: Broker, partition: PartitionMetadata, done: Callable[[int | DragomanError], None]
+class _Roaming:
+    """A reader of a partition whose replicas may come to this node and leave it."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        partition: PartitionMetadata,
+        offset: int,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._broker = broker
+        self._partition = partition
+        self._on_change = on_change
+        self._reader = self._opened_at(offset)
+
+    def _opened_at(self, offset: int) -> Tail | FarTail:
+        broker, partition = self._broker, self._partition
+        # The image may have been replaced since.
+        partition = broker.image.partitions.get(partition.partition_id, partition)
+        try:
+            return Tail(broker.held(partition), offset, self._on_change)
+        except NotLeader:
+            return FarTail(broker, partition, offset, self._on_change)
+
+    @property
+    def offset(self) -> int:
+        return self._reader.offset
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._reader.log_start_offset
+
+    def seek(self, offset: int) -> None:
+        self._reader.seek(offset)
+
+    def read(self, bytes_max: int, count_max: int) -> list[Record]:
+        try:
+            return self._reader.read(bytes_max, count_max)
+        except NotLeader:
+            self._reader.close()
+            self._reader = self._opened_at(self._reader.offset)
+            return self._reader.read(bytes_max, count_max)
+
+    def wait(self) -> None:
+        self._reader.wait()
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class Ends(NamedTuple):
+    """Where a log begins and ends, for all who may ask."""
+
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    log_end_offset: int
+
+
+def find_ends(
+    broker: Broker, partition: PartitionMetadata, done: Callable[[Ends | DragomanError], None]
 ) -> None:
-    """Where the log of a partition ends, as its leader knows it."""
+    """As the partition's leader knows them."""
     try:
-        done(broker.replica(partition).log.log_end_offset)
+        done(_ends_of(broker.replica(partition)))
         return
     except NotLeader as error:
         leader = error.leader
@@ -75,14 +136,46 @@ def find_end(
     def answered(answer: Answer | DragomanError) -> None:
         if isinstance(answer, DragomanError):
             done(answer)
-        else:
-            assert isinstance(answer.reply, Batches)
-            done(answer.reply.offset)
+            return
+        found = answer.reply
+        assert isinstance(found, Batches)
+        marks = (found.log_start_offset, found.last_stable_offset, found.high_watermark)
+        done(Ends(*marks, found.offset))
 
     request = ReadBatches(
         topic=partition.topic.name, partition=partition.index, offset=-1, bytes_max=1
     )
     broker.neighbours.ask(leader, request, (), answered)
+
+
+def find_all_ends(
+    broker: Broker,
+    partitions: Sequence[PartitionMetadata],
+    done: Callable[[list[Ends] | DragomanError], None],
+) -> None:
+    """Of several partitions, in their order. Where a leader is away, its copy here will do."""
+    found: list[Ends | DragomanError | None] = [None] * len(partitions)
+    left = len(partitions)
+
+    def one(index: int, ends: Ends | DragomanError) -> None:
+        nonlocal left
+        if isinstance(ends, DragomanError):
+            with suppress(NotLeader):
+                ends = _ends_of(broker.held(partitions[index]))
+        found[index] = ends
+        left -= 1
+        if not left:
+            error = next((each for each in found if isinstance(each, DragomanError)), None)
+            done(error or [each for each in found if isinstance(each, Ends)])
+
+    for index, partition in enumerate(partitions):
+        find_ends(broker, partition, partial(one, index))
+
+
+def _ends_of(replica: Replica) -> Ends:
+    log = replica.log
+    marks = (log.log_start_offset, log.last_stable_offset, log.high_watermark)
+    return Ends(*marks, log.log_end_offset)
 
 
 class FarTail:
@@ -153,9 +246,9 @@ class FarTail:
         if partition is None:
             name = f"{self._partition.topic.name}-{self._partition.index}"
             self._fail(UnknownTopic(f"{name} is gone"))
-        elif partition.leader == self._broker.node_id:
+        elif self._has_copy(partition):
             self._fail(NotLeader("the partition has moved here", partition.leader))
-        elif partition.leader == NOBODY:
+        elif partition.leader in (NOBODY, self._broker.node_id):
             self._ask_later()
         else:
             request = ReadBatches(
@@ -172,6 +265,14 @@ class FarTail:
                     self._answered(answer)
 
             self._broker.neighbours.ask(partition.leader, request, (), answered)
+
+    def _has_copy(self, partition: PartitionMetadata) -> bool:
+        if partition.leader != self._broker.node_id:
+            return False
+        with suppress(NotLeader):
+            self._broker.held(partition)
+            return True
+        return False
 
     def _ask_later(self) -> None:
         self._timer = self._broker.scheduler.call_later(FAR_READ_RETRY_S, self._ask)

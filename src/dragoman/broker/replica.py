@@ -67,6 +67,7 @@ class Replica:
         "_stable_acks",
         "config",
         "is_led",
+        "is_moved",
         "log",
         "metadata",
         "on_unreadable",
@@ -86,6 +87,8 @@ class Replica:
         self.role: Role | None = None
         #: Whether clients may use it here.
         self.is_led = False
+        #: This node has no copy any more; what is in the log is on its way out.
+        self.is_moved = False
         #: Told when a reader met damage: where others hold the partition, one of them can lead.
         self.on_unreadable: Callable[[Replica, CorruptionError], None] | None = None
         log.owner = self

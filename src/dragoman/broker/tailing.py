@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from dragoman.broker.errors import Overloaded, UnknownTopic
 from dragoman.broker.fetch import FetchLimits, Wanted, read_all
-from dragoman.broker.replica import Replica
+from dragoman.broker.replica import Replica, not_leader
 from dragoman.errors import CorruptionError, DecodeError, OffsetOutOfRangeError
 from dragoman.log.batch import Record
 from dragoman.log.isolation import visible_records
@@ -60,8 +60,8 @@ class Tail:
         """The next records, in order; empty when there are none now.
 
         At least one record is given when there is one, whatever its size. Raises
-        `OffsetOutOfRangeError` when the position was deleted, `CorruptionError` for damage, and
-        `UnknownTopic` when the partition is gone.
+        `OffsetOutOfRangeError` when the position was deleted, `CorruptionError` for damage,
+        `UnknownTopic` when the partition is gone, and `NotLeader` when it has moved to other nodes.
         """
         if not self._left:
             self._fill(bytes_max)
@@ -81,6 +81,8 @@ class Tail:
         log = self.replica.log
         if log.is_removed:
             raise UnknownTopic(f"{log.describe()} is gone")
+        if self.replica.is_moved:
+            raise not_leader(self.replica.metadata)
         # Batches without a record to give (markers, aborted ones) may fill a whole read.
         while self.offset < self.end_offset and not self._left:
             wanted = Wanted(self.replica, self.offset, bytes_max, may_be_copy=True)
@@ -107,8 +109,8 @@ class Tail:
     @property
     def has_more(self) -> bool:
         """Would `read` give something, or say that something is wrong?"""
-        log = self.replica.log
-        return bool(self._left) or self.offset < self.end_offset or log.is_removed
+        is_gone = self.replica.log.is_removed or self.replica.is_moved
+        return bool(self._left) or self.offset < self.end_offset or is_gone
 
     def wait(self) -> None:
         """Call `on_change` when there may be more to read. Raises `Overloaded`."""

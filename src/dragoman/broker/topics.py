@@ -111,7 +111,7 @@ class Topics:
     def _place(self, count: int, factor: int) -> tuple[tuple[int, ...], ...]:
         nodes = self._nodes_by_rack()
         if factor == DEFAULT:
-            factor = self._settings.default_replication_factor or min(_COPIES, len(nodes))
+            factor = self.default_factor(len(nodes))
         if factor > len(nodes) and self._settings.replication_factor_lenient:
             factor = len(nodes)
         if not 1 <= factor <= len(nodes):
@@ -124,6 +124,10 @@ class Topics:
             tuple(nodes[(start + index + copy) % len(nodes)] for copy in range(factor))
             for index in range(count)
         )
+
+    def default_factor(self, nodes: int) -> int:
+        """How many replicas a topic gets that is made without a number."""
+        return self._settings.default_replication_factor or min(_COPIES, nodes)
 
     def _nodes_by_rack(self) -> list[int]:
         """All nodes, so that neighbours stand in different racks as far as there are any."""

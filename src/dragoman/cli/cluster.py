@@ -89,6 +89,21 @@ def _print_status(cluster: ClusterStatus) -> None:
     if cluster.attention:
         print()
         _print_attention(cluster.attention)
+    if cluster.few_copies:
+        print()
+        _print_few_copies(cluster)
+
+
+def _print_few_copies(cluster: ClusterStatus) -> None:
+    print_table(
+        ("TOPIC", "COPIES", "POSSIBLE"),
+        ((each.topic, each.copies, cluster.copies) for each in cluster.few_copies),
+    )
+    nodes = ",".join(str(each.node_id) for each in cluster.nodes if each.alive)
+    say(
+        "more copies of a topic: dragoman cluster reassign --topic TOPIC "
+        f"--nodes {nodes} --factor {cluster.copies}"
+    )
 
 
 def _print_attention(partitions: tuple[PartitionStatus, ...]) -> None:
@@ -142,15 +157,25 @@ def add(node: str, /, *, server: Server = DEFAULT_SERVER) -> None:
 
 
 @app.command
-def remove(node: int, /, *, server: Server = DEFAULT_SERVER) -> None:
+def remove(node: int, /, *, keep_replicas: bool = False, server: Server = DEFAULT_SERVER) -> None:
     """Take a node out of the cluster.
+
+    What a node holds that is gone, others take, as far as there are any; without one to take it
+    there is a replica less.
 
     Parameters
     ----------
     node
         Number of the node. It must hold no replicas, unless it is gone.
+    keep_replicas
+        Leave the replicas of a node that is gone: it comes back, with another disk, and gets them.
     """
-    say(Remote(server).remove(f"{_PATH}/nodes/{node}", Told).detail)
+    remote, path = Remote(server), f"{_PATH}/nodes/{node}"
+    told = remote.remove(path, Told)
+    if told.waiting_replicas and not keep_replicas:
+        _wait(remote, remote.post(f"{_PATH}/moves", NewMoves(drain=node, shrink=True), Moves))
+        told = remote.remove(path, Told)
+    say(told.detail)
 
 
 @app.command

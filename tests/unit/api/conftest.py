@@ -11,6 +11,7 @@ from dragoman.api.values import (
     ClusterStatus,
     ConfigValue,
     Election,
+    FewCopies,
     GroupAssignment,
     GroupDescription,
     GroupMember,
@@ -51,6 +52,9 @@ class FakeNode:
         self.groups: dict[str, GroupDescription] = {}
         #: Raised by the next mutation or description.
         self.failure: Exception | None = None
+        self.copies = 1
+        self.few_copies: tuple[FewCopies, ...] = ()
+        self.waiting_replicas = 0
         #: What operators have asked for.
         self.asked: list[object] = []
         #: While unset, creation of a topic waits.
@@ -119,13 +123,18 @@ class FakeNode:
             partitions=0,
             groups=len(self.groups),
             nodes=(NodeStatus(node_id=1, alive=True, listeners=(listener,), feature_level=2),),
+            copies=self.copies,
+            few_copies=self.few_copies,
         )
 
     async def add_node(self, node: NewNode) -> Told:
         return self._asked(node)
 
     async def remove_node(self, node_id: int) -> Told:
-        return self._asked(node_id)
+        told = self._asked(node_id)
+        # Those that wait are moved before the node is asked for again.
+        waiting, self.waiting_replicas = self.waiting_replicas, 0
+        return Told(detail=told.detail, waiting_replicas=waiting)
 
     async def transfer(self, wanted: Transfer) -> Told:
         return self._asked(wanted)

@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.api.errors import ApiError
 from dragoman.api.listener import HttpListener
-from dragoman.api.values import Election, NewMoves, NewNode, Transfer
+from dragoman.api.values import Election, FewCopies, NewMoves, NewNode, Transfer
 from dragoman.cli.main import main
 from dragoman.world import SystemClock
 
@@ -135,6 +135,23 @@ async def test_cluster_status_is_shown(dragoman) -> None:
     assert ["feature", "level", "2"] in shown
     as_json = json.loads((await dragoman("cluster", "status", "--output", "json")).out)
     assert as_json["cluster_id"] == "c1"
+
+
+async def test_topics_with_few_copies_are_named_with_what_mends_it(dragoman, node) -> None:
+    node.copies, node.few_copies = 3, (FewCopies(topic="t", copies=1),)
+    shown = await dragoman("cluster", "status")
+    assert ["t", "1", "3"] in shown.words()
+    assert "dragoman cluster reassign --topic TOPIC --nodes 1 --factor 3" in shown.err
+
+
+async def test_replicas_of_a_dead_node_are_moved_before_it_is_forgotten(dragoman, node) -> None:
+    node.waiting_replicas = 2
+    assert (await dragoman("cluster", "remove", "4")).status == 0
+    assert node.asked == [4, NewMoves(drain=4, shrink=True), 4]
+    node.asked.clear()
+    node.waiting_replicas = 2
+    assert (await dragoman("cluster", "remove", "4", "--keep-replicas")).status == 0
+    assert node.asked == [4]
 
 
 @pytest.mark.parametrize(

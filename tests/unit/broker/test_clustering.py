@@ -8,8 +8,11 @@ from __future__ import annotations
 import pytest
 
 from broker_world import World
+from dragoman.broker.groups import OFFSETS_TOPIC
+from dragoman.broker.kinds import Kind
 from dragoman.broker.topics import NewTopic
-from dragoman.cluster.events import NodeRegistered, PartitionChanged
+from dragoman.cluster.events import Member, NodeRegistered, PartitionChanged
+from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError
 from leaders import propose
@@ -134,3 +137,44 @@ def test_a_directory_of_another_node_is_refused() -> None:
     with pytest.raises(ConfigError, match="belongs to node 1"):
         wrong.broker.start(lambda _: None)
     wrong.store.abandon()
+
+
+def test_internal_topics_get_copies_when_nodes_come_and_topics_of_users_do_not() -> None:
+    world = node(offsets_topic_num_partitions=2, broker_session_timeout_ms=600_000)
+    image = world.broker.image
+    assert world.create_outcome(NewTopic(name="t")) is None
+    world.broker.coordination.find_coordinator(Kind.GROUP, "g", lambda _: None)
+    world.settle()
+    partitions = image.topics[OFFSETS_TOPIC].partitions
+
+    def copies() -> list[int]:
+        return [len(each.target or each.replicas) for each in partitions]
+
+    assert copies() == [1, 1]
+    for number in (2, 3, 4):
+        propose(world, NodeRegistered(node_id=number, incarnation=1))
+        world.settle()
+        assert copies() == [min(number, 3)] * 2
+        # The copies are there.
+        for each in partitions:
+            members = tuple(Member(node, 1) for node in each.target)
+            if members:
+                propose(world, settled(each, members))
+    assert [each.replicas for each in image.topics["t"].partitions] == [(1,)]
+    # Taken away by an operator, they stay away, also when a node comes back.
+    for each in partitions:
+        propose(world, settled(each, (Member(1, 1),)))
+    propose(world, NodeRegistered(node_id=3, incarnation=2))
+    world.settle()
+    assert copies() == [1, 1]
+
+
+def settled(partition: PartitionMetadata, members: tuple[Member, ...]) -> PartitionChanged:
+    return PartitionChanged(
+        partition_id=partition.partition_id,
+        leader=1,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch + 1,
+        replicas=tuple(each.node_id for each in members),
+        in_sync=members,
+    )

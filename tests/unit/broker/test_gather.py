@@ -6,7 +6,7 @@ Method: a broker on virtual time; batches counted by their headers on disk.
 from __future__ import annotations
 
 from broker_world import World
-from dragoman.broker.errors import InvalidRecord, MessageTooLarge
+from dragoman.broker.errors import InvalidRecord, MessageTooLarge, NotLeader
 from dragoman.broker.fetch import Wanted
 from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
@@ -51,6 +51,17 @@ def test_records_of_a_turn_are_one_batch(world: World) -> None:
     told.add(b"d")
     assert told.counts() == [3, 1]
     assert told.offsets == [0, 1, 2, 3]
+
+
+def test_nothing_is_appended_to_a_copy_that_was_led_when_it_was_looked_up(world: World) -> None:
+    (replica,) = world.create("t")
+    told = Told(world, replica)
+    told.add(b"a")
+    replica.is_led = False
+    world.settle()
+    assert told.offsets == [-1]
+    assert isinstance(told.errors[0], NotLeader)
+    assert replica.log.log_end_offset == 0
 
 
 def test_large_records_do_not_make_a_batch_that_is_refused(world: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman.broker.errors import InvalidReplicaAssignment
-from dragoman.broker.planning import Plan, drain, spread
+from dragoman.broker.planning import Plan, drain, spread, widen
 from dragoman.cluster.events import NodeFenced, NodeRegistered, PartitionPlacement, TopicCreated
 from dragoman.cluster.metadata import MetadataImage
 
@@ -65,3 +65,26 @@ def test_nobody_takes_over_who_is_not_there() -> None:
     made.apply(NodeFenced(node_id=3, incarnation=1))
     with pytest.raises(InvalidReplicaAssignment, match="no node is left to take t-0 from node 2"):
         drain(made, made.partitions.values(), 2)
+
+
+def test_what_nobody_can_take_may_be_left_to_the_others() -> None:
+    made = image((1, 2, 3), (3, 2), racks="   ")
+    with pytest.raises(InvalidReplicaAssignment, match="no node is left to take t-0"):
+        drain(made, made.partitions.values(), 3)
+    plan = drain(made, made.partitions.values(), 3, may_shrink=True)
+    assert moved(plan) == {0: (1, 2), 1: (1, 2)}
+    made = image((3,), racks="   ")
+    with pytest.raises(InvalidReplicaAssignment, match="the only replica of t-0 is on node 3"):
+        drain(made, made.partitions.values(), 3, may_shrink=True)
+
+
+def test_more_replicas_come_behind_those_there_are_on_nodes_that_hold_least() -> None:
+    made = image((1,), (1, 2), (2, 3, 1), racks="    ")
+    assert moved(widen(made, made.partitions.values(), 2)) == {0: (1, 4)}
+    plan = moved(widen(made, made.partitions.values(), 3))
+    assert plan == {0: (1, 4, 3), 1: (1, 2, 4)}
+    made = image((1,), racks="aab")
+    assert moved(widen(made, made.partitions.values(), 2)) == {0: (1, 3)}
+    assert moved(widen(made, made.partitions.values(), 9)) == {0: (1, 3, 2)}
+    made.apply(NodeFenced(node_id=3, incarnation=1))
+    assert moved(widen(made, made.partitions.values(), 9)) == {0: (1, 2)}

@@ -11,8 +11,11 @@ import pytest
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.groups.direct import DirectMember, DirectRules, by_turns
 from dragoman.broker.kinds import Kind
+from dragoman.broker.neighbours import Append
 from dragoman.config.settings import Settings
+from dragoman.limits import RELAY_PATIENCE_S
 from dragoman.protocols.minibroker import messages as m
+from dragoman.protocols.minibroker.errors import NOT_LEADER
 from dragoman.protocols.minibroker.routing import fnv1a_32
 from dragoman.types import GroupId, MemberId, TopicName
 from minibroker_world import Peer, service_of
@@ -75,26 +78,79 @@ def publish_all(pair: Pair, text: str = "") -> None:
 # ---- publishing and committing
 
 
-def test_a_record_for_another_leader_is_refused_with_its_address(pair: Pair) -> None:
+def test_a_record_for_another_leader_goes_there(pair: Pair) -> None:
     peer = connect(pair, 1)
-    answer = peer.ask(m.Publish(topic=TOPIC, payload=b"", key=key_of(1)))
-    assert answer == m.Failed(reason="not leader; leader=node-2.example:4222")
+    assert peer.publish(TOPIC, b"a", b"b", key=key_of(1)) == [(1, 0), (1, 1)]
+    assert len([each for each in pair.lines[1].asked if isinstance(each, Append)]) == 1
     assert peer.publish(TOPIC, b"", key=key_of(2)) == [(2, 0)]
+    found = pair.two.broker.find(TOPIC, 1).log
+    assert [each.value for each in found.iterate(0, found.high_watermark)] == [b"a", b"b"]
 
 
 def test_records_without_a_key_go_to_partitions_that_the_node_leads(pair: Pair) -> None:
     placed = connect(pair, 2).publish(TOPIC, *[b""] * 8)
     assert sorted({partition for partition, _ in placed}) == [1, 3]
     pair.create("u", 1)
-    answer = connect(pair, 2).ask(m.Publish(topic="u", payload=b""))
-    assert answer == m.Failed(reason="not leader; leader=node-1.example:4222")
+    assert connect(pair, 2).publish("u", b"") == [(0, 0)]
 
 
-def test_a_commit_for_another_coordinator_is_refused_with_its_address(pair: Pair) -> None:
+def test_records_keep_their_order_while_the_lead_moves_here(pair: Pair) -> None:
+    """What waits for an answer, what waits behind it, and what comes later."""
+    peer = connect(pair, 1)
+    line = pair.lines[1]
+    line.held = []
+    publish = [m.Publish(topic=TOPIC, payload=each, key=key_of(1)) for each in (b"0", b"1", b"2")]
+    peer.send(publish[0])
+    pair.settle()
+    peer.send(publish[1])
+    pair.move(TOPIC, 1, 1)
+    line.release()
+    peer.send(publish[2])
+    pair.advance(1)
+    assert peer.events() == [m.Published(partition=1, offset=offset) for offset in range(3)]
+    found = pair.one.broker.find(TOPIC, 1).log
+    assert [each.value for each in found.iterate(0, found.high_watermark)] == [b"0", b"1", b"2"]
+
+
+def test_a_leader_that_cannot_be_reached_is_left_to_the_client(pair: Pair) -> None:
+    """It waits as long as another leader might take, then gets the words that send it elsewhere."""
+    pair.lines[1].is_cut = True
+    peer = connect(pair, 1)
+    peer.send(m.Publish(topic=TOPIC, payload=b"", key=key_of(1)))
+    assert peer.events() == []
+    pair.advance(RELAY_PATIENCE_S + 1)
+    (told,) = peer.events()
+    assert isinstance(told, m.Failed)
+    assert told.reason.startswith("not leader; leader=")
     commit = m.Commit(topic=TOPIC, group=group_of(pair, 2), partition=0, offset=3)
-    answer = connect(pair, 1).ask(commit)
-    assert answer == m.Failed(reason="not leader; leader=node-2.example:4222")
+    assert peer.ask(commit) == m.Failed(reason="not leader; leader=")
+    assert pair.two.broker.find(TOPIC, 1).log.log_end_offset == 0
+
+
+def test_a_lost_answer_does_not_send_the_client_elsewhere(pair: Pair) -> None:
+    """It would publish the record twice without a word to anybody."""
+    pair.lines[1].loses_answers = True
+    told = connect(pair, 1).ask(m.Publish(topic=TOPIC, payload=b"", key=key_of(1)))
+    assert isinstance(told, m.Failed)
+    assert NOT_LEADER not in told.reason
+    assert "outcome is unknown" in told.reason
+
+
+def test_what_a_topic_does_not_take_is_refused_without_asking(pair: Pair) -> None:
+    big = b"x" * (2 << 20)
+    told = connect(pair, 1).ask(m.Publish(topic=TOPIC, payload=big, key=key_of(1)))
+    assert isinstance(told, m.Failed)
+    assert "max.message.bytes" in told.reason
+    assert pair.lines[1].asked == []
+
+
+def test_a_commit_goes_to_the_coordinator(pair: Pair) -> None:
+    group = group_of(pair, 2)
+    commit = m.Commit(topic=TOPIC, group=group, partition=0, offset=3)
+    assert connect(pair, 1).ask(commit) == m.Committed(offset=3)
     assert connect(pair, 2).ask(commit) == m.Committed(offset=3)
+    committed = pair.two.broker.coordination.committed_here(GroupId(group), TopicName(TOPIC))
+    assert committed == {0: 3}
 
 
 # ---- reading
@@ -129,6 +185,28 @@ def test_a_reader_waits_for_a_leader_that_is_away_and_passes_over_what_was_delet
     pair.lines[1].is_cut = False
     pair.advance(1)
     assert payloads(reader) == [b"2"]
+
+
+def test_a_reader_goes_on_when_its_partition_moves_away_and_comes_back(pair: Pair) -> None:
+    reader, group = connect(pair, 1), group_of(pair, 1)
+    reader.send(m.SubscribeOffset(topic=TOPIC, partition=0, offset=0))
+    member = connect(pair, 1)
+    member.send(m.SubscribeGroup(topic=TOPIC, group=group))
+    expected = []
+    for turn, leader in enumerate((1, 2, 1, 2)):
+        if turn:
+            pair.move(TOPIC, 0, leader)
+        for half in (b"a", b"b"):
+            expected.append(b"%d%b" % (turn, half))
+            connect(pair, 2).publish(TOPIC, expected[-1], key=key_of(0))
+        # A reader that asks another node looks again after a while.
+        pair.advance(6)
+        for peer in (reader, member):
+            assert payloads(peer) == expected[-2:]
+            assert not peer.is_closed
+        commit = m.Commit(topic=TOPIC, group=group, partition=0, offset=len(expected))
+        assert member.ask(commit) == m.Committed(offset=len(expected))
+        assert member.ask(m.Heartbeat(topic=TOPIC, group=group)) == m.Done()
 
 
 def test_a_reader_of_a_topic_that_is_deleted_hears_of_it(pair: Pair) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from dragoman.broker.broker import Broker
+from dragoman.broker.errors import NotLeader
 from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_PRODUCERS_MAX
@@ -131,6 +132,10 @@ class Producers:
                 producer_epoch=_EPOCH,
                 sequence=expected,
             )
+            if not appended.count and isinstance(appended.error, NotLeader):
+                # The lead was lost while the producer was looked up.
+                refuse(appended.error)
+                return
             fresh = fresh[: appended.count]
             failure, log_end = appended.error or failure, appended.next_offset
         status = OK if failure is None else PARTIAL if fresh else ERROR

@@ -4,14 +4,19 @@ An acknowledgement says the same whatever `acks` asks for: on one node nothing i
 before it is stable. Batches with `acks` 0 are answered too, in the form that all published clients
 understand. Sequence numbers are checked when the batch, the topic or the node's settings ask for
 it; see `producers.py`.
+
+What is for a partition that another node leads is sent on to that node, as the original does it.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dragoman.cluster.metadata import TopicMetadata
+from dragoman.broker.errors import NotLeader
+from dragoman.broker.relaying import Told
+from dragoman.broker.replica import Replica
+from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record
 from dragoman.net.framed import Place
@@ -20,10 +25,16 @@ from dragoman.protocols.cursus.constants import ACKS, ACKS_OF_ALL, OK, PARTIAL
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import policy_of
 from dragoman.protocols.cursus.handlers.records import append_records, producer_header, record_of
+from dragoman.protocols.cursus.handlers.relayed import Forwarded, RelayedBatch
 from dragoman.protocols.cursus.handlers.session import Call, CursusSession
 from dragoman.protocols.cursus.messages import Ack, Batch, Message
 
+if TYPE_CHECKING:
+    from dragoman.protocols.cursus.handlers.service import CursusService
+
 _OK: Final = codec.frame(b"OK")
+#: What an acknowledgement begins with when all is well.
+_STATUS_OK: Final = b'{"status":"OK"'
 
 
 class Publishing:
@@ -71,14 +82,12 @@ class Publishing:
         partition = self._partition
         if partition is None:
             partition = route(session, topic, key)
-        replica = service.replica(topic, partition)
-        if self._acks in ACKS_OF_ALL:
-            replica.check_in_sync()
+        led = service.partition(topic, partition)
         is_asked = self.arguments.get("isIdempotent") == "true"
         if self._seq_num and is_checked(session, topic, is_asked):
             batch = self._as_batch(partition, payload)
-            answer = partial(self._acknowledge, place, batch)
-            service.producers.publish(batch, replica, answer, partial(session.refuse, place))
+            told = partial(self._acknowledged, session, place)
+            _publish(service, led, RelayedBatch(batch, is_counted=True), told)
             return
         broker = service.broker
         record = Record(
@@ -87,7 +96,15 @@ class Publishing:
             headers=self._headers,
             timestamp=broker.clock.wall_ms(),
         )
-        broker.gatherer.add(replica, record, partial(self._placed, session, place))
+        placed = partial(self._placed, session, place)
+        try:
+            replica = broker.replica(led)
+        except NotLeader:
+            broker.relaying.add(led, record, placed)
+            return
+        if self._acks in ACKS_OF_ALL:
+            replica.check_in_sync()
+        broker.gatherer.add(replica, record, placed)
 
     def _placed(
         self, session: CursusSession, place: Place, offset: int, error: DragomanError | None
@@ -99,13 +116,14 @@ class Publishing:
         else:
             place.reply(codec.ack_frame(offset, self._answer_end))
 
-    def _acknowledge(
-        self, place: Place, batch: Batch, last: Message, offset: int, status: str, error: str
+    def _acknowledged(
+        self, session: CursusSession, place: Place, outcome: bytes | DragomanError
     ) -> None:
-        if self._acks == "0" and status == OK:
+        is_ok = isinstance(outcome, bytes) and outcome.startswith(_STATUS_OK)
+        if self._acks == "0" and is_ok:
             place.reply(_OK)
         else:
-            acknowledge(place, batch, last, offset, status, error)
+            answer(session, place, outcome)
 
     def _as_batch(self, partition: int, payload: bytes) -> Batch:
         message = Message(
@@ -119,6 +137,7 @@ class Publishing:
             topic=self._topic,
             partition=partition,
             messages=[message],
+            acks=self._acks,
             seq_start=self._seq_num,
             seq_end=self._seq_num,
         )
@@ -163,38 +182,60 @@ def publish_batch(session: CursusSession, batch: Batch, place: Place) -> None:
     topic = session.topic_to_write(batch.topic)
     if batch.acks not in ACKS:
         raise Refusal(f"invalid_acks value={batch.acks}")
-    replica = service.replica(topic, batch.partition)
+    partition = service.partition(topic, batch.partition)
     messages = batch.messages
     if not messages:
         raise Refusal('broker_error reason="empty batch messages"')
+    is_counted = messages[0].seq_num > 0 and is_checked(session, topic, batch.idempotent)
+    request = RelayedBatch(batch, is_counted=is_counted)
+    _publish(service, partition, request, partial(answer, session, place))
+
+
+def _publish(
+    service: CursusService, partition: PartitionMetadata, request: RelayedBatch, told: Told
+) -> None:
+    """Here or where the partition is led. Raises `DragomanError`."""
+    try:
+        replica = service.broker.replica(partition)
+    except NotLeader:
+        perform = partial(append_batch, service, request)
+        service.broker.relaying.run(partition, Forwarded(request, perform, told))
+        return
+    append_batch(service, request, replica, told)
+
+
+def append_batch(
+    service: CursusService, request: RelayedBatch, replica: Replica, told: Told
+) -> None:
+    """On the node that leads the partition. Raises `DragomanError`."""
+    batch = request.batch
     if batch.acks in ACKS_OF_ALL:
         replica.check_in_sync()
     # What was published by text before, in this turn, comes first.
     service.broker.gatherer.flush(replica)
-    if messages[0].seq_num and is_checked(session, topic, batch.idempotent):
-        answer = partial(acknowledge, place, batch)
-        service.producers.publish(batch, replica, answer, partial(session.refuse, place))
+    if request.is_counted:
+        service.producers.publish(batch, replica, partial(_acknowledge, told, batch), told)
         return
     now_ms = service.broker.clock.wall_ms()
-    appended = append_records(replica, [record_of(each, now_ms) for each in messages], now_ms)
+    appended = append_records(replica, [record_of(each, now_ms) for each in batch.messages], now_ms)
     if not appended.count:
         assert appended.error is not None
         raise appended.error
-    last = messages[appended.count - 1]
+    last = batch.messages[appended.count - 1]
 
     def committed(error: DragomanError | None) -> None:
         if error is not None:
-            session.refuse(place, error)
+            told(error)
         else:
             is_whole, reason = appended.error is None, str(appended.error or "")
             status = OK if is_whole else PARTIAL
-            acknowledge(place, batch, last, appended.next_offset - 1, status, reason)
+            _acknowledge(told, batch, last, appended.next_offset - 1, status, reason)
 
     replica.when_committed(appended.next_offset, committed)
 
 
-def acknowledge(
-    place: Place, batch: Batch, last: Message, offset: int, status: str, error: str
+def _acknowledge(
+    told: Told, batch: Batch, last: Message, offset: int, status: str, error: str
 ) -> None:
     """`last` is the last message that this is about; producer and epoch are its own."""
     ack = Ack(
@@ -206,4 +247,11 @@ def acknowledge(
         seq_end=last.seq_num if status == PARTIAL else batch.seq_end,
         error=error,
     )
-    place.reply(codec.frame(codec.encode_ack(ack)))
+    told(codec.encode_ack(ack))
+
+
+def answer(session: CursusSession, place: Place, outcome: bytes | DragomanError) -> None:
+    if isinstance(outcome, DragomanError):
+        session.refuse(place, outcome)
+    else:
+        place.reply(codec.frame(outcome))

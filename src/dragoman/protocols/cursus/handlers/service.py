@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from dragoman.broker.addresses import address_of
 from dragoman.broker.broker import Broker
+from dragoman.broker.relaying import Told
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
+from dragoman.errors import DragomanError
 from dragoman.framing import Scratch
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
@@ -18,7 +20,16 @@ from dragoman.net.framed import Place
 from dragoman.protocols.cursus.constants import INTERNAL_COMMANDS
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import is_expressible
-from dragoman.protocols.cursus.handlers.publish import publish_batch
+from dragoman.protocols.cursus.handlers.publish import append_batch, publish_batch
+from dragoman.protocols.cursus.handlers.relayed import (
+    PROTOCOL,
+    RelayedBatch,
+    RelayedCall,
+    StagedMessage,
+    StagedOffsets,
+    decode,
+    in_words,
+)
 from dragoman.protocols.cursus.handlers.session import CursusSession, Handler
 from dragoman.protocols.cursus.handlers.state import State
 from dragoman.protocols.cursus.handlers.streams import Streams
@@ -80,6 +91,7 @@ class CursusService:
         self._handlers: dict[str, Handler] = {}
         self._turns: dict[str, int] = {}
         broker.on_stopping.append(self.streams.stop_all)
+        broker.relayed[PROTOCOL] = self.relayed
 
     def session(self, channel: Channel) -> CursusSession:
         session = CursusSession(channel, self)
@@ -104,6 +116,28 @@ class CursusService:
 
     def publish_batch(self, session: CursusSession, batch: Batch, place: Place) -> None:
         publish_batch(session, batch, place)
+
+    def relayed(self, body: memoryview, told: Told) -> None:
+        """What another node asks for in the place of its client. Raises `DragomanError`."""
+        request = decode(body)
+
+        def answer(outcome: bytes | DragomanError) -> None:
+            told(in_words(outcome))
+
+        try:
+            match request:
+                case RelayedBatch(batch=batch):
+                    replica = self.broker.find(batch.topic, batch.partition)
+                    append_batch(self, request, replica, answer)
+                case StagedMessage():
+                    replica = self.broker.find(request.topic, request.partition)
+                    self.transactions.stage_message(request, replica, answer)
+                case StagedOffsets():
+                    self.transactions.stage_offsets(RelayedCall(self, request.command, answer))
+                case _:
+                    assert_never(request)
+        except DragomanError as error:
+            answer(error)
 
     # ---- topics
 

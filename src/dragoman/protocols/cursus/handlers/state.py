@@ -16,13 +16,12 @@ import msgspec
 from dragoman.broker.broker import Broker
 from dragoman.broker.errors import NotLeader, UnknownTopic
 from dragoman.broker.gather import Placed
-from dragoman.broker.neighbours import Answer, Append, Appended, Batches, ReadBatches
-from dragoman.broker.reading import Reader, open_reader
+from dragoman.broker.reading import Ends, Reader, find_ends, open_reader
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError, NotSentError
 from dragoman.limits import INTERNAL_RECORDS_PER_SLICE, MLOG_FETCH_BYTES_MAX
-from dragoman.log.batch import Record, build_batch
+from dragoman.log.batch import Record
 from dragoman.protocols.cursus.handlers.scan import Refuse, Then
 
 STATE_TOPIC: Final = "__cursus_state"
@@ -92,23 +91,16 @@ class State:
         """Where the topic ends: whoever waits for all of it waits for that."""
         partition = self._partition()
         assert partition is not None
-        try:
-            self._begin(self._broker.replica(partition).log.high_watermark)
-            return
-        except NotLeader as error:
-            leader = error.leader
 
-        def answered(answer: Answer | DragomanError) -> None:
-            if isinstance(answer, _PASSING) and tries:
+        def found(ends: Ends | DragomanError) -> None:
+            if isinstance(ends, Ends):
+                self._begin(ends.high_watermark)
+            elif isinstance(ends, _PASSING) and tries:
                 self._broker.scheduler.call_later(_RETRY_S, self._find_end, tries - 1)
-            elif isinstance(answer, DragomanError):
-                self._give_up(answer)
             else:
-                assert isinstance(answer.reply, Batches)
-                self._begin(answer.reply.high_watermark)
+                self._give_up(ends)
 
-        request = ReadBatches(topic=STATE_TOPIC, partition=0, offset=-1, bytes_max=1)
-        self._broker.neighbours.ask(leader, request, (), answered)
+        find_ends(self._broker, partition, found)
 
     def _begin(self, end: int) -> None:
         self._is_starting = False
@@ -224,7 +216,9 @@ class State:
             if error is not None:
                 done(-1, error)
             else:
-                self._write(record, placed)
+                partition = self._partition()
+                assert partition is not None
+                broker.relaying.add(partition, record, placed)
 
         def placed(offset: int, error: DragomanError | None) -> None:
             if error is not None:
@@ -241,26 +235,3 @@ class State:
             is_internal=True,
         )
         broker.ensure_topic(new, ready)
-
-    def _write(self, record: Record, placed: Placed, tries: int = _TRIES) -> None:
-        partition = self._partition()
-        assert partition is not None
-        try:
-            replica = self._broker.replica(partition)
-        except NotLeader as error:
-
-            def answered(answer: Answer | DragomanError) -> None:
-                if isinstance(answer, _PASSING) and tries:
-                    later = self._broker.scheduler.call_later
-                    later(_RETRY_S, self._write, record, placed, tries - 1)
-                elif isinstance(answer, DragomanError):
-                    placed(-1, answer)
-                else:
-                    assert isinstance(answer.reply, Appended)
-                    placed(answer.reply.base_offset, None)
-
-            request = Append(topic=STATE_TOPIC, partition=0)
-            batch = build_batch([record])
-            self._broker.neighbours.ask(error.leader, request, (batch,), answered)
-            return
-        self._broker.gatherer.add(replica, record, placed)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
 
 from dragoman.broker.errors import TopicExists, UnknownTopic
+from dragoman.broker.reading import Ends, find_all_ends
 from dragoman.broker.topics import DEFAULT, NewTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError
@@ -152,18 +154,38 @@ def handle_describe(call: Call) -> None:
     shown = ("cleanup_policy", "partitioner", "auth_policy")
     rest = ("retention_hours", "retention_bytes", "read_acl", "write_acl")
     policy = {name: fields[name] for name in (*shown, *rest) if name in shown or fields[name]}
-    described = {
-        "status": "OK",
-        "topic": topic.name,
-        "partitions": [_described_partition(call, each) for each in topic.partitions],
-        "policy": policy,
-    }
-    call.json(msgspec.json.format(msgspec.json.encode(described), indent=2))
+
+    def found(ends: list[Ends]) -> None:
+        described = {
+            "status": "OK",
+            "topic": topic.name,
+            "partitions": [
+                _described_partition(call, *each)
+                for each in zip(topic.partitions, ends, strict=True)
+            ],
+            "policy": policy,
+        }
+        call.json(msgspec.json.format(msgspec.json.encode(described), indent=2))
+
+    _with_ends(call, topic.partitions, found)
 
 
-def _described_partition(call: Call, partition: PartitionMetadata) -> dict[str, object]:
+def _with_ends(
+    call: Call, partitions: Sequence[PartitionMetadata], then: Callable[[list[Ends]], None]
+) -> None:
+    """A client cannot ask several nodes at once: its node does."""
+
+    def found(ends: list[Ends] | DragomanError) -> None:
+        if isinstance(ends, DragomanError):
+            call.refuse(ends)
+        else:
+            then(ends)
+
+    find_all_ends(call.service.broker, partitions, found)
+
+
+def _described_partition(call: Call, partition: PartitionMetadata, ends: Ends) -> dict[str, object]:
     broker = call.service.broker
-    log = broker.held(partition).log
     # A single broker of the original names neither leader nor replicas.
     leader, replicas, in_sync = "", None, None
     if len(broker.image.nodes) > 1:
@@ -175,23 +197,23 @@ def _described_partition(call: Call, partition: PartitionMetadata) -> dict[str, 
         "leader": leader,
         "replicas": replicas,
         "isr": in_sync,
-        "leo": log.log_end_offset,
-        "hwm": log.high_watermark,
+        "leo": ends.log_end_offset,
+        "hwm": ends.high_watermark,
     }
 
 
 def handle_list_offsets(call: Call) -> None:
     topic = _described(call)
-    wanted = range(len(topic.partitions))
+    wanted = topic.partitions
     if "partition" in call.command.arguments:
-        index = call.number("partition")
-        wanted = range(index, index + 1)
-    shown = []
-    for index in wanted:
-        # This node's copy, if it has one: a client cannot ask several nodes at once.
-        log = call.service.broker.held(call.service.partition(topic, index)).log
-        shown.append(
-            f"P{index}:earliest={log.log_start_offset}:latest={log.last_stable_offset}"
-            f":leo={log.log_end_offset}:hwm={log.high_watermark}"
+        wanted = [call.service.partition(topic, call.number("partition"))]
+
+    def found(ends: list[Ends]) -> None:
+        shown = ",".join(
+            f"P{partition.index}:earliest={each.log_start_offset}:latest={each.last_stable_offset}"
+            f":leo={each.log_end_offset}:hwm={each.high_watermark}"
+            for partition, each in zip(wanted, ends, strict=True)
         )
-    call.ok(f"topic={topic.name} partitions={len(topic.partitions)} offsets={','.join(shown)}")
+        call.ok(f"topic={topic.name} partitions={len(topic.partitions)} offsets={shown}")
+
+    _with_ends(call, wanted, found)

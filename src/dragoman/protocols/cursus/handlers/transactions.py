@@ -4,6 +4,11 @@ They are the broker's own transactions, those that Kafka clients use. Records go
 and are hidden until the end; offsets are staged with their group. A commit is one decision, written
 down before it is acknowledged, and carried out after a restart if need be. What is only begun lives
 in memory. Each epoch serves one transaction: another needs INIT_PRODUCER_ID again.
+
+Every command is for the transaction's coordinator, and other nodes name it. The coordinator has
+messages staged by the leaders of their partitions, and offsets by the coordinators of their groups
+(`relayed.py`): no client could find a node that is all of these. Those ask back whether the
+transaction still goes on before they write.
 """
 
 from __future__ import annotations
@@ -14,17 +19,25 @@ from typing import Final
 from dragoman.broker.broker import Broker
 from dragoman.broker.errors import (
     ConcurrentTransactions,
+    CoordinatorNotAvailable,
     InvalidProducerIdMapping,
+    NotCoordinator,
+    NotLeader,
     ProducerFenced,
+    RequestTimedOut,
+    ShuttingDown,
     TransactionalIdNotFound,
 )
-from dragoman.broker.replica import Replica
+from dragoman.broker.groups import TopicPartition
+from dragoman.broker.kinds import Kind
+from dragoman.broker.relaying import Told
+from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.transactions import (
     ProducerIdentity,
     TransactionDescription,
     TransactionState,
 )
-from dragoman.errors import DragomanError
+from dragoman.errors import ClusterError, DragomanError, NotSentError
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
@@ -32,6 +45,14 @@ from dragoman.protocols.cursus.handlers.groups import open_group
 from dragoman.protocols.cursus.handlers.offsets import commit, commit_request, parse_offsets
 from dragoman.protocols.cursus.handlers.publish import named_partition, route
 from dragoman.protocols.cursus.handlers.records import append_records, record_of
+from dragoman.protocols.cursus.handlers.relayed import (
+    Forwarded,
+    RelayedCall,
+    StagedMessage,
+    StagedOffsets,
+    asked,
+    outcome_of,
+)
 from dragoman.protocols.cursus.handlers.session import Call
 from dragoman.protocols.cursus.messages import Message
 from dragoman.security.authorizer import Operation, Resource
@@ -52,7 +73,15 @@ _INIT_TRIES: Final = 5
 class _Begun:
     """What this node knows of a transaction since it began, or since the node started."""
 
-    __slots__ = ("identity", "last_sequence", "messages", "offsets", "result")
+    __slots__ = (
+        "identity",
+        "is_in_doubt",
+        "last_sequence",
+        "messages",
+        "offsets",
+        "result",
+        "staging",
+    )
 
     def __init__(self, identity: ProducerIdentity) -> None:
         self.identity = identity
@@ -62,10 +91,25 @@ class _Begun:
         self.result = ""
         #: By topic and partition: a repeated TXN_PUBLISH is not staged twice.
         self.last_sequence: dict[tuple[str, int], int] = {}
+        #: By topic, partition and sequence number: who waits for a message that is being staged.
+        self.staging: dict[tuple[str, int, int], list[Acknowledge]] = {}
+        #: It is not known whether a message was staged: it can only be aborted.
+        self.is_in_doubt = False
+
+    def staged(self, place: TopicPartition, seq_num: int, error: DragomanError | None) -> None:
+        """What has become of a message."""
+        if error is None:
+            self.last_sequence[place] = seq_num
+            self.messages += 1
+        elif _is_outcome_unknown(error):
+            self.is_in_doubt = True
+        for each in self.staging.pop((*place, seq_num)):
+            each(error)
 
 
 class Transactions:
     def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self.coordinator = broker.coordination.transactions
         #: By transactional id; only of ids that the coordinator knows.
         self._begun: dict[str, _Begun] = {}
@@ -95,13 +139,17 @@ class Transactions:
             raise _fenced(transactional_id, identity)
         return found.state, begun
 
-    def open(self, transactional_id: str, identity: ProducerIdentity) -> _Begun:
-        """The transaction that this producer has begun. Raises `Refusal`."""
+    def open(
+        self, transactional_id: str, identity: ProducerIdentity, result: str = "commit"
+    ) -> _Begun:
+        """The transaction that this producer has begun and means to end so. Raises `Refusal`."""
         state, begun = self.own(transactional_id, identity)
         if begun is None:
             raise _not_found(transactional_id)
         if begun.result or state not in _OPEN:
             raise Refusal(f"transaction_not_committing transactional_id={transactional_id}")
+        if begun.is_in_doubt and result != "abort":
+            raise Refusal(f"transaction_aborted transactional_id={transactional_id}")
         return begun
 
     def begin(self, transactional_id: str, identity: ProducerIdentity) -> None:
@@ -118,7 +166,7 @@ class Transactions:
         """Also one that has ended the same way: its answer may have been lost. Raises `Refusal`."""
         state, begun = self.own(transactional_id, identity)
         if begun is None or not begun.result:
-            begun = self.open(transactional_id, identity)
+            begun = self.open(transactional_id, identity, result)
         elif begun.result != result:
             code = "already_committed" if begun.result == "commit" else "aborted"
             raise Refusal(f"transaction_{code} transactional_id={transactional_id}")
@@ -126,6 +174,58 @@ class Transactions:
 
     def forget(self, transactional_id: str) -> None:
         self._begun.pop(transactional_id, None)
+
+    # ---- on the nodes that write
+
+    def stage_message(self, request: StagedMessage, replica: Replica, told: Told) -> None:
+        """On the leader of the partition: hidden until the transaction ends."""
+        identity = ProducerIdentity(request.producer_id, request.epoch)
+
+        def append(error: DragomanError | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                # What was published by text before, in this turn, comes first.
+                self._broker.gatherer.flush(replica)
+                next_offset = _append(self._broker, replica, request.message, identity)
+            except DragomanError as refused:
+                told(refused)
+                return
+            replica.when_committed(next_offset, lambda error: told(b"" if error is None else error))
+
+        states = replica.log.producers
+        if states is not None and states.has_open_transaction(identity.producer_id, identity.epoch):
+            append(None)
+            return
+        place = (TopicName(request.topic), Partition(request.partition))
+        self._broker.coordination.transacting.enrol(
+            request.transactional_id, identity, place, append, is_check=True
+        )
+
+    def stage_offsets(self, call: Call) -> None:
+        """On the coordinator of the group. Raises `DragomanError`."""
+        transactional_id, identity = _named(call)
+        group = open_group(call)
+        request = commit_request(call, group, parse_offsets(call), producer_id=identity.producer_id)
+        self._broker.coordination.transacting.enrol(
+            transactional_id,
+            identity,
+            group.group_id,
+            call.after(lambda: commit(call, request, call.ok)),
+            is_check=True,
+        )
+
+
+def _is_outcome_unknown(error: DragomanError) -> bool:
+    is_lost = isinstance(error, ClusterError) and not isinstance(error, NotSentError)
+    return is_lost or isinstance(error, RequestTimedOut | ShuttingDown)
+
+
+def _from_elsewhere(outcome: bytes | DragomanError) -> bytes | DragomanError:
+    """The client is where it has to be: it is not sent to those who could not be asked."""
+    if isinstance(outcome, NotLeader | NotCoordinator | NotSentError):
+        return CoordinatorNotAvailable(str(outcome))
+    return outcome
 
 
 def _not_found(transactional_id: str) -> Refusal:
@@ -146,7 +246,12 @@ def _id(call: Call) -> str:
 
 def _producer(call: Call) -> tuple[str, ProducerIdentity]:
     """Transactional id and identity that a command names. Raises `Refusal`."""
-    transactional_id, name = _id(call), call.require("producerId")
+    _id(call)
+    return _named(call)
+
+
+def _named(call: Call) -> tuple[str, ProducerIdentity]:
+    transactional_id, name = call.require("transactional_id"), call.require("producerId")
     call.require("epoch")
     epoch = call.number("epoch")
     try:
@@ -209,7 +314,8 @@ def handle_txn_publish(call: Call) -> None:
     partition = named_partition(call)
     if partition is None:
         partition = route(call.session, topic, key)
-    replica = call.service.replica(topic, partition)
+    metadata = call.service.partition(topic, partition)
+    place = (TopicName(topic.name), Partition(partition))
     message = Message(
         producer_id=call.get("producerId"),
         epoch=identity.epoch,
@@ -217,36 +323,46 @@ def handle_txn_publish(call: Call) -> None:
         key=key,
         payload=payload,
     )
-    place = (TopicName(topic.name), Partition(partition))
+    request = StagedMessage(
+        topic.name, partition, message, transactional_id, identity.producer_id, identity.epoch
+    )
 
-    def answer() -> None:
-        call.ok(
-            f"transactional_id={transactional_id} staged_messages={begun.messages} "
-            f"topic={topic.name} partition={partition}"
-        )
-
-    def append() -> None:
-        # What was published by text before, in this turn, comes first.
-        call.service.broker.gatherer.flush(replica)
-        if seq_num > begun.last_sequence.get(place, 0):
-            _append(call.service.broker, replica, message, identity)
-            begun.last_sequence[place] = seq_num
-            begun.messages += 1
-        replica.when_committed(replica.log.log_end_offset, call.after(answer))
-
-    def enrolled(error: DragomanError | None) -> None:
+    def answer(error: DragomanError | None) -> None:
         if error is not None:
             _refuse(call, transactional_id, identity, error)
         else:
-            call.attempt(append)
+            call.ok(
+                f"transactional_id={transactional_id} staged_messages={begun.messages} "
+                f"topic={topic.name} partition={partition}"
+            )
 
-    call.service.transactions.coordinator.enrol_implicitly(
-        transactional_id, identity, [place], (), enrolled
-    )
+    def staged(outcome: bytes | DragomanError) -> None:
+        begun.staged(place, seq_num, outcome if isinstance(outcome, DragomanError) else None)
+
+    def written(outcome: bytes | DragomanError) -> None:
+        staged(_from_elsewhere(outcome))
+
+    def enrolled(error: DragomanError | None) -> None:
+        if error is not None:
+            staged(error)
+            return
+        perform = partial(call.service.transactions.stage_message, request)
+        call.service.broker.relaying.run(metadata, Forwarded(request, perform, written))
+
+    waiting = begun.staging.get((*place, seq_num))
+    if waiting is not None:
+        waiting.append(answer)
+    elif seq_num <= begun.last_sequence.get(place, 0):
+        answer(None)
+    else:
+        begun.staging[*place, seq_num] = [answer]
+        call.service.transactions.coordinator.enrol_implicitly(
+            transactional_id, identity, [place], (), enrolled
+        )
 
 
-def _append(broker: Broker, replica: Replica, message: Message, identity: ProducerIdentity) -> None:
-    """Hidden until the transaction ends."""
+def _append(broker: Broker, replica: Replica, message: Message, identity: ProducerIdentity) -> int:
+    """The offset behind it."""
     states = replica.log.producers
     known = None if states is None else states.producers().get(identity.producer_id)
     sequence = 0
@@ -264,29 +380,43 @@ def _append(broker: Broker, replica: Replica, message: Message, identity: Produc
     )
     if appended.error is not None:
         raise appended.error
+    return appended.next_offset
 
 
 def handle_send_offsets_to_txn(call: Call) -> None:
     transactional_id, identity = _producer(call)
-    transactions = call.service.transactions
+    transactions, broker = call.service.transactions, call.service.broker
     begun = transactions.open(transactional_id, identity)
-    offsets = parse_offsets(call)
-    group = open_group(call)
-    request = commit_request(call, group, offsets, producer_id=identity.producer_id)
+    count, group = len(parse_offsets(call)), call.require("group")
+    call.authorize(Operation.READ, Resource.GROUP, group)
 
-    def staged() -> None:
-        begun.offsets += len(offsets)
+    def staged(outcome: bytes | DragomanError) -> None:
+        if isinstance(outcome, DragomanError):
+            _refuse(call, transactional_id, identity, outcome)
+            return
+        begun.offsets += count
         call.ok(f"transactional_id={transactional_id} staged_offsets={begun.offsets}")
+
+    def written(outcome: bytes | DragomanError) -> None:
+        staged(_from_elsewhere(outcome))
+
+    def stage(node: int | DragomanError) -> None:
+        if isinstance(node, DragomanError):
+            written(node)
+        elif node == broker.node_id:
+            here = RelayedCall(call.service, call.command, written)
+            here.attempt(lambda: transactions.stage_offsets(here))
+        else:
+            request = asked(StagedOffsets(call.command))
+            broker.neighbours.ask(node, *request, lambda answer: written(outcome_of(answer)))
 
     def enrolled(error: DragomanError | None) -> None:
         if error is not None:
-            _refuse(call, transactional_id, identity, error)
+            staged(error)
         else:
-            commit(call, request, staged)
+            broker.coordination.find_coordinator(Kind.GROUP, group, stage)
 
-    transactions.coordinator.enrol_implicitly(
-        transactional_id, identity, (), (group.group_id,), enrolled
-    )
+    transactions.coordinator.enrol_implicitly(transactional_id, identity, (), (group,), enrolled)
 
 
 def handle_end_txn(call: Call) -> None:

@@ -1,21 +1,25 @@
 """COMMIT: the next offset that a group is to read of a partition, answered when it is durable.
 
 Anybody may commit for a group, member or not, forwards or backwards (spec, section 5), unless the
-group's members speak another protocol.
+group's members speak another protocol. Like records (`publish.py`), commits go to the node that
+takes them: clients of this protocol know no coordinators, and pay for every `not leader`.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
+from dragoman.broker.errors import CoordinatorLoading, CoordinatorNotAvailable
+from dragoman.broker.offsets import CommitRequest, OffsetCommit
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
+from dragoman.limits import GROUPS_LOADING_PAUSE_S
 from dragoman.net.framed import Place
 from dragoman.protocols.minibroker import codec
 from dragoman.protocols.minibroker.constants import OFFSET_MAX
 from dragoman.protocols.minibroker.errors import BAD_COMMIT_OFFSET
-from dragoman.protocols.minibroker.handlers.groups import OWNER, when_group_is_loaded
+from dragoman.protocols.minibroker.handlers.groups import OWNER
 from dragoman.protocols.minibroker.handlers.refusals import Refused
 from dragoman.protocols.minibroker.handlers.topics import (
     require_group,
@@ -36,16 +40,22 @@ def commit(session: MinibrokerSession, request: Commit, place: Place) -> None:
     group = require_group(session, request.group)
     coordination = session.service.broker.coordination
 
-    def committed(prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
-        if prepared is not None:
-            error = next(iter(prepared.errors.values()), None)
-        if error is not None:
+    def committed(asked: CommitRequest, error: DragomanError | None) -> None:
+        if isinstance(error, CoordinatorLoading | CoordinatorNotAvailable) and not place.is_done:
+            # Right after a start clients come back before groups do, and what is refused they do
+            # not try again.
+            scheduler = session.service.broker.scheduler
+            scheduler.call_later(GROUPS_LOADING_PAUSE_S, send, asked)
+        elif error is not None:
             place.reply(session.refusal(error))
-            return
-        place.reply(codec.encode(Committed(offset=request.offset)))
-        subscription = session.subscriptions.get(request.topic)
-        if subscription is not None and subscription.group == group:
-            subscription.committed(request.partition, request.offset)
+        else:
+            place.reply(codec.encode(Committed(offset=request.offset)))
+            subscription = session.subscriptions.get(request.topic)
+            if subscription is not None and subscription.group == group:
+                subscription.committed(request.partition, request.offset)
+
+    def send(asked: CommitRequest) -> None:
+        coordination.commit_anywhere(asked, partial(committed, asked))
 
     def store(topic: TopicMetadata) -> None:
         require_partition(topic, request.partition)
@@ -54,7 +64,6 @@ def commit(session: MinibrokerSession, request: Commit, place: Place) -> None:
             partition=Partition(request.partition),
             offset=Offset(request.offset),
         )
-        asked = CommitRequest(group_id=group, offsets=(offset,), owner=OWNER)
-        when_group_is_loaded(session, place, group, lambda: coordination.commit(asked, committed))
+        send(CommitRequest(group_id=group, offsets=(offset,), owner=OWNER))
 
     use_topic(session, place, request.topic, Operation.READ, store)

@@ -1,4 +1,11 @@
-"""PUB: a record to the partition of its key, answered when it is durable."""
+"""PUB: a record to the partition of its key, answered when it is durable.
+
+In the original one node takes all writes, and the others answer `not leader`, upon which a client
+waits 250 ms and tries its next address (spec, section 9). Here every node leads some partitions:
+keys would send every client from node to node all the time. So a record goes to whoever leads its
+partition, and `not leader` is kept for when that node cannot be reached from here: then another
+address is the client's only way.
+"""
 
 from __future__ import annotations
 
@@ -48,11 +55,9 @@ def _append(
         # Any will do for it: rather one that need not be looked for.
         led = [each.index for each in topic.partitions if each.leader == broker.node_id]
         partition = led[turn % len(led)] if led else partition
-    replica = broker.replica(topic.partitions[partition])
-    replica.check_in_sync()
 
     def placed(offset: int, error: DragomanError | None) -> None:
         place.reply(published_frame(partition, offset) if error is None else session.refusal(error))
 
     record = Record(key=key or None, value=request.payload, timestamp=broker.clock.wall_ms())
-    broker.gatherer.add(replica, record, placed)
+    broker.relaying.add(topic.partitions[partition], record, placed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from dragoman.broker.reading import find_end
+from dragoman.broker.reading import Ends, find_ends
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import MINIBROKER_SUBSCRIPTIONS_MAX
@@ -60,10 +60,13 @@ def _read_one(
             place.reply(codec.encode(m.Subscribed(partitions=(request.partition,))))
             subscription.read(partition, offset)
 
+    def found(ends: Ends | DragomanError) -> None:
+        begin(ends.log_end_offset if isinstance(ends, Ends) else ends)
+
     if isinstance(request, m.SubscribeOffset):
         begin(request.offset)
     else:
-        find_end(session.service.broker, partition, begin)
+        find_ends(session.service.broker, partition, found)
 
 
 def _join(

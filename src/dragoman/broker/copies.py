@@ -1,0 +1,65 @@
+"""The broker's own topics get more copies when nodes join that were not there before.
+
+A topic is made with as many copies as there are nodes then. What the broker keeps for itself
+(groups, transactions) would stay at that: when the first group came before all nodes of a new
+cluster did, and when a single node has become a cluster. So the node that leads the metadata gives
+these topics their copies when they are made and when a node registers for the first time. Not
+later: whoever takes copies away, on the way back to one node, is not to fight with this. Topics of
+users are theirs; `dragoman cluster status` names those with few copies.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from dragoman.broker.groups import OFFSETS_TOPIC
+from dragoman.broker.planning import Plan, widen
+from dragoman.errors import DragomanError
+
+if TYPE_CHECKING:
+    from dragoman.broker.broker import Broker
+
+log = logging.getLogger("dragoman.cluster")
+
+
+class InternalCopies:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._is_due = False
+
+    def look(self) -> None:
+        """There is a new node or internal topic, and this node leads the metadata."""
+        if not self._is_due:
+            self._is_due = True
+            self._broker.scheduler.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._is_due = False
+        broker = self._broker
+        plan: Plan = []
+        for topic in broker.image.topics.values():
+            if topic.is_internal:
+                plan += widen(broker.image, topic.partitions, self._wanted(topic.name))
+        if plan:
+            log.info("%d partitions of internal topics get more copies", len(plan))
+            self._move(plan)
+
+    def _wanted(self, topic: str) -> int:
+        settings = self._broker.settings
+        if topic == OFFSETS_TOPIC:
+            return settings.offsets_topic_replication_factor
+        return settings.transaction_state_log_replication_factor
+
+    def _move(self, plan: Plan) -> None:
+        """One after the other: there may be a hundred of them."""
+
+        def begun(error: DragomanError | None) -> None:
+            if error is None:
+                self._move(plan)
+            else:
+                log.warning("internal topics keep few copies: %s", error)
+
+        if plan:
+            partition, replicas = plan.pop()
+            self._broker.leadership.move(partition, replicas, may_resize=True, done=begun)
