@@ -16,6 +16,7 @@ from dragoman.broker.fetch import Fetch, Fetched, FetchLimits, Wanted
 from dragoman.broker.produce import check_produced, place
 from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
+from dragoman.cluster.etcd.calls import Gateway
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.framing import Scratch
@@ -71,6 +72,7 @@ class World:
         start: bool = True,
         seed: int = 1,
         scheduler: SimScheduler | None = None,
+        etcd: Gateway | None = None,
     ) -> None:
         self.settings = settings if settings is not None else Settings()
         self.scheduler = scheduler if scheduler is not None else SimScheduler()
@@ -89,6 +91,7 @@ class World:
             generator,
             authorizer,
             KafkaGroupDialect(),
+            etcd=etcd,
         )
         self.budget = MemoryBudget(self.settings.memory_budget_bytes)
         self.channels = Channels(self.budget, self.scheduler)

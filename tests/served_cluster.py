@@ -39,13 +39,26 @@ def free_ports() -> Iterator[int]:
 class ServedCluster:
     """Nodes 1 to `count`, not started; more may be named later."""
 
-    def __init__(self, root: Path, count: int, *options: str, listeners: tuple[str, ...] = ()):
+    def __init__(
+        self,
+        root: Path,
+        count: int,
+        *options: str,
+        listeners: tuple[str, ...] = (),
+        etcd_port: int | None = None,
+    ):
+        """With an etcd, that of the test wheel: nodes learn from it where the others are."""
         self.root = root
         self._options = options
+        self._has_etcd = etcd_port is not None
+        if self._has_etcd:
+            etcd = ("--etcd", f"http://127.0.0.1:{etcd_port}")
+            self._options += (*etcd, "--set", "metadata.etcd.allow.bad.version=true")
         self._listeners = (*_LISTENERS, *listeners)
         self._ports = free_ports()
         self._addresses: dict[int, dict[str, str]] = {}
-        self.founders = [self.name(node) for node in range(1, count + 1)]
+        named = [self.name(node) for node in range(1, count + 1)]
+        self.founders = [] if self._has_etcd else named
         self.nodes: dict[int, ServedNode] = {}
         #: What nodes are started with, where that is not the interpreter alone.
         self.launchers: dict[int, Sequence[str]] = {}
@@ -94,7 +107,7 @@ class ServedCluster:
         listen = [
             argument
             for name in self._listeners
-            if name != "peer"
+            if name != "peer" or self._has_etcd
             for argument in ("--listen", f"{name}={self.address(node, name)}")
         ]
         arguments = ["--data", str(self.data(node)), "--node-id", str(node), *listen]
@@ -153,6 +166,8 @@ class ServedCluster:
 
         def holds(status: ClusterStatus) -> bool:
             is_whole = not (status.under_replicated or status.leaderless or status.moving)
-            return is_whole and all(each.alive and each.role == "voter" for each in status.nodes)
+            return is_whole and all(
+                each.alive and each.role in ("voter", "etcd") for each in status.nodes
+            )
 
         return self.wait(holds, node)

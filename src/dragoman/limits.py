@@ -180,6 +180,8 @@ ETCD_PIECE_BYTES = 512 << 10
 #: An answer of etcd, or one line of a watch. Larger: the connection is closed, what was missed is
 #: read in pages.
 ETCD_ANSWER_BYTES_MAX = 64 << 20
+#: How long a node that stops waits for etcd to take its lease back. Longer: the lease runs out.
+ETCD_CLOSE_GRACE_S = 1.0
 #: Connections to etcd at a time, beside the watch. More requests wait for one.
 ETCD_CONNECTIONS_MAX = 8
 #: Producer ids a node takes from the cluster at once; what it does not use is lost at a restart.

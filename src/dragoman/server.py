@@ -14,17 +14,18 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from dragoman.broker.broker import Broker
 from dragoman.broker.replica import Acknowledge
 from dragoman.config.listeners import Address, Listener
-from dragoman.config.settings import Settings
+from dragoman.config.settings import Settings, etcd_addresses
 from dragoman.errors import ConfigError, CorruptionError, DragomanError
 from dragoman.limits import (
     CONNECTION_CLOSE_GRACE_S,
+    ETCD_CLOSE_GRACE_S,
     HAND_OVER_TIMEOUT_S,
     HTTP_CLOSE_GRACE_S,
     IDLE_SWEEP_INTERVAL_S,
@@ -50,6 +51,9 @@ from dragoman.world import (
     SystemClock,
     system_random,
 )
+
+if TYPE_CHECKING:
+    from dragoman.net.http_client import HttpClient
 
 log = logging.getLogger("dragoman.server")
 #: The protocols that clients speak, and what serves each: loaded with its first listener, or with
@@ -87,17 +91,13 @@ class Node:
         clock: Clock,
         random: Random,
     ) -> None:
-        """Opens the data directory. Raises `DirectoryInUseError`, `FormatError`, `OSError`.
-
-        And `ConfigError`, for what this release cannot do yet.
-        """
-        if settings.metadata_quorum == "etcd":
-            raise ConfigError("metadata.quorum: nodes of this release do not use etcd yet")
+        """Opens the data directory. Raises `DirectoryInUseError`, `FormatError`, `OSError`."""
         self.settings = settings
         self.clock = clock
         self._loop = loop
         nodes = settings.cluster_nodes
         self.peers = Peers(Peering(self._hello, loop, random), self._addresses, nodes)
+        self._etcd = _etcd_client(settings, loop)
         self.store = LogStore(
             disk, background, loop, clock, random, Durability(settings.durability)
         )
@@ -109,7 +109,8 @@ class Node:
                 clock,
                 random,
                 dialect=KafkaGroupDialect(),
-                links=self.peers if nodes else None,
+                links=self.peers if settings.is_clustered else None,
+                etcd=self._etcd,
             )
         except BaseException:
             self.store.abandon()
@@ -124,7 +125,7 @@ class Node:
         self.listeners: list[OpenListener] = []
         #: Set when the node cannot go on; the reason is in `failure`.
         self.failed = asyncio.Event()
-        self.failure: OSError | None = None
+        self.failure: OSError | DragomanError | None = None
         self.started_at = clock.monotonic()
         self._http: object = None
         self._serves_clients = True
@@ -139,6 +140,7 @@ class Node:
         A start that fails lets go of the data directory and of what was opened.
         """
         try:
+            await self._called_back(self.broker.load)
             self.broker.recover()
             # Where they are is told to the others; they serve when the cluster knows this node.
             for listener in self.settings.listeners:
@@ -155,23 +157,28 @@ class Node:
         self._stalled.watch()
 
     async def _join(self) -> None:
-        started: asyncio.Future[None] = self._loop.create_future()
-
-        def done(error: DragomanError | None) -> None:
-            if started.done():
-                # Told to stop meanwhile.
-                return
-            if error is None:
-                started.set_result(None)
-            else:
-                started.set_exception(error)
-
-        self.broker.start(done)
-        if self.settings.cluster:
+        started = self._called_back(self.broker.start)
+        if self.settings.is_clustered:
             peer = next(each for each in self.listeners if each.name == "peer")
             await peer.serve()
             self.peers.begin(self.broker)
         await started
+
+    def _called_back(self, begin: Callable[[Acknowledge], None]) -> asyncio.Future[None]:
+        """Begun now; whoever wants to wait for it can."""
+        finished: asyncio.Future[None] = self._loop.create_future()
+
+        def done(error: DragomanError | None) -> None:
+            if finished.done():
+                # Told to stop meanwhile.
+                return
+            if error is None:
+                finished.set_result(None)
+            else:
+                finished.set_exception(error)
+
+        begin(done)
+        return finished
 
     def _give_up(self) -> None:
         for listener in self.listeners:
@@ -182,7 +189,10 @@ class Node:
             self.store.close()
         else:
             # The journal may hold records that were not replayed: a clean stop would forget them.
+            self.broker.quorum.fail()
             self.store.abandon()
+        if self._etcd is not None:
+            self._etcd.close()
 
     async def _open(self, listener: Listener) -> None:
         factory = self._factory(listener)
@@ -282,6 +292,8 @@ class Node:
         nodes reach this one.
         """
         own = self.settings.cluster_nodes.get(self.settings.node_id)
+        if own is None:
+            own = next((each.advertised for each in self.listeners if each.name == "peer"), None)
         found: dict[str, str] = {}
         for opened in self.listeners:
             address = opened.advertised
@@ -315,7 +327,7 @@ class Node:
 
     # ---- stop
 
-    def _fatal(self, error: OSError) -> None:
+    def _fatal(self, error: OSError | DragomanError) -> None:
         self.failure = error
         self.failed.set()
 
@@ -332,6 +344,9 @@ class Node:
                 await asyncio.sleep(0)
         self.broker.stop()
         self.peers.peering.close()
+        if self._etcd is not None:
+            # The lease is given back, and others need not wait for its end.
+            await self._etcd.finish(ETCD_CLOSE_GRACE_S)
         for channels in self.channels.values():
             channels.close_all()
         if self._http is not None:
@@ -350,6 +365,8 @@ class Node:
             self._sweeper.cancel()
         self._stalled.stop()
         self.store.abandon()
+        if self._etcd is not None:
+            self._etcd.close()
         self.broker.clustering.stop()
         self.peers.peering.close()
         for listener in self.listeners:
@@ -362,7 +379,7 @@ class Node:
 
     async def _hand_over(self) -> None:
         """While clients are still served: who leads what is known to them before this node goes."""
-        if not self.settings.cluster or self.failure is not None or not self.broker.is_ready:
+        if not self.settings.is_clustered or self.failure is not None or not self.broker.is_ready:
             return
         handed_over = asyncio.Event()
         self.broker.clustering.hand_over(handed_over.set)
@@ -398,7 +415,8 @@ class Node:
 def run(settings: Settings, announce: Callable[[str], None]) -> int:
     """Run a node until a signal; returns the exit status. Start-up faults are raised.
 
-    0 after a clean stop, 1 when the log failed, 130 when a second signal forced the end.
+    0 after a clean stop, 1 when the log or the metadata failed, 130 when a second signal forced
+    the end.
     """
     import uvloop
 
@@ -507,6 +525,16 @@ async def work_offline(settings: Settings, work: Callable[[Broker, Acknowledge],
         await node.stop()
     if error is not None:
         raise error
+
+
+def _etcd_client(settings: Settings, loop: asyncio.AbstractEventLoop) -> HttpClient | None:
+    """The way to etcd, for a node whose metadata is there."""
+    if settings.metadata_quorum != "etcd":
+        return None
+    # Only such nodes pay for it.
+    from dragoman.net.http_client import HttpClient
+
+    return HttpClient(etcd_addresses(settings), loop)
 
 
 def _cure(settings: Settings) -> str:

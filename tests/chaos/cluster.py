@@ -12,8 +12,10 @@ NODES = (1, 2, 3)
 
 
 class ChaosCluster(ServedCluster):
-    def __init__(self, root: Path, *, listeners: tuple[str, ...]) -> None:
-        super().__init__(root, len(NODES), listeners=listeners)
+    def __init__(
+        self, root: Path, *, listeners: tuple[str, ...], etcd_port: int | None = None
+    ) -> None:
+        super().__init__(root, len(NODES), listeners=listeners, etcd_port=etcd_port)
         self.network = Network()
         self._fronts = {node: next(self._ports) for node in NODES}
         for node, port in self._fronts.items():
@@ -31,7 +33,7 @@ class ChaosCluster(ServedCluster):
         ]
         self.network.up(node)
         advertise = ("--advertise", f"peer=127.0.0.1:{self._fronts[node]}")
-        return super().begin(node, *advertise, *options, cluster=named)
+        return super().begin(node, *advertise, *options, cluster=None if self._has_etcd else named)
 
     def kill(self, node: int) -> None:
         # First: whoever dials it again at once shall find nobody, as without a proxy.

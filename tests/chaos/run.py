@@ -13,6 +13,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -130,9 +132,31 @@ class Chaos:
         )
 
 
-def run(directory: Path, cycles: int, seed: int, first: int = 1) -> tuple[list[str], Totals]:
+@contextmanager
+def etcd_port(directory: Path, quorum: str) -> Iterator[int | None]:
+    """That of an etcd which is there as long as this lasts; None where the nodes vote."""
+    if quorum != "etcd":
+        yield None
+        return
+    # Only who asks for it needs its wheel.
+    from real_etcd import RealEtcd
+
+    (directory / "etcd").mkdir()
+    etcd = RealEtcd(directory / "etcd")
+    try:
+        yield etcd.port
+    finally:
+        etcd.stop()
+
+
+def run(
+    directory: Path, cycles: int, seed: int, first: int = 1, quorum: str = "raft"
+) -> tuple[list[str], Totals]:
     """What is wrong, and what was done."""
-    with ChaosCluster(directory, listeners=LISTENERS) as cluster:
+    with (
+        etcd_port(directory, quorum) as port,
+        ChaosCluster(directory, listeners=LISTENERS, etcd_port=port) as cluster,
+    ):
         chaos = Chaos(cluster, seed)
         try:
             chaos.begin()
@@ -160,12 +184,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, help="number of the first cycle")
     parser.add_argument("--totals", type=Path, help="file that sums up all runs")
+    parser.add_argument("--quorum", choices=("raft", "etcd"), default="raft")
     options = parser.parse_args()
     book = Book(options.totals) if options.totals else None
     done = book.seeds.get(options.seed, Totals()).cycles if book is not None else 0
     first = options.first if options.first is not None else done + 1
     with tempfile.TemporaryDirectory() as directory:
-        violations, totals = run(Path(directory), options.cycles, options.seed, first)
+        violations, totals = run(
+            Path(directory), options.cycles, options.seed, first, options.quorum
+        )
     print(f"seed {options.seed}, cycles {first} to {first + options.cycles - 1}")
     print(*totals.lines(), sep="\n")
     if book is not None:

@@ -502,11 +502,6 @@ def test_metadata_of_a_newer_release_is_refused_and_the_directory_let_go(
     start(disk=first.disk)
 
 
-def test_quorum_by_etcd_is_refused_until_nodes_use_it(start: Callable[..., Running]) -> None:
-    with pytest.raises(ConfigError, match=r"metadata\.quorum"):
-        start(settings(metadata_quorum="etcd"))
-
-
 def test_failed_sync_sets_the_node_failed(start: Callable[..., Running]) -> None:
     disk = FailingDisk()
     running = start(disk=disk)

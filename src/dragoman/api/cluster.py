@@ -78,6 +78,8 @@ class ClusterOperations:
             )
             is_voter = node_id in membership.voters
             role = "voter" if is_voter else "learner" if node_id in membership.learners else "none"
+            if self._broker.settings.metadata_quorum == "etcd":
+                role = "etcd"
             found.append(
                 NodeStatus(
                     node_id=node_id,

@@ -124,8 +124,9 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     alive: bool
     listeners: tuple[ListenerStatus, ...]
     rack: str = ""
-    #: Its part in the metadata quorum; `none`: it was removed and replicas still wait for it.
-    role: Literal["voter", "learner", "none"] = "voter"
+    #: Its part in the metadata quorum; `none`: it was removed and replicas still wait for it;
+    #: `etcd`: nodes have no part in it.
+    role: Literal["voter", "learner", "none", "etcd"] = "voter"
     replicas: int = 0
     leads: int = 0
     #: The highest feature level that it knows; null: it has never been there.

@@ -27,6 +27,7 @@ from dragoman.broker.quotas import ClientQuotas
 from dragoman.broker.relaying import Relaying, Told
 from dragoman.broker.replica import Acknowledge, Replica, not_leader
 from dragoman.broker.topics import NewTopic, Topics
+from dragoman.cluster.etcd.calls import Gateway
 from dragoman.cluster.events import (
     Event,
     NodeConfigChanged,
@@ -79,9 +80,10 @@ class Broker:
         authorizer: Authorizer | None = None,
         dialect: GroupDialect | None = None,
         links: Links | None = None,
+        etcd: Gateway | None = None,
     ) -> None:
         """`dialect` reads what members of groups tell each other on the wires that are served;
-        `links` lead to the other nodes, if there are any.
+        `links` lead to the other nodes, if there are any; `etcd` has the metadata, if not they.
         """
         #: As they are now; see `_reconfigure`.
         self.settings = settings
@@ -101,15 +103,15 @@ class Broker:
         self.on_stopping: list[Callable[[], None]] = []
         #: Called when a group commit has been acknowledged to all who waited for it.
         self.after_commit: Callable[[], None] = _do_nothing
-        #: Told once when the log has failed: the process must stop.
-        self.on_fatal: Callable[[OSError], None] = _ignore
+        #: Told once when the log has failed, or the metadata: the process must stop.
+        self.on_fatal: Callable[[OSError | DragomanError], None] = _ignore
         self._replicas: dict[int, Replica] = {}
         self._fetches: dict[Fetch, None] = {}
         store.on_stable = self._stable
         store.on_failure = self._failed
         store.on_refused = self._refused
         self._metadata_log = self._open_metadata_log()
-        self.clustering = Clustering(self, self._metadata_log, links or NoLinks())
+        self.clustering = Clustering(self, self._metadata_log, links or NoLinks(), etcd)
         self.quorum = self.clustering.quorum
         self.quorum.on_applied = self._applied
         self.quorum.on_restored = self._restored
@@ -140,6 +142,12 @@ class Broker:
         )
         config = TopicConfig.build(self.settings, {})
         return self.store.partition(identity, directory_name(identity), config)
+
+    def load(self, done: Acknowledge) -> None:
+        """Get what metadata is not in the log; then `done`, perhaps never, and `recover` may be
+        called.
+        """
+        self.clustering.load(done)
 
     def recover(self) -> None:
         """Bring the log back, and with it what is known of the metadata.
@@ -190,7 +198,7 @@ class Broker:
 
     def _lead_coordinators(self) -> None:
         """Begin to coordinate what this node leads by now."""
-        if not self.settings.cluster:
+        if not self.settings.is_clustered:
             self._coordinate_all()
             return
         for name in self._coordinated():
@@ -218,7 +226,7 @@ class Broker:
 
     def _led(self, partition: PartitionMetadata) -> None:
         part = self._coordinated().get(partition.topic.name)
-        if part is not None and self.is_ready and self.settings.cluster:
+        if part is not None and self.is_ready and self.settings.is_clustered:
             part.led(partition.topic.name, partition.index, partition.leader_epoch)
 
     def _resigned(self, partition: PartitionMetadata) -> None:
@@ -310,7 +318,7 @@ class Broker:
         )
         config = self.topics.config_of(metadata.topic)
         # The metadata may be older than the data: whoever holds the partition by now, others may.
-        is_shared = bool(self.settings.cluster)
+        is_shared = self.settings.is_clustered
         return self.store.partition(identity, directory_name(identity), config, is_shared=is_shared)
 
     def unshared(self, metadata: PartitionMetadata) -> None:
@@ -401,7 +409,7 @@ class Broker:
         if isinstance(replica, Replica):
             replica.fail_waiters(error, above=partition.log_end_offset)
         elif partition is self._metadata_log:
-            self.quorum.node.log_refused()
+            self.clustering.metadata_refused()
 
     def give_up(self, error: FormatError) -> None:
         """The cluster has agreed on something that this release does not know."""
@@ -472,7 +480,7 @@ class Broker:
 
     def _drop(self, partition_id: int) -> None:
         opened = self.store.opened(partition_id)
-        if opened is not None and self.settings.cluster:
+        if opened is not None and self.settings.is_clustered:
             # The next start may find records in the journal before it knows of the deletion: then
             # they shall not seem to be the rest of a damaged log.
             with suppress(LogError):
@@ -509,5 +517,5 @@ def _do_nothing() -> None:
     return None
 
 
-def _ignore(_: OSError) -> None:
+def _ignore(_: OSError | DragomanError) -> None:
     return None

@@ -17,8 +17,7 @@ import msgspec
 
 from dragoman.broker.errors import Overloaded
 from dragoman.cluster.events import Event
-from dragoman.cluster.quorum import Done
-from dragoman.cluster.raft.quorum import RaftQuorum
+from dragoman.cluster.quorum import Done, MetadataQuorum
 from dragoman.errors import (
     DragomanError,
     NotControllerError,
@@ -76,7 +75,7 @@ class _Change:
 
 
 class Changes:
-    def __init__(self, quorum: RaftQuorum, scheduler: Scheduler, forward: Forward) -> None:
+    def __init__(self, quorum: MetadataQuorum, scheduler: Scheduler, forward: Forward) -> None:
         self._quorum = quorum
         self._scheduler = scheduler
         self._forward = forward

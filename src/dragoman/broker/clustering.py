@@ -2,6 +2,11 @@
 
 A node alone is a cluster of one: it is the only voter, its own controller, and leads everything.
 Nothing here knows how others are reached; `Links` is the way to them.
+
+With etcd in place of the voters, whoever leads the metadata there is the controller, and all else
+is the same. Two things are new. What is agreed on is read from etcd before anything is opened. And
+a node that does not reach etcd learns nothing new, so the controller counts its heartbeats only
+while it has a lease there; who may write is still decided by epochs, never by the lease.
 """
 
 from __future__ import annotations
@@ -13,12 +18,14 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from dragoman.broker.changes import Changes, Proposal, ProposalReply
-from dragoman.broker.joining import Joining
+from dragoman.broker.joining import Joining, JoiningByEtcd
+from dragoman.broker.replica import Acknowledge
 from dragoman.broker.replication.controlling import Controlling
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
     FetchRequest,
+    Heartbeat,
     MembershipRequest,
     Outcome,
     PartitionRequest,
@@ -27,6 +34,8 @@ from dragoman.broker.replication.messages import (
 )
 from dragoman.broker.replication.ports import Controlled, Fetched, Timing
 from dragoman.broker.replication.replication import Life, Replication
+from dragoman.cluster.etcd.calls import Gateway
+from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.events import (
     ClusterCreated,
     Event,
@@ -46,7 +55,7 @@ from dragoman.cluster.raft.membership import Membership
 from dragoman.cluster.raft.messages import Message as VoterMessage
 from dragoman.cluster.raft.quorum import RaftQuorum
 from dragoman.cluster.raft.storage import PartitionStorage
-from dragoman.errors import ConfigError, FormatError
+from dragoman.errors import ConfigError, DragomanError, FormatError
 from dragoman.limits import JOIN_PATIENCE_S
 from dragoman.log.node import FEATURE_LEVEL
 from dragoman.log.partition import PartitionLog
@@ -56,6 +65,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dragoman.cluster")
 _NOBODY = -1
+_ETCD_CURE = (
+    "look at metadata.etcd.endpoints and metadata.etcd.prefix; if it is lost, restore etcd from a "
+    "backup that is newer, or give up the records and start with an empty directory"
+)
 
 
 class Links(Protocol):
@@ -119,7 +132,9 @@ class NoLinks:
 
 
 class Clustering:
-    def __init__(self, broker: Broker, metadata_log: PartitionLog, links: Links) -> None:
+    def __init__(
+        self, broker: Broker, metadata_log: PartitionLog, links: Links, gateway: Gateway | None
+    ) -> None:
         settings = broker.settings
         self._broker = broker
         self._image = broker.image
@@ -128,10 +143,20 @@ class Clustering:
         self.node_id = settings.node_id
         self._founders = tuple(sorted(settings.cluster_nodes)) or (self.node_id,)
         #: No other nodes are known, nor can they reach this one.
-        self._is_alone = not settings.cluster
+        self._is_alone = not settings.is_clustered
+        self._metadata_log = metadata_log
         self._storage = PartitionStorage(broker.store, metadata_log, broker.scheduler)
-        raft = Raft(self.node_id, self._storage, broker.random, Membership(self._founders))
-        self.quorum = RaftQuorum(raft, broker.image, broker.clock, broker.scheduler, links)
+        #: One of them agrees on the metadata, the other is None.
+        self._votes: RaftQuorum | None = None
+        self._etcd: EtcdQuorum | None = None
+        self.quorum: RaftQuorum | EtcdQuorum
+        if gateway is None:
+            raft = Raft(self.node_id, self._storage, broker.random, Membership(self._founders))
+            self._votes = RaftQuorum(raft, broker.image, broker.clock, broker.scheduler, links)
+            self.quorum = self._votes
+        else:
+            self._etcd = self.quorum = _etcd_quorum(broker, gateway)
+            self._etcd.on_failed = self._quorum_failed
         self.quorum.on_role = self._role_changed
         self.changes = Changes(self.quorum, broker.scheduler, links.forward)
         session_s = settings.broker_session_timeout_ms / 1000
@@ -147,7 +172,11 @@ class Clustering:
             is_alone=self._is_alone,
             balance_s=settings.leader_imbalance_check_interval_seconds if is_balanced else 0,
         )
-        self.joining = Joining(broker.image, self.quorum, self.controlling)
+        self.joining: Joining | JoiningByEtcd
+        if self._votes is not None:
+            self.joining = Joining(broker.image, self._votes, self.controlling)
+        else:
+            self.joining = JoiningByEtcd(broker.image, self.controlling)
         self.replication = Replication(
             self.node_id,
             broker.image,
@@ -168,6 +197,8 @@ class Clustering:
         self._is_leading = False
         #: Nodes whose processes are known to be gone.
         self._gone: set[int] = set()
+        #: Nodes to which there is a connection, or was when last tried.
+        self._met: set[int] = set()
         #: Told when another node leads the metadata.
         self._on_successor: Callable[[], None] = _nothing
         self._refusal = ""
@@ -179,14 +210,37 @@ class Clustering:
         #: Told when one does for the first time, and of new internal topics, if this node leads the
         #: metadata.
         self.on_newcomer: Callable[[], None] = _nothing
+        #: Told once that the metadata is loaded, or why it never will be.
+        self._on_loaded: Acknowledge | None = None
 
     # ---- start and stop
 
+    def load(self, done: Acknowledge) -> None:
+        """Get what is in etcd."""
+        if self._etcd is None:
+            done(None)
+            return
+        self._on_loaded = done
+        self._etcd.on_loaded = self._loaded
+        self._etcd.start()
+
+    def _loaded(self, error: DragomanError | None = None) -> None:
+        done, self._on_loaded = self._on_loaded, None
+        assert done is not None
+        done(error)
+
+    def _quorum_failed(self, error: DragomanError) -> None:
+        if self._on_loaded is not None:
+            self._loaded(error)
+        else:
+            self._broker.on_fatal(error)
+
     def replay(self) -> None:
         """Bring back what is known to be agreed on. Raises `ConfigError` for a directory that
-        belongs to other nodes.
+        belongs to other nodes, or to another cluster.
         """
         self.quorum.replay()
+        self._refuse_other_metadata()
         self._refuse_data_of_another_node()
         others = [each for each in self.quorum.membership.voters if each != self.node_id]
         if self._is_alone and others:
@@ -194,6 +248,43 @@ class Clustering:
                 f"the data directory belongs to a cluster with nodes {', '.join(map(str, others))}:"
                 " name all of them with --cluster"
             )
+
+    def _refuse_other_metadata(self) -> None:
+        """What the partitions in here belong to must be in the metadata that is used: what it does
+        not know would be taken for deleted.
+        """
+        node, etcd = self._broker.store.node, self._etcd
+        if etcd is None:
+            if node.etcd_cluster:
+                raise ConfigError(
+                    f"the data directory belongs to cluster {node.etcd_cluster}, whose metadata is "
+                    "in etcd: start with metadata.quorum = etcd, or --etcd"
+                )
+            return
+        if self._metadata_log.log_end_offset or self._storage.snapshot is not None:
+            raise ConfigError(
+                "the data directory has metadata of its own, by metadata.quorum = raft: leave it "
+                "so, or start with an empty directory"
+            )
+        found = self._image.cluster_id
+        if node.etcd_cluster and found != node.etcd_cluster:
+            there = f"that of cluster {found}" if found else "none"
+            raise ConfigError(
+                f"the data directory belongs to cluster {node.etcd_cluster}, and the metadata in "
+                f"etcd is {there}; {_ETCD_CURE}"
+            )
+        if etcd.applied < node.etcd_entries:
+            raise ConfigError(
+                f"etcd has lost metadata: it has {etcd.applied} entries, this node has seen "
+                f"{node.etcd_entries}; {_ETCD_CURE}"
+            )
+
+    def _note_etcd(self) -> None:
+        """What etcd has is kept in mind, and written down whenever `node.json` is."""
+        node = self._broker.store.node
+        if self._etcd is not None and self._broker.is_ready:
+            node.etcd_cluster = self._image.cluster_id
+            node.etcd_entries = self._etcd.applied
 
     def _refuse_data_of_another_node(self) -> None:
         directory = self._broker.store.node.directory_id
@@ -210,13 +301,25 @@ class Clustering:
 
     def start(self, ready: Callable[[], None]) -> None:
         """Take part. `ready` comes when the controller knows this node: clients may come."""
+        settings, store = self._broker.settings, self._broker.store
         self.replication.on_registered = ready
-        self.quorum.on_unreadable = self._unreadable
-        self.quorum.start()
-        life = Life(self._broker.store, self._links.addresses(), self._broker.settings.broker_rack)
+        life = Life(store, self._links.addresses(), settings.broker_rack)
+        if self._etcd is not None:
+            self.replication.on_registered = lambda: self._registered(ready)
+            self._etcd.register(store.node.incarnation, settings.metadata_etcd_lease_seconds)
+        elif self._votes is not None:
+            self._votes.on_unreadable = self._unreadable
+            self._votes.start()
         self.replication.start(life)
-        if not self._is_alone:
+        if self._votes is not None and not self._is_alone:
             self._scheduler.call_later(JOIN_PATIENCE_S, self._tell_that_it_waits)
+
+    def _registered(self, ready: Callable[[], None]) -> None:
+        ready()
+        if not self._broker.store.node.etcd_cluster:
+            # From now on there may be partitions in here.
+            self._note_etcd()
+            self._broker.store.keep_node_state()
 
     def _tell_that_it_waits(self) -> None:
         if self.replication.member is None and self.quorum.leader == _NOBODY:
@@ -233,10 +336,12 @@ class Clustering:
         """Before a clean stop: others lead what this node leads, as far as they can."""
 
         def handed_over() -> None:
-            if self.quorum.is_leading and len(self.quorum.membership.voters) > 1:
+            votes, joining = self._votes, self.joining
+            if votes is not None and votes.is_leading and len(votes.membership.voters) > 1:
                 # The others hear of what was handed over from whoever leads the metadata next.
+                assert isinstance(joining, Joining)
                 self._on_successor = done
-                self.quorum.node.transfer(self.joining.successor(), lambda _error: None)
+                votes.node.transfer(joining.successor(), lambda _error: None)
             else:
                 done()
 
@@ -256,14 +361,18 @@ class Clustering:
         """Entries of the metadata are; in the order of the log, as far as that is known here."""
         self._storage.stable()
         if self._is_alone:
-            self.quorum.node.stable()
+            self._tell_quorum()
+
+    def metadata_refused(self) -> None:
+        if self._votes is not None:
+            self._votes.node.log_refused()
 
     def stable(self, partitions: list[PartitionLog]) -> None:
         """A group is: records of these partitions, and perhaps this node's vote."""
         self._storage.stable()
         if self._is_alone:
-            self.quorum.node.stable()
-        elif not self._is_stable_due:
+            self._tell_quorum()
+        elif self._votes is not None and not self._is_stable_due:
             # Not within the call: it may come from the middle of an append or a cut, to make room,
             # and what is agreed on then may take the partition away from this node.
             self._is_stable_due = True
@@ -272,7 +381,8 @@ class Clustering:
 
     def _tell_quorum(self) -> None:
         self._is_stable_due = False
-        self.quorum.node.stable()
+        if self._votes is not None:
+            self._votes.node.stable()
 
     # ---- what the quorum reports
 
@@ -297,12 +407,14 @@ class Clustering:
             if topic.is_internal:
                 # It may have been decided on before the last node came.
                 self.on_newcomer()
+        self._note_etcd()
         self.changes.moved()
 
     def restored(self) -> None:
         self._use_level()
         self.replication.restored()
         self._known = set(self._image.nodes)
+        self._note_etcd()
         self._links.refresh()
         self.changes.moved()
 
@@ -323,14 +435,17 @@ class Clustering:
             self._scheduler.call_soon(self._broker.give_up, error)
 
     def _lead(self) -> None:
-        if self._is_leading or not self.quorum.has_agreed or self.quorum.node.is_stopped:
+        votes = self._votes
+        is_stopped = votes is not None and votes.node.is_stopped
+        if self._is_leading or not self.quorum.has_agreed or is_stopped:
             return
         self._is_leading = True
         if not self._is_alone:
             log.info("node %d leads the metadata of the cluster", self.node_id)
         self.changes.lead(True)
-        was_given = self.quorum.node.raft.is_transfer
-        self.controlling.begin(_NOBODY if was_given else self._last_leader)
+        # Whoever led in etcd may only have lost its way there.
+        is_silent = votes is not None and not votes.node.raft.is_transfer
+        self.controlling.begin(self._last_leader if is_silent else _NOBODY)
         self.joining.begin()
         if not self._image.cluster_id:
             created = ClusterCreated(cluster_id=self._broker.new_cluster_id())
@@ -344,6 +459,9 @@ class Clustering:
             self._is_leading = False
             self.changes.lead(False)
             self.controlling.end()
+        elif changed.role is Role.LEADER and self._etcd is not None:
+            # With votes, that is when the first entry of the term is agreed on.
+            self._scheduler.call_soon(self._lead)
         if changed.leader not in (_NOBODY, self.node_id):
             self._last_leader = changed.leader
             on_successor, self._on_successor = self._on_successor, _nothing
@@ -355,6 +473,8 @@ class Clustering:
 
     def received(self, node_id: int, message: VoterMessage) -> None:
         """From another voter."""
+        if self._votes is None:
+            return
         known = self._image.registrations.get(node_id)
         if known is not None and known.voter_directory not in (
             "",
@@ -365,20 +485,26 @@ class Clustering:
                 log.error("%s", _lost_votes(node_id))
             return
         self._distrusted.discard(node_id)
-        self.quorum.node.receive(message)
+        self._votes.node.receive(message)
 
     def node_lost(self, node_id: int) -> None:
         """The connection to a node broke. That alone says little."""
-        self.quorum.node.peer_lost(node_id)
+        if self._votes is not None:
+            self._votes.node.peer_lost(node_id)
 
     def node_gone(self, node_id: int) -> None:
         """Nobody listens where a node was: its process is gone."""
         self._gone.add(node_id)
         if self._is_leading:
             self._fence(node_id)
+        if self._etcd is not None and node_id in self._met:
+            # Once for each time that it was there: that nobody answers may be this node's trouble.
+            self._met.discard(node_id)
+            self._etcd.gone(node_id)
 
     def node_back(self, node_id: int) -> None:
         self._gone.discard(node_id)
+        self._met.add(node_id)
 
     def _fence(self, node_id: int) -> None:
         if node_id in self._image.nodes:
@@ -409,6 +535,8 @@ class Clustering:
             answer(None)
         elif isinstance(request, MembershipRequest):
             self.joining.ask(request, self._versioned(answer))
+        elif isinstance(request, Registration | Heartbeat) and not self._reaches_etcd(request):
+            answer(None)
         elif isinstance(request, PartitionRequest):
             self.controlling.ask(request, self._versioned(answer))
         elif isinstance(request, Registration) and self._objection(request):
@@ -416,6 +544,10 @@ class Clustering:
             answer(ControlReply(outcomes=(Outcome.REFUSED,), text=text))
         else:
             self.controlling.ask(request, answer)
+
+    def _reaches_etcd(self, request: Registration | Heartbeat) -> bool:
+        node_id = request.node_id if isinstance(request, Registration) else request.member.node_id
+        return self._etcd is None or node_id in self._etcd.nodes
 
     def _versioned(self, answer: Controlled) -> Controlled:
         """Operators look at what they have done, perhaps on another node."""
@@ -431,6 +563,8 @@ class Clustering:
         """Why a node cannot be let in; empty: it can."""
         node_id = request.node_id
         known = self._image.registrations.get(node_id)
+        if self._votes is None:
+            return ""
         if node_id not in self.quorum.membership.nodes:
             return _stranger(node_id)
         if known is not None and known.voter_directory not in ("", request.directory):
@@ -452,6 +586,18 @@ class Clustering:
         if reply.text and reply.text != self._refusal:
             log.error("%s", reply.text)
         self._refusal = reply.text
+
+
+def _etcd_quorum(broker: Broker, gateway: Gateway) -> EtcdQuorum:
+    settings = broker.settings
+    return EtcdQuorum(
+        settings.node_id,
+        broker.image,
+        broker.scheduler,
+        gateway,
+        prefix=settings.metadata_etcd_prefix,
+        is_any_version=settings.metadata_etcd_allow_bad_version,
+    )
 
 
 def _stranger(node_id: int) -> str:

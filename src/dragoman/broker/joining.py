@@ -4,6 +4,9 @@ A node is *added* with its address, and learns; once it has all that is agreed o
 the leader sees to. A node is *removed* from the quorum, which forgets what it voted from, and from
 the metadata, unless replicas are still assigned to it: then it may be added again, with another
 disk, and gets them back. Runs where the metadata is led.
+
+With etcd nodes join by registering, and there is nobody to hand the lead to: etcd has it. Only a
+node that is gone for good has to be removed.
 """
 
 from __future__ import annotations
@@ -163,6 +166,50 @@ class Joining:
         if not there:
             raise ClusterError("there is no other voter to lead the metadata")
         return max(there, key=lambda each: ends.get(each, 0))
+
+
+class JoiningByEtcd:
+    """What operators may ask for when the nodes do not vote."""
+
+    def __init__(self, image: MetadataImage, controlling: Controlling) -> None:
+        self._image = image
+        self._controlling = controlling
+
+    def begin(self) -> None:
+        """Nobody learns to vote."""
+
+    def ask(self, request: MembershipRequest, done: Controlled) -> None:
+        match request:
+            case AddNode():
+                text = (
+                    "the metadata is in etcd, where nodes join by themselves: start node "
+                    f"{request.node_id} with the same metadata.etcd settings"
+                )
+                done(_refused(ClusterError(text)))
+            case TransferMetadata():
+                text = "the metadata is in etcd: who leads it is decided there"
+                done(_refused(ClusterError(text)))
+            case RemoveNode():
+                node_id = request.node_id
+                self._controlling.decide(lambda: (self._forget(node_id), _ACCEPTED), done)
+            case _:
+                assert_never(request)
+
+    def is_live(self, node_id: int) -> bool:
+        return node_id in self._image.nodes and node_id not in self._image.fenced
+
+    def _forget(self, node_id: int) -> list[Event]:
+        if node_id not in self._image.nodes:
+            raise ClusterError(f"there is no node {node_id} in the cluster")
+        held = self._image.held_by(node_id)
+        if held:
+            raise ClusterError(
+                f"node {node_id} holds {_named(held)}: move that away first, "
+                f"with `dragoman cluster reassign --from {node_id}`"
+            )
+        if self.is_live(node_id):
+            raise ClusterError(f"node {node_id} would come back by itself: stop it first")
+        return [NodeRemoved(node_id=node_id)]
 
 
 def _named(held: list[PartitionMetadata]) -> str:

@@ -34,6 +34,7 @@ _KEY_OPTIONS = (
     ("--durability", "durability", "MODE", f"when a write is acknowledged: {_words('durability')}"),
     ("--node-id", "node.id", "N", "number of this node in its cluster"),
     ("--cluster", "cluster", "N@HOST:PORT,…", "the nodes of the cluster, this one among them"),
+    ("--etcd", "metadata.etcd.endpoints", "URL,…", "keep the metadata in the etcd that is there"),
     ("--log-format", "log.format", "FORMAT", f"log lines: {_words('log.format')}"),
     ("--log-level", "log.level", "LEVEL", f"least important log lines: {_words('log.level')}"),
 )
@@ -93,8 +94,10 @@ class _Assign(argparse.Action):
         key, text = self.const, values
         if key is None:
             key, text = split_assignment(option_string, values)
-        assignment = Assignment(option_string, key, text)
-        namespace.assignments = [*namespace.assignments, assignment]
+        assigned = [Assignment(option_string, key, text)]
+        if option_string == "--etcd":
+            assigned.append(Assignment(option_string, "metadata.quorum", "etcd"))
+        namespace.assignments = [*namespace.assignments, *assigned]
 
 
 def configuration(options: argparse.Namespace) -> Configuration:

@@ -1,4 +1,6 @@
-"""Agreement on metadata events: the port. One voter or several, behind it is Raft (`raft/`)."""
+"""Agreement on metadata events: the port. Behind it are the nodes' votes, by Raft (`raft/`, one
+voter or several), or an etcd (`etcd/`).
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,23 @@ class MetadataQuorum(Protocol):
         """Node that accepts proposals, -1 while there is none."""
         ...
 
-    def propose(self, events: list[Event], done: Done) -> None:
+    @property
+    def is_leading(self) -> bool:
+        """Whether that is this node."""
+        ...
+
+    def version_at_end(self) -> int:
+        """The version when all that was proposed here is agreed on."""
+        ...
+
+    def check_level(self, events: list[Event]) -> None:
+        """Raises `ClusterError` for events that not every node could read."""
+        ...
+
+    def propose(self, events: list[Event], done: Done, expected_version: int | None = None) -> None:
         """Agree on events, in order. `done` comes after they are applied to the image.
 
-        An error means they were not accepted, unless it says that the outcome is unknown.
+        An error means they were not accepted, unless it says that the outcome is unknown. With an
+        expected version they are refused when the metadata has another.
         """
         ...

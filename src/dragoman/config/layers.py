@@ -24,6 +24,7 @@ from dragoman.config.listeners import (
     Address,
     Listener,
     check_distinct,
+    default_address,
     default_addresses,
     overlay,
     parse_advertise,
@@ -104,7 +105,7 @@ def load(*, file: ConfigFile | None, environment: Mapping[str, str], flags: Flag
         # Whatever else is listened on: without it there is no cluster.
         opened["peer"] = own
         explicit.add("peer")
-        origins["listen.peer"] = origins["cluster"]
+        origins["listen.peer"] = origins["cluster" if "cluster" in values else "metadata.quorum"]
     if own is not None and "peer" not in opened:
         raise ConfigError("listen: a node of a cluster needs its listener peer")
     settings = _settle(values, _listeners(opened, advertised, explicit))
@@ -112,11 +113,13 @@ def load(*, file: ConfigFile | None, environment: Mapping[str, str], flags: Flag
 
 
 def _own_peer_address(values: Mapping[str, Value]) -> Address | None:
-    """Where the other nodes expect this one; None when there are no others."""
+    """Where the other nodes expect this one, or are told to; None when there are no others."""
     entries = values.get("cluster", ())
     node_id = values.get("node.id", Settings().node_id)
     assert isinstance(entries, tuple)
     assert isinstance(node_id, int)
+    if not entries and values.get("metadata.quorum") == "etcd":
+        return default_address("peer")
     return own_address(parse_nodes(entries), node_id) if entries else None
 
 

@@ -76,11 +76,13 @@ def available_names() -> tuple[str, ...]:
 
 
 def default_addresses() -> dict[str, Address]:
-    return {
-        row.name: Address(_LOOPBACK, row.port)
-        for row in LISTENER_NAMES
-        if row.available and row.is_default
-    }
+    """Of the listeners that are opened without being asked for."""
+    opened = (row.name for row in LISTENER_NAMES if row.available and row.is_default)
+    return {name: default_address(name) for name in opened}
+
+
+def default_address(name: str) -> Address:
+    return Address(_LOOPBACK, next(row.port for row in LISTENER_NAMES if row.name == name))
 
 
 def parse_listen(name: str, text: object) -> Address | None:

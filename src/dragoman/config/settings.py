@@ -68,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     metadata_quorum: MetadataQuorumKind = "raft"
     metadata_etcd_endpoints: tuple[str, ...] = ("http://127.0.0.1:2379",)
     metadata_etcd_prefix: str = "/dragoman"
+    metadata_etcd_lease_seconds: int = 5
     metadata_etcd_allow_bad_version: bool = False
 
     auto_create_topics_enable: bool = True
@@ -147,6 +148,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         """Where the nodes that found the cluster talk to each other; empty: there is one node."""
         return parse_nodes(self.cluster)
 
+    @property
+    def is_clustered(self) -> bool:
+        """Whether there are other nodes, or may be."""
+        return bool(self.cluster) or self.metadata_quorum == "etcd"
+
     def value(self, key: str) -> Value:
         """The value of a key of `NODE_KEYS`, by its dotted name."""
         return _as_value(getattr(self, NODE_KEYS[key].attribute))
@@ -198,6 +204,7 @@ memory.budget.bytes                        | long {limits.MEMORY_BUDGET_BYTES_MI
 metadata.quorum                            | string raft,etcd |      | What agrees on the metadata: `raft`, the nodes among themselves; `etcd`, an etcd that runs beside them.
 metadata.etcd.endpoints                    | list         |      | Where the members of etcd serve clients, as `http://HOST:PORT`.
 metadata.etcd.prefix                       | string       |      | What the keys in etcd begin with; each cluster needs its own.
+metadata.etcd.lease.seconds                | int 2..300   |      | How long etcd takes a node for alive that it does not hear of; so long nobody leads the metadata when the machine of the node that does is gone.
 metadata.etcd.allow.bad.version            | boolean      |      | For tests: use an etcd even of a version that may lose metadata.
 auto.create.topics.enable                  | boolean      | live | Create a topic when a client first names it.
 delete.topic.enable                        | boolean      | live | Allow clients to delete topics.
@@ -302,6 +309,12 @@ def check_consistent(settings: Settings) -> None:
         )
     if settings.cluster:
         own_address(settings.cluster_nodes, settings.node_id)
+    peer = settings.listener("peer")
+    if peer is not None and peer.bind.is_wildcard and not (peer.advertised or settings.cluster):
+        raise ConfigError(
+            "listen peer: other nodes have to be told where this one is, "
+            "with --advertise peer=HOST:PORT"
+        )
     if not settings.data:
         raise ConfigError("data: expected a directory, got nothing")
     if not settings.metadata_etcd_prefix.strip("/"):

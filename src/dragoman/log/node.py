@@ -74,6 +74,10 @@ class NodeState(msgspec.Struct, kw_only=True):
     #: Acknowledged groups were lost to damage of the journal, and nobody was told yet who counts on
     #: them.
     has_lost: bool = False
+    #: The cluster that this directory belongs to, if its metadata is in etcd and not in here; and
+    #: how many entries there have been at least, as of when this file was last written.
+    etcd_cluster: str = ""
+    etcd_entries: int = 0
 
 
 class _Versions(msgspec.Struct):

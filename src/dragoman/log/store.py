@@ -266,7 +266,11 @@ class LogStore:
         """Whoever counts on this directory has been told of what it lost."""
         if self.node.has_lost:
             self.node.has_lost = False
-            self._performed(BackgroundJob(replace=(node_replacement(self.node),)), may_be_full=True)
+            self.keep_node_state()
+
+    def keep_node_state(self) -> None:
+        """What was changed in `node` is durable when this returns, unless the disk is full."""
+        self._performed(BackgroundJob(replace=(node_replacement(self.node),)), may_be_full=True)
 
     def use_level(self, level: int) -> None:
         """From now on releases that do not know this level refuse the directory."""

@@ -95,7 +95,7 @@ class Leadership:
         self._settings = settings
         self._head, self._head_revision = head
         #: The version when all that was taken is agreed on.
-        self._version_at_end = self._head.version
+        self.version_at_end = self._head.version
         self._committed = committed
         self._deposed = deposed
         self._queue: deque[_Proposal] = deque()
@@ -117,7 +117,7 @@ class Leadership:
     def propose(self, events: list[Event], done: Done, expected_version: int | None) -> None:
         entry = Entry(self.term, self._last_proposal + 1, tuple(events))
         value = encode_entry(entry)
-        version = self._version_at_end
+        version = self.version_at_end
         if self._successor is not None:
             done(NotControllerError(self._successor))
         elif expected_version is not None and version != expected_version:
@@ -129,7 +129,7 @@ class Leadership:
             done(ClusterError(f"a metadata change of {len(value)} bytes is too large"))
         else:
             self._last_proposal += 1
-            self._version_at_end += len(events)
+            self.version_at_end += len(events)
             self._queue.append(_Proposal(value, entry, done))
             self._send_next()
 
@@ -234,14 +234,17 @@ class Leadership:
     def _refused(self, flight: _Flight, error: ClusterError) -> None:
         """Never carried out. What waits behind it counted on it."""
         self._land()
-        self._version_at_end = self._head.version
+        self.version_at_end = self._head.version
         queue = self._take_queue()
         self._answer(flight, error)
         self._refuse(queue, error)
 
     def _give_up(self, flight: _Flight) -> None:
-        """Tell those who wait; the transaction itself is tried on, or nothing more could follow."""
+        """Tell those who wait. Nothing may be decided before it is known what became of it, so the
+        leadership ends; the next one begins with what is there then.
+        """
         self._answer(flight, OutcomeUnknownError(_UNKNOWN))
+        self._deposed()
 
     def _answer(self, flight: _Flight, error: DragomanError) -> None:
         if not flight.is_given_up:

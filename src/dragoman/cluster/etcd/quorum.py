@@ -5,42 +5,28 @@ In place of `RaftQuorum` for those who run an etcd already. What is agreed on li
 leads: the one whose key etcd keeps for as long as its lease lives (`session.py`). Only that node
 proposes (`leading.py`), others say who leads, as with Raft; versions count events, as with Raft.
 
-**How to wire it.** Where a node makes a `RaftQuorum`:
+**How a node uses it** (`broker/clustering.py`).
 
-    client = HttpClient(etcd_addresses(settings), loop)   # net/http_client.py, config/settings.py
-    quorum = EtcdQuorum(
-        settings.node_id, image, scheduler, client,
-        prefix=settings.metadata_etcd_prefix,
-        is_any_version=settings.metadata_etcd_allow_bad_version,
-    )
-    quorum.on_applied, quorum.on_restored, quorum.on_role = ...   # as for RaftQuorum
-    quorum.on_loaded = ...        # once: the image is there
-    quorum.on_node = ...          # a node lives (its incarnation), or is suspected (None)
-    quorum.on_failed = ...        # stop the node
-    quorum.register(incarnation, ttl_s=6)
-    quorum.start()
-
-- There is no log of metadata on the node's disk, so `replay` does nothing: partitions are opened
-  when `on_loaded` has come. It never comes while etcd cannot be reached; a node that wants to start
-  without it has nothing to start with. Leave the metadata partition of the store alone, and with it
-  `committed`, `refused` and the ballot.
-- `register` comes before `start`. A quorum that was not registered follows, and never leads.
-- `on_node` is how the controller learns who is alive; it says nothing about who may write. Whoever
-  acts on it proposes an event, and the event carries the epochs that fence. `nodes` has the state.
+- There is no log of metadata on the node's disk. `start` reads what is in etcd, and `on_loaded`
+  comes when the image has it; only then can partitions be opened. It never comes while etcd cannot
+  be reached: a node that wants to start without it has nothing to start with.
+- `register`, once the node is recovered and can be asked: from then on others know that it lives,
+  and it may lead. A quorum that was not registered follows.
+- `nodes` is who lives, as far as etcd can tell. It says nothing about who may write. Whoever acts
+  on it proposes an event, and the event carries the epochs that fence.
 - `on_role` is told once the image has everything that earlier leaders wrote. The term is the
   revision of etcd that made the leader's key: it only grows, with gaps.
 - `propose`, `read`, `version` and `leader` are those of the port. A proposal on a leader that was
   replaced ends with `NotControllerError`: it was not accepted. `OutcomeUnknownError` comes when
-  etcd has not answered for `Settings.outcome_s`, or when the quorum stops first.
+  etcd has not answered for `Settings.outcome_s`, or when the quorum stops first; the leadership is
+  over then, because whoever decides next has to see what became of it.
 - `on_failed` gets a `ConfigError` for an etcd that is not to be trusted, a `FormatError` for
   metadata of a newer release, a `ClusterError` when etcd has lost metadata that this node has seen
-  or when the same node was started again elsewhere. The quorum is stopped by then; the node should
-  stop as for a failed log.
-- A clean stop of the node is `quorum.stop()`, then `await client.finish(1.0)`: the lease is given
-  back, and another node can lead at once. Without it the lease runs out. When the node's own log
-  has failed, `fail` is called as for `RaftQuorum`.
-- With `RaftQuorum.node` go membership and hand-over; etcd has its own. `VotersChanged` and
-  `TermBegan` do not occur.
+  or when the same node was started again elsewhere. The quorum is stopped by then.
+- A clean stop is `stop()`, then `await client.finish(1.0)`: the lease is given back, and another
+  node can lead at once. Without it the lease runs out, or whoever sees that the process is gone
+  gives it back (`gone`).
+- Who votes is etcd's affair: `VotersChanged` and `TermBegan` do not occur.
 """
 
 from __future__ import annotations
@@ -60,6 +46,7 @@ from dragoman.cluster.events import Event
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
 from dragoman.cluster.quorum import Done
 from dragoman.cluster.raft.core import Role, RoleChanged
+from dragoman.cluster.raft.membership import Membership
 from dragoman.cluster.raft.state import encode_image, restore_image
 from dragoman.errors import (
     ClusterError,
@@ -148,19 +135,21 @@ class EtcdQuorum:
     def register(self, incarnation: int, ttl_s: int) -> None:
         """Let the others know that this node lives, and let it lead."""
         assert self._session is None
+        if self._is_stopped:
+            return
         holder = Holder(self._node_id, incarnation)
         self._session = Session(
             self._calls, self._keys, self._scheduler, self._settings, holder, ttl_s
         )
         self._session.on_change = self._session_changed
+        self._session.start()
 
     def replay(self) -> None:
         """Nothing is kept on this node's disk."""
 
     def start(self) -> None:
+        """Read what is in etcd, and follow it."""
         self._history.look()
-        if self._session is not None:
-            self._session.start()
 
     def stop(self, error: DragomanError | None = None) -> None:
         """Nothing is proposed or applied any more; those who wait are told `error`."""
@@ -185,13 +174,55 @@ class EtcdQuorum:
         """The log stopped: this node must not lead any more."""
         self.stop(LogStoppedError("the log stopped; the outcome is unknown"))
 
+    def gone(self, node: int) -> None:
+        """The process of that node is gone: if it led, nobody need wait for the end of its lease.
+
+        Were it not so, it would lose its lead and nothing else.
+        """
+        if self._holder is not None and self._holder.holder.node == node and not self._is_stopped:
+            self._calls.revoke(self._holder.lease)
+
     # ---- the port
+
+    @property
+    def is_leading(self) -> bool:
+        return self._leadership is not None
+
+    @property
+    def has_agreed(self) -> bool:
+        """This node leads, and everything that was agreed on before it did is in the image."""
+        return self.is_leading
+
+    @property
+    def membership(self) -> Membership:
+        """None of the nodes votes; all of them learn."""
+        return Membership((), tuple(sorted(self._image.nodes)))
+
+    def ends(self) -> dict[int, int]:
+        """How far this node is; of the others it knows nothing."""
+        return {self._node_id: self.applied}
+
+    def local_image(self) -> MetadataImage:
+        """What this node's own files may be about."""
+        return self._image
+
+    def version_at_end(self) -> int:
+        return self.version if self._leadership is None else self._leadership.version_at_end
+
+    def check_level(self, events: list[Event]) -> None:
+        """Raises `ClusterError` for events that not every node could read."""
+        self._image.check_level(events)
 
     def propose(self, events: list[Event], done: Done, expected_version: int | None = None) -> None:
         if self._leadership is None:
             done(NotControllerError(self.leader))
-        else:
-            self._leadership.propose(events, done, expected_version)
+            return
+        try:
+            self.check_level(events)
+        except ClusterError as error:
+            done(error)
+            return
+        self._leadership.propose(events, done, expected_version)
 
     def read(self, done: Done) -> None:
         """`done` comes when the image has everything that was agreed on before this call.
@@ -362,7 +393,12 @@ class EtcdQuorum:
             self._fail_reads(OutcomeUnknownError(_NOT_LEADING))
         if before != (role, term, leader):
             self.on_role(RoleChanged(role, term, leader))
-        if holder is None and self._session is not None and self._session.lease:
+        session = self._session
+        lease = 0 if session is None else session.lease
+        if holder is not None and is_own and lease not in (0, holder.lease):
+            # Of an earlier session, perhaps of an earlier life: it keeps others from leading.
+            self._calls.revoke(holder.lease)
+        if holder is None and lease:
             # Not at once: a look may be what brought this.
             self._scheduler.call_soon(self._history.look)
 

@@ -107,7 +107,7 @@ def _partition(call: Call, topic: str, index: int) -> m.DescribeQuorumResponsePa
         error_message=None,
         leader_id=quorum.leader,
         leader_epoch=quorum.term,
-        high_watermark=broker.metadata_log.high_watermark,
+        high_watermark=quorum.applied,
         current_voters=[replica(node) for node in quorum.membership.voters],
         observers=[replica(node) for node in quorum.membership.learners],
     )
