@@ -303,6 +303,13 @@ class Node:
                 found[opened.name] = str(address)
         return found
 
+    def mlog_events(self) -> list[bytes]:
+        """The metadata as the events that a cluster of mlog would have agreed on."""
+        from dragoman.protocols.mlog.handlers.metadata_events import events_of
+        from dragoman.protocols.mlog.replication import encode_event
+
+        return list(map(encode_event, events_of(self.broker.image)))
+
     def _http_factory(self) -> Callable[[], asyncio.BaseProtocol]:
         # Cheap: what serves HTTP is imported with the first connection.
         from dragoman.api.listener import HttpListener

@@ -24,6 +24,8 @@ from dragoman.api.values import (
 from dragoman.cli import cluster as cli
 from dragoman.cli.status import CommandError
 from dragoman.client.kafka import LATEST, BlockingKafkaClient, NewRecord, NewTopic, TopicPartition
+from dragoman.protocols.mlog import replication as mlog
+from dragoman.protocols.mlog.replication import decode_event
 from served_cluster import ServedCluster
 from served_node import WAIT_S
 
@@ -122,7 +124,9 @@ def test_a_wiped_disk_is_refused_until_the_node_is_added_again(three: ServedClus
     assert read(three.bootstrap()) == values(200)
 
 
-def test_a_dead_node_is_given_up_with_one_command(three: ServedCluster) -> None:
+def test_a_dead_node_is_given_up_with_one_command(
+    three: ServedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     with BlockingKafkaClient(three.bootstrap()) as client:
         client.create_topic(NewTopic(name=TOPIC, partitions=1, replication_factor=3))
         client.create_topic(NewTopic(name="u", partitions=1, replication_factor=2))
@@ -133,6 +137,13 @@ def test_a_dead_node_is_given_up_with_one_command(three: ServedCluster) -> None:
     cli.remove(3, server=three.url(1))
     three.wait(lambda status: set(roles(status)) == {1, 2} and not status.under_replicated)
     assert [replicas(three, each) for each in (TOPIC, "u")] == [{(1, 2)}, {(2, 1)}]
+    capsys.readouterr()
+    cli.mlog_events(server=three.url(2))
+    events = [decode_event(each.encode()) for each in capsys.readouterr().out.splitlines()]
+    nodes = [each.node_id for each in events if isinstance(each, mlog.NodeAdded)]
+    made = {each.topic: each.replicas for each in events if isinstance(each, mlog.TopicCreated)}
+    assert nodes == ["node-1", "node-2"]
+    assert made.keys() == {TOPIC, "u"}
     write(three.bootstrap(), 100, 100)
     assert read(three.bootstrap()) == values(200)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Raw
+
 from dragoman import __version__
 from dragoman.api.cluster import ClusterOperations, called_back
 from dragoman.api.values import (
@@ -16,6 +18,7 @@ from dragoman.api.values import (
     GroupOffset,
     GroupSummary,
     ListenerStatus,
+    MlogEvents,
     Moves,
     NewMoves,
     NewNode,
@@ -230,6 +233,9 @@ class BrokerView:
             copies=trouble.copies,
             few_copies=trouble.few_copies,
         )
+
+    def mlog_events(self) -> MlogEvents:
+        return MlogEvents(items=tuple(map(Raw, self._node.mlog_events())))
 
     async def add_node(self, node: NewNode) -> Told:
         return await self._operations.add_node(node)

@@ -21,6 +21,7 @@ from dragoman.api.values import (
     Election,
     GroupDescription,
     GroupPage,
+    MlogEvents,
     Moves,
     NewMoves,
     NewNode,
@@ -96,6 +97,10 @@ async def describe_group(node: NodeView, request: Request) -> Response:
 
 async def cluster_status(node: NodeView, _request: Request) -> Response:
     return _json(node.cluster_status())
+
+
+async def mlog_events(node: NodeView, _request: Request) -> Response:
+    return _json(node.mlog_events())
 
 
 async def add_node(node: NodeView, request: Request) -> Response:
@@ -188,6 +193,14 @@ OPERATIONS = (
         summary="State of the cluster as this node sees it",
         handler=cluster_status,
         answer=ClusterStatus,
+    ),
+    Operation(
+        method="GET",
+        path="/api/v1/cluster/mlog-events",
+        name="mlog_events",
+        summary="The metadata as mlog's metadata events",
+        handler=mlog_events,
+        answer=MlogEvents,
     ),
     Operation(
         method="POST",

@@ -9,6 +9,7 @@ from dragoman.api.values import (
     Election,
     GroupDescription,
     GroupSummary,
+    MlogEvents,
     Moves,
     NewMoves,
     NewNode,
@@ -57,6 +58,8 @@ class NodeView(Protocol):
     def describe_group(self, group: str) -> GroupDescription | None: ...
 
     def cluster_status(self) -> ClusterStatus: ...
+
+    def mlog_events(self) -> MlogEvents: ...
 
     async def add_node(self, node: NewNode) -> Told: ...
 

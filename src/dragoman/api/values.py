@@ -184,6 +184,12 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     few_copies: tuple[FewCopies, ...] = ()
 
 
+class MlogEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """The metadata as mlog's metadata events, each as its nodes write it down."""
+
+    items: tuple[msgspec.Raw, ...]
+
+
 class NewNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A node that shall join."""
 

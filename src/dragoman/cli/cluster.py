@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 from dragoman.api.values import (
     ClusterStatus,
     Election,
+    MlogEvents,
     Moves,
     NewMoves,
     NewNode,
@@ -130,6 +131,16 @@ def _note(partition: PartitionStatus) -> str | None:
     if partition.unclean_epoch is not None:
         return f"unclean election in epoch {partition.unclean_epoch}: records were given up"
     return None
+
+
+@app.command
+def mlog_events(*, server: Server = DEFAULT_SERVER) -> None:
+    """Print the metadata as the events that a cluster of mlog would have written down, one a line.
+
+    They lead from nothing to the topics and nodes that there are.
+    """
+    for event in Remote(server).get(f"{_PATH}/mlog-events", MlogEvents).items:
+        print(bytes(event).decode())
 
 
 @app.command

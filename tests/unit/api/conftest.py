@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec import Raw
 
 from dragoman import __version__
 from dragoman.api.values import (
@@ -18,6 +19,7 @@ from dragoman.api.values import (
     GroupOffset,
     GroupSummary,
     ListenerStatus,
+    MlogEvents,
     Moves,
     NewMoves,
     NewNode,
@@ -126,6 +128,9 @@ class FakeNode:
             copies=self.copies,
             few_copies=self.few_copies,
         )
+
+    def mlog_events(self) -> MlogEvents:
+        return MlogEvents(items=(Raw(b'{"event_type":1,"data":{"topic":"a\\u003cb"}}'),))
 
     async def add_node(self, node: NewNode) -> Told:
         return self._asked(node)

@@ -137,6 +137,11 @@ async def test_cluster_status_is_shown(dragoman) -> None:
     assert as_json["cluster_id"] == "c1"
 
 
+async def test_events_of_mlog_are_printed_as_they_are(dragoman) -> None:
+    printed = await dragoman("cluster", "mlog-events")
+    assert printed.out == '{"event_type":1,"data":{"topic":"a\\u003cb"}}\n'
+
+
 async def test_topics_with_few_copies_are_named_with_what_mends_it(dragoman, node) -> None:
     node.copies, node.few_copies = 3, (FewCopies(topic="t", copies=1),)
     shown = await dragoman("cluster", "status")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dragoman.broker.errors import NotLeader, TopicExists, UnknownTopic
 from dragoman.broker.replica_ends import find_replica_ends
 from dragoman.broker.topics import NewTopic
-from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.net.framed import Place
 from dragoman.protocols.mlog.errors import (
@@ -43,7 +43,8 @@ from dragoman.security.authorizer import Operation, Resource
 
 
 def node_name(node_id: int) -> str:
-    return f"node-{node_id}"
+    """Empty for nobody."""
+    return f"node-{node_id}" if node_id != NO_LEADER else ""
 
 
 def handle_create(session: MlogSession, request: CreateTopic, place: Place) -> None:

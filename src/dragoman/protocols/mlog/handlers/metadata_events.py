@@ -1,0 +1,168 @@
+"""The cluster's metadata as mlog's own metadata events: what its Raft log would hold.
+
+No request of mlog's wire carries these events: they are the entries of the original's Raft log,
+which its nodes exchange on a port of their own. What programs may send of them has requests of its
+own (CreateTopic, DeleteTopic, ApplyIsrUpdateEvent). So they are shown where operators look,
+`dragoman cluster mlog-events` and the HTTP API, in the original's text.
+
+`shown` is the image as a node of mlog would have it in memory: first partitions, as in ListTopics.
+`difference` has the events that lead there from any other such state, by the original's rules for
+applying them (`apply`; spec, section 9). These rules know no way to take a replica off a topic:
+such a replica stays listed, out of sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
+from dragoman.protocols.mlog import replication as mlog
+from dragoman.protocols.mlog.handlers.names import is_expressible
+from dragoman.protocols.mlog.handlers.topics import node_name
+
+
+class Topic:
+    def __init__(self, event: mlog.TopicCreated) -> None:
+        self.replica_count = event.replica_count
+        self.leader_id = event.leader_id
+        self.leader_epoch = event.leader_epoch
+        #: Whether each is in sync; the leader is none of them.
+        self.replicas = dict.fromkeys(event.replicas or (), True)
+
+    @property
+    def in_sync(self) -> set[str]:
+        return {node for node, is_in_sync in self.replicas.items() if is_in_sync}
+
+
+class Node(NamedTuple):
+    addr: str
+    rpc_addr: str
+
+
+class State:
+    """What the events add up to on a node of mlog. Health is told, and kept by nobody there."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.nodes: dict[str, Node] = {}
+        self.unhealthy: set[str] = set()
+
+    def apply(self, event: mlog.MetadataEvent) -> None:
+        """Total: what makes no sense changes nothing."""
+        match event:
+            case mlog.TopicCreated():
+                self.topics.setdefault(event.topic, Topic(event))
+            case mlog.TopicDeleted():
+                self.topics.pop(event.topic, None)
+            case mlog.LeaderChanged() if event.topic in self.topics:
+                self._change_leader(self.topics[event.topic], event)
+            case mlog.IsrUpdated() if event.topic in self.topics:
+                self.topics[event.topic].replicas[event.replica_id] = event.isr
+            case mlog.NodeAdded():
+                self._add_node(event)
+            case mlog.NodeRemoved():
+                self.nodes.pop(event.node_id, None)
+                self.unhealthy.discard(event.node_id)
+            case mlog.NodeUpdated():
+                change = self.unhealthy.discard if event.is_healthy else self.unhealthy.add
+                change(event.node_id)
+            case _:
+                return
+
+    def _change_leader(self, topic: Topic, event: mlog.LeaderChanged) -> None:
+        if topic.leader_id in self.nodes:
+            topic.replicas[topic.leader_id] = False
+        topic.leader_id, topic.leader_epoch = event.leader_id, event.leader_epoch
+        topic.replicas.pop(event.leader_id, None)
+
+    def _add_node(self, event: mlog.NodeAdded) -> None:
+        name = event.node_id
+        self.nodes[name] = Node(event.addr, event.rpc_addr)
+        for topic in self.topics.values():
+            if len(topic.replicas) < topic.replica_count and name != topic.leader_id:
+                topic.replicas.setdefault(name, True)
+
+
+def shown(image: MetadataImage) -> State:
+    """The image in mlog's terms."""
+    state = State()
+    for node in sorted(image.nodes.keys() | image.added.keys()):
+        known = image.registrations.get(node)
+        addresses = {} if known is None else known.addresses
+        peer = addresses.get("peer") or image.added.get(node, "")
+        state.nodes[node_name(node)] = Node(peer, addresses.get("mlog", ""))
+    state.unhealthy = set(map(node_name, image.fenced))
+    for name, topic in sorted(image.topics.items()):
+        if not topic.is_internal and is_expressible(name):
+            state.topics[name] = _topic(topic.partitions[0])
+    return state
+
+
+def _topic(partition: PartitionMetadata) -> Topic:
+    followers = [node for node in partition.replicas if node != partition.leader]
+    topic = Topic(
+        mlog.TopicCreated(
+            topic=partition.topic.name,
+            replica_count=len(followers),
+            leader_id=node_name(partition.leader),
+            # The original counts from one.
+            leader_epoch=partition.leader_epoch + 1,
+            replicas=list(map(node_name, followers)),
+        )
+    )
+    for node in followers:
+        topic.replicas[node_name(node)] = node in partition.in_sync
+    return topic
+
+
+def difference(state: State, wanted: State) -> list[mlog.MetadataEvent]:
+    """The events that lead from one state to the other. Both are left as they are but for `state`,
+    which has them applied.
+    """
+    events = []
+    for event in _steps(state, wanted):
+        state.apply(event)
+        events.append(event)
+    return events
+
+
+def events_of(image: MetadataImage) -> list[mlog.MetadataEvent]:
+    """The events that lead from nothing to what is."""
+    return difference(State(), shown(image))
+
+
+def _steps(state: State, wanted: State) -> Iterator[mlog.MetadataEvent]:
+    """Each is applied before the next is asked for."""
+    for name, topic in list(state.topics.items()):
+        if name not in wanted.topics or topic.leader_epoch > wanted.topics[name].leader_epoch:
+            # Epochs only rise: it is another topic of the same name.
+            yield mlog.TopicDeleted(topic=name)
+    for node, where in wanted.nodes.items():
+        if state.nodes.get(node) != where:
+            yield mlog.NodeAdded(node_id=node, addr=where.addr, rpc_addr=where.rpc_addr)
+    for name, topic in wanted.topics.items():
+        yield from _topic_steps(state, name, topic)
+    for node in sorted(state.nodes.keys() - wanted.nodes.keys()):
+        yield mlog.NodeRemoved(node_id=node)
+    for node in sorted(state.unhealthy ^ wanted.unhealthy):
+        yield mlog.NodeUpdated(node_id=node, is_healthy=node in state.unhealthy)
+
+
+def _topic_steps(state: State, name: str, wanted: Topic) -> Iterator[mlog.MetadataEvent]:
+    leader_id, leader_epoch = wanted.leader_id, wanted.leader_epoch
+    if name not in state.topics:
+        yield mlog.TopicCreated(
+            topic=name,
+            replica_count=len(wanted.replicas),
+            leader_id=leader_id,
+            leader_epoch=leader_epoch,
+            replicas=list(wanted.replicas),
+        )
+    topic = state.topics[name]
+    if (topic.leader_id, topic.leader_epoch) != (leader_id, leader_epoch):
+        yield mlog.LeaderChanged(topic=name, leader_id=leader_id, leader_epoch=leader_epoch)
+    for node in sorted(topic.replicas.keys() | wanted.replicas.keys()):
+        is_in_sync = wanted.replicas.get(node, False)
+        if topic.replicas.get(node) != is_in_sync:
+            yield mlog.IsrUpdated(topic=name, replica_id=node, isr=is_in_sync)
