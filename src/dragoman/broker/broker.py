@@ -419,12 +419,13 @@ class Broker:
 
     def _failed(self, error: OSError) -> None:
         log.critical("the log failed and takes no more writes: %s", error)
+        # First: whatever comes of telling the others, the process must end.
+        self.on_fatal(error)
         self.clustering.stop()
         # Not the refusal that later writes get: a sync that failed may have written all the same.
         stopped = RequestTimedOut(f"the log stopped: {error}; the outcome is unknown")
         for replica in list(self._replicas.values()):
             replica.fail_waiters(stopped)
-        self.on_fatal(error)
 
     def _applied(self, event: Event, removed: TopicMetadata | None) -> None:
         self.clustering.applied(event, removed)

@@ -30,6 +30,7 @@ from dragoman.errors import (
     DiskFullError,
     DragomanError,
     LogError,
+    LogStoppedError,
     NotControllerError,
     OutcomeUnknownError,
 )
@@ -161,6 +162,9 @@ class RaftNode:
 
     def read(self, done: ReadDone) -> None:
         """Find out up to where state has to be applied to have all that was agreed on by now."""
+        if self.is_stopped:
+            done(-1, _stopped())
+            return
         try:
             leadership = self.raft.leading()
         except NotControllerError as error:
@@ -201,6 +205,9 @@ class RaftNode:
 
     def transfer(self, node: int, done: Done) -> None:
         """Hand the leadership over. `done` tells whether it was begun; the role tells the rest."""
+        if self.is_stopped:
+            done(_stopped())
+            return
         try:
             leadership = self.raft.leading()
             self._in_time(lambda: leadership.transfer(node))
@@ -218,6 +225,10 @@ class RaftNode:
 
     def _attempt(self, append: Callable[[], int], done: Done) -> None:
         """Append an entry, if that is possible, and answer when it is agreed on."""
+        if self.is_stopped:
+            # Perhaps in the middle of a call into the core, whose log has failed.
+            done(_stopped())
+            return
         term = self.raft.term
         try:
             end = self._in_time(append)
@@ -343,3 +354,7 @@ class RaftNode:
         if now >= deadline - _EARLY_S:
             self._enter(lambda: self.raft.tick(max(now, deadline)))
         self._drain()
+
+
+def _stopped() -> LogStoppedError:
+    return LogStoppedError("this node has stopped")

@@ -35,6 +35,7 @@ from dragoman.errors import (
     ClusterError,
     DiskFullError,
     FormatError,
+    LogStoppedError,
     NotControllerError,
     OutcomeUnknownError,
     VersionConflictError,
@@ -131,6 +132,22 @@ def test_outcome_is_unknown_when_the_leader_is_deposed():
     outcome = cluster.propose(leader)
     cluster.advance(3.0)
     assert isinstance(outcome.error, OutcomeUnknownError)
+
+
+def test_whoever_is_told_that_the_node_stops_and_asks_again_is_refused():
+    """A log that fails in the middle of an append stops the node from within."""
+    cluster = Quorum()
+    leader = cluster.leader
+    again, read = Outcome(), Outcome()
+
+    def told(_error: object) -> None:
+        leader.quorum.propose([EVENT], again)
+        leader.quorum.read(read)
+
+    leader.quorum.propose([EVENT], told)
+    leader.quorum.node._enter(leader.quorum.fail)
+    for each in (again, read):
+        assert isinstance(each.error, LogStoppedError)
 
 
 def test_a_leader_whose_disk_is_full_lets_others_lead(monkeypatch: pytest.MonkeyPatch):
