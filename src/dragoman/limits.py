@@ -153,6 +153,10 @@ METADATA_PROPOSALS_MAX = 10_000
 METADATA_CHANGE_TIMEOUT_S = 10.0
 #: How long a node looks for its cluster before it says that it has found none.
 JOIN_PATIENCE_S = 5.0
+#: How long what an operator asks for waits for a node that leads the metadata, and until it is
+#: tried again. Then: told that nobody answered.
+CONTROLLER_PATIENCE_S = 3.0
+CONTROLLER_RETRY_S = 0.05
 #: One message between voters of the metadata quorum. Longer: taken for rubbish and dropped.
 RAFT_MESSAGE_BYTES_MAX = 8 << 20
 #: Batches in one message; a batch that is larger goes alone.

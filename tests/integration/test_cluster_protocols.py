@@ -227,12 +227,20 @@ def move(cluster: EphemeralCluster, topic: str, partition: int, node: int) -> No
     request = m.AlterPartitionReassignmentsRequest(
         topics=[m.AlterPartitionReassignmentsRequestTopic(topic, [wanted])]
     )
-    with KafkaSocket(cluster.nodes[1].bootstrap_servers) as client:
+    deadline = time.monotonic() + WAIT_S
+    with KafkaSocket(cluster.nodes[node].bootstrap_servers) as client:
         client.ask(request, 0, m.AlterPartitionReassignmentsResponse)
-        deadline = time.monotonic() + WAIT_S
-        while cluster.leader(topic, partition) != node:
-            assert time.monotonic() < deadline
-            client.metadata(topic)
+    for each in cluster.nodes.values():
+        # Also where it led before: who writes there meanwhile is left in doubt.
+        with KafkaSocket(each.bootstrap_servers) as client:
+            while (found := held(client.metadata(topic), partition)) != (node, [node]):
+                assert time.monotonic() < deadline, found
+
+
+def held(metadata: m.MetadataResponse, partition: int) -> tuple[int, list[int]]:
+    parts = metadata.topics[0].partitions
+    (found,) = (each for each in parts if each.partition_index == partition)
+    return found.leader_id, found.replica_nodes
 
 
 def test_a_minibroker_reader_goes_on_while_replicas_are_moved(

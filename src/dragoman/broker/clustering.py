@@ -56,7 +56,7 @@ from dragoman.cluster.raft.messages import Message as VoterMessage
 from dragoman.cluster.raft.quorum import RaftQuorum
 from dragoman.cluster.raft.storage import PartitionStorage
 from dragoman.errors import ConfigError, DragomanError, FormatError
-from dragoman.limits import JOIN_PATIENCE_S
+from dragoman.limits import CONTROLLER_PATIENCE_S, CONTROLLER_RETRY_S, JOIN_PATIENCE_S
 from dragoman.log.node import FEATURE_LEVEL
 from dragoman.log.partition import PartitionLog
 
@@ -513,8 +513,12 @@ class Clustering:
     # ---- the way to the controller
 
     def ask(self, request: ControlRequest, done: Controlled) -> None:
-        """To whichever node is the controller."""
+        """To whichever node is the controller. What operators ask for waits until there is one."""
+        is_operators = isinstance(request, PartitionRequest | MembershipRequest)
+        patience_s = CONTROLLER_PATIENCE_S if is_operators else 0.0
+        self._ask(request, done, self._scheduler.time() + patience_s)
 
+    def _ask(self, request: ControlRequest, done: Controlled, until: float) -> None:
         def answered(reply: ControlReply | None) -> None:
             if isinstance(request, Registration) and reply is not None:
                 self._registration_answered(reply)
@@ -525,7 +529,11 @@ class Clustering:
         if self._is_leading:
             self.controlled(request, answered)
         elif leader in (_NOBODY, self.node_id):
-            self._scheduler.call_soon(answered, None)
+            # Elected, perhaps, but not yet sure of what was agreed on before.
+            if self._scheduler.time() < until:
+                self._scheduler.call_later(CONTROLLER_RETRY_S, self._ask, request, done, until)
+            else:
+                self._scheduler.call_soon(answered, None)
         else:
             self._links.control(leader, request, answered)
 

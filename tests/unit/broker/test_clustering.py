@@ -10,11 +10,13 @@ import pytest
 from broker_world import World
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.kinds import Kind
+from dragoman.broker.replication.messages import ControlReply, Heartbeat, RemoveNode
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import Member, NodeRegistered, PartitionChanged
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError
+from dragoman.limits import CONTROLLER_PATIENCE_S
 from leaders import propose
 
 ALONE = ("1@127.0.0.1:9190",)
@@ -178,3 +180,20 @@ def settled(partition: PartitionMetadata, members: tuple[Member, ...]) -> Partit
         replicas=tuple(each.node_id for each in members),
         in_sync=members,
     )
+
+
+@pytest.mark.parametrize("is_in_time", [True, False])
+def test_what_operators_ask_for_waits_for_a_controller(is_in_time: bool) -> None:
+    """Right after an election the leader does not know yet what was agreed on before."""
+    world = node()
+    clustering = world.broker.clustering
+    told: list[ControlReply | None] = []
+    clustering._is_leading = False
+    clustering.ask(RemoveNode(node_id=9), told.append)
+    clustering.ask(Heartbeat(member=Member(1, 1)), told.append)
+    world.advance(1)
+    assert told == [None], "others ask again by themselves"
+    clustering._is_leading = is_in_time
+    world.advance(CONTROLLER_PATIENCE_S)
+    assert len(told) == 2
+    assert (told[1] is not None) == is_in_time
