@@ -130,6 +130,7 @@ def test_a_dead_node_is_given_up_with_one_command(
     with BlockingKafkaClient(three.bootstrap()) as client:
         client.create_topic(NewTopic(name=TOPIC, partitions=1, replication_factor=3))
         client.create_topic(NewTopic(name="u", partitions=1, replication_factor=2))
+    three.wait(lambda status: status.topics == 2)
     move(three, NewMoves(topic="u", partition=0, nodes=(3, 1)))
     write(three.bootstrap(), 0, 100)
     three.nodes[3].kill()

@@ -45,7 +45,7 @@ from dragoman.broker.neighbours import (
 from dragoman.broker.produce import check_produced, place
 from dragoman.broker.publishing.copying import check, next_sequence
 from dragoman.broker.replica_ends import replica_ends
-from dragoman.errors import ClusterError, DragomanError
+from dragoman.errors import BrokerError, DragomanError
 from dragoman.types import Buffer, GroupId, TopicName
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class NeighbourService:
 
         take = self._broker.relayed.get(request.protocol)
         if take is None:
-            raise ClusterError(f"nobody here speaks {request.protocol}")
+            raise BrokerError(f"nobody here speaks {request.protocol}")
         take(body, told)
 
     def _read(self, request: ReadBatches, answer: _Answer) -> None:
