@@ -29,6 +29,7 @@ COMMANDS = {
         "transfer",
         "reassign",
         "elect",
+        "mlog-events",
         "unclean-elect",
         "up",
     ),
