@@ -85,10 +85,7 @@ def place(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int)
 
     `batch` is the producer's own buffer; the log keeps it and writes offsets into it.
     """
-    if not replica.is_led:
-        # It was when it was looked up. A copy with records that its leader never had would have
-        # them under the leader's own epoch, where nobody can tell.
-        raise not_leader(replica.metadata)
+    check_led(replica)
     batch, header = as_configured(replica, batch, header, now_ms)
     check_rules(replica, batch, header, now_ms)
     try:
@@ -99,6 +96,14 @@ def place(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int)
             raise
         # What is missing may be where another node leads by now. The producer tries again.
         raise NotLeader(f"{error}; whether this node still leads is not known yet") from None
+
+
+def check_led(replica: Replica) -> None:
+    """Raises `NotLeader`. It was led when it was looked up: a copy with records that its leader
+    never had would have them under the leader's own epoch, where nobody can tell.
+    """
+    if not replica.is_led:
+        raise not_leader(replica.metadata)
 
 
 def as_configured(

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 from unittest import mock
 
-from dragoman.broker import fetch
+from dragoman.broker import fetch, produce
 from dragoman.broker.broker import Broker
 from dragoman.broker.errors import ShuttingDown
 from dragoman.broker.fetch import Fetched, Wanted
@@ -63,7 +63,9 @@ def mutated(mutant: Mutant) -> Iterator[None]:
         case Mutant.RESIGNED_IS_SERVED:
             patches.append((Replication, "_resign", _resign_in_secret))
         case Mutant.ROUTES_OUTLIVE_METADATA:
+            # Either is enough.
             patches.append((Express, "_forget_if_outdated", lambda _: None))
+            patches.append((produce, "check_led", lambda _: None))
         case Mutant.ANY_REGISTRATION:
             patches.append((Life, "is_named_by", lambda *_: True))
         case Mutant.OLD_MOVE_EMPTIES:
