@@ -63,7 +63,8 @@ class Client:
         await asyncio.sleep(self.random.uniform(0.01, seconds_max))
 
     def where(self) -> TopicPartition:
-        topic = self.random.choice(sorted(self.cluster.topics))
+        topics = [MAIN] if self.cluster.is_healed else sorted(self.cluster.topics)
+        topic = self.random.choice(topics)
         return TopicPartition(topic, self.random.randrange(self.cluster.topics[topic]))
 
 

@@ -46,6 +46,8 @@ class Cluster:
         ]
         #: The only node whose disk ever gets flipped bits.
         self.victim = self.random.choice(self.nodes)
+        #: From then on clients use the main topic only, every partition of which has to work.
+        self.is_healed = False
         #: Topics that clients use, and their numbers of partitions.
         self.topics: dict[str, int] = {}
         self.producer_ids: set[int] = set()
@@ -179,6 +181,7 @@ class Cluster:
 
     def finish(self) -> None:
         since = self.world.now
+        self.is_healed = True
         if not self.run_until(lambda: not self.why_not_whole(since), HEALED_SECONDS_MAX):
             why = self.why_not_whole(since)
             raise Violation(f"L1: not whole {HEALED_SECONDS_MAX:g} s after healing: {why}")
