@@ -24,6 +24,7 @@ from simulation.cluster.clients import (
 )
 from simulation.cluster.process import Process
 from simulation.replication.checker import Violation
+from simulation.surveys import Failure
 
 FAULT_SECONDS = 20.0
 HEALED_SECONDS_MAX = 10.0
@@ -239,15 +240,6 @@ class Outcome(msgspec.Struct, frozen=True):
     copied_anew: int
     faults: tuple[str, ...]
     trace: tuple[int, ...]
-
-
-class Failure(AssertionError):
-    """A run broke a promise. Seed, faults and last events are in the text."""
-
-    def __init__(self, text: str, seconds: float) -> None:
-        super().__init__(text)
-        #: How long the run was, until then.
-        self.seconds = seconds
 
 
 def run(seed: int, node_count: int = 3) -> Outcome:

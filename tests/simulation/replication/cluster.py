@@ -43,6 +43,7 @@ from simulation.replication.clients import Consumer, Producer, check_outcomes
 from simulation.replication.metadata import CONTROLLER, MetadataLog, check_chain
 from simulation.replication.network import Network, ProcessScheduler
 from simulation.replication.node import Node
+from simulation.surveys import Failure
 
 _FAULT_SECONDS = 20.0
 _HEALED_SECONDS_MAX = 10.0
@@ -67,15 +68,6 @@ class Outcome(msgspec.Struct, frozen=True):
     copied_anew: int
     faults: tuple[str, ...]
     trace: int
-
-
-class Failure(AssertionError):
-    """A run broke a promise. Seed, faults and last events are in the text."""
-
-    def __init__(self, text: str, seconds: float) -> None:
-        super().__init__(text)
-        #: How long the run was, until then.
-        self.seconds = seconds
 
 
 class Cluster:
