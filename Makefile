@@ -52,7 +52,7 @@ endef
 $(VENV)/demo.stamp: $(INSTALLED)
 	$(call make_venv,$(VENV))
 	@echo "installing what the broker and the demo need (Spark is large: this takes minutes)"
-	@$(BIN)/pip install $(PIP_FLAGS) --editable '.[demo,spark]'
+	@$(BIN)/pip install $(PIP_FLAGS) --editable '.[demo,cdc,pipelines]'
 	@touch $@
 
 $(VENV)/dev.stamp: $(INSTALLED)
@@ -122,6 +122,10 @@ $(BENCH_VENV)/bench.stamp: $(INSTALLED) README.md $(SOURCES)
 	@$(BENCH_VENV)/bin/pip install $(PIP_FLAGS) --force-reinstall --no-deps build/bench/*.whl
 	@$(BENCH_VENV)/bin/pip install $(PIP_FLAGS) "$$(echo build/bench/*.whl)[bench]"
 	@touch $@
+
+.PHONY: cdc-torture
+cdc-torture: $(VENV)/dev.stamp ## a captured database under load, kills and restarts, against pg_recvlogical; ARGS="--seed 2"
+	PYTHONPATH=tests $(BIN)/python -m cdc_torture.run $(ARGS)
 
 .PHONY: failover
 failover: $(VENV)/dev.stamp ## how long no writes are taken when a leader goes; ARGS="--rounds 5 kill"

@@ -10,6 +10,7 @@ together, and they begin first: whatever takes longest must not be what is left 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ settings.register_profile(
     deadline=None,
     derandomize=True,
     database=None,
-    max_examples=100,
+    max_examples=60,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
@@ -51,6 +52,9 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealEtcd]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Installing the package registers its plugin; a checkout that is not installed has it too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Shells start what runs in the background so, and processes of tests would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     plugins = config.pluginmanager
     if not plugins.has_plugin("dragoman"):
         plugins.import_plugin(PLUGIN)

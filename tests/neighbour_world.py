@@ -130,7 +130,7 @@ class Pair:
 
     def _forget_leads(self, world: World) -> None:
         """Alone, each took everything for its own."""
-        for part in (world.broker.coordination, world.broker.publishing):
+        for part in world.broker.coordinating:
             for name, count in part.topics().items():
                 for index in range(count):
                     part.resigned(name, index)
@@ -159,7 +159,7 @@ class Pair:
     def _tell_leads(self, world: World, topic: str) -> None:
         for partition in world.broker.image.topics[topic].partitions:
             if partition.leader == world.broker.node_id:
-                for part in (world.broker.coordination, world.broker.publishing):
+                for part in world.broker.coordinating:
                     part.led(topic, partition.index, partition.leader_epoch)
 
     def propose(self, *events: Event) -> None:
@@ -205,7 +205,7 @@ class Pair:
             )
         broker = self.worlds[before].broker
         broker.unshared(broker.image.topics[topic].partitions[index])
-        for part in (broker.coordination, broker.publishing):
+        for part in broker.coordinating:
             part.resigned(topic, index)
         broker = self.worlds[leader].broker
         broker.unshared(broker.image.topics[topic].partitions[index])

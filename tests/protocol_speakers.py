@@ -7,6 +7,8 @@ record that A wrote is therefore `B.shown(A.write(...).stored)`, for every pair 
 
 from __future__ import annotations
 
+import struct
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
@@ -33,6 +35,16 @@ from dragoman.client.minibroker import (
     RefusedError,
 )
 from dragoman.client.mlog import BlockingMlogClient, CommitRefusedError
+from dragoman.client.rocketmq import (
+    BlockingPullConsumer,
+    BlockingRocketmqAdmin,
+    BlockingRocketmqClient,
+    MessageQueue,
+    NotFoundError,
+    ReceivedMessage,
+    RocketmqError,
+)
+from dragoman.client.rocketmq import Message as RocketmqMessage
 
 #: Of every topic that these speakers use.
 PARTITIONS = 3
@@ -511,11 +523,155 @@ class MlogReader(Member):
         """There is nothing to leave."""
 
 
+# ---- RocketMQ
+
+#: Flag, sysFlag, time and host of birth, times of retry, offset of a half.
+_OWN_FIELDS = struct.Struct(">iiq8siq")
+
+
+class RocketmqSpeaker(Speaker):
+    """Bodies are never null. A key is the property `KEYS`, which is text; all other properties are
+    headers with a prefix, and what else a message has is one more. Headers of others are properties
+    when they could be: text, and not empty."""
+
+    name = "rocketmq"
+    refusal = RocketmqError
+
+    def __init__(self, address: str) -> None:
+        self._client = BlockingRocketmqClient(address)
+        self._admin = BlockingRocketmqAdmin(address)
+        self._producer = self._client.producer("speaker")
+        self._reader = self._client.pull_consumer("TOOLS_CONSUMER")
+
+    def close(self) -> None:
+        self._producer.close()
+        self._admin.close()
+        self._client.close()
+
+    def _queue(self, topic: str, partition: int) -> MessageQueue:
+        return next(each for each in self._producer.queues(topic) if each.queue_id == partition)
+
+    def write(self, topic: str, record: Record, partition: int) -> Written:
+        body, key = record.value or b"", property_text(record.key)
+        properties = {
+            name: text
+            for name, value in record.headers
+            if (text := property_text(value)) is not None
+        }
+        message = RocketmqMessage(
+            topic=topic, body=body, keys=[key] if key else (), properties=properties
+        )
+        sent = self._producer.send(message, queue=self._queue(topic, partition))
+        stored = self._admin.query_message_by_offset(sent.queue, sent.queue_offset)
+        own = _OWN_FIELDS.pack(
+            stored.flag,
+            stored.sys_flag,
+            stored.born_ms,
+            stored.born_host,
+            stored.reconsume_times,
+            stored.prepared_offset,
+        )
+        given = [(name, value) for name, value in stored.properties.items() if name != "KEYS"]
+        headers = (("rocketmq", own), *((f"rocketmq.{n}", v.encode()) for n, v in given))
+        assert dict(given).items() >= properties.items()
+        place = Place(partition, sent.queue_offset)
+        return Written(place, Record(body, key.encode() if key else None, headers))
+
+    def shown(self, stored: Record) -> Record:
+        key = property_text(stored.key)
+        properties = {
+            name.removeprefix("rocketmq."): text.encode()
+            for name, value in stored.headers
+            if name != "rocketmq" and (text := property_text(value)) is not None
+        }
+        headers = tuple(sorted(properties.items()))
+        return Record(stored.value or b"", key.encode() if key else None, headers)
+
+    def read(self, topic: str, start: Place, count: int) -> list[tuple[Place, Record]]:
+        queue = self._queue(topic, start.partition)
+        self._reader.seek(queue, start.offset)
+        found: list[ReceivedMessage] = []
+        while len(found) < count:
+            found += self._reader.pull(queue, wait_s=5.0).messages
+        return [
+            (Place(each.queue_id, each.queue_offset), as_record(each)) for each in found[:count]
+        ]
+
+    def committed(self, topic: str, group: str, partition: int) -> int:
+        try:
+            return self._admin.query_consume_offset(self._queue(topic, partition), group)
+        except NotFoundError:
+            return 0
+
+    def commit(self, topic: str, group: str, place: Place) -> None:
+        queue = self._queue(topic, place.partition)
+        self._admin.update_consume_offset(queue, group, place.offset)
+
+    def join(self, topic: str, group: str) -> Member:
+        consumer = self._client.pull_consumer(group)
+        try:
+            return RocketmqMember(consumer, topic)
+        except BaseException:
+            consumer.close()
+            raise
+
+    def is_foreign(self, refusal: Exception, group: str, owner: str) -> bool:
+        assert isinstance(refusal, RocketmqError)
+        return refusal.number == 1 and live_members(group, owner) in str(refusal)
+
+
+def property_text(value: bytes | None) -> str | None:
+    """What a property may be."""
+    if not value or b"\x01" in value or b"\x02" in value:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def as_record(message: ReceivedMessage) -> Record:
+    properties = dict(message.properties)
+    key = properties.pop("KEYS", None)
+    headers = tuple(sorted((name, value.encode()) for name, value in properties.items()))
+    return Record(message.body, key.encode() if key else None, headers)
+
+
+class RocketmqMember(Member):
+    """Reads the queues in turn, one message each."""
+
+    def __init__(self, consumer: BlockingPullConsumer, topic: str) -> None:
+        self._consumer = consumer
+        self._queues = consumer.queues(topic)
+        self._turn = 0
+
+    def poll(self, timeout_s: float) -> Place | None:
+        until = time.monotonic() + timeout_s
+        while True:
+            queue = self._queues[self._turn % len(self._queues)]
+            self._turn += 1
+            # Only the last of a round waits: the others may have something.
+            is_last = self._turn % len(self._queues) == 0
+            wait_s = min(0.2, timeout_s) if is_last else 0.0
+            for message in self._consumer.pull(queue, max_count=1, wait_s=wait_s).messages:
+                return Place(message.queue_id, message.queue_offset)
+            if is_last and time.monotonic() >= until:
+                return None
+
+    def commit(self) -> None:
+        for queue in self._queues:
+            self._consumer.commit(queue)
+
+    def leave(self) -> None:
+        self._consumer.close()
+
+
 SPEAKERS: dict[str, type[Speaker]] = {
     "kafka": KafkaSpeaker,
     "minibroker": MinibrokerSpeaker,
     "cursus": CursusSpeaker,
     "mlog": MlogSpeaker,
+    "rocketmq": RocketmqSpeaker,
 }
 #: The same for groups: Kafka has two kinds.
 GROUP_SPEAKERS: dict[str, type[Speaker]] = {**SPEAKERS, "kafka-848": KafkaConsumerGroupSpeaker}

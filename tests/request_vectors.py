@@ -1,4 +1,4 @@
-"""Whole requests of every protocol, in hexadecimal: the vectors of the four specifications."""
+"""Whole requests of every protocol, in hexadecimal: the vectors of the five specifications."""
 
 from __future__ import annotations
 
@@ -39,4 +39,29 @@ CURSUS = [
     "0000002f1f8b0800000000000203730e72750c715528c92fc84cb6ad5228482c2ac92cc9cccf2bb63504001f6106461b000000",
 ]
 MLOG = [frame for frame, message in JSON_FRAMES + PROTOBUF_FRAMES if type(message) in m.REPLIES]
-REQUESTS = {"kafka": KAFKA, "minibroker": MINIBROKER, "cursus": CURSUS, "mlog": MLOG}
+
+
+def _rocketmq(header: str, body: bytes = b"") -> str:
+    encoded = header.encode()
+    sizes = (4 + len(encoded) + len(body)).to_bytes(4, "big") + len(encoded).to_bytes(4, "big")
+    return (sizes + encoded + body).hex()
+
+
+ROCKETMQ = [
+    "0000007f0000007b7b22636f6465223a3130352c226578744669656c6473223a7b22746f706963223a2254227d2c22666c6167223a302c226c616e6775616765223a224a415641222c226f7061717565223a312c2273657269616c697a655479706543757272656e74525043223a224a534f4e222c2276657273696f6e223a3339397d",
+    "0000002501000021006900018f0000000100000000000000000000000c0005746f7069630000000154",
+    # As other clients write them: numbers for values, the language as a number, no fields at all.
+    _rocketmq(
+        '{"code":15,"language":"NODE_JS","opaque":7,"flag":0,"version":121,"extFields":'
+        '{"consumerGroup":"g","topic":"T","queueId":0,"commitOffset":-1}}'
+    ),
+    _rocketmq('{"code": 34, "language": 3, "version": 1, "opaque": 0, "flag": 0}', b"{}"),
+    _rocketmq('{"code":206,"flag":0}'),
+]
+REQUESTS = {
+    "kafka": KAFKA,
+    "minibroker": MINIBROKER,
+    "cursus": CURSUS,
+    "mlog": MLOG,
+    "rocketmq": ROCKETMQ,
+}

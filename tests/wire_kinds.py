@@ -66,6 +66,8 @@ def smallest(found: inspect.Type) -> Any:
             return fields(found, [each.name for each in found.fields if each.required])
         case inspect.UnionType():
             return smallest(found.types[0])
+        case inspect.LiteralType():
+            return found.values[0]
         case inspect.EnumType():
             return next(iter(found.cls)).value
         case inspect.TupleType():

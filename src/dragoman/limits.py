@@ -268,6 +268,9 @@ SEND_BUFFER_BYTES_MAX = 1 << 20
 READ_PER_TURN_BYTES_MAX = 512 << 10
 #: Requests of one connection that are worked on at the same time. Past it, it is not read.
 READ_AHEAD_REQUESTS_MAX = 512
+#: The same for protocols whose replies come in any order: a consumer has a pull waiting for each of
+#: its queues.
+UNANSWERED_REQUESTS_MAX = 4096
 #: Routes of the produce express kept per connection. At the bound all are learnt anew.
 KAFKA_PRODUCE_ROUTES_MAX = 1024
 #: Connections the system holds for a listener until they are accepted.
@@ -311,6 +314,31 @@ MINIBROKER_CLIENT_ADDRESSES_MAX = 100
 MINIBROKER_CLIENT_RECORDS_MAX = 100_000
 #: Seconds between looks whether the groups have been read back after a start.
 GROUPS_LOADING_PAUSE_S = 0.02
+
+# ---- the RocketMQ wire
+
+#: Brackets within brackets in a JSON body; the real ones have six. More: malformed.
+ROCKETMQ_JSON_DEPTH_MAX = 64
+#: Name servers given to a client. More: refused, since each may cost a time-out.
+ROCKETMQ_CLIENT_ADDRESSES_MAX = 100
+#: Routes of topics that a client keeps. The one that was asked for longest ago goes first.
+ROCKETMQ_CLIENT_ROUTES_MAX = 10_000
+#: Messages that one look-up of a client keeps in memory. More are left out.
+ROCKETMQ_CLIENT_FOUND_MESSAGES_MAX = 10_000
+#: What a compressed body may become at a consumer; brokers take 4 MiB. More: refused.
+ROCKETMQ_CLIENT_INFLATED_BYTES_MAX = 64 << 20
+#: Late replies, with nothing else from the server between them, after which a client takes the
+#: connection for dead and closes it.
+ROCKETMQ_CLIENT_LATE_REPLIES_MAX = 3
+#: Requests of brokers that a client works on at once. More: answered that it is busy.
+ROCKETMQ_CLIENT_SERVER_REQUESTS_MAX = 256
+
+#: Characters of a filter expression. Longer: refused; every message would have to wait for it.
+FILTER_CHARACTERS_MAX = 8192
+#: Parentheses, negations and signs inside each other. Deeper: refused, before the stack is used up.
+FILTER_DEPTH_MAX = 64
+#: Compiled filters that are kept; the least recently used is compiled again when it comes back.
+FILTERS_CACHED_MAX = 256
 
 # ---- groups
 
@@ -368,6 +396,12 @@ TRANSACTION_EXPIRY_INTERVAL_S = 3600.0
 #: Keys and values gathered into one batch; past it the batch is appended and the next one begins.
 GATHERED_BATCH_BYTES_MAX = 900_000
 
+#: What one slice of a followed topic takes in at most; the next one comes a loop turn later.
+FOLLOWED_READ_BYTES_MAX = 1 << 20
+#: Times that the leader of a followed topic is asked where it ends. Then: whoever waits is refused.
+FOLLOWED_TRIES_MAX = 50
+FOLLOWED_RETRY_S = 0.1
+
 # ---- publishing
 
 #: Partitions of the topic in which records are staged; attempts take turns over them.
@@ -410,6 +444,29 @@ SINGLE_WRITER_IDLE_MS_MAX = 3_600_000
 #: Any other after 90 days without a batch. A query that comes back later with its last batch would
 #: write it twice.
 WRITER_IDLE_MS_MAX = 90 * 86_400_000
+
+# ---- deferred records
+
+#: Partitions of the topic in which records wait for their time; all records for one partition wait
+#: in one of them.
+DEFERRED_PARTITIONS = 8
+#: Records that a node keeps aside; each takes some 200 bytes of memory. One more is refused.
+DEFERRED_RECORDS_MAX = 1_000_000
+#: Names and values of the labels of a record, together. More: refused.
+DEFERRED_LABELS_BYTES_MAX = 4096
+#: Records that are delivered to a partition as one batch; it is cut at `GATHERED_BATCH_BYTES_MAX`,
+#: too. The rest follows in the next one.
+DEFERRED_BATCH_RECORDS_MAX = 1000
+#: Batches that are on their way to partitions of one node; they are in memory meanwhile. More wait.
+DEFERRED_DELIVERIES_MAX = 32
+#: Records that have come due, are asked about or are dropped in one loop turn.
+DEFERRED_RECORDS_PER_SLICE = 500
+#: Seconds until a delivery that failed is tried again.
+DEFERRED_RETRY_S = 1.0
+#: Longest time that is waited for the next record at once: the wall clock may be set forwards.
+DEFERRED_LOOK_S_MAX = 60.0
+#: Decisions that are remembered, so that who repeats one hears the same. The oldest go first.
+DEFERRED_DECISIONS_KEPT = 10_000
 
 # ---- compaction and maintenance
 
@@ -479,6 +536,8 @@ CLI_READ_BYTES = 256 << 10
 #: Records that a client of the command line has under way, or is given, at once.
 CLI_RECORDS_AT_ONCE = 4096
 #: Values that the command line sends in one batch of mlog, in bytes: below the usual
+#: Bodies of messages that the command line sends to RocketMQ in one batch. More: in the next.
+CLI_ROCKETMQ_BATCH_BYTES = 512 << 10
 #: `max.message.bytes`. A larger one goes alone.
 CLI_MLOG_BATCH_BYTES = 256 << 10
 #: Partitions of a topic that are looked for over mlog, which does not say how many there are.
@@ -496,6 +555,62 @@ MLOG_FETCH_COUNT_MAX = 10_000
 MLOG_FETCH_ONE_BYTES_MAX = 64 << 10
 #: Addresses of an mlog client. More: refused, since each may cost a time-out.
 MLOG_CLIENT_ADDRESSES_MAX = 100
+
+# ---- RocketMQ
+
+#: Bytes of messages in one reply to a pull, and how much is looked through for one that matches.
+ROCKETMQ_PULL_BYTES_MAX = 256 << 10
+ROCKETMQ_SCAN_BYTES_MAX = 1 << 20
+#: Messages in one reply, whatever the client asks for.
+ROCKETMQ_PULL_COUNT_MAX = 1024
+#: A queue with this many records and none deleted is young: groups that are new to it may begin at
+#: its first. The original says so of queues whose first message is still in memory.
+ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX = 100_000
+#: Seconds that a pull is held at most: clients give up after 30.
+ROCKETMQ_HOLD_S_MAX = 25.0
+#: Seconds that a pull waits for a copy which is behind its leader.
+ROCKETMQ_COPY_WAIT_S = 2.0
+#: Positions that a connection keeps open between its pulls. The longest unused is closed.
+ROCKETMQ_READERS_MAX = 256
+#: Requests to one client that it has not answered. More: refused.
+ROCKETMQ_ASKED_MAX = 64
+#: Seconds that a client has to answer.
+ROCKETMQ_ANSWER_TIMEOUT_S = 10.0
+#: Seconds without a heartbeat after which a client is taken for gone, and between looks for such.
+ROCKETMQ_CLIENT_TIMEOUT_S = 120.0
+ROCKETMQ_CLIENT_LOOK_INTERVAL_S = 10.0
+#: Groups that one heartbeat may name, as consumer or producer. More: refused.
+ROCKETMQ_HEARTBEAT_GROUPS_MAX = 1000
+#: Seconds that a node's members of a group are listed for without word from it, and how long it
+#: waits for a list that has changed.
+ROCKETMQ_LISTING_LEASE_S = 15.0
+ROCKETMQ_LISTING_WAIT_S = 5.0
+#: Seconds between tries to tell a coordinator of members.
+ROCKETMQ_LISTING_RETRY_S = 0.2
+#: Seconds that a queue stays locked for orderly consumption; clients ask again every 20.
+ROCKETMQ_LOCK_S = 60.0
+#: Queues that one request may lock. More: refused.
+ROCKETMQ_LOCKS_PER_REQUEST_MAX = 10_000
+#: What a compressed body may expand to.
+ROCKETMQ_INFLATED_BYTES_MAX = 32 << 20
+#: Entries of RocketMQ's own configuration: keys of the name server, groups, what groups may not
+#: read. All nodes have them in memory. More: refused.
+ROCKETMQ_STATE_ENTRIES_MAX = 100_000
+#: Of one such entry, its name included. Larger: refused.
+ROCKETMQ_STATE_VALUE_BYTES_MAX = 64 << 10
+#: Offsets of groups that one node tells another at once. More: the question is refused.
+ROCKETMQ_TOLD_OFFSETS_MAX = 200_000
+#: What a look-up reads of a partition at once; then others get their turn.
+ROCKETMQ_LOOK_UP_BYTES_MAX = 256 << 10
+#: Look-ups by key under way on a node. More: refused.
+ROCKETMQ_LOOK_UPS_MAX = 16
+#: How long a look-up by key goes on; then what was found is the answer. Clients wait for 15.
+ROCKETMQ_LOOK_UP_S_MAX = 10.0
+#: Groups and topics whose rates of consumption are kept. More: the longest unused are forgotten.
+ROCKETMQ_GROUP_RATES_MAX = 1000
+#: Messages in the answer to a look-up, and their bytes. More: left out.
+ROCKETMQ_FOUND_COUNT_MAX = 256
+ROCKETMQ_FOUND_BYTES_MAX = 8 << 20
 
 # ---- administration
 
@@ -548,6 +663,65 @@ CURSUS_CLIENT_BUFFER_BYTES_MAX = 32 << 20
 #: Records that wait for the client's caller before its streams are not read on.
 CURSUS_CLIENT_QUEUE_MAX = 10_000
 
+# ---- captures
+
+#: Offsets of the internal topic that are read first to find a capture's last position; then eight
+#: times as many, and so on.
+CAPTURE_POSITION_WINDOW = 256
+#: Encoded records that a capture holds: past it, nothing is read from the database.
+CAPTURE_HELD_BYTES_MAX = 32 << 20
+#: Of one transaction of the database, from which it is written before its end is known.
+CAPTURE_SPILL_BYTES = 4 << 20
+#: Bytes taken from the database at a time, before the event loop has its turn.
+CAPTURE_READ_BYTES = 256 << 10
+#: Records of a snapshot, or of a transaction read from a file, between two turns of the event loop.
+CAPTURE_RECORDS_AT_A_TIME = 500
+#: Seconds after which a position is written that moved without events.
+CAPTURE_IDLE_POSITION_S = 1.0
+#: Files of transactions that the database sends while they are under way. Past it, the capture
+#: waits and says so.
+CAPTURE_SPOOL_BYTES_MAX = 64 << 30
+#: What is gathered for such a file before it is written, and read of it at a time.
+CAPTURE_SPOOL_BUFFER_BYTES = 256 << 10
+#: Seconds between two looks at what may be confirmed, and after which the database hears something
+#: in any case.
+CAPTURE_CONFIRM_S = 0.5
+CAPTURE_FEEDBACK_S = 10.0
+#: Seconds for what was read to reach the log when a capture is told to end. Then it ends without.
+CAPTURE_STOP_S = 5.0
+#: The same when its node is gone.
+CAPTURE_ORPHAN_S = 1.0
+#: A record of a captured row, as topics that captures make allow it. Larger: the capture waits and
+#: says so.
+CAPTURE_RECORD_BYTES_MAX = 32 << 20
+#: Topics of one capture: an outbox names them by its rows. One more is an error of the capture.
+CAPTURE_TOPICS_MAX = 10_000
+#: Pause before a capture tries again what failed; it doubles up to the second.
+CAPTURE_RETRY_MIN_S = 0.5
+CAPTURE_RETRY_MAX_S = 60.0
+#: One line between a node and a capture's process, or of what that logs. After a longer report the
+#: process is ended; longer words for the log are left out.
+CAPTURE_LINE_BYTES_MAX = 1 << 20
+#: Seconds between two reports to the node.
+CAPTURE_REPORT_S = 1.0
+#: Text of rows in one chunk of a snapshot. More: the chunk ends there, and the next asks for fewer.
+SNAPSHOT_CHUNK_BYTES = 16 << 20
+#: Keys that change while a chunk is read. More: it is read again, with fewer rows.
+SNAPSHOT_KEYS_MAX = 250_000
+#: Transactions that are remembered in case they are not visible yet. An older one that is hidden
+#: still would have been so for that many others.
+SNAPSHOT_RECENT_XIDS = 65_536
+#: The longest pause between two looks whether a transaction that a snapshot waits for is over.
+SNAPSHOT_LOOK_PAUSE_MAX_S = 0.5
+#: How often it is looked whether other tables match the patterns by now.
+SNAPSHOT_NEW_TABLES_S = 60.0
+#: After which a table whose snapshot somebody has to act on is tried again.
+SNAPSHOT_RETRY_S = 20.0
+#: How often it is looked how much log the database keeps for a capture, and how many looks in a row
+#: have to find too much, and no less than before, until something is done about it.
+GUARD_LOOK_S = 10.0
+GUARD_LOOKS = 3
+
 # ---- Spark
 #: Bytes of the log that a Spark task reads at once, from a file or from a broker: enough for the
 #: decoder to work on whole columns, few enough for many tasks on one machine.
@@ -562,3 +736,63 @@ SPARK_PARTITIONS_MAX = 100_000
 SPARK_TYPE_DEPTH_MAX = 64
 #: Bytes of a file with a schema or with descriptors. Larger ones are refused: tasks carry them.
 SPARK_SCHEMA_BYTES_MAX = 16 << 20
+#: Bytes of a pipeline's file, and its sources, steps, sinks and jobs together. More are refused.
+PIPELINE_FILE_BYTES_MAX = 1 << 20
+PIPELINE_PARTS_MAX = 500
+#: Characters of a name or a sentence in a pipeline's report to a node. Longer: refused.
+PIPELINE_WORDS_MAX = 10_000
+#: Pipelines whose reports a node remembers. One more: the one longest not heard of is forgotten.
+PIPELINES_REPORTED_MAX = 100
+#: Seconds without a report after which a pipeline that ran is said to have died, and after which
+#: any is forgotten.
+PIPELINE_SILENCE_S = 30.0
+PIPELINE_MEMORY_S = 24 * 3600.0
+#: Bytes of a pipeline's status. What is past them is not read.
+PIPELINE_STATUS_BYTES_MAX = 4 << 20
+
+# ---- jobs of pipelines
+
+#: Records and bytes of the log in one micro-batch of a materialized table, which the driver holds
+#: in memory several times over. More wait for the next one; options may say otherwise.
+MATERIALIZED_BATCH_RECORDS = 200_000
+MATERIALIZED_BATCH_BYTES = 64 << 20
+#: Offsets of one partition in one batch of a replay: what is staged before it is published, and
+#: held in memory where it comes from Parquet.
+REPLAY_BATCH_RECORDS = 100_000
+#: Offsets in one Parquet file of a topic's twin, unless an option says otherwise; the next file
+#: takes the rest.
+TIER_FILE_RECORDS = 1_000_000
+#: Rows in one group of such a file: what a writer holds in memory per file.
+TIER_ROW_GROUP_ROWS = 128 << 10
+#: Files that one task writes at once, one for each day. The longest unused is closed for another.
+TIER_OPEN_FILES_MAX = 32
+#: The manifest of a twin, which is read whole. Larger ones are not written.
+TIER_MANIFEST_BYTES_MAX = 256 << 20
+#: Keys that a profile counts, and fields of JSON that it knows; rarer keys and later fields are
+#: left out. Fields within fields; deeper ones count as one.
+PROFILE_KEYS_MAX = 10_000
+PROFILE_FIELDS_MAX = 2_000
+PROFILE_FIELD_DEPTH_MAX = 6
+#: Spans of time that a profile counts records in. More: spans become twice as long.
+PROFILE_TIMES_MAX = 2_000
+
+# ---- captures of databases
+#: Captures in a cluster: each is a process on some node. One more is refused.
+CAPTURES_MAX = 256
+#: JSON of what a capture is told. Larger: refused.
+CAPTURE_DEFINITION_BYTES_MAX = 64 << 10
+#: Seconds until a process that has ended is started again: twice as long each time, up to the
+#: latter; one that lived that long, or captured something, begins anew.
+CAPTURE_RESTART_S_MIN = 1.0
+CAPTURE_RESTART_S_MAX = 60.0
+#: Seconds that a process has to finish its transaction; then it is killed.
+CAPTURE_STOP_GRACE_S = 10.0
+#: Commands that a capture has not answered yet. One more is refused.
+CAPTURE_COMMANDS_MAX = 16
+#: Seconds that it has for one, and that looking at a database may take; then the caller is told.
+CAPTURE_COMMAND_TIMEOUT_S = 20.0
+CAPTURE_CHECK_TIMEOUT_S = 15.0
+#: Seconds that another node has to say how its captures are; then it is said that it does not.
+CAPTURE_ASK_TIMEOUT_S = 5.0
+#: Looks at databases under way on a node, each a process. One more is refused.
+CAPTURE_CHECKS_MAX = 4

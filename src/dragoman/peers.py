@@ -60,6 +60,8 @@ class Peers:
         self._founders = founders
         self._told: dict[int, Address] = {}
         self._broker: Broker | None = None
+        #: By node, who waits for what it was asked.
+        self._waiting: dict[int, dict[object, NeighbourAnswered]] = {}
 
     def begin(self, broker: Broker) -> None:
         self._broker = broker
@@ -72,6 +74,7 @@ class Peers:
         peering.serve(Service.CHANGES, _ForeignChanges(broker))
         peering.serve(Service.NEIGHBOURS, _Neighbours(broker))
         broker.neighbours = self
+        broker.on_fenced.append(self._give_up_on)
         peering.on_connected.append(clustering.node_back)
         peering.on_lost.append(clustering.node_lost)
         peering.on_caller_lost.append(clustering.node_lost)
@@ -146,8 +149,13 @@ class Peers:
         self, node: int, request: Request, body: Sequence[Buffer], done: NeighbourAnswered
     ) -> None:
         """`Neighbours` of the broker."""
+        waiting, number = self._waiting.setdefault(node, {}), object()
+        waiting[number] = done
 
         def answered(answer: PeerAnswer | ClusterError) -> None:
+            if waiting.pop(number, None) is None:
+                # Given up on meanwhile.
+                return
             if isinstance(answer, ClusterError):
                 done(answer)
             else:
@@ -161,6 +169,18 @@ class Peers:
             timeout_s=_NEIGHBOUR_TIMEOUT_S,
             body=body,
         )
+
+    def _give_up_on(self, node: int) -> None:
+        """Others lead what it led: a node that is frozen, its connections open, is not waited for
+        until it answers or the time is over.
+        """
+        assert self._broker is not None
+        waiting = self._waiting.get(node, {})
+        gone = ClusterError(f"node {node} is gone; the outcome is unknown")
+        for done in waiting.values():
+            # Not within the call: this is in the middle of what was agreed on.
+            self._broker.scheduler.call_soon(done, gone)
+        waiting.clear()
 
     def directory_of(self, node: int) -> str:
         return self.peering.directory_of(node)

@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import signal
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -20,6 +21,7 @@ import msgspec
 
 from dragoman.broker.broker import Broker
 from dragoman.broker.replica import Acknowledge
+from dragoman.capture_processes import CaptureProcesses
 from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings, etcd_addresses
 from dragoman.errors import ConfigError, CorruptionError, DragomanError
@@ -63,10 +65,19 @@ _SERVICES = {
     "cursus": "dragoman.protocols.cursus.handlers.service:CursusService",
     "minibroker": "dragoman.protocols.minibroker.handlers.service:MinibrokerService",
     "mlog": "dragoman.protocols.mlog.handlers.service:MlogService",
+    "rocketmq": "dragoman.protocols.rocketmq.handlers.service:RocketmqService",
 }
 #: Listeners whose clients may listen for ever without sending anything. Cursus closes those that
 #: have no stream by itself.
 _NEVER_IDLE = ("any", "cursus", "minibroker", "peer")
+#: Listeners that are not called like the protocol that is spoken on them.
+_PROTOCOLS = {"rocketmq-broker": "rocketmq"}
+#: Listeners whose clients are told to connect to another one, when that is there.
+_TOLD_INSTEAD = {"rocketmq": "rocketmq-broker"}
+#: Old clients of RocketMQ connect to this many ports below the one they are told, which they call
+#: the VIP channel.
+_VIP_DISTANCE = 2
+_VIP = "rocketmq-vip"
 
 
 class Service(Protocol):
@@ -117,6 +128,9 @@ class Node:
             raise
         self.broker.on_fatal = self._fatal
         self.broker.after_commit = self._send_replies
+        self.captures = CaptureProcesses(loop, self._kafka_address, _spool(disk))
+        if settings.listeners:
+            self.broker.capturing.runner = self.captures
         self.budget = MemoryBudget(settings.memory_budget_bytes)
         self.channels: dict[str, Channels] = {}
         self._stalled = StalledPeers(self.budget, self.channels, loop)
@@ -127,6 +141,8 @@ class Node:
         self.failed = asyncio.Event()
         self.failure: OSError | DragomanError | None = None
         self.started_at = clock.monotonic()
+        #: Whether old RocketMQ clients find the broker at their port, too (`_VIP_DISTANCE`).
+        self.serves_vip = True
         self._http: object = None
         self._serves_clients = True
         self.broker.clustering.replication.on_room = self._room_changed
@@ -148,6 +164,7 @@ class Node:
             await self._join()
             for opened in self.listeners:
                 await opened.serve()
+            await self._open_vip()
         except (Exception, asyncio.CancelledError):
             self._give_up()
             # What was cancelled ends.
@@ -181,6 +198,7 @@ class Node:
         return finished
 
     def _give_up(self) -> None:
+        self.broker.capturing.kill_all()
         for listener in self.listeners:
             listener.close()
         self.peers.peering.close()
@@ -205,6 +223,34 @@ class Node:
             return
         self.listeners.append(opened)
 
+    async def _open_vip(self) -> None:
+        """After the others: a port that was asked for is not taken from whoever asked.
+
+        A port that the system has chosen has neighbours that it has promised to others.
+        """
+        broker = self._opened("rocketmq-broker")
+        if broker is None or not self.serves_vip or broker.listener.bind.port <= _VIP_DISTANCE:
+            return
+        address = Address(broker.bound.host, broker.bound.port - _VIP_DISTANCE)
+        vip = Listener(name=_VIP, bind=address)
+        factory = self._factory(broker.listener)
+        opened = None
+        try:
+            opened = await open_listener(vip, self._loop, factory, LISTEN_BACKLOG)
+            await opened.serve()
+        except (ConfigError, OSError) as error:
+            if opened is not None:
+                opened.close()
+            text = (
+                "%s; RocketMQ clients of before 4.5.1, which connect to %s, do not find this node"
+            )
+            log.warning(text, error, address)
+        else:
+            self.listeners.append(opened)
+
+    def _opened(self, name: str) -> OpenListener | None:
+        return next((each for each in self.listeners if each.name == name), None)
+
     def _factory(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
         match listener.name:
             case "http":
@@ -213,18 +259,24 @@ class Node:
                 return self._channel_factory("peer", self.peers.peering.session)
             case "any":
                 return self._channel_factory("any", self._routing())
-            case name if name in _SERVICES:
-                return self._channel_factory(name, self._service(name, name))
-            case _:
-                raise ConfigError(f"listener {listener.name!r} has no server in this release")
+            case name:
+                protocol = _PROTOCOLS.get(name, name)
+                if protocol not in _SERVICES:
+                    raise ConfigError(f"listener {name!r} has no server in this release")
+                return self._channel_factory(name, self._service(protocol, name))
 
     def _service(self, protocol: str, listener: str) -> Callable[[Channel], Session]:
         """What makes the sessions of a protocol's clients that come in on a listener."""
-        module, _, name = _SERVICES[protocol].partition(":")
-        make = getattr(import_module(module), name)
-        service: Service = make(self.broker, self.budget, self._advertised(listener))
-        service.listener = listener
-        self.services[listener, protocol] = service
+        told = _TOLD_INSTEAD.get(listener, listener)
+        if all(each.name != told for each in self.settings.listeners):
+            told = listener
+        service = self.services.get((told, protocol))
+        if service is None:
+            module, _, name = _SERVICES[protocol].partition(":")
+            make = getattr(import_module(module), name)
+            service = make(self.broker, self.budget, self._advertised(told))
+            service.listener = told
+            self.services[told, protocol] = service
         return service.session
 
     def _routing(self) -> Callable[[Channel], Session]:
@@ -249,7 +301,9 @@ class Node:
     ) -> Callable[[], asyncio.BaseProtocol]:
         closes_idle = name not in _NEVER_IDLE
         is_for_clients = name != "peer"
-        channels = self.channels[name] = Channels(self.budget, self._loop, closes_idle=closes_idle)
+        if name not in self.channels:
+            self.channels[name] = Channels(self.budget, self._loop, closes_idle=closes_idle)
+        channels = self.channels[name]
 
         def protocol() -> asyncio.BaseProtocol:
             if is_for_clients and not self._serves_clients:
@@ -272,7 +326,10 @@ class Node:
         """What a client of that listener is told to connect to."""
 
         def advertised(channel: Channel) -> tuple[str, int]:
-            opened = next(each for each in self.listeners if each.name == name)
+            opened = self._opened(name)
+            if opened is None:
+                # Its port was taken; on the one that the client has found it is served as well.
+                return channel.local_address
             return opened.address_for(channel.local_address)
 
         return advertised
@@ -302,6 +359,17 @@ class Node:
             if address is not None:
                 found[opened.name] = str(address)
         return found
+
+    def _kafka_address(self) -> str:
+        """Where a process on this machine finds Kafka's protocol; empty: nowhere."""
+        opened = self._opened("kafka") or self._opened("any")
+        if opened is None:
+            return ""
+        if opened.bound.is_wildcard:
+            return str(
+                Address("::1" if ":" in opened.bound.host else "127.0.0.1", opened.bound.port)
+            )
+        return str(opened.bound)
 
     def mlog_events(self) -> list[bytes]:
         """The metadata as the events that a cluster of mlog would have agreed on."""
@@ -343,6 +411,7 @@ class Node:
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._stalled.stop()
+        await self._end_captures()
         await self._hand_over()
         for stop_accepting in (OpenListener.pause, OpenListener.close):
             for listener in self.listeners:
@@ -371,6 +440,8 @@ class Node:
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._stalled.stop()
+        self.broker.capturing.kill_all()
+        await self.captures.closed()
         self.store.abandon()
         if self._etcd is not None:
             self._etcd.close()
@@ -383,6 +454,13 @@ class Node:
         await self._connections_gone()
         # What was cancelled ends.
         await asyncio.sleep(0)
+
+    async def _end_captures(self) -> None:
+        """While this node is still there for their last transactions."""
+        ended = asyncio.Event()
+        self.broker.capturing.stop_all(ended.set)
+        await ended.wait()
+        await self.captures.closed()
 
     async def _hand_over(self) -> None:
         """While clients are still served: who leads what is known to them before this node goes."""
@@ -414,6 +492,9 @@ class Node:
     def describe_listeners(self) -> list[str]:
         lines = []
         for opened in self.listeners:
+            if opened.name == _VIP:
+                # Nobody is told of it: clients that want it find it by themselves.
+                continue
             advertised = opened.advertised or "the address each client came in on"
             lines.append(f"{opened.name} on {opened.bound}, advertised as {advertised}")
         return lines
@@ -542,6 +623,13 @@ def _etcd_client(settings: Settings, loop: asyncio.AbstractEventLoop) -> HttpCli
     from dragoman.net.http_client import HttpClient
 
     return HttpClient(etcd_addresses(settings), loop)
+
+
+def _spool(disk: Disk) -> str:
+    """Where captures put transactions aside that are too large for memory."""
+    if isinstance(disk, RealDisk):
+        return os.path.join(disk.root, "spool")
+    return os.path.join(tempfile.gettempdir(), f"dragoman-spool-{os.getpid()}-{id(disk)}")
 
 
 def _cure(settings: Settings) -> str:

@@ -28,6 +28,7 @@ from dragoman.limits import (
     CURSUS_CONSUME_BYTES_MAX,
     DETECTION_BYTES_MAX,
     FRAME_GROWTH_BYTES,
+    ROCKETMQ_PULL_BYTES_MAX,
     SEND_BUFFER_BYTES_MAX,
 )
 from dragoman.log.batch import Record as LogRecord
@@ -41,9 +42,11 @@ from dragoman.protocols.minibroker import messages as minibroker
 from dragoman.protocols.mlog import messages as mlog
 from dragoman.protocols.mlog.connection import Connection, Role
 from dragoman.protocols.mlog.constants import Encoding
+from dragoman.protocols.rocketmq import codec as rocketmq_codec
 from kafka_socket import KafkaSocket, fetch_request
 from protocol_speakers import PARTITIONS, SPEAKERS, Record
 from request_vectors import REQUESTS
+from rocketmq_pipe import pull_fields, send_fields
 from served_node import ServedNode, serve
 
 PROTOCOLS = tuple(REQUESTS)
@@ -178,6 +181,11 @@ def mlog_request(request: mlog.Message) -> bytes:
     return Connection(Role.CLIENT, encoding=Encoding.JSON).send(request)
 
 
+def rocketmq_request(code: int, fields: dict[str, object], body: bytes = b"") -> bytes:
+    text = {name: str(value) for name, value in fields.items()}
+    return rocketmq_codec.encode(rocketmq_codec.Command(code=code, fields=text, body=body))
+
+
 def publish(protocol: str, size: int) -> bytes:
     """A request that brings a record of that size."""
     value = bytes(size)
@@ -191,6 +199,8 @@ def publish(protocol: str, size: int) -> bytes:
             return minibroker_codec.encode(minibroker.Publish(topic="health", payload=value))
         case "cursus":
             return cursus_command("PUBLISH topic=health producerId=p message=" + "x" * size)
+        case "rocketmq":
+            return rocketmq_request(10, send_fields("health"), value)
         case _:
             return mlog_request(mlog.Produce(topic="health", value=value, acks=1))
 
@@ -216,6 +226,9 @@ def all_of_it(protocol: str, number: int) -> tuple[bytes, int]:
                 return cursus_command(f"STREAM {where}"), SEND_BUFFER_BYTES_MAX
             consume = cursus_command(f"CONSUME {where} batch=8192")
             return consume * (LARGE_BYTES // CURSUS_CONSUME_BYTES_MAX), CURSUS_CONSUME_BYTES_MAX
+        case "rocketmq":
+            pull = rocketmq_request(11, pull_fields(LARGE))
+            return pull * (LARGE_BYTES // ROCKETMQ_PULL_BYTES_MAX), 2 * ROCKETMQ_PULL_BYTES_MAX
         case _:
             fetch_batch = mlog.FetchBatch(topic=LARGE, id="slow", offset=1, max_count=10_000)
             return mlog_request(fetch_batch) * (LARGE_BYTES >> 19), 1 << 20
@@ -289,7 +302,13 @@ def is_closed(peer: socket.socket) -> bool:
 def test_large_sizes_take_memory_as_bytes_arrive(
     node: Abused, protocol: str, listener: str
 ) -> None:
-    announced = {"kafka": 100 << 20, "minibroker": 100 << 20, "cursus": 60 << 20, "mlog": 4 << 20}
+    announced = {
+        "kafka": 100 << 20,
+        "minibroker": 100 << 20,
+        "cursus": 60 << 20,
+        "mlog": 4 << 20,
+        "rocketmq": (16 << 20) - 4,
+    }
     start = publish(protocol, 1000)[:200]
     at = 2 if protocol == "mlog" else 0
     giant = start[:at] + announced[protocol].to_bytes(4, "big") + start[at + 4 :]
@@ -307,6 +326,7 @@ KIND = {
     "minibroker": slice(4, 5),
     "cursus": slice(4, 6),
     "mlog": slice(0, 2),
+    "rocketmq": slice(4, 8),
 }
 
 

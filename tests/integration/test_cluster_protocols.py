@@ -34,7 +34,7 @@ from protocol_speakers import (
     Speaker,
 )
 
-LISTENERS = ("kafka", "minibroker", "cursus", "mlog")
+LISTENERS = ("kafka", "minibroker", "cursus", "mlog", "rocketmq", "rocketmq-broker")
 VALUES = [b"%d" % number for number in range(12)]
 _numbers = count()
 

@@ -117,7 +117,7 @@ def test_metadata_is_what_an_index_shows(wheel: Path) -> None:
     assert metadata["Version"] == __version__
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "Apache-2.0"
-    assert {"all", "bench", "cdc", "console", "demo", "dev", "otel", "spark"} == set(
+    assert {"all", "bench", "cdc", "console", "demo", "dev", "otel", "pipelines", "spark"} == set(
         metadata.get_all("Provides-Extra", [])
     )
     assert "make demo" in str(metadata.get_payload())

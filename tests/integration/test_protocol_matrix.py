@@ -42,10 +42,12 @@ RECORDS = [
     *(Record(b"%d" % number, b"k%d" % number) for number in range(9)),
 ]
 
+LISTENERS = ("kafka", "minibroker", "cursus", "mlog", "rocketmq", "rocketmq-broker", "any")
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EphemeralBroker]:
-    with EphemeralBroker(listeners=("kafka", "minibroker", "cursus", "mlog", "any")) as started:
+    with EphemeralBroker(listeners=LISTENERS) as started:
         yield started
 
 

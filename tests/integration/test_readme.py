@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.config.listeners import default_addresses
+from dragoman.demo.postgres import LocalPostgres
 from dragoman.demo.readings import Window, closed_windows
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +54,7 @@ class Session:
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    command = _block("sh", "serve").splitlines()[0].removeprefix("$ ")
+    command = _block("sh", "dragoman serve").splitlines()[0].removeprefix("$ ")
     program, *arguments = shlex.split(command)
     assert program == "dragoman"
     free = [word for name in default_addresses() for word in ("--listen", f"{name}=127.0.0.1:0")]
@@ -76,7 +77,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 
 def test_start_prints_what_the_page_says(session: Session) -> None:
-    _, _, shown = _block("sh", "serve").partition("\n")
+    _, _, shown = _block("sh", "dragoman serve").partition("\n")
     printed = session.printed
     for name, bound in session.bound.items():
         printed = printed.replace(bound, str(default_addresses()[name]))
@@ -138,3 +139,27 @@ def test_windows_of_the_demo_are_those_that_the_page_shows() -> None:
     lines = [line.split(maxsplit=3) for line in topic.splitlines() if "2026-" in line]
     found = [Window(window=f"{day} {time}", **json.loads(value)) for _, day, time, value in lines]
     assert sorted(found, key=lambda each: each.window) == windows
+
+
+def test_a_table_is_captured_with_the_lines_of_the_page(session: Session) -> None:
+    lines = _block("sh", "cdc add").splitlines()
+    (add,) = [shlex.split(line.removeprefix("$ ")) for line in lines if "cdc add" in line]
+    add[add.index("--server") + 1] = f"http://{session.bound['http']}"
+    with LocalPostgres() as database:
+        database.run("psql", "-c", "create table orders (id int primary key, fruit text)")
+        database.run("psql", "-c", "insert into orders values (1, 'apples')")
+        environment = {**os.environ, "DRAGOMAN_CDC_DSN": database.dsn()}
+        command = [sys.executable, "-m", "dragoman.cli.main"]
+        subprocess.run([*command, *add[1:]], env=environment, check=True, timeout=60)
+        topic = "pgcdc.orders"
+        assert topic in next(iter([line for line in lines if "materialize" in line]))
+        found = subprocess.run(
+            [*command, "consume", topic, "--bootstrap", session.bound["kafka"], "--max", "1"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert '"fruit":"apples"' in found.stdout
+        remove = ["cdc", "remove", "shop", "--server", f"http://{session.bound['http']}"]
+        subprocess.run([*command, *remove], check=True, timeout=60)

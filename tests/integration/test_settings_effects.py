@@ -219,6 +219,9 @@ SEEN_ELSEWHERE = {
     "group.consumer.min.heartbeat.interval.ms": "test_bounds_of_dictated_times",
     "group.consumer.min.session.timeout.ms": "test_bounds_of_dictated_times",
     "group.consumer.session.timeout.ms": "test_consumer_groups_handler",
+    "held.record.check.after.ms": "test_holding.test_the_owner_is_asked_at_the_times_that_are_set",
+    "held.record.check.interval.ms": "the same",
+    "held.record.check.max": "the same",
     "max.incremental.fetch.session.cache.slots": "test_fetch_sessions.test_cache_is_bounded",
 }
 

@@ -25,7 +25,7 @@ are such that a program in another language can be asked for them over JSON (`re
     quota(client_id) -> values                alter_quota(client_id, key, value)
     log_directory_bytes(topic) -> bytes
 
-`restart_broker()` is there for all of them: the run provides it.
+`broker` is there for all of them: the run provides it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, Protocol
+
+from dragoman.testing import EphemeralBroker
 
 SECONDS_MAX = 60
 LARGE_BYTES_MAX = 16 << 20
@@ -107,9 +109,18 @@ class Client:
     lacks: frozenset[str] = frozenset()
     #: What it is tried with, section by section, when that is not what all clients are.
     sections: Mapping[str, Operations] | None = None
+    #: Listeners of the broker, the one that `servers` names first.
+    listeners: tuple[str, ...] = ("kafka", "http")
+    #: Provided by the run.
+    broker: Any
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
+
+    @classmethod
+    def open_broker(cls, settings: Mapping[str, str]) -> Any:
+        """What it is tried with: a context manager with the calls of an `EphemeralBroker`."""
+        return EphemeralBroker(storage="directory", settings=settings, listeners=cls.listeners)
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         if name.startswith("_"):

@@ -174,7 +174,7 @@ def _broker_restart(protocol: str) -> Callable[[Client, str], None]:
                 readers.read(20)
                 check_values(readers.rows, numbered(20, first=20 * round_))
                 member.commit()
-                client.restart_broker()
+                client.broker.restart()
 
     return run
 

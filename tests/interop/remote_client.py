@@ -13,6 +13,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -51,10 +52,10 @@ class Remote:
 class Program:
     """The process, and one question at a time."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], directory: str | None = None) -> None:
         self.closed: set[int] = set()
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=directory
         )
 
     def ask(self, call: str, number: int, arguments: Sequence[object]) -> Any:
@@ -80,12 +81,16 @@ class Program:
 
     def end(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        # It may have ended by itself, with a question unread.
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(SECONDS_MAX)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
 
 class RemoteClient(Client):

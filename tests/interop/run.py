@@ -25,7 +25,6 @@ from record_operations import RECORDS
 from transaction_operations import TRANSACTIONS
 
 from dragoman import __version__
-from dragoman.testing import EphemeralBroker
 
 #: Module and class of each, in the order of the page.
 CLIENTS = {
@@ -39,6 +38,17 @@ CLIENTS = {
     "tools": ("tools_client", "ToolsClient"),
     "streams": ("streams_client", "StreamsClient"),
     "connect": ("connect_client", "ConnectClient"),
+    "rocketmq-java-4.4": ("rocketmq_java_client", "RocketmqJava44"),
+    "rocketmq-java-4.9": ("rocketmq_java_client", "RocketmqJava49"),
+    "rocketmq-java-5.3": ("rocketmq_java_client", "RocketmqJava53"),
+    "rocketmq-binary": ("rocketmq_java_client", "RocketmqBinary"),
+    "mqadmin-4.9": ("rocketmq_mqadmin_client", "Mqadmin49"),
+    "mqadmin-5.3": ("rocketmq_mqadmin_client", "Mqadmin53"),
+    "rocketmq-go": ("rocketmq_go_client", "RocketmqGoClient"),
+    "rocketmq-python": ("rocketmq_python_client", "RocketmqPythonClient"),
+    "rocketmq-original": ("rocketmq_own_client", "OwnClient"),
+    "ali-ons": ("rocketmq_node_client", "AliOnsClient"),
+    "rocketmq-nodejs": ("rocketmq_node_client", "RocketmqNodejsClient"),
 }
 SECTIONS: dict[str, Operations] = {
     "Records": RECORDS,
@@ -90,9 +100,9 @@ def _load(name: str) -> tuple[Any, str]:
 
 def _try_all(client: Any, words: str) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    with EphemeralBroker(storage="directory", settings=SETTINGS) as broker:
-        running = client(broker.bootstrap_servers)
-        running.restart_broker = broker.restart
+    with client.open_broker(SETTINGS) as broker:
+        running = client(broker.address(client.listeners[0]))
+        running.broker = broker
         try:
             for section, operations in (client.sections or SECTIONS).items():
                 cells = found[section] = {}

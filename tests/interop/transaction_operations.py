@@ -105,7 +105,7 @@ def broker_restart(client: Client, topic: str) -> None:
     with closing(client.transactor(topic)) as transactor:
         transactor.begin()
         transactor.send(topic, [b"before"])
-        client.restart_broker()
+        client.broker.restart()
         transactor.send(topic, [b"after"])
         transactor.commit()
     rows = client.consume(topic, 2, committed_only=True)

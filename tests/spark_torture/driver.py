@@ -13,6 +13,7 @@ import threading
 from pyspark.sql import SparkSession
 
 from dragoman.spark import session
+from quick_java import QUICK_JAVA
 from spark_torture.faults import Plan, Point, TorturedSource, load_plan
 
 #: Rows of one micro-batch, so that a life has several.
@@ -27,6 +28,7 @@ def main() -> None:
         master="local[2,4]",
         config={
             "spark.driver.memory": "1g",
+            "spark.driver.defaultJavaOptions": QUICK_JAVA,
             "spark.local.dir": str(plan.home / "scratch"),
             "spark.sql.warehouse.dir": str(plan.home / "warehouse"),
         },

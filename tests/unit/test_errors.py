@@ -19,8 +19,9 @@ CODES = {
         offset_out_of_range outcome_unknown protocol remote_protocol version_conflict
     """,
     "dragoman.broker.errors": """
-        cluster_not_authorized concurrent_transactions coordinator_loading
-        coordinator_not_available corrupt_message election_not_needed epochless_request
+        capture_exists capture_not_running capture_refused cluster_not_authorized
+        concurrent_transactions coordinator_loading coordinator_not_available
+        corrupt_message election_not_needed epochless_request
         fenced_instance fenced_leader_epoch fenced_member_epoch foreign_group
         group_max_size_reached group_not_authorized group_not_found group_request_too_large
         group_subscribed_to_topic illegal_generation inconsistent_protocol invalid_acks
@@ -30,7 +31,7 @@ CODES = {
         invalid_regular_expression
         invalid_replica_assignment invalid_replication_factor invalid_session_timeout
         invalid_timestamp invalid_topic_name invalid_transaction_state
-        invalid_transactional_id log_directory_not_found member_id_required
+        invalid_transactional_id labels_differ log_directory_not_found member_id_required
         message_too_large no_reassignment_in_progress non_empty_group not_authorized
         not_coordinator not_enough_replicas not_leader not_transaction_coordinator
         offset_metadata_too_large overloaded overtaken preferred_leader_not_available
@@ -40,8 +41,9 @@ CODES = {
         too_many_groups too_many_offsets too_many_transactional_ids topic_deletion_disabled
         topic_exists transaction transaction_abortable transaction_coordinator_loading
         transaction_not_persisted transaction_timeout_invalid
-        transactional_id_not_authorized transactional_id_not_found unknown_leader_epoch
-        unknown_member unknown_topic unknown_topic_id unreleased_instance
+        transactional_id_not_authorized transactional_id_not_found unknown_capture
+        unknown_deferred_record
+        unknown_leader_epoch unknown_member unknown_topic unknown_topic_id unreleased_instance
         unsupported_assignor unsupported_compression unsupported_format writer_of_another_query
     """,
     "dragoman.protocols.kafka.client.errors": """

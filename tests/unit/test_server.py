@@ -28,6 +28,9 @@ from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError, FormatError
 from dragoman.limits import READ_AHEAD_REQUESTS_MAX, SEND_BUFFER_BYTES_MAX
 from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.rocketmq import bodies
+from dragoman.protocols.rocketmq.codec import Command, encode
+from dragoman.protocols.rocketmq.connection import Connection
 from dragoman.server import Node, open_data_directory
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
@@ -373,6 +376,8 @@ def test_connection_to_any_that_says_nothing_is_closed(start: Callable[..., Runn
         ("001900000000", b"\x00\x1a\x00\x00\x00\x00"),
         ("0000000105", b"\x00\x00\x00\x01\x10"),
         ("000000044c495354", b"OK count="),
+        # RocketMQ's request for the cluster.
+        (encode(Command(code=106)).hex(), b'"brokerName":"dragoman-1"'),
     ],
 )
 def test_any_serves_every_protocol(
@@ -383,6 +388,121 @@ def test_any_serves_every_protocol(
     with socket.create_connection((address.host, address.port), 30) as client:
         client.sendall(bytes.fromhex(first))
         assert answer in client.recv(1 << 16)
+
+
+# ---- RocketMQ
+
+
+def rocketmq(*names: str, host: str = "127.0.0.1", ports: dict[str, int] | None = None) -> Settings:
+    return Settings(
+        listeners=tuple(
+            Listener(name=name, bind=Address(host, (ports or {}).get(name, 0)), explicit=True)
+            for name in names
+        )
+    )
+
+
+def port_of(running: Running, name: str) -> int:
+    return next(each.bound.port for each in running.node.listeners if each.name == name)
+
+
+def advertised_by(host: str, port: int) -> set[str]:
+    """Where the brokers are that a client on this port is told of."""
+    with socket.create_connection((host, port), 30) as client:
+        client.sendall(encode(Command(code=106)))
+        connection, found = Connection(), []
+        while not found:
+            found = connection.receive_data(client.recv(1 << 16))
+    info = bodies.decode(found[0].body, bodies.ClusterInfo)
+    return {
+        each for broker in info.broker_addr_table.values() for each in broker.broker_addrs.values()
+    }
+
+
+def test_name_server_tells_where_the_broker_is(start: Callable[..., Running]) -> None:
+    running = start(rocketmq("rocketmq", "rocketmq-broker", "any"))
+    broker = port_of(running, "rocketmq-broker")
+    for name in ("rocketmq", "rocketmq-broker"):
+        assert advertised_by("127.0.0.1", port_of(running, name)) == {f"127.0.0.1:{broker}"}
+    through_any = port_of(running, "any")
+    assert advertised_by("127.0.0.1", through_any) == {f"127.0.0.1:{through_any}"}
+
+
+def test_name_server_alone_is_the_broker_too(start: Callable[..., Running]) -> None:
+    running = start(rocketmq("rocketmq"))
+    port = port_of(running, "rocketmq")
+    assert advertised_by("127.0.0.1", port) == {f"127.0.0.1:{port}"}
+
+
+def test_name_server_on_all_addresses_tells_the_one_it_was_reached_at(
+    start: Callable[..., Running],
+) -> None:
+    running = start(rocketmq("rocketmq", "rocketmq-broker", host="0.0.0.0"))
+    broker = port_of(running, "rocketmq-broker")
+    assert advertised_by("127.0.0.1", port_of(running, "rocketmq")) == {f"127.0.0.1:{broker}"}
+
+
+def test_name_server_beside_a_broker_whose_port_was_taken_is_the_broker(
+    start: Callable[..., Running], caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = Address("127.0.0.1", taken.getsockname()[1])
+        named = Listener(name="rocketmq", bind=Address("127.0.0.1", 0), explicit=True)
+        broker = Listener(name="rocketmq-broker", bind=address)
+        running = start(Settings(listeners=(named, broker)))
+    assert "not opened (use --listen rocketmq-broker=off to silence)" in caplog.text
+    port = port_of(running, "rocketmq")
+    assert advertised_by("127.0.0.1", port) == {f"127.0.0.1:{port}"}
+
+
+def two_free_ports() -> tuple[int, int]:
+    """Two ports, the second two above the first."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first:
+            port = first.getsockname()[1]
+            if port + 2 > 65535:
+                continue
+            try:
+                with socket.create_server(("127.0.0.1", port + 2)):
+                    return port, port + 2
+            except OSError:
+                continue
+
+
+def test_old_clients_are_served_two_ports_below(start: Callable[..., Running]) -> None:
+    vip, port = two_free_ports()
+    running = start(rocketmq("rocketmq-broker", ports={"rocketmq-broker": port}))
+    assert port_of(running, "rocketmq-vip") == vip
+    assert advertised_by("127.0.0.1", vip) == {f"127.0.0.1:{port}"}
+    running.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", vip), 30)
+
+
+def test_port_that_the_system_chose_has_none_below_it(start: Callable[..., Running]) -> None:
+    running = start(rocketmq("rocketmq-broker"))
+    assert [each.name for each in running.node.listeners] == ["rocketmq-broker"]
+
+
+def test_taken_port_of_old_clients_is_a_warning(
+    start: Callable[..., Running], caplog: pytest.LogCaptureFixture
+) -> None:
+    vip, port = two_free_ports()
+    with socket.create_server(("127.0.0.1", vip)):
+        running = start(rocketmq("rocketmq-broker", ports={"rocketmq-broker": port}))
+    assert [each.name for each in running.node.listeners] == ["rocketmq-broker"]
+    assert f"cannot bind 127.0.0.1:{vip}" in caplog.text
+    assert "RocketMQ clients of before 4.5.1" in caplog.text
+
+
+def test_port_of_old_clients_is_not_taken_from_a_listener_that_asked_for_it(
+    start: Callable[..., Running],
+) -> None:
+    vip, port = two_free_ports()
+    ports = {"rocketmq-broker": port, "any": vip}
+    running = start(rocketmq("rocketmq-broker", "any", ports=ports))
+    assert [each.name for each in running.node.listeners] == ["rocketmq-broker", "any"]
+    assert advertised_by("127.0.0.1", vip) == {f"127.0.0.1:{vip}"}
 
 
 # ---- start and stop

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 from msgspec import Raw
 
 from dragoman import __version__
+from dragoman.api.captures import CaptureOperations
 from dragoman.api.cluster import ClusterOperations, called_back
+from dragoman.api.pipelines import PipelineReports
 from dragoman.api.values import (
+    CaptureCheck,
+    CaptureCommand,
+    CaptureDescription,
     ClusterStatus,
     ConfigValue,
     Election,
+    Findings,
     GroupAssignment,
     GroupDescription,
     GroupMember,
@@ -31,6 +37,8 @@ from dragoman.api.values import (
 )
 from dragoman.broker import topics as broker_topics
 from dragoman.broker.broker import Broker
+from dragoman.broker.errors import NotAuthorized
+from dragoman.captures.definition import Definition
 from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
 from dragoman.config.topics import describe_topic_config
 from dragoman.errors import DragomanError
@@ -48,6 +56,8 @@ class BrokerView:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._operations = ClusterOperations(node.broker)
+        self._captures = CaptureOperations(node.broker)
+        self.pipelines = PipelineReports(node.clock)
 
     @property
     def _broker(self) -> Broker:
@@ -132,6 +142,9 @@ class BrokerView:
         return described
 
     async def delete_topic(self, name: str) -> None:
+        topic = self._broker.image.topics.get(name)
+        if topic is not None and topic.is_internal:
+            raise NotAuthorized(f"topic {name!r} is the broker's own")
         await called_back(lambda done: self._broker.topics.delete(name, done))
 
     # ---- groups
@@ -252,6 +265,27 @@ class BrokerView:
     async def elect(self, wanted: Election) -> Told:
         return await self._operations.elect(wanted)
 
+    # ---- captures
+
+    async def list_captures(self, after: str, limit: int) -> list[CaptureDescription]:
+        names = sorted(name for name in self._broker.image.captures if name > after)
+        return await self._captures.describe(names[:limit])
+
+    async def describe_capture(self, name: str) -> CaptureDescription:
+        return await self._captures.describe_one(name)
+
+    async def add_capture(self, definition: Definition) -> CaptureDescription:
+        return await self._captures.add(definition)
+
+    async def remove_capture(self, name: str, *, keeps_slot: bool) -> Told:
+        return await self._captures.remove(name, keeps_slot=keeps_slot)
+
+    async def command_capture(self, name: str, wanted: CaptureCommand) -> Told:
+        return await self._captures.command(name, wanted)
+
+    async def check_capture(self, wanted: CaptureCheck) -> Findings:
+        return await self._captures.check(wanted)
+
     def stats(self) -> Stats:
         node, broker = self._node, self._broker
         store = broker.store.stats
@@ -271,4 +305,5 @@ class BrokerView:
             "log_bytes": sum(each.log.size for each in broker.open_replicas()),
             "journal_groups_total": store.groups,
             "journal_bytes_total": store.committed_bytes,
+            **self._captures.stats(),
         }

@@ -66,6 +66,9 @@ def _parameters(operation: Operation) -> list[dict[str, object]]:
         parameters.append(
             {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
         )
+    parameters += [
+        {"name": name, "in": "query", "schema": {"type": "boolean"}} for name in operation.flags
+    ]
     if operation.paged:
         limit = {"type": "integer", "minimum": 1, "maximum": limits.HTTP_PAGE_ITEMS_MAX}
         parameters += [

@@ -17,8 +17,13 @@ from dragoman import limits
 from dragoman.api.errors import ApiError
 from dragoman.api.ports import NodeView
 from dragoman.api.values import (
+    CaptureCheck,
+    CaptureCommand,
+    CaptureDescription,
+    CapturePage,
     ClusterStatus,
     Election,
+    Findings,
     GroupDescription,
     GroupPage,
     MlogEvents,
@@ -26,11 +31,14 @@ from dragoman.api.values import (
     NewMoves,
     NewNode,
     NewTopic,
+    PipelineList,
+    PipelineStatus,
     Told,
     TopicDescription,
     TopicPage,
     Transfer,
 )
+from dragoman.captures.definition import Definition
 
 _encoder = msgspec.json.Encoder()
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -48,6 +56,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     body: type | None = None
     #: Whether the answer is one page of a listing, asked for with `after` and `limit`.
     paged: bool = False
+    #: Query parameters that are true or false, and false when left out.
+    flags: tuple[str, ...] = ()
     #: Statuses of refusals that are this operation's own.
     refusals: tuple[int, ...] = ()
 
@@ -124,6 +134,47 @@ async def move_replicas(node: NodeView, request: Request) -> Response:
 
 async def elect(node: NodeView, request: Request) -> Response:
     return _json(await node.elect(await _read(request, Election)))
+
+
+async def list_captures(node: NodeView, request: Request) -> Response:
+    after, limit = _page(request)
+    found = await node.list_captures(after, limit + 1)
+    items = tuple(found[:limit])
+    more = len(found) > limit
+    return _json(CapturePage(items=items, next=items[-1].name if more else None))
+
+
+async def describe_capture(node: NodeView, request: Request) -> Response:
+    return _json(await node.describe_capture(_name(request)))
+
+
+async def add_capture(node: NodeView, request: Request) -> Response:
+    capture = await node.add_capture(await _read(request, Definition))
+    location = f"/api/v1/captures/{quote(capture.name, safe='')}"
+    return _json(capture, status=201, headers={"location": location})
+
+
+async def remove_capture(node: NodeView, request: Request) -> Response:
+    keeps_slot = _flag(request, "keep_slot")
+    return _json(await node.remove_capture(_name(request), keeps_slot=keeps_slot))
+
+
+async def command_capture(node: NodeView, request: Request) -> Response:
+    wanted = await _read(request, CaptureCommand)
+    return _json(await node.command_capture(_name(request), wanted))
+
+
+async def check_capture(node: NodeView, request: Request) -> Response:
+    return _json(await node.check_capture(await _read(request, CaptureCheck)))
+
+
+async def list_pipelines(node: NodeView, _request: Request) -> Response:
+    return _json(PipelineList(items=node.pipelines.listing()))
+
+
+async def report_pipeline(node: NodeView, request: Request) -> Response:
+    node.pipelines.take(await _read(request, PipelineStatus))
+    return Response(status_code=204)
 
 
 #: Refusals of operations with a body that are about the body, and those of operators' wishes.
@@ -251,6 +302,83 @@ OPERATIONS = (
         body=Election,
         refusals=_WISH,
     ),
+    Operation(
+        method="GET",
+        path="/api/v1/captures",
+        name="list_captures",
+        summary="Captures of databases in order of name, a page at a time",
+        handler=list_captures,
+        answer=CapturePage,
+        paged=True,
+    ),
+    Operation(
+        method="POST",
+        path="/api/v1/captures",
+        name="add_capture",
+        summary="Capture a database",
+        handler=add_capture,
+        status=201,
+        answer=CaptureDescription,
+        body=Definition,
+        refusals=(*_BODY, 409),
+    ),
+    Operation(
+        method="GET",
+        path="/api/v1/captures/{name}",
+        name="describe_capture",
+        summary="A capture with how it is",
+        handler=describe_capture,
+        answer=CaptureDescription,
+        refusals=(404,),
+    ),
+    Operation(
+        method="DELETE",
+        path="/api/v1/captures/{name}",
+        name="remove_capture",
+        summary="End a capture; `keep_slot=true` leaves what it made in the database",
+        handler=remove_capture,
+        answer=Told,
+        flags=("keep_slot",),
+        refusals=(404, 409),
+    ),
+    Operation(
+        method="POST",
+        path="/api/v1/captures/{name}/commands",
+        name="command_capture",
+        summary="Pause or resume a capture, rewind it, or have it read tables again",
+        handler=command_capture,
+        answer=Told,
+        body=CaptureCommand,
+        refusals=_WISH,
+    ),
+    Operation(
+        method="POST",
+        path="/api/v1/capture-checks",
+        name="check_capture",
+        summary="Look whether a database is fit to be captured",
+        handler=check_capture,
+        answer=Findings,
+        body=CaptureCheck,
+        refusals=_WISH,
+    ),
+    Operation(
+        method="GET",
+        path="/api/v1/pipelines",
+        name="list_pipelines",
+        summary="Pipelines that have reported to this node, in order of name",
+        handler=list_pipelines,
+        answer=PipelineList,
+    ),
+    Operation(
+        method="POST",
+        path="/api/v1/pipelines",
+        name="report_pipeline",
+        summary="Tell this node how a pipeline is",
+        handler=report_pipeline,
+        status=204,
+        body=PipelineStatus,
+        refusals=_BODY,
+    ),
 )
 
 
@@ -275,6 +403,13 @@ def _page(request: Request) -> tuple[str, int]:
         expected = f"a number from 1 to {limits.HTTP_PAGE_ITEMS_MAX}"
         raise ApiError(400, "invalid_request", f"limit: expected {expected}, got {text!r}")
     return request.query_params.get("after", ""), limit
+
+
+def _flag(request: Request, name: str) -> bool:
+    text = request.query_params.get(name, "false")
+    if text not in ("true", "false"):
+        raise ApiError(400, "invalid_request", f"{name}: expected true or false, got {text!r}")
+    return text == "true"
 
 
 async def _read(request: Request, kind: type[Body]) -> Body:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from dragoman.api.pipelines import PipelineReports
 from dragoman.api.values import (
+    CaptureCheck,
+    CaptureCommand,
+    CaptureDescription,
     ClusterStatus,
     Election,
+    Findings,
     GroupDescription,
     GroupSummary,
     MlogEvents,
@@ -19,6 +24,7 @@ from dragoman.api.values import (
     TopicSummary,
     Transfer,
 )
+from dragoman.captures.definition import Definition
 from dragoman.telemetry.catalogue import Stats
 
 
@@ -72,6 +78,27 @@ class NodeView(Protocol):
         ...
 
     async def elect(self, wanted: Election) -> Told: ...
+
+    async def list_captures(self, after: str, limit: int) -> list[CaptureDescription]:
+        """At most `limit` captures with names above `after`, in order of name."""
+        ...
+
+    async def describe_capture(self, name: str) -> CaptureDescription: ...
+
+    async def add_capture(self, definition: Definition) -> CaptureDescription:
+        """Returns when it is agreed on; it starts soon."""
+        ...
+
+    async def remove_capture(self, name: str, *, keeps_slot: bool) -> Told: ...
+
+    async def command_capture(self, name: str, wanted: CaptureCommand) -> Told: ...
+
+    async def check_capture(self, wanted: CaptureCheck) -> Findings:
+        """What stands in the way of capturing a database."""
+        ...
+
+    @property
+    def pipelines(self) -> PipelineReports: ...
 
     def stats(self) -> Stats:
         """A snapshot for the metrics; every name in it is in the catalogue."""

@@ -28,7 +28,11 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "unknown_topic": 404,
     "unknown_group": 404,
     "unknown_node": 404,
+    "unknown_capture": 404,
     "topic_exists": 409,
+    "capture_exists": 409,
+    "capture_refused": 409,
+    "capture_not_running": 503,
     "refused": 409,
     "disk_full": 507,
 }

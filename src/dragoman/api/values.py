@@ -12,6 +12,8 @@ import msgspec
 from msgspec import Meta
 
 from dragoman import limits
+from dragoman.captures.control import Finding, Status
+from dragoman.captures.definition import Definition
 
 
 class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,6 +242,97 @@ class Election(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     #: Null: the preferred leaders. A node: it leads that one partition although it may lack
     #: committed records, which are lost then.
     unclean_node: int | None = None
+
+
+class CaptureDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """A capture of a database, with how it is."""
+
+    name: str
+    #: What it is told, with secrets hidden; null: a newer release has defined it.
+    definition: Definition | None
+    paused: bool
+    #: Node that runs it; null: none does at the moment.
+    node: int | None
+    status: Status
+    #: Processes that ended and were replaced, and rows captured, since the node runs it.
+    restarts: int
+    rows: int
+
+
+class CapturePage(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[CaptureDescription, ...]
+    #: Give it as `after` to get the next page; null on the last one.
+    next: str | None
+
+
+class CaptureCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a capture shall do."""
+
+    command: Literal["pause", "resume", "rewind", "snapshot"]
+    #: For `rewind`: what came after this position is captured again.
+    lsn: Annotated[str, Meta(pattern=r"^([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})?$")] = ""
+    #: For `snapshot`: tables to read again; none: all.
+    tables: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
+
+
+class CaptureCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A database to look at: of a capture that there is, or of one that there could be."""
+
+    name: str | None = None
+    definition: Definition | None = None
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[Finding, ...]
+
+
+_Words = Annotated[str, Meta(max_length=limits.PIPELINE_WORDS_MAX)]
+
+
+class PipelinePart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A sink or job of a pipeline. Figures are of the last batch unless they say otherwise."""
+
+    part: _Words
+    state: Literal["starting", "running", "done", "failed", "stopped"] = "running"
+    #: Since the start.
+    batches: int = 0
+    rows: int = 0
+    rows_per_s: float = 0.0
+    #: Records that are there and not read yet; -1: not known.
+    lag_records: int = -1
+    batch_id: int = -1
+    batch_ms: int = 0
+    #: What aggregates, joins and de-duplication remember.
+    state_rows: int = 0
+    state_bytes: int = 0
+    #: What else there is to say, in a few words.
+    note: _Words = ""
+    problem: _Words = ""
+    #: Milliseconds since 1970.
+    at_ms: int = 0
+
+
+class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a pipeline is, as the process that runs it says."""
+
+    name: _Words
+    file: _Words
+    #: died: it was not heard of any more.
+    state: Literal["starting", "running", "stopping", "stopped", "done", "failed", "died"] = (
+        "starting"
+    )
+    problem: _Words = ""
+    pid: int = 0
+    host: _Words = ""
+    master: _Words = ""
+    #: Milliseconds since 1970.
+    started_ms: int = 0
+    updated_ms: int = 0
+    parts: Annotated[tuple[PipelinePart, ...], Meta(max_length=limits.PIPELINE_PARTS_MAX)] = ()
+
+
+class PipelineList(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[PipelineStatus, ...]
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):

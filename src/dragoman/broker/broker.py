@@ -11,10 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from dragoman.broker.capturing import Capturing
 from dragoman.broker.clustering import Clustering, Links, NoLinks
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.coordination import Coordination, GroupDialect
 from dragoman.broker.copies import InternalCopies
+from dragoman.broker.deferring import Deferring
 from dragoman.broker.errors import RequestTimedOut, ShuttingDown, UnknownTopic, UnknownTopicId
 from dragoman.broker.features import Features
 from dragoman.broker.fetch import Fetch, Fetched, FetchLimits, Finish, Wanted
@@ -27,10 +29,14 @@ from dragoman.broker.quotas import ClientQuotas
 from dragoman.broker.relaying import Relaying, Told
 from dragoman.broker.replica import Acknowledge, Replica, not_leader
 from dragoman.broker.topics import NewTopic, Topics
+from dragoman.captures.definition import POSITIONS_TOPIC
 from dragoman.cluster.etcd.calls import Gateway
 from dragoman.cluster.events import (
+    CaptureDefined,
+    CaptureRemoved,
     Event,
     NodeConfigChanged,
+    NodeFenced,
     PartitionsAdded,
     TopicConfigChanged,
     TopicCreated,
@@ -101,6 +107,8 @@ class Broker:
         self.is_stopping = False
         #: Told when the node begins to stop: for what waits for no answer, such as streams.
         self.on_stopping: list[Callable[[], None]] = []
+        #: Told of nodes that are taken for gone: what they were asked they may never answer.
+        self.on_fenced: list[Callable[[int], None]] = []
         #: Called when a group commit has been acknowledged to all who waited for it.
         self.after_commit: Callable[[], None] = _do_nothing
         #: Told once when the log has failed, or the metadata: the process must stop.
@@ -127,10 +135,21 @@ class Broker:
         self.neighbours: Neighbours = NoNeighbours()
         self.coordination = Coordination(self, dialect)
         self.publishing = Publishing(self, self.coordination.producer_ids)
+        self.deferring = Deferring(self, self.coordination.producer_ids)
+        self.capturing = Capturing(self)
+        #: What works for the leaders of internal topics.
+        self.coordinating: tuple[Coordinates, ...] = (
+            self.coordination,
+            self.publishing,
+            self.deferring,
+            self.capturing,
+        )
         self.gatherer = Gatherer(scheduler, clock)
         self.relaying = Relaying(self)
         #: By protocol: takes what other nodes relay for its clients, and a callback for the answer.
         self.relayed: dict[str, Callable[[memoryview, Told], None]] = {}
+        #: What the listeners of one protocol share, by protocol.
+        self.shared: dict[str, object] = {}
         self.maintenance = Maintenance(self)
         self.clustering.on_newcomer = InternalCopies(self).look
 
@@ -212,7 +231,7 @@ class Broker:
         """Alone, this node coordinates everything: it leads all partitions of the internal topics
         that say so, also of those that are yet to be made.
         """
-        for part in (self.coordination, self.publishing):
+        for part in self.coordinating:
             for name, count in part.topics().items():
                 topic = self.image.topics.get(name)
                 for index in range(count):
@@ -221,8 +240,7 @@ class Broker:
 
     def _coordinated(self) -> dict[str, Coordinates]:
         """The internal topics whose leaders coordinate something, and what does."""
-        parts: tuple[Coordinates, ...] = (self.coordination, self.publishing)
-        return {name: part for part in parts for name in part.topics()}
+        return {name: part for part in self.coordinating for name in part.topics()}
 
     def _led(self, partition: PartitionMetadata) -> None:
         part = self._coordinated().get(partition.topic.name)
@@ -259,6 +277,7 @@ class Broker:
         self.maintenance.stop()
         self.coordination.close()
         self.publishing.close()
+        self.deferring.close()
         self.store.settle_all()
         for fetch in list(self._fetches):
             fetch.finish_now()
@@ -368,7 +387,10 @@ class Broker:
 
     def ensure_topic(self, new: NewTopic, done: Acknowledge) -> None:
         """Create the topic unless it exists; for topics created on first use."""
-        self.topics.ensure(new, done)
+        if new.name == POSITIONS_TOPIC:
+            self.capturing.ensure_topic(done)
+        else:
+            self.topics.ensure(new, done)
 
     # ---- fetch
 
@@ -440,6 +462,11 @@ class Broker:
                         self._refresh_config(replica)
             case NodeConfigChanged():
                 self._reconfigure()
+            case NodeFenced():
+                for each in self.on_fenced:
+                    each(event.node_id)
+            case CaptureDefined() | CaptureRemoved():
+                self.capturing.changed()
             case TopicCreated() | PartitionsAdded() if self.is_ready:
                 self.coordination.topics_changed()
             case _:
@@ -458,6 +485,8 @@ class Broker:
         if self.is_ready:
             self._remove_left_overs()
             self.coordination.topics_changed()
+            self.deferring.targets_deleted()
+        self.capturing.changed()
 
     def _refresh_config(self, replica: Replica) -> None:
         replica.config = replica.log.config = self.topics.config_of(replica.metadata.topic)
@@ -478,6 +507,7 @@ class Broker:
             # Partitions that nobody used since the start have directories, too.
             self._remove_left_overs()
             self.coordination.topic_deleted(TopicName(topic.name))
+            self.deferring.targets_deleted()
 
     def _drop(self, partition_id: int) -> None:
         opened = self.store.opened(partition_id)

@@ -210,6 +210,17 @@ class NotTransactionCoordinator(TransactionError):
     """This coordinator was closed: find the present one. The outcome of the request is open."""
 
 
+# ---- deferred records
+
+
+class UnknownDeferredRecord(BrokerError):
+    """No such record is kept aside: it never was, or has been delivered or dropped."""
+
+
+class LabelsDiffer(BrokerError):
+    """The record belongs to somebody else than who decides about it."""
+
+
 # ---- publishing
 
 
@@ -356,3 +367,21 @@ class TooManyOffsets(BrokerError): ...
 
 class GroupSubscribedToTopic(BrokerError):
     """The committed offset of a topic that live members read must stay."""
+
+
+# ---- captures of databases
+
+
+class UnknownCapture(BrokerError): ...
+
+
+class CaptureExists(BrokerError):
+    """The name, or what it needs of the database, is taken by another."""
+
+
+class CaptureRefused(BrokerError):
+    """It cannot be done with the capture, or its process said no."""
+
+
+class CaptureNotRunning(BrokerError):
+    """Nobody is there to do it at the moment."""

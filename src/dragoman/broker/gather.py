@@ -185,5 +185,6 @@ def size_of(record: Record) -> int:
     size = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     if record.headers:
         for name, content in record.headers:
-            size += _HEADER_OVERHEAD_BYTES + len(name.encode()) + len(content or b"")
+            name_bytes = len(name) if name.isascii() else len(name.encode())
+            size += _HEADER_OVERHEAD_BYTES + name_bytes + len(content or b"")
     return size

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("dragoman.coordination")
 #: Key and value of one record; without a value the key is removed.
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
+#: Records whose keys name their own place: made when the offset of the first is known.
+PlacedRecords: TypeAlias = Callable[[int], Sequence[KeyValue]]
 
 
 class Keeper(NamedTuple):
@@ -112,7 +114,10 @@ class InternalTopic:
         """Raises `CoordinatorLoading`, `NotCoordinator` or `CoordinatorNotAvailable` unless this
         node keeps what is known under the name.
         """
-        index = self.partition_of(name)
+        self.require_partition(self.partition_of(name))
+
+    def require_partition(self, index: int) -> None:
+        """The same for all that a partition keeps."""
         if not self.is_served(index):
             raise self._refusal(index)
 
@@ -236,7 +241,9 @@ class InternalTopic:
 
     # ---- writing
 
-    def append(self, index: int, records: Sequence[KeyValue], done: Acknowledge) -> None:
+    def append(
+        self, index: int, records: Sequence[KeyValue] | PlacedRecords, done: Acknowledge
+    ) -> None:
         """Make records durable, in the order of the calls, all of one call or none.
 
         Only of a partition that is served. After an error that leaves the outcome open, the
@@ -276,17 +283,23 @@ class InternalTopic:
         self._broker.topics.ensure(new, made)
 
     def _append(
-        self, index: int, kept: _Kept, records: Sequence[KeyValue], done: Acknowledge
+        self,
+        index: int,
+        kept: _Kept,
+        records: Sequence[KeyValue] | PlacedRecords,
+        done: Acknowledge,
     ) -> None:
         now_ms = self._broker.clock.wall_ms()
-        batch = build_batch(
-            [Record(key=key, value=value, timestamp=now_ms) for key, value in records]
-        )
         try:
             replica = self._broker.find(self.name, index)
             if kept.is_over or replica.leader_epoch != kept.leader_epoch:
                 raise NotLeader(f"{self.name}-{index} has moved", replica.metadata.leader)
             replica.check_in_sync()
+            if callable(records):
+                records = records(replica.log.log_end_offset)
+            batch = build_batch(
+                [Record(key=key, value=value, timestamp=now_ms) for key, value in records]
+            )
             appended = replica.log.append(batch, read_header(batch), kept.leader_epoch)
         except DragomanError as error:
             done(_in_words_of_coordinators(error))

@@ -71,6 +71,13 @@ class Maintenance:
             delay_s, self._begin_retention
         )
 
+    def retain_now(self) -> None:
+        """Begin the round that is not due yet; if one is under way, that is enough."""
+        timer = self._timers.get("retention")
+        if timer is not None:
+            timer.cancel()
+            self._begin_retention()
+
     def _begin_retention(self) -> None:
         del self._timers["retention"]
         self._sweep_pins()
@@ -136,8 +143,11 @@ class Maintenance:
                     dropped,
                     partition.log_start_offset,
                 )
-        is_needed = self._broker.publishing.is_publishing_to
-        if partition.producers is not None and not is_needed(replica.metadata.partition_id):
+        partition_id = replica.metadata.partition_id
+        is_needed = self._broker.publishing.is_publishing_to(
+            partition_id
+        ) or self._broker.deferring.is_delivering_to(partition_id)
+        if partition.producers is not None and not is_needed:
             idle_max_ms = self._broker.settings.producer_id_expiration_ms
             partition.producers.expire(now_ms, idle_max_ms)
 

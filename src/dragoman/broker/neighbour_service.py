@@ -10,15 +10,24 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
+from dragoman.broker.deferring import Content, Token
+from dragoman.broker.errors import InvalidRecord
 from dragoman.broker.fetch import Fetched, FetchLimits, Wanted
 from dragoman.broker.neighbours import (
     Append,
     Appended,
+    AskCaptures,
     Batches,
+    CaptureStates,
     CheckPieces,
     CommitOffsets,
     CommittedOffsets,
     CopyPieces,
+    DecideDeferred,
+    DeferRecord,
+    Deferred,
+    DeferredContent,
+    DeliverDeferred,
     Done,
     EndTransaction,
     Enrol,
@@ -32,11 +41,14 @@ from dragoman.broker.neighbours import (
     Publish,
     Published,
     ReadBatches,
+    ReadDeferred,
     Relay,
     Relayed,
+    RemoveCapture,
     ReplicaEnds,
     Reply,
     SequenceNumber,
+    TellCapture,
     WatchMember,
     decode_request,
     encode,
@@ -46,6 +58,7 @@ from dragoman.broker.produce import check_produced, place
 from dragoman.broker.publishing.copying import check, next_sequence
 from dragoman.broker.replica_ends import replica_ends
 from dragoman.errors import BrokerError, DragomanError
+from dragoman.log.batch import build_batch, records
 from dragoman.types import Buffer, GroupId, TopicName
 
 if TYPE_CHECKING:
@@ -116,6 +129,21 @@ class NeighbourService:
                 case KeepStaged():
                     self._broker.publishing.staging.keep(node, request)
                     done(None)
+                case DeferRecord():
+                    self._defer(request, body, answer)
+                case DecideDeferred():
+                    self._broker.deferring.keeping.decide_here(request, done)
+                case ReadDeferred():
+                    self._read_deferred(request, answer)
+                case DeliverDeferred():
+                    batch = bytearray(body)
+                    self._broker.deferring.targets.deliver_here(request.partition_id, batch, done)
+                case AskCaptures():
+                    answer(CaptureStates(states=self._broker.capturing.states_here(request.names)))
+                case TellCapture():
+                    self._broker.capturing.tell_here(request.name, request.command, done)
+                case RemoveCapture():
+                    self._broker.capturing.remove_here(request.name, request.keeps_slot, done)
                 case _:
                     assert_never(request)
         except DragomanError as error:
@@ -129,6 +157,29 @@ class NeighbourService:
                 answer(Published(was_before=outcome), ())
 
         self._broker.publishing.publisher.publish(request.publication, replied)
+
+    def _defer(self, request: DeferRecord, body: memoryview, answer: _Answer) -> None:
+        def deferred(token: Token | DragomanError) -> None:
+            if isinstance(token, DragomanError):
+                answer(token, ())
+            else:
+                answer(Deferred(partition_id=token.partition_id, offset=token.offset), ())
+
+        found = records(body, check_produced(body))
+        if len(found) != 1:
+            raise InvalidRecord(f"{len(found)} records to be deferred, where one is expected")
+        self._broker.deferring.keeping.defer_here(request, found[0], deferred)
+
+    def _read_deferred(self, request: ReadDeferred, answer: _Answer) -> None:
+        def found(content: Content | DragomanError) -> None:
+            if isinstance(content, DragomanError):
+                answer(content, ())
+                return
+            topic, partition = content.target
+            reply = DeferredContent(topic=topic, partition=partition, labels=content.labels)
+            answer(reply, (build_batch([content.record]),))
+
+        self._broker.deferring.keeping.read_here(Token(request.partition_id, request.offset), found)
 
     def _append(self, request: Append, body: memoryview, answer: _Answer) -> None:
         broker = self._broker

@@ -21,6 +21,7 @@ from dragoman.broker import errors as refusals
 from dragoman.broker.offsets import CommitRequest
 from dragoman.broker.publications import Destination, Publication, Target
 from dragoman.broker.transactions.state import TopicPartition
+from dragoman.captures.control import Resume, Rewind, Snapshot, Status
 from dragoman.errors import ClusterError, DecodeError, DragomanError, NotSentError
 from dragoman.log.producers import errors as producers
 from dragoman.types import Buffer
@@ -189,6 +190,80 @@ class KeepStaged(_Message, frozen=True, kw_only=True):
     released: tuple[tuple[int, int], ...] = ()
 
 
+# ---- captures of databases
+
+
+class CaptureState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a capture is, as the node knows that runs it."""
+
+    name: str
+    #: -1: nobody runs it.
+    node: int
+    status: Status
+    #: Processes that ended and were replaced, and rows captured, since the node runs it.
+    restarts: int = 0
+    rows: int = 0
+
+
+class AskCaptures(_Message, frozen=True, kw_only=True):
+    """Answered with `CaptureStates`, for those that the node runs."""
+
+    names: tuple[str, ...]
+
+
+class TellCapture(_Message, frozen=True, kw_only=True):
+    """Answered with `Done` when the capture has done it, or has begun to."""
+
+    name: str
+    command: Resume | Rewind | Snapshot
+
+
+class RemoveCapture(_Message, frozen=True, kw_only=True):
+    """Stop the capture for good. Answered with `Done` when that is agreed on."""
+
+    name: str
+    keeps_slot: bool = False
+
+
+# ---- deferred records
+
+
+class DeferRecord(_Message, frozen=True, kw_only=True):
+    """The body is a batch with one record, to be kept aside until `when_ms`; or, if it is held,
+    until somebody decides, who is asked for from then on. Answered with `Deferred`.
+    """
+
+    topic: str
+    partition: int
+    when_ms: int
+    is_held: bool = False
+    labels: dict[str, str] = {}
+
+
+class DecideDeferred(_Message, frozen=True, kw_only=True):
+    """Release a held record, or drop one that is kept aside. Answered with `Done`."""
+
+    partition_id: int
+    offset: int
+    labels: dict[str, str] = {}
+    is_release: bool = False
+
+
+class ReadDeferred(_Message, frozen=True, kw_only=True):
+    """Answered with `DeferredContent`."""
+
+    partition_id: int
+    offset: int
+
+
+class DeliverDeferred(_Message, frozen=True, kw_only=True):
+    """The body is a batch for a partition that the node leads, under the producer id and sequence
+    that were decided on. Answered with `Done` when it is committed, now or from before.
+    """
+
+    partition_id: int
+
+
 class FindReplicaEnds(_Message, frozen=True, kw_only=True):
     """Answered with `ReplicaEnds`, for those of the partitions that the node leads."""
 
@@ -213,6 +288,13 @@ Request: TypeAlias = (
     | NextSequence
     | CopyPieces
     | KeepStaged
+    | DeferRecord
+    | DecideDeferred
+    | ReadDeferred
+    | DeliverDeferred
+    | AskCaptures
+    | TellCapture
+    | RemoveCapture
 )
 
 
@@ -262,10 +344,29 @@ class SequenceNumber(_Message, frozen=True, kw_only=True):
     number: int
 
 
+class Deferred(_Message, frozen=True, kw_only=True):
+    """Where the record is kept."""
+
+    partition_id: int
+    offset: int
+
+
+class DeferredContent(_Message, frozen=True, kw_only=True):
+    """The body is a batch with the record."""
+
+    topic: str
+    partition: int
+    labels: dict[str, str] = {}
+
+
 class ReplicaEnds(_Message, frozen=True, kw_only=True):
     """By partition id and node."""
 
     ends: dict[int, dict[int, int]] = {}
+
+
+class CaptureStates(_Message, frozen=True, kw_only=True):
+    states: tuple[CaptureState, ...] = ()
 
 
 class Refused(_Message, frozen=True, kw_only=True):
@@ -283,7 +384,10 @@ Reply: TypeAlias = (
     | Batches
     | Published
     | SequenceNumber
+    | Deferred
+    | DeferredContent
     | ReplicaEnds
+    | CaptureStates
     | Refused
 )
 

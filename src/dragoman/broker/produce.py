@@ -88,6 +88,11 @@ def place(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int)
     check_led(replica)
     batch, header = as_configured(replica, batch, header, now_ms)
     check_rules(replica, batch, header, now_ms)
+    return append_fitted(replica, batch, header)
+
+
+def append_fitted(replica: Replica, batch: memoryview, header: BatchHeader) -> Appended:
+    """Append what is known to fit the topic. Raises `NotLeader` or `LogError`."""
     try:
         return replica.log.append(batch, header, replica.metadata.leader_epoch)
     except OutOfOrderSequenceError as error:

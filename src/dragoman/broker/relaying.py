@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from dragoman.broker.errors import NotLeader, ShuttingDown, UnknownTopic
+from dragoman.broker.errors import MessageTooLarge, NotLeader, ShuttingDown, UnknownTopic
 from dragoman.broker.gather import Placed, refusal, room_in_a_batch, size_of
 from dragoman.broker.kinds import NOBODY
 from dragoman.broker.neighbours import Answer, Append, Appended, Request
@@ -86,6 +87,36 @@ class Relaying:
             self.run(partition, records)
         records.add(record, size, placed)
 
+    def add_all(
+        self, partition: PartitionMetadata, records: Sequence[Record], placed: Placed
+    ) -> None:
+        """Append several as one batch, with nobody's between them: all or none. `placed` is told
+        of the first. Raises `NotEnoughReplicas`, and `MessageTooLarge` for more than a batch.
+        """
+        broker = self._broker
+        config = broker.topics.config_of(partition.topic)
+        where = f"{partition.topic.name}-{partition.index}"
+        sizes = list(map(size_of, records))
+        for record, size in zip(records, sizes, strict=True):
+            error = refusal(config, where, record, size)
+            if error is not None:
+                placed(-1, error)
+                return
+        if sum(sizes) > room_in_a_batch(config) and len(records) > 1:
+            text = f"{where}: {sum(sizes)} bytes in {len(records)} records, for one batch"
+            raise MessageTooLarge(text)
+        if partition.partition_id not in self._lines:
+            with suppress(NotLeader):
+                replica = broker.replica(partition)
+                replica.check_in_sync()
+                broker.gatherer.add_all(replica, records, placed)
+                return
+        together = _Records(broker, partition, room_in_a_batch(config))
+        self.run(partition, together)
+        for index, (record, size) in enumerate(zip(records, sizes, strict=True)):
+            together.add(record, size, placed if not index else _unheard)
+        together.room = 0
+
     def run(self, partition: PartitionMetadata, errand: Errand) -> None:
         """Do it after those before it; not before this loop turn ends."""
         partition_id = partition.partition_id
@@ -145,6 +176,10 @@ class Relaying:
             self._broker.scheduler.call_soon(self._begin, partition_id)
         else:
             del self._lines[partition_id]
+
+
+def _unheard(_offset: int, _error: DragomanError | None) -> None:
+    """The first of those that go together is told of."""
 
 
 class _Records:

@@ -56,6 +56,9 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
     assignment: tuple[tuple[int, ...], ...] = ()
     config: dict[str, str] = {}
     is_internal: bool = False
+    #: The node that leads all partitions at first, for protocols whose clients find a whole topic
+    #: in one place; `DEFAULT`: each partition has another.
+    led_by: int = DEFAULT
 
 
 class Topics:
@@ -106,9 +109,9 @@ class Topics:
         if count == DEFAULT:
             count = self._settings.num_partitions
         _check_count(count)
-        return self._place(count, new.replication_factor)
+        return self._place(count, new.replication_factor, new.led_by)
 
-    def _place(self, count: int, factor: int) -> tuple[tuple[int, ...], ...]:
+    def _place(self, count: int, factor: int, led_by: int = DEFAULT) -> tuple[tuple[int, ...], ...]:
         nodes = self._nodes_by_rack()
         if factor == DEFAULT:
             factor = self.default_factor(len(nodes))
@@ -118,6 +121,13 @@ class Topics:
             raise InvalidReplicationFactor(
                 f"replication factor {factor} with {len(nodes)} nodes; "
                 "`--set replication.factor.lenient=true` accepts it"
+            )
+        if led_by in nodes:
+            first = nodes.index(led_by)
+            others = nodes[first + 1 :] + nodes[:first]
+            return tuple(
+                (led_by, *(others[(index + copy) % len(others)] for copy in range(factor - 1)))
+                for index in range(count)
             )
         start = self._random.randrange(len(nodes)) if len(nodes) > 1 else 0
         return tuple(

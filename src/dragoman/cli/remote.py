@@ -36,6 +36,10 @@ class Remote:
     def post(self, path: str, body: msgspec.Struct, answer: type[Answer]) -> Answer:
         return self._decode(self._request("POST", path, msgspec.json.encode(body)), answer)
 
+    def tell(self, path: str, body: msgspec.Struct) -> None:
+        """A request whose answer has no body."""
+        self._request("POST", path, msgspec.json.encode(body))
+
     def delete(self, path: str) -> bytes:
         return self._request("DELETE", path)
 

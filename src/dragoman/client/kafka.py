@@ -43,6 +43,10 @@ from dragoman.protocols.kafka.client.producer import Delivery, Producer, Produce
 from dragoman.protocols.kafka.client.reader import Reader
 from dragoman.protocols.kafka.client.settings import ClientSettings
 from dragoman.protocols.kafka.client.staging import StagedBatch, StagedPiece, StagingPlace
+from dragoman.protocols.kafka.client.transactions import (
+    TransactionalProducer,
+    TransactionOptions,
+)
 from dragoman.protocols.kafka.client.values import (
     EARLIEST,
     LATEST,
@@ -129,6 +133,8 @@ __all__ = [
     "TopicExistsError",
     "TopicInfo",
     "TopicPartition",
+    "TransactionOptions",
+    "TransactionalProducer",
     "UnknownGroupError",
     "UnknownTopicError",
     "UnreachableError",

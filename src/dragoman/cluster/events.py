@@ -177,6 +177,26 @@ class FeatureLevelChanged(_Event, frozen=True, kw_only=True):
     level: int
 
 
+class CaptureDefined(_Event, frozen=True, kw_only=True):
+    """Rows of a database become records, as a whole, after the change."""
+
+    name: str
+    #: JSON of `dragoman.captures.definition`, with the password: kept as it came, since a newer
+    #: release may have written more than this one knows.
+    definition: bytes
+    is_paused: bool = False
+    #: Another one each time the name is given: what was left behind under it is not this one's.
+    incarnation: str = ""
+
+    def __repr__(self) -> str:
+        # In an error or a log it must not show more.
+        return f"CaptureDefined(name={self.name!r}, is_paused={self.is_paused})"
+
+
+class CaptureRemoved(_Event, frozen=True, kw_only=True):
+    name: str
+
+
 class TermBegan(_Event, frozen=True, kw_only=True):
     """The first entry of a leader of the metadata quorum; it changes nothing."""
 
@@ -210,12 +230,14 @@ Event: TypeAlias = (
     | GroupConfigChanged
     | ClientQuotaChanged
     | FeatureLevelChanged
+    | CaptureDefined
+    | CaptureRemoved
     | TermBegan
     | VotersChanged
 )
 
 #: Kinds of events that not every release knows that can be in a cluster: from which level on.
-LEVELS: dict[type[Event], int] = {}
+LEVELS: dict[type[Event], int] = {CaptureDefined: 3, CaptureRemoved: 3}
 
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 

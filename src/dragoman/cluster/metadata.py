@@ -10,6 +10,8 @@ import msgspec
 from dragoman.cluster.events import (
     FIRST_LEVEL,
     LEVEL_IN_FORCE,
+    CaptureDefined,
+    CaptureRemoved,
     ClientQuotaChanged,
     ClusterCreated,
     Event,
@@ -139,6 +141,8 @@ class MetadataImage:
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         #: Levels that were changed; a feature not named here has the level of this release.
         self.features: dict[str, int] = {}
+        #: Captures of databases, by name.
+        self.captures: dict[str, CaptureDefined] = {}
         #: The metadata quorum as last agreed; empty while it is what the nodes were started with.
         self.voters: tuple[int, ...] = ()
         self.learners: tuple[int, ...] = ()
@@ -224,6 +228,10 @@ class MetadataImage:
                 self._change_quota(event)
             case FeatureLevelChanged():
                 self.features[event.feature] = event.level
+            case CaptureDefined():
+                self.captures[event.name] = event
+            case CaptureRemoved():
+                self.captures.pop(event.name, None)
             case VotersChanged():
                 self._change_voters(event)
             case TermBegan():

@@ -35,8 +35,8 @@ class ListenerName(msgspec.Struct, frozen=True):
 
 LISTENER_NAMES = (
     ListenerName("kafka", 9092, "Kafka clients", available=True),
-    ListenerName("rocketmq", 9876, "RocketMQ clients: name server"),
-    ListenerName("rocketmq-broker", 10911, "RocketMQ clients: broker"),
+    ListenerName("rocketmq", 9876, "RocketMQ clients: name server", available=True),
+    ListenerName("rocketmq-broker", 10911, "RocketMQ clients: broker", available=True),
     ListenerName("cursus", 9000, "Cursus clients", available=True),
     ListenerName("minibroker", 4222, "minibroker clients", available=True),
     ListenerName("mlog", 9094, "mlog clients", available=True),

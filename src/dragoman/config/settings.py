@@ -123,6 +123,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     transaction_state_log_replication_factor: int = 3
     producer_id_expiration_ms: int = 86_400_000
 
+    held_record_check_after_ms: int = 6_000
+    held_record_check_interval_ms: int = 30_000
+    held_record_check_max: int = 15
+
     log_retention_ms: int = 604_800_000
     log_retention_bytes: int = -1
     log_retention_check_interval_ms: int = 300_000
@@ -251,8 +255,11 @@ transaction.max.timeout.ms                 | int 1..      | live | Longest time-
 transactional.id.expiration.ms             | int 1..      | live | How long an idle transactional id is remembered.
 transaction.abort.timed.out.transaction.cleanup.interval.ms | int 1..      | live | How often transactions past their time-out are looked for and aborted.
 transaction.state.log.num.partitions       | int 1..{limits.TOPIC_PARTITIONS_MAX} |      | Partitions of `__transaction_state`.
-transaction.state.log.replication.factor   | int 1..{limits.REPLICATION_FACTOR_MAX} |      | Replicas of `__transaction_state` and of the topics for exactly-once writes; with fewer nodes, as many as there are.
+transaction.state.log.replication.factor   | int 1..{limits.REPLICATION_FACTOR_MAX} |      | Replicas of `__transaction_state` and of the topics for exactly-once writes and deferred records; with fewer nodes, as many as there are.
 producer.id.expiration.ms                  | int 1..      | live | How long an idle producer's sequence is remembered.
+held.record.check.after.ms                 | int 1..      | live | How long a record that a client holds back (RocketMQ's half messages) may be undecided before its owner is asked, unless the client says.
+held.record.check.interval.ms              | int 1..      | live | How often the owner is asked again.
+held.record.check.max                      | int 1..      | live | How often the owner is asked before the record is dropped; counted anew by a node that takes over.
 log.retention.ms                           | long -1..    | live | Default of the topics' `retention.ms`.
 log.retention.bytes                        | long -1..    | live | Default of the topics' `retention.bytes`.
 log.retention.check.interval.ms            | long 1..     | live | How often segments past retention are looked for.

@@ -1,4 +1,4 @@
-"""Entry point: `python -m dragoman.demo [--exit] [--without-spark] [--records N]`."""
+"""Entry point: `python -m dragoman.demo [--exit] [--without-spark] [--records N] [--dsn DSN]`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from dragoman import limits
 from dragoman.demo.broker_process import BrokerProcess
@@ -17,6 +18,9 @@ from dragoman.demo.spark_process import SparkJobError, SparkProcess
 from dragoman.demo.story import Stage, Step, play
 from dragoman.errors import DragomanError
 
+if TYPE_CHECKING:
+    from dragoman.demo.capture import Database
+
 
 def main(arguments: list[str] | None = None) -> int:
     """0 when everything shown was as it should be, 1 when something was not."""
@@ -24,7 +28,11 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _as_interrupt)
     screen = Screen()
     try:
-        steps = _steps(with_spark=not options.without_spark)
+        steps = _steps(
+            with_spark=not options.without_spark,
+            # Spark has a part in it that needs it.
+            with_database=not (options.without_spark and options.without_postgres),
+        )
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("confluent_kafka"):
             raise
@@ -32,7 +40,14 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     with tempfile.TemporaryDirectory(prefix="dragoman-demo-") as directory:
         broker, spark = BrokerProcess(directory), SparkProcess(directory)
-        stage = Stage(screen=screen, broker=broker, spark=spark, record_count=options.records)
+        database = _database(options.dsn)
+        stage = Stage(
+            screen=screen,
+            broker=broker,
+            spark=spark,
+            database=database,
+            record_count=options.records,
+        )
         try:
             screen.open_with_title()
             play(steps, stage)
@@ -53,6 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
         finally:
             spark.kill()
             broker.kill()
+            database.close()
     if status != 0:
         screen.complain(f"the broker ended with status {status}")
         return 1
@@ -60,11 +76,11 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _steps(*, with_spark: bool) -> tuple[Step, ...]:
+def _steps(*, with_spark: bool, with_database: bool) -> tuple[Step, ...]:
     """Imported here, so that a client that is not installed can be told in one line."""
-    from dragoman.demo import kafka, node, protocols, spark
+    from dragoman.demo import capture, kafka, node, protocols, spark
 
-    steps = (
+    steps: tuple[Step, ...] = (
         node.START,
         kafka.CREATE_TOPIC,
         kafka.PRODUCE,
@@ -75,22 +91,39 @@ def _steps(*, with_spark: bool) -> tuple[Step, ...]:
         protocols.READ,
         node.SHOW_WHAT_LANDED,
     )
-    if not with_spark:
+    if not with_database:
         return steps
+    steps = (*steps, capture.START, capture.CHANGE, capture.READ_BY_ROCKETMQ)
+    if not with_spark:
+        return (*steps, capture.END)
     return (
         *steps,
         spark.START,
         protocols.COUNT,
         spark.AGGREGATE,
         spark.SHOW_TABLE,
+        capture.COMPARE,
         spark.SHOW_TOPIC,
+        capture.END,
     )
+
+
+def _database(dsn: str) -> Database:
+    from dragoman.demo.capture import Database
+
+    return Database(dsn)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="dragoman.demo", description="Dragoman at work.")
     parser.add_argument("--exit", action="store_true", help="end after the last step")
+    parser.add_argument(
+        "--dsn", default="", help="a PostgreSQL to use, in place of one that comes and goes"
+    )
     parser.add_argument("--without-spark", action="store_true", help="leave Spark out")
+    parser.add_argument(
+        "--without-postgres", action="store_true", help="without Spark: leave PostgreSQL out, too"
+    )
     parser.add_argument(
         "--records",
         type=_record_count,

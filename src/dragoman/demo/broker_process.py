@@ -17,7 +17,15 @@ _START_SECONDS_MAX = 30.0
 _STOP_SECONDS_MAX = 30.0
 _LOG_NAME = "demo-broker.log"
 _LOG_LINES_SHOWN = 10
-_LISTENERS = ("kafka", "minibroker", "cursus", "mlog", "http")
+_LISTENERS = (
+    "kafka",
+    "minibroker",
+    "cursus",
+    "mlog",
+    "rocketmq",
+    "rocketmq-broker",
+    "http",
+)
 
 
 class BrokerProcess:

@@ -1,4 +1,4 @@
-"""Steps with four protocols: one topic, written over each in turn, read over each as a whole.
+"""Steps with five protocols: one topic, written over each in turn, read over each as a whole.
 
 Readers are compared with each other and with what was written, offset by offset.
 """
@@ -16,6 +16,7 @@ from dragoman.cli.speaking.interface import Plan
 from dragoman.client.cursus import BlockingCursusClient
 from dragoman.client.minibroker import BlockingMinibrokerClient
 from dragoman.client.mlog import BlockingMlogClient
+from dragoman.client.rocketmq import BlockingRocketmqClient, Message
 from dragoman.demo.kafka import client_settings, messages, produce_one
 from dragoman.demo.spark_job import WritersCounted
 from dragoman.demo.story import DemoError, Stage, Step
@@ -46,14 +47,20 @@ def _write(stage: Stage) -> str:
         BlockingMinibrokerClient(address("minibroker")) as minibroker,
         BlockingCursusClient(address("cursus")) as cursus,
         BlockingMlogClient(address("mlog")) as mlog,
+        BlockingRocketmqClient(address("rocketmq")) as rocketmq,
     ):
         mlog.create_topic(ORDERS_TOPIC)
-        with cursus.producer() as cursus_producer:
+        with cursus.producer() as cursus_producer, rocketmq.producer("demo") as rocketmq_producer:
             writers: Mapping[ProtocolName, Write] = {
                 "kafka": partial(_write_by_kafka, Producer(client_settings(stage))),
                 "minibroker": lambda value: minibroker.publish(ORDERS_TOPIC, value.encode()).offset,
                 "cursus": lambda value: cursus_producer.send(ORDERS_TOPIC, value.encode()),
                 "mlog": lambda value: mlog.produce(ORDERS_TOPIC, value.encode()),
+                "rocketmq": lambda value: (
+                    rocketmq_producer.send(
+                        Message(topic=ORDERS_TOPIC, body=value.encode())
+                    ).queue_offset
+                ),
             }
             for number in range(_COUNT):
                 protocol = PROTOCOLS[number % len(PROTOCOLS)]
@@ -79,8 +86,8 @@ def _write_by_kafka(producer: Producer, value: str) -> int:
 def _read(stage: Stage) -> str:
     found = {protocol: _read_over(stage, protocol) for protocol in PROTOCOLS}
     stage.screen.table(
-        f"topic {ORDERS_TOPIC}, whose records say who wrote them",
-        ("offset", *(f"{protocol} reads" for protocol in PROTOCOLS)),
+        f"topic {ORDERS_TOPIC}, as each protocol reads it; records say who wrote them",
+        ("offset", *PROTOCOLS),
         rows_of(found),
     )
     stage.screen.say("")
@@ -133,6 +140,6 @@ def _count(stage: Stage) -> str:
     return f"{sum(counts.values())} records of {len(counts)} writers"
 
 
-WRITE = Step(title="Write over four protocols", run=_write)
-READ = Step(title="Read over four protocols", run=_read)
+WRITE = Step(title="Write over five protocols", run=_write)
+READ = Step(title="Read over five protocols", run=_read)
 COUNT = Step(title="Count them by writer", run=_count)

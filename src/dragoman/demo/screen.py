@@ -87,7 +87,8 @@ class Screen:
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Columns whose cells all begin with a digit stand to the right."""
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        # Five protocols stand beside each other in 80 columns.
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
         for index, column in enumerate(columns):
             numeric = all(row[index][:1].isdigit() for row in rows)
             table.add_column(column, justify="right" if numeric else "left", overflow="fold")

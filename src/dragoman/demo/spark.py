@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from dragoman.demo.capture import PURCHASES_TOPIC
 from dragoman.demo.kafka import messages
 from dragoman.demo.protocols import ORDERS_TOPIC
 from dragoman.demo.readings import TOPIC, Window, closed_windows, window_minutes
@@ -30,6 +31,7 @@ def _start(stage: Stage) -> str:
             readings_topic=TOPIC,
             windows_topic=WINDOWS_TOPIC,
             orders_topic=ORDERS_TOPIC,
+            purchases_topic=PURCHASES_TOPIC,
             window_minutes=window_minutes(stage.record_count),
             directory=stage.spark.directory,
         )
@@ -60,7 +62,6 @@ def _show_table(stage: Stage) -> str:
     )
     stage.screen.say("")
     check_windows(windows, stage.record_count)
-    stage.spark.finish()
     return f"{len(windows)} windows, all right; the last one is open"
 
 

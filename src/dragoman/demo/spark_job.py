@@ -32,6 +32,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     readings_topic: str
     windows_topic: str
     orders_topic: str
+    purchases_topic: str
     window_minutes: int
     #: For the table and the queries' checkpoints.
     directory: str
@@ -54,11 +55,22 @@ class TableRead(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     windows: list[Window]
 
 
+class Purchase(msgspec.Struct, frozen=True):
+    id: int
+    item: str
+    price: str
+    state: str
+
+
+class Materialized(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    purchases: list[Purchase]
+
+
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
-Said: TypeAlias = Started | WritersCounted | Aggregated | TableRead | Failed
+Said: TypeAlias = Started | WritersCounted | Aggregated | TableRead | Materialized | Failed
 
 
 def main() -> int:
@@ -91,6 +103,7 @@ def _run(settings: Settings, say: Callable[[Said], object]) -> None:
     _to_topic(table, settings).awaitTermination()
     say(Aggregated(readings=sum(each.numInputRows for each in aggregating.recentProgress)))
     say(TableRead(windows=_read_table(session, windows, settings)))
+    say(Materialized(purchases=_materialize(session, settings)))
     session.stop()
 
 
@@ -164,6 +177,25 @@ def _read_table(session: SparkSession, windows: DataFrame, settings: Settings) -
     found.createOrReplaceTempView("windows")
     rows = session.sql("select * from windows order by window").collect()
     return [Window(**row.asDict()) for row in rows]
+
+
+def _materialize(session: SparkSession, settings: Settings) -> list[Purchase]:
+    """The captured table as it is now, from what has happened to it."""
+    from dragoman.pipelines.jobs import materialize
+    from dragoman.pipelines.jobs.reading import read_current
+
+    table = os.path.join(settings.directory, "purchases")
+    options = materialize.Options(
+        topic=settings.purchases_topic,
+        bootstrap=settings.bootstrap_servers,
+        table=table,
+        schema="id int, item string, price decimal(8, 2), state string",
+        trigger="once",
+    )
+    materialize.run(session, options, lambda _progress: None).awaitTermination()
+    read_current(session, table).createOrReplaceTempView("purchases")
+    rows = session.sql("select id, item, string(price), state from purchases order by id").collect()
+    return [Purchase(*row) for row in rows]
 
 
 def table_path(directory: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,6 +11,9 @@ from dragoman.demo.broker_process import BrokerProcess
 from dragoman.demo.screen import Screen
 from dragoman.demo.spark_process import SparkProcess
 from dragoman.errors import DragomanError
+
+if TYPE_CHECKING:
+    from dragoman.demo.capture import Database
 
 
 class DemoError(DragomanError):
@@ -22,6 +26,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     screen: Screen
     broker: BrokerProcess
     spark: SparkProcess
+    database: Database
     record_count: int
 
 

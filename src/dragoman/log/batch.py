@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -233,24 +234,33 @@ def _assemble(body: Sequence[Buffer], header: BatchHeader) -> bytearray:
 def record_bytes(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
     """One record in wire form."""
     key, value, headers = record.key, record.value, record.headers
-    head = b"\x00" + _varint(timestamp_delta) + _varint(offset_delta)
-    head += _NULL if key is None else _varint(len(key)) + key
+    head = b"\x00" + varint(timestamp_delta) + varint(offset_delta)
+    head += _NULL if key is None else varint(len(key)) + key
     # The value is by far the longest part: it is copied once.
     if value is None:
         head, value = head + _NULL, b""
     else:
-        head += _varint(len(value))
+        head += varint(len(value))
     tail = _headers_bytes(headers)
-    return b"".join((_varint(len(head) + len(value) + len(tail)), head, value, tail))
+    return b"".join((varint(len(head) + len(value) + len(tail)), head, value, tail))
 
 
 def _headers_bytes(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    encoded = _varint(len(headers))
+    pieces = [varint(len(headers))]
     for name, content in headers:
-        name_bytes = name.encode()
-        encoded += _varint(len(name_bytes)) + name_bytes
-        encoded += _NULL if content is None else _varint(len(content)) + content
-    return encoded
+        pieces.append(_header_name(name))
+        if content is None:
+            pieces.append(_NULL)
+        else:
+            pieces += (varint(len(content)), content)
+    return b"".join(pieces)
+
+
+@lru_cache(maxsize=1024)
+def _header_name(name: str) -> bytes:
+    """Behind its size. There are few names, each in many records."""
+    encoded = name.encode()
+    return varint(len(encoded)) + encoded
 
 
 def _records_in_a_row(records: Sequence[Record], first_timestamp: int) -> list[bytes]:
@@ -282,7 +292,7 @@ def _records_in_a_row(records: Sequence[Record], first_timestamp: int) -> list[b
     return pieces
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     """Zigzag, then seven bits to a byte. Small values, which nearly all are, come from a table."""
     if 0 <= value < _SMALL_VARINTS_COUNT:
         return _SMALL_VARINTS[value]
@@ -389,24 +399,46 @@ def _read_record(data: bytes, header: BatchHeader, append_time: int | None) -> R
     count, position = _read_varint(data, position)
     if not 0 <= count <= len(data):
         raise DecodeError(f"{count} headers in a record of {len(data)} bytes")
-    headers = []
-    for _ in range(count):
-        name, position = _read_bytes(data, position)
-        content, position = _read_bytes(data, position)
-        if name is None:
-            raise DecodeError("a header has no name")
-        headers.append((name.decode(), content))
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    if count:
+        headers, position = _read_headers(data, position, count)
     if position != len(data):
         raise DecodeError(f"record has {len(data) - position} bytes too many")
     return Record(
         key=key,
         value=value,
-        headers=tuple(headers),
+        headers=headers,
         timestamp=append_time
         if append_time is not None
         else header.base_timestamp + timestamp_delta,
         offset=header.base_offset + offset_delta,
     )
+
+
+def _read_headers(
+    data: bytes, position: int, count: int
+) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    """Written out for sizes of one byte, which nearly all are; whoever calls sees to the end."""
+    headers = []
+    for _ in range(count):
+        size = data[position]
+        if size & 0x81:
+            size, position = _read_varint(data, position)
+            if size < 0:
+                raise DecodeError("a header has no name")
+        else:
+            size >>= 1
+            position += 1
+        end = position + size
+        name = data[position:end].decode()
+        size = data[end]
+        if size & 0x81:
+            content, position = _read_bytes(data, end)
+        else:
+            position = end + 1 + (size >> 1)
+            content = data[end + 1 : position]
+        headers.append((name, content))
+    return tuple(headers), position
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:

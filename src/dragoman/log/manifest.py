@@ -69,6 +69,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     has_producers: bool = False
     #: Compaction has seen everything below; what lies behind is dirty.
     cleaned_offset: int = 0
+    #: Files of earlier generations are from before the log began anew.
+    first_generation: int = 0
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

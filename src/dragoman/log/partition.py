@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from dragoman.checksum import crc32c
-from dragoman.errors import DecodeError, OffsetGapError, OffsetOutOfRangeError
+from dragoman.errors import CorruptionError, DecodeError, OffsetGapError, OffsetOutOfRangeError
 from dragoman.limits import DAMAGE_REPORTS_MAX, SCAN_CHUNK_BYTES
 from dragoman.log.batch import (
     NO_PRODUCER,
@@ -113,6 +113,7 @@ class PartitionLog:
         "dirty",
         "dirty_bytes",
         "epochs",
+        "first_generation",
         "has_producer_file",
         "has_rare_entries",
         "high_watermark",
@@ -166,6 +167,8 @@ class PartitionLog:
         self.dirty: list[Run] = []
         self.dirty_bytes = 0
         self.next_generation = 0
+        #: Files of earlier generations are from before the log began anew.
+        self.first_generation = 0
         #: Segments with bytes that no sync has covered yet.
         self.unsynced: list[Segment] = []
         #: Counts changes that the manifest has to tell, and those that the one on disk tells.
@@ -567,6 +570,7 @@ class PartitionLog:
 
         Falls on a batch border: a batch that holds `offset` in its middle goes as a whole. What is
         appended next goes into a new segment, whose generation tells it from all that was cut.
+        Raises `CorruptionError`, with nothing cut, where damage hides that border.
         """
         is_epoch_cut = offset == self.log_end_offset and self.epochs.latest_start >= offset
         if offset >= self.log_end_offset and not is_epoch_cut:
@@ -591,6 +595,7 @@ class PartitionLog:
                 next_offset = offset
                 break
             place = self._first_beyond(segment, offset)
+            self._refuse_hidden_border(segment, offset)
             if place is None:
                 last, next_offset = segment, segment.next_offset
                 continue
@@ -607,6 +612,13 @@ class PartitionLog:
         for place, _, _ in batches_from(self, segment, offset):
             return place
         return None
+
+    def _refuse_hidden_border(self, segment: Segment, offset: int) -> None:
+        """Damage is passed over by whoever looks for batches, and may be found by looking."""
+        for first, next_good, position in segment.damage:
+            if first <= offset <= next_good:
+                text = f"offsets {first} to {next_good - 1} are damaged: not cut at {offset}"
+                raise CorruptionError(segment.log_path, position, text)
 
     def _end_before(self, segment: Segment, place: Place) -> int:
         """Offset after the batch that comes before this one."""
@@ -695,6 +707,8 @@ class PartitionLog:
             if segment.damage:
                 self.store.quarantine(segment)
         self.producers = None
+        # Files of records deleted before may still be there, or come back when the power goes.
+        self.first_generation = self.next_generation
         self.apply_truncation(None, 0, offset)
         self.epochs.load([])
         self.log_start_offset = self.stable_end = self.high_watermark = offset
@@ -708,7 +722,9 @@ class PartitionLog:
 
     def move_log_start(self, offset: int) -> None:
         """Delete records below `offset` (at most the high watermark). Durable before it returns."""
-        if offset <= self.log_start_offset:
+        # The last segment stays when all its records are deleted, until there is another.
+        is_left_over = bool(self.segments) and self.segments[0].next_offset <= offset
+        if offset <= self.log_start_offset and not is_left_over:
             return
         assert offset <= self.high_watermark
         data = offset.to_bytes(8, "little")
@@ -785,6 +801,7 @@ class PartitionLog:
             last_stable_offset=self.last_stable_offset,
             log_end_offset=self.stable_end,
             next_generation=self.next_generation,
+            first_generation=self.first_generation,
             epochs=tuple(self.epochs.entries()),
             segments=tuple(listed),
             clean_end=clean_end,

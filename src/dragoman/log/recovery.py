@@ -123,6 +123,7 @@ class _Opening:
         partition = self.partition
         partition.log_start_offset = manifest.log_start_offset
         partition.next_generation = manifest.next_generation
+        partition.first_generation = manifest.first_generation
         partition.cleaned_offset = manifest.cleaned_offset
         partition.saved_live_offset = manifest.live_offset
         self._live_offset = manifest.live_offset
@@ -197,6 +198,9 @@ class _Opening:
         for truncation in self._truncations:
             after = max(partition.next_generation, truncation.next_generation)
             partition.next_generation = after
+            if truncation.is_restart:
+                first = max(partition.first_generation, truncation.next_generation)
+                partition.first_generation = first
 
     def _is_cut(self, sequence: int, offset: int) -> bool:
         return any(
@@ -218,7 +222,8 @@ class _Opening:
             partition.next_generation = max(partition.next_generation, generation + 1)
             if (base, generation) in listed or (base, generation) in self._live:
                 continue
-            if any(each.removes(base, generation) for each in self._truncations):
+            is_old = generation < partition.first_generation
+            if is_old or any(each.removes(base, generation) for each in self._truncations):
                 self._discard(base, generation)
             elif self._manifest is not None and base < self._live_offset:
                 self._discard_left_over(base, generation)

@@ -10,6 +10,8 @@ Kafka ApiVersions of version 31522, a Cursus batch in lz4 as a minibroker COMMIT
     cursus       size u32, then a batch's or a compression's magic, or a command, plain or after a
                  topic of the characters that its names have
     minibroker   size u32, op u8, topic of at most 249 printable bytes, next field inside the frame
+    rocketmq     size u32, type u8, header of u24 bytes, >= 21 and inside the frame; type 0: `{` and
+                 what may follow it; type 1: code u16 in 1..8191, language u8 in 0..13
 
 Frames that are whole but tiny (QUIT, mlog's requests without fields) are told by exact match. What
 a connection that begins like TLS wants is known too, and nobody here speaks it.
@@ -36,6 +38,8 @@ _KAFKA_VERSION_MAX: Final = 20
 _MLOG_REQUESTS: Final = frozenset((0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 21, 23, 25, 27))
 _MLOG_PRODUCE: Final = (2, 4)
 _MLOG_PAYLOAD_BYTES_MAX: Final = 4 << 20
+#: `{}` with an end of line.
+_MLOG_EMPTY_BYTES_MAX: Final = 4
 #: The first field of a protobuf message, which is the topic of all requests that have fields.
 _PROTOBUF_TOPIC: Final = 0x0A
 _MINIBROKER_FRAME_BYTES_MAX: Final = 100 << 20
@@ -44,6 +48,12 @@ _MINIBROKER_OPS: Final = (_MINIBROKER_PUB, 2, 3, 4, 6)
 #: Enough of a minibroker frame, however long its topic is.
 _MINIBROKER_BYTES_ENOUGH: Final = 24
 _CURSUS_FRAME_BYTES_MAX: Final = 64 << 20
+_ROCKETMQ_FRAME_BYTES_MAX: Final = 16 << 20
+#: What every binary header has; in JSON the shortest of a client is longer, too.
+_ROCKETMQ_HEADER_BYTES_MIN: Final = 21
+#: Larger ones have no place in binary headers, or begin with what could be a letter of a topic.
+_ROCKETMQ_BINARY_CODE_MAX: Final = 0x1FFF
+_ROCKETMQ_LANGUAGE_MAX: Final = 13
 #: gzip, xerial's snappy, lz4 frames, zstd.
 _COMPRESSED: Final = (b"\x1f\x8b\x08", b"\x82SNAPPY\x00", b"\x04\x22\x4d\x18", b"\x28\xb5\x2f\xfd")
 _CURSUS_BATCH: Final = b"\xba\x7c"
@@ -61,6 +71,8 @@ _CURSUS_COMMANDS: Final = tuple(
 )
 #: Letters of a command that no other protocol's frame has in its place.
 _COMMAND_LETTERS_ENOUGH: Final = 4
+#: What may follow the brace that begins an object in JSON, and nothing.
+_AFTER_BRACE: Final = (b"", b'"', b"}", b" ", b"\t", b"\r", b"\n")
 _NOT_IN_TOPICS: Final = re.compile(rb'[\x00-\x1f\x7f{}"]')
 
 
@@ -134,16 +146,23 @@ def _mlog(data: bytes) -> Verdict:
         )
         return Verdict.YES if is_next else Verdict.NO
     if payload[:1] == b"{":
-        return _after_brace(payload[1:2], size.start)
+        return _after_brace(payload[1:3], size.start)
     if payload and payload[0] != _PROTOBUF_TOPIC:
         return Verdict.NO
     return _protobuf_topic(payload, size.start)
 
 
 def _after_brace(following: bytes, size: int) -> Verdict:
-    if size < 2 or following not in (b"", b'"', b"}", b" ", b"\t", b"\r", b"\n"):
+    if size < 2 or following[:1] not in _AFTER_BRACE:
         return Verdict.NO
-    return Verdict.YES if following else Verdict.MAYBE
+    if following[:1] == b"}":
+        return Verdict.YES if size <= _MLOG_EMPTY_BYTES_MAX else Verdict.NO
+    # Some lengths of headers of RocketMQ read the same. Then the header begins here, with a brace
+    # or, in binary, with next to zero.
+    name = following[1:]
+    if name == b"{" or (name < b" " and name not in _AFTER_BRACE):
+        return Verdict.NO
+    return Verdict.YES if name else Verdict.MAYBE
 
 
 def _protobuf_topic(payload: bytes, size: int) -> Verdict:
@@ -152,6 +171,8 @@ def _protobuf_topic(payload: bytes, size: int) -> Verdict:
     length, start = payload[1], 2
     if length >= 0x80:
         length, start = length & 0x7F | payload[2] << 7, 3
+        if length < 0x80:
+            return Verdict.NO
     topic = payload[start : start + length]
     if not 0 < length <= size - start or _NOT_IN_TOPICS.search(topic):
         return Verdict.NO
@@ -220,11 +241,37 @@ def _minibroker(data: bytes) -> Verdict:
     end = 7 + length.start
     if _NOT_IN_TOPICS.search(data[7:end]):
         return Verdict.NO
-    if op == _MINIBROKER_PUB and not _may_be(_number(data, end, 4), 0, size.start):
+    # After a topic of one letter, the length of a larger key reads as the code of RocketMQ.
+    key_bytes_max = min(size.start, 0xFFFF) if length.start == 1 else size.start
+    if op == _MINIBROKER_PUB and not _may_be(_number(data, end, 4), 0, key_bytes_max):
         return Verdict.NO
     needed = end + 4 if op == _MINIBROKER_PUB else end
     seen = min(needed, _MINIBROKER_BYTES_ENOUGH, 4 + size.start)
     return Verdict.YES if len(data) >= max(7, seen) else Verdict.MAYBE
+
+
+def _rocketmq(data: bytes) -> Verdict:
+    size, kind, header = _number(data, 0, 4), _number(data, 4, 1), _number(data, 5, 3)
+    is_possible = (
+        _may_be(size, _ROCKETMQ_HEADER_BYTES_MIN + 4, _ROCKETMQ_FRAME_BYTES_MAX - 4)
+        and _may_be(kind, 0, 1)
+        and _may_be(header, _ROCKETMQ_HEADER_BYTES_MIN, size[-1] - 4)
+    )
+    if not is_possible:
+        return Verdict.NO
+    if not _is_known(header):
+        return Verdict.MAYBE
+    if kind.start == 0:
+        if data[8:9] not in (b"", b"{") or data[9:10] not in _AFTER_BRACE:
+            return Verdict.NO
+        return Verdict.YES if len(data) > 9 else Verdict.MAYBE
+    code, language = _number(data, 8, 2), _number(data, 10, 1)
+    is_request = _may_be(code, 1, _ROCKETMQ_BINARY_CODE_MAX) and _may_be(
+        language, 0, _ROCKETMQ_LANGUAGE_MAX
+    )
+    if not is_request:
+        return Verdict.NO
+    return Verdict.YES if _is_known(language) else Verdict.MAYBE
 
 
 RULES: Final[dict[str, Callable[[bytes], Verdict]]] = {
@@ -232,4 +279,5 @@ RULES: Final[dict[str, Callable[[bytes], Verdict]]] = {
     "mlog": _mlog,
     "cursus": _cursus,
     "minibroker": _minibroker,
+    "rocketmq": _rocketmq,
 }

@@ -40,11 +40,13 @@ class OpenListener:
         return None if self.bound.is_wildcard else self.bound
 
     def address_for(self, local_address: tuple[str, int]) -> tuple[str, int]:
-        """Host and port for a client whose connection has this local address."""
+        """Host and port for a client whose connection, here or on another listener of this node,
+        has this local address.
+        """
         advertised = self.advertised
         if advertised is not None:
             return advertised.host, advertised.port
-        return local_address[0], local_address[1]
+        return local_address[0], self.bound.port
 
     async def serve(self) -> None:
         await self._server.start_serving()

@@ -20,7 +20,7 @@ from dragoman.client.kafka import (
 )
 from dragoman.limits import KAFKA_CLIENT_BUFFER_BYTES_MAX
 from dragoman.spark.batches import encode_batches
-from dragoman.spark.routing import Router
+from dragoman.spark.routing import RECORD, Router
 from dragoman.spark.sink_options import SinkOptions
 from dragoman.world import SystemClock, system_random
 
@@ -48,11 +48,20 @@ class _Gathered:
 class Attempt:
     """Stages rows under an identity of its own. Nobody reads them until they are published."""
 
-    def __init__(self, client: BlockingKafkaClient, options: SinkOptions, writer_id: str) -> None:
+    def __init__(
+        self,
+        client: BlockingKafkaClient,
+        options: SinkOptions,
+        writer_id: str,
+        *,
+        keep_times: bool = False,
+    ) -> None:
+        """`keep_times`: records have the times of the column `timestamp`, else that of now."""
         self._client = client
         self._options = options
         self._writer_id = writer_id
-        self._router = Router(options.topic, self._partition_count, system_random())
+        columns = (*RECORD, "timestamp") if keep_times else RECORD
+        self._router = Router(options.topic, self._partition_count, system_random(), columns)
         self._clock = SystemClock()
         self._place: StagingPlace | None = None
         self._sequence = 0

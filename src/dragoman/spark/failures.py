@@ -15,6 +15,10 @@ Result = TypeVar("Result")
 #: The last line of a Python trace, when one of our own errors ended it.
 _OURS = re.compile(r"^(?:dragoman|pyspark_dragoman)(?:\.\w+)+: (.+)$", re.MULTILINE)
 _ANY = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+#: What every failed stream begins with, what says nothing, and what ends every message.
+_STREAM = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: ")
+_EMPTY = "Exception thrown in awaitResult"
+_SQLSTATE = re.compile(r"(?: SQLSTATE: \w{5})+\Z")
 #: What the bridge between the languages says, and the causes of it in Java.
 _CALL = "An error occurred while calling "
 _JAVA = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)+([\w$]+): (.+)$", re.MULTILINE)
@@ -31,7 +35,10 @@ def readable(error: BaseException) -> str:
     if text.startswith(_CALL) and (causes := _JAVA.findall(text)):
         kind, message = causes[-1]
         return f"{kind}: {message}"
-    return text.partition("\n\nJVM stacktrace")[0].partition("; line ")[0].strip().split("\n")[0]
+    text = _STREAM.sub("", text.partition("\n\nJVM stacktrace")[0].partition("; line ")[0].strip())
+    line = _SQLSTATE.sub("", text.split("\n")[0])
+    cause: BaseException | None = getattr(error, "_cause", None)
+    return readable(cause) if cause is not None and line.startswith(_EMPTY) else line
 
 
 def plainly(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

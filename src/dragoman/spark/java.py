@@ -15,6 +15,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 from dragoman.errors import ConfigError
+from dragoman.spark.launchers import launcher
 
 VERSION_MIN = 17
 _VERSION_SECONDS_MAX = 20
@@ -83,26 +84,5 @@ def _from_package(environment: MutableMapping[str, str]) -> Path:
             "`pip install 'dragoman[spark]'` brings one along"
         ) from None
     runtime = Path(JAVA_HOME)
-    home = _cache(environment) / f"java-{_fingerprint(runtime)}"
-    launcher = home / "bin" / "java"
     text = _LAUNCHER.format(java=runtime / "bin" / "java")
-    if not launcher.exists() or launcher.read_text() != text:
-        launcher.parent.mkdir(parents=True, exist_ok=True)
-        # Aside and renamed, since another session may be starting Java at this moment.
-        beside = launcher.with_name(f"java.{os.getpid()}")
-        beside.write_text(text)
-        beside.chmod(0o755)
-        beside.replace(launcher)
-    return home
-
-
-def _cache(environment: MutableMapping[str, str]) -> Path:
-    named = environment.get("XDG_CACHE_HOME")
-    return (Path(named) if named else Path.home() / ".cache") / "dragoman"
-
-
-def _fingerprint(runtime: Path) -> str:
-    """Two environments on one machine may bring the same Java in different places."""
-    import hashlib
-
-    return hashlib.sha256(str(runtime).encode()).hexdigest()[:12]
+    return launcher("java", runtime, text, environment).parents[1]

@@ -6,7 +6,7 @@ Kafka's own clients. The others stay together on one partition, which changes wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,13 +23,20 @@ Uint32s: TypeAlias = npt.NDArray[np.uint32]
 _SEED = np.uint32(0x9747B28C)
 _MULTIPLIER = np.uint32(0x5BD1E995)
 #: The columns that become part of a record.
-_RECORD = ("key", "value", "headers")
+RECORD = ("key", "value", "headers")
 
 
 class Router:
-    def __init__(self, topic: str, partition_count: Callable[[str], int], random: Random) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition_count: Callable[[str], int],
+        random: Random,
+        columns: Sequence[str] = RECORD,
+    ) -> None:
         """`topic` is for all rows; when it is empty, each row names its own."""
         self._topic = topic
+        self._columns = columns
         self._partition_count = partition_count
         self._random = random
         #: By topic, the partition for rows that may go anywhere.
@@ -39,7 +46,7 @@ class Router:
         """The columns of records, by partition, rows in their order. Raises `EncodeError`."""
         for topic, part in self._by_topic(rows):
             numbers = self._partitions(topic, part)
-            names = [name for name in _RECORD if name in part.schema.names]
+            names = [name for name in self._columns if name in part.schema.names]
             for number, some in _grouped(numbers, part.select(names)):
                 yield TopicPartition(topic, number), some
 

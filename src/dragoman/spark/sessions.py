@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dragoman.errors import ConfigError
 from dragoman.spark.java import use_java
+from dragoman.spark.python import use_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +76,7 @@ def _started(
     settings = dict(_DEFAULTS)
     if master is not None and master.startswith("local"):
         settings |= _LOCAL_DEFAULTS
+        use_python()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in (settings | dict(config)).items():
         builder = builder.config(name, value)

@@ -180,6 +180,9 @@ class StoredLog:
             held = _read_partition(f"{self.root}/{PARTITIONS}/{name}")
             if held is not None:
                 identity = held.manifest.identity
+                if not identity.topic_id:
+                    # The cluster's metadata, with passwords of captured databases, is no topic.
+                    continue
                 where = TopicPartition(identity.topic, identity.partition)
                 self._directories[where] = held.directory
                 found[where] = held

@@ -64,6 +64,14 @@ _METRICS = (
     Metric("journal_groups_total", "counter", "Groups written to the journal."),
     Metric("journal_bytes_total", "counter", "Bytes written to the journal."),
     Metric("journal_sync_seconds", "histogram", "Time of a durable write to the journal."),
+    Metric("captures", "gauge", "Captures of databases that the node runs, by state.", ("state",)),
+    Metric("capture_rows_total", "counter", "Rows captured.", ("capture",)),
+    Metric("capture_transactions_total", "counter", "Transactions captured.", ("capture",)),
+    Metric("capture_rows_per_second", "gauge", "Rows captured lately.", ("capture",)),
+    Metric("capture_lag_bytes", "gauge", "The database's log that is yet to come.", ("capture",)),
+    Metric("capture_lag_seconds", "gauge", "Age of the last change captured.", ("capture",)),
+    Metric("capture_retained_bytes", "gauge", "Log that the database keeps for it.", ("capture",)),
+    Metric("capture_restarts_total", "counter", "Processes that had to be replaced.", ("capture",)),
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}

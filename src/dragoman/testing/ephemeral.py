@@ -143,6 +143,8 @@ class EphemeralBroker:
             clock=SystemClock(),
             random=system_random(),
         )
+        # The ports beside a port that the system has chosen are others', today or after a restart.
+        node.serves_vip = False
         await node.start()
         self._node = node
         self._ports = {each.name: each.bound.port for each in node.listeners}

@@ -171,6 +171,23 @@ TARGETS = (
     ),
     *(
         Target(
+            text=f"capture of {rows} rows: CPU of its process in µs per row",
+            scenario="capture",
+            case=f"{rows} rows",
+            metric="server_cpu_s_per_million",
+            at_most=40,
+        )
+        for rows in (10_000, 100_000, 1_000_000)
+    ),
+    Target(
+        text="capture: CPU per row of 1,000,000 rows against 10,000",
+        scenario="capture",
+        case="1000000 rows against 10000",
+        metric="ratio_cpu",
+        at_most=1.25,
+    ),
+    *(
+        Target(
             text=f"{operation}: cost with {more} against {fewer}",
             scenario="flatness",
             case=f"{operation}, {more} against {fewer}",

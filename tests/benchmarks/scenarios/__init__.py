@@ -19,6 +19,8 @@ SCENARIOS = {
     "idle-connections": "idle_connections",
     "many-partitions": "many_partitions",
     "publish-mlog": "publish_mlog",
+    "publish-rocketmq": "publish_rocketmq",
+    "capture": "capture",
     "flatness": "flatness",
     "scale": "scale",
     "spark-read": "spark_read",

@@ -11,6 +11,7 @@ import pytest
 
 from dragoman.spark import session as start_session
 from dragoman.testing import EphemeralBroker
+from quick_java import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,13 +20,16 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     directory = tmp_path_factory.mktemp("spark")
-    # Workers import modules of this folder's parent when a test hands them over.
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+    # Workers import modules of this folder's parent when a test hands them over, and the package
+    # from where it is imported here.
+    inherited = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = f"{Path(__file__).parents[2]}:{inherited}".rstrip(":")
     running = start_session(
         "dragoman tests",
         master="local[2]",
         config={
             "spark.driver.memory": "1g",
+            "spark.driver.defaultJavaOptions": QUICK_JAVA,
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
             "spark.local.dir": str(directory / "local"),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from dragoman.cluster.metadata import MIN_INSYNC
+from dragoman.cluster.metadata import MIN_INSYNC, PartitionMetadata
 from dragoman.testing.sim.faults import DiskFaults
 from dragoman.testing.sim.network import NetworkFaults
 from simulation.cluster.clients import MAIN
@@ -43,10 +43,14 @@ class Faults:
             "slow disk": self._slow_disk,
             "clock": self._clock,
             "move": self._move,
+            "round trip": self._round_trip,
             "elect": self._elect,
         }
         names = sorted(kinds)
         self.chosen = sorted(random.sample(names, random.randint(2, 8)))
+        if "flip" in self.chosen and "round trip" in self.chosen:
+            # The one copy that is left on the way must not be the damaged one.
+            self.chosen.remove("round trip")
         self._kinds = {name: kinds[name] for name in self.chosen}
         self._pace = random.choice((0.4, 1.0, 2.5))
         # Until a sender gives up whose bytes nobody takes: as set by operators, or as it comes.
@@ -296,18 +300,40 @@ class Faults:
             node.loop.call_soon(move)
 
     def _move(self) -> None:
+        partition = self._any_partition()
+        if partition is not None:
+            nodes = [each.node_id for each in self._cluster.nodes]
+            self._move_to(partition, self._random.sample(nodes, min(len(partition.replicas), 3)))
+
+    def _any_partition(self) -> PartitionMetadata | None:
+        node = self._leadership_of()
+        if node is None or node.node is None:
+            return None
+        partitions = list(node.node.broker.image.partitions.values())
+        return self._random.choice(partitions) if partitions else None
+
+    def _move_to(self, partition: PartitionMetadata, replicas: list[int]) -> None:
         node = self._leadership_of()
         if node is None or node.node is None or node.loop is None:
             return
-        partitions = list(node.node.broker.image.partitions.values())
-        if not partitions:
-            return
-        partition = self._random.choice(partitions)
-        nodes = [each.node_id for each in self._cluster.nodes]
-        replicas = self._random.sample(nodes, min(len(partition.replicas), 3))
         leadership = node.node.broker.leadership
+        known = node.node.broker.image.partitions.get(partition.partition_id)
 
         def move() -> None:
-            leadership.move(partition, replicas, may_resize=True, done=lambda _error: None)
+            if known is not None:
+                leadership.move(known, replicas, may_resize=True, done=lambda _error: None)
 
         node.loop.call_soon(move)
+
+    def _round_trip(self) -> None:
+        """A partition goes to one node, then to another, and then every machine starts again: what
+        they read first is that it has left them.
+        """
+        partition = self._any_partition()
+        if partition is None:
+            return
+        nodes = [each.node_id for each in self._cluster.nodes]
+        here, there = self._random.sample(nodes, 2)
+        for delay, replicas in ((0.0, [here]), (0.6, [there]), (1.2, [here])):
+            self._world.after(delay, lambda to=replicas: self._move_to(partition, to))  # type: ignore[misc]
+        self._world.after(2.0, self._all_power)

@@ -17,7 +17,7 @@ from dragoman.broker.broker import Broker
 from dragoman.broker.errors import ShuttingDown
 from dragoman.broker.fetch import Fetched, Wanted
 from dragoman.broker.replica import Replica
-from dragoman.broker.replication.controller import Controller
+from dragoman.broker.replication.controller import Controller, _Draft
 from dragoman.broker.replication.leading import Leading
 from dragoman.broker.replication.replication import Life, Replication
 from dragoman.cluster.events import Event
@@ -59,7 +59,9 @@ def mutated(mutant: Mutant) -> Iterator[None]:
         case Mutant.NO_VERSION_CHECK:
             patches.append((RaftQuorum, "propose", _propose_anyway))
         case Mutant.STALE_DECISION:
+            # Either is enough.
             patches.append((Controller, "settle", lambda *_: []))
+            patches.append((_Draft, "_drop_earlier_lives", lambda _: None))
         case Mutant.RESIGNED_IS_SERVED:
             patches.append((Replication, "_resign", _resign_in_secret))
         case Mutant.ROUTES_OUTLIVE_METADATA:

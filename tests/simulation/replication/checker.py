@@ -225,12 +225,17 @@ class Checker:
         partition_id = leading.replica.metadata.partition_id
         known = self.committed.setdefault(partition_id, {})
         offset = max(self.committed_end.get(partition_id, 0), log.log_start_offset)
+        others = self._copies_in_sync(node, leading, watermark)
         while offset < watermark:
             try:
                 found = log.read(offset, 1 << 20, watermark)
             except CorruptionError:
                 self.expect(node is self._cluster.victim, f"{log!r} is damaged")
-                return
+                # It leads all the same until somebody reads that; the others have it whole.
+                if not others:
+                    return
+                log = others.pop()
+                continue
             for buffer in found.buffers:
                 for header, batch in batches(memoryview(buffer)):
                     next_offset = header.last_offset + 1
@@ -243,6 +248,18 @@ class Checker:
             )
             offset = found.next_offset
             self.committed_end[partition_id] = offset
+
+    def _copies_in_sync(self, node: Node, leading: Leading, end: int) -> list[PartitionLog]:
+        """Those of other nodes that are up, as far as they reach."""
+        metadata = leading.replica.metadata
+        others = [self._cluster.nodes[each.node_id - 1] for each in metadata.members]
+        return [
+            other.replicas[metadata.partition_id].log
+            for other in others
+            if other is not node
+            and other.is_up
+            and self._stable_end(other, metadata.partition_id) >= end
+        ]
 
     def acknowledged(self, node: Node, store: LogStore, leading: Leading, next_offset: int) -> None:
         """S5 and S13, at the moment of the reply."""

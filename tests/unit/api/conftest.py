@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 from msgspec import Raw
 
 from dragoman import __version__
+from dragoman.api.app import create_app
+from dragoman.api.pipelines import PipelineReports
 from dragoman.api.values import (
+    CaptureCheck,
+    CaptureCommand,
+    CaptureDescription,
     ClusterStatus,
     ConfigValue,
     Election,
     FewCopies,
+    Findings,
     GroupAssignment,
     GroupDescription,
     GroupMember,
@@ -32,9 +40,13 @@ from dragoman.api.values import (
     TopicSummary,
     Transfer,
 )
+from dragoman.broker.errors import UnknownCapture
+from dragoman.captures.control import Finding, Status
+from dragoman.captures.definition import Definition
 from dragoman.config.topics import validate_topic_config
 from dragoman.errors import BrokerError
 from dragoman.telemetry.catalogue import Stats
+from dragoman.world import SystemClock
 
 
 class TopicExistsError(BrokerError):
@@ -57,6 +69,10 @@ class FakeNode:
         self.copies = 1
         self.few_copies: tuple[FewCopies, ...] = ()
         self.waiting_replicas = 0
+        self.pipelines = PipelineReports(SystemClock())
+        self.captures: dict[str, CaptureDescription] = {}
+        self.capture_status = Status(state="streaming")
+        self.findings: tuple[Finding, ...] = (Finding("ok", "connected"),)
         #: What operators have asked for.
         self.asked: list[object] = []
         #: While unset, creation of a topic waits.
@@ -159,6 +175,38 @@ class FakeNode:
         self.asked.append(wanted)
         return Told(detail="done")
 
+    async def list_captures(self, after: str, limit: int) -> list[CaptureDescription]:
+        names = sorted(name for name in self.captures if name > after)[:limit]
+        return [self.captures[name] for name in names]
+
+    async def describe_capture(self, name: str) -> CaptureDescription:
+        if name not in self.captures:
+            raise UnknownCapture(f"there is no capture {name!r}")
+        return self.captures[name]
+
+    async def add_capture(self, definition: Definition) -> CaptureDescription:
+        self._asked(definition)
+        self.captures[definition.name] = CaptureDescription(
+            name=definition.name,
+            definition=definition,
+            paused=False,
+            node=1,
+            status=self.capture_status,
+            restarts=0,
+            rows=3,
+        )
+        return self.captures[definition.name]
+
+    async def remove_capture(self, name: str, *, keeps_slot: bool) -> Told:
+        return self._asked((name, keeps_slot))
+
+    async def command_capture(self, name: str, wanted: CaptureCommand) -> Told:
+        return self._asked((name, wanted))
+
+    async def check_capture(self, wanted: CaptureCheck) -> Findings:
+        self._asked(wanted)
+        return Findings(items=self.findings)
+
     def stats(self) -> Stats:
         return {"topics": len(self.topics), "ready": int(self.ready)}
 
@@ -224,3 +272,10 @@ class FakeNode:
 @pytest.fixture
 def node() -> FakeNode:
     return FakeNode()
+
+
+@pytest.fixture
+async def client(node) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_app(node), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+        yield client

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from dragoman import limits
-from dragoman.api.app import create_app
 from dragoman.api.operations import OPERATIONS
 from dragoman.api.problems import STATUS_BY_CODE, status_of
+from dragoman.captures.definition import Definition
 from dragoman.errors import (
     AuthError,
     BrokerError,
@@ -23,13 +23,6 @@ from dragoman.errors import (
     DragomanError,
     LogStoppedError,
 )
-
-
-@pytest.fixture
-async def client(node) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_app(node), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
-        yield client
 
 
 def assert_problem(response: httpx.Response, status: int, code: str) -> str:
@@ -321,6 +314,7 @@ async def test_openapi_references_resolve(client: httpx.AsyncClient) -> None:
 async def test_answers_have_the_documented_types(client: httpx.AsyncClient, node) -> None:
     node.add_topic("t")
     node.add_group("t")
+    await node.add_capture(Definition(name="t", dsn="host=db", tables=("t",)))
     for operation in OPERATIONS:
         if operation.method == "GET":
             response = await client.get(operation.path.replace("{name}", "t"))
@@ -330,3 +324,14 @@ async def test_answers_have_the_documented_types(client: httpx.AsyncClient, node
 
 def test_codes_with_a_status_of_their_own_are_refusals() -> None:
     assert all(400 <= status < 600 for status in STATUS_BY_CODE.values())
+
+
+async def test_a_flag_is_true_or_false(client: httpx.AsyncClient, node) -> None:
+    for query, keeps_slot in (("", False), ("?keep_slot=true", True), ("?keep_slot=false", False)):
+        assert (await client.delete(f"/api/v1/captures/shop{query}")).status_code == 200
+        assert node.asked.pop() == ("shop", keeps_slot)
+    wrong = await client.delete("/api/v1/captures/shop?keep_slot=1")
+    assert wrong.status_code == 400
+    assert "keep_slot: expected true or false, got '1'" in wrong.json()["detail"]
+    described = (await client.get("/openapi.json")).json()["paths"]["/api/v1/captures/{name}"]
+    assert [each["name"] for each in described["delete"]["parameters"]] == ["name", "keep_slot"]

@@ -10,7 +10,17 @@ import pytest
 
 from dragoman.api.errors import ApiError
 from dragoman.api.listener import HttpListener
-from dragoman.api.values import Election, FewCopies, NewMoves, NewNode, Transfer
+from dragoman.api.values import (
+    CaptureCheck,
+    CaptureCommand,
+    Election,
+    FewCopies,
+    NewMoves,
+    NewNode,
+    Transfer,
+)
+from dragoman.captures.control import Finding, Status, TableProgress
+from dragoman.captures.definition import Definition
 from dragoman.cli.main import main
 from dragoman.world import SystemClock
 
@@ -228,3 +238,142 @@ async def test_hostile_name_does_not_reach_the_terminal(dragoman, node) -> None:
     listed = await dragoman("topic", "list")
     assert "\x1b" not in listed.out
     assert "x\\x1b[2J\\n[red]y" in listed.out
+
+
+# ---- captures
+
+ADD = ("cdc", "add", "shop", "--dsn", "host=db password=hunter2", "--tables", "a,public.b")
+
+
+async def test_a_capture_is_added_with_all_that_it_is_told(dragoman, node) -> None:
+    ran = await dragoman(
+        *ADD,
+        *("--tables", "c", "--channels", "news", "--envelope", "flat", "--key", "a=x,y"),
+        *("--topic", "a=all.{table}", "--mask", "a.card=hash", "--exclude", "b.note"),
+        *("--snapshot", "never", "--no-tombstones", "--wal-limit", "1000", "--heartbeat", "0"),
+    )
+    assert (ran.status, ran.out) == (0, "")
+    assert ran.err == "added capture shop\ncapture shop is streaming\n"
+    definition = Definition(
+        name="shop",
+        dsn="host=db password=hunter2",
+        tables=("a", "public.b", "c"),
+        channels=("news",),
+        envelope="flat",
+        keys={"a": ("x", "y")},
+        topics={"a": "all.{table}"},
+        mask={"a.card": "hash"},
+        exclude=("b.note",),
+        snapshot="never",
+        tombstones=False,
+        wal_limit_bytes=1000,
+        heartbeat_s=0,
+    )
+    assert node.asked == [CaptureCheck(definition=definition), definition]
+
+
+async def test_nothing_is_added_when_the_database_is_not_fit(dragoman, node) -> None:
+    node.findings = (
+        Finding("ok", "connected"),
+        Finding("warning", "table b has no key"),
+        Finding("problem", "wal_level is replica", "ALTER SYSTEM SET wal_level = logical"),
+    )
+    ran = await dragoman(*ADD)
+    assert (ran.status, node.captures) == (1, {})
+    assert ran.err == (
+        "warning: table b has no key\n"
+        "problem: wal_level is replica\n"
+        "    ALTER SYSTEM SET wal_level = logical\n"
+        "dragoman: nothing was added; problems in the way: 1, see above\n"
+    )
+    assert (await dragoman(*ADD, "--no-check", "--detach")).status == 0
+    assert "shop" in node.captures
+
+
+async def test_the_address_may_come_from_elsewhere(dragoman, node, monkeypatch) -> None:
+    rest = ("--tables", "t", "--no-check")
+    monkeypatch.setenv("DRAGOMAN_CDC_DSN", "host=environment")
+    assert (await dragoman("cdc", "add", "one", *rest)).status == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO("host=stdin\n"))
+    assert (await dragoman("cdc", "add", "two", "--dsn", "-", *rest)).status == 0
+    assert [each.dsn for each in node.asked] == ["host=environment", "host=stdin"]
+
+
+async def test_a_capture_that_fails_is_told(dragoman, node, monkeypatch) -> None:
+    node.capture_status = Status(state="failed", problem="the slot is gone")
+    ran = await dragoman(*ADD)
+    assert ran.status == 1
+    assert ran.err.endswith("capture shop was added and has failed: the slot is gone\n")
+    monkeypatch.setattr("dragoman.cli.cdc.showing._PATIENCE_S", 0)
+    node.capture_status = Status(state="waiting", problem="no route")
+    ran = await dragoman(*ADD)
+    assert "capture shop was added and is waiting: no route; it is tried again" in ran.err
+
+
+async def test_captures_are_listed_and_shown(dragoman, node) -> None:
+    progress = TableProgress(
+        table="public.a", rows=5, rows_expected=10, bytes=2048, seconds_left=90
+    )
+    node.capture_status = Status(
+        state="snapshotting",
+        lsn="0/16B3748",
+        lag_bytes=5 << 20,
+        lag_s=1.25,
+        tables=(progress, TableProgress(table="public.b", is_done=True)),
+        warnings=("table b has no key",),
+    )
+    await dragoman(*ADD, "--detach")
+    listed = (await dragoman("cdc", "list")).words()
+    assert listed[1][:5] == ["shop", "snapshotting", "1", "a,public.b", "-"]
+    states = (await dragoman("cdc", "status")).words()
+    assert states[1] == ["shop", "snapshotting", "1", "3", "0", "5.0", "MiB", "1.2", "s", "-", "-"]
+    one = await dragoman("cdc", "status", "shop")
+    assert one.err == "warning: table b has no key\n"
+    assert ["captured", "up", "to", "0/16B3748"] in one.words()
+    assert ["public.a", "some", "5", "10", "2.0", "KiB", "0:01:30"] in one.words()
+    assert ["public.b", "all", "0", "-", "0", "B", "-"] in one.words()
+    shown = await dragoman("cdc", "status", "shop", "--output", "json")
+    assert json.loads(shown.out)["status"]["lsn"] == "0/16B3748"
+    everything = await dragoman("cdc", "status", "--output", "json")
+    assert json.loads(everything.out) == [json.loads(shown.out)]
+    missing = await dragoman("cdc", "status", "nobody")
+    assert (missing.status, missing.err) == (
+        1,
+        "dragoman: there is no capture 'nobody' (unknown_capture)\n",
+    )
+
+
+async def test_captures_are_told_what_to_do(dragoman, node) -> None:
+    for arguments in (
+        ("pause", "shop"),
+        ("resume", "shop"),
+        ("rewind", "shop", "--to", "0/16B3748"),
+        ("snapshot", "shop", "--tables", "a,b"),
+        ("remove", "shop"),
+        ("remove", "shop", "--keep-slot"),
+    ):
+        ran = await dragoman("cdc", *arguments)
+        assert (ran.status, ran.err) == (0, "done\n")
+    assert node.asked == [
+        ("shop", CaptureCommand(command="pause")),
+        ("shop", CaptureCommand(command="resume")),
+        ("shop", CaptureCommand(command="rewind", lsn="0/16B3748")),
+        ("shop", CaptureCommand(command="snapshot", tables=("a", "b"))),
+        ("shop", False),
+        ("shop", True),
+    ]
+    wrong = await dragoman("cdc", "rewind", "shop", "--to", "yesterday")
+    assert wrong.status == 1
+    assert "lsn" in wrong.err
+
+
+async def test_the_doctor_is_asked_by_name_or_by_options(dragoman, node) -> None:
+    ran = await dragoman("cdc", "doctor", "shop")
+    assert (ran.status, ran.err) == (0, "ok: connected\n")
+    node.findings = (Finding("problem", "no route", "start it"),)
+    ran = await dragoman("cdc", "doctor", "--dsn", "host=db", "--tables", "t", "--output", "json")
+    assert ran.status == 1
+    assert json.loads(ran.out)["items"][0]["remedy"] == "start it"
+    by_name, by_options = node.asked
+    assert by_name == CaptureCheck(name="shop")
+    assert by_options.definition.dsn == "host=db"

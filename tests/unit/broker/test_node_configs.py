@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from broker_world import Outcome, Pipe, Wire, World, batch_of, fetch_request, only
+from deferring_world import Told
 from dragoman.broker.errors import (
     BrokerError,
     InvalidConfig,
@@ -25,6 +26,7 @@ from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import EVERY_NODE
 from dragoman.config.keys import Source
 from dragoman.config.settings import DYNAMIC_KEYS, Settings
+from dragoman.log.batch import Record
 from dragoman.log.store import Durability
 from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.kafka import messages as m
@@ -398,6 +400,24 @@ def throttled_rate(world: World) -> int:
     return world.broker.clustering.replication._timing.moved_bytes_per_s()
 
 
+def checks_within(seconds: float) -> Callable[[World], object]:
+    """How often the owner of a held record is asked about it."""
+
+    def probe(world: World) -> object:
+        _topic(world)
+        held, asked = Told(), []
+        deferring = world.broker.deferring
+        deferring.hold("t", 0, Record(value=b"v"), {}, None, held)
+        world.settle()
+        deferring.on_check.append(lambda token, *_: asked.append(token))
+        world.advance(seconds)
+        deferring.drop(held.token, {}, lambda _: None)
+        world.settle()
+        return asked.count(held.token)
+
+    return probe
+
+
 EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
     ("leader.replication.throttled.rate", "1000", throttled_rate, 0, 1000),
     ("auto.create.topics.enable", "false", created_by_asking, 0, 3),
@@ -427,6 +447,9 @@ EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
     ("mlog.stream.wait.ms", "100", stream_answered_after(1), False, True),
     ("message.max.bytes", "100", produced(200), "taken", MessageTooLarge),
     ("fetch.max.bytes", "1024", fetched_bytes, True, False),
+    ("held.record.check.after.ms", "60000", checks_within(10), 1, 0),
+    ("held.record.check.interval.ms", "1000", checks_within(9.5), 1, 4),
+    ("held.record.check.max", "1", checks_within(100), 4, 1),
     ("group.min.session.timeout.ms", "9000", join_with(8_000), -1, 26),
     ("group.max.session.timeout.ms", "9000", join_with(10_000), -1, 26),
     ("group.initial.rebalance.delay.ms", "0", joined_at_once, -1, 0),

@@ -24,15 +24,16 @@ from dragoman.cli.speaking.looped import Batches, Merged
 from dragoman.client.cursus import BlockingCursusClient, CursusClient
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, NewTopic
 from dragoman.client.minibroker import BlockingMinibrokerClient
+from dragoman.client.rocketmq import BlockingRocketmqClient
 from dragoman.config.listeners import default_addresses
 from dragoman.testing import EphemeralBroker
 
-OTHERS = ("minibroker", "cursus", "mlog")
+OTHERS = ("rocketmq", "minibroker", "cursus", "mlog")
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EphemeralBroker]:
-    with EphemeralBroker(listeners=("http", "kafka", *OTHERS)) as started:
+    with EphemeralBroker(listeners=("http", "kafka", "rocketmq-broker", *OTHERS)) as started:
         yield started
 
 
@@ -104,6 +105,8 @@ def test_every_protocol_has_a_module_and_its_own_port() -> None:
 @pytest.mark.parametrize(
     ("protocol", "arguments", "option", "reason"),
     [
+        ("rocketmq", ["-z", "zstd"], "--codec", "by itself"),
+        ("rocketmq", ["-Z"], "--empty-as-null", "no null"),
         ("minibroker", ["-H", "a=1"], "--header", "no headers"),
         ("minibroker", ["-p", "0"], "--partition", "the broker chooses"),
         ("minibroker", ["-z", "zstd"], "--codec", "does not compress"),
@@ -132,6 +135,8 @@ def test_what_cannot_be_written_is_refused_by_option_and_protocol(
 @pytest.mark.parametrize(
     ("protocol", "arguments", "option", "reason"),
     [
+        ("rocketmq", ["--follow", "--until", "end"], "--until", "expected an offset"),
+        ("rocketmq", ["--isolation", "read_uncommitted"], "--isolation", "committed"),
         ("minibroker", [], "--protocol minibroker", "give --follow, --max or --until OFFSET"),
         ("minibroker", ["--until", "end"], "--until", "give an offset"),
         ("minibroker", ["-F", "--from", "-5"], "--from", "where a partition ends"),
@@ -170,6 +175,57 @@ def test_what_cannot_be_read_is_refused_by_option_and_protocol(
     assert ran.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["-H", "KEYS=1"], "a message has one property 'KEYS'"),
+        (["-H", "a=1", "-H", "a=2"], "a message has one property 'a'"),
+        (["-H", "a="], "header 'a': rocketmq cannot express b''"),
+        (["-k", "a\x02b"], "key: rocketmq cannot express"),
+        (["-p", "2"], "has no partition 2; it has 2"),
+    ],
+)
+def test_what_rocketmq_cannot_put_into_a_message_is_refused(
+    dragoman: Run, topic: str, arguments: list[str], reason: str
+) -> None:
+    ran = dragoman("produce", topic, "rocketmq", *arguments, stdin=b"v\n")
+    assert ran.status != 0
+    assert reason in ran.err
+
+
+def test_rocketmq_keeps_keys_together_and_shows_places(dragoman: Run, topic: str) -> None:
+    given = b"".join(b"k%d:%d\n" % (number % 3, number) for number in range(30))
+    assert dragoman("produce", topic, "rocketmq", "-K", ":", stdin=given).status == 0
+    found = [
+        line.split()
+        for line in dragoman("consume", topic, "rocketmq", "-f", "%p %k %s\\n").out.splitlines()
+    ]
+    by_key: dict[bytes, list[tuple[bytes, int]]] = {}
+    for partition, key, value in found:
+        by_key.setdefault(key, []).append((partition, int(value)))
+    assert by_key.keys() == {b"k0", b"k1", b"k2"}
+    for key, entries in by_key.items():
+        assert len({partition for partition, _ in entries}) == 1
+        assert [value for _, value in entries] == list(range(int(key[1:]), 30, 3))
+    one_way = dragoman("produce", topic, "rocketmq", "--acks", "0", "-p", "1", stdin=b"x\ny\n")
+    assert one_way.status == 0
+    # They may still be on their way: they are waited for.
+    ran = dragoman("consume", topic, "rocketmq", "--follow", "-c", "32", "-f", "%s\\n")
+    assert {b"x", b"y"} <= set(ran.out.splitlines())
+
+
+def test_rocketmq_refuses_a_group_that_has_members(
+    dragoman: Run, broker: EphemeralBroker, topic: str
+) -> None:
+    with (
+        BlockingRocketmqClient(broker.address("rocketmq")) as client,
+        client.push_consumer(topic, {topic: "*"}, lambda _: None),
+    ):
+        ran = dragoman("consume", topic, "rocketmq", "--group", topic)
+    assert (ran.status, ran.out) == (1, b"")
+    assert "has 1 members; stop them first" in ran.err
+
+
 def test_help_says_what_minibroker_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["consume", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
@@ -194,6 +250,7 @@ def test_what_holds_anyway_may_be_asked_for(dragoman: Run, topic: str, protocol:
 
 LINE = {"key": "k", "value": "v", "headers": {"h": "1"}, "partition": 1, "timestamp": 5}
 CARRIED = {
+    "rocketmq": {"key", "value", "partition", "headers"},
     "minibroker": {"key", "value"},
     "cursus": {"key", "value", "partition"},
     "mlog": {"value", "partition"},
@@ -229,8 +286,10 @@ def test_fields_can_be_left_out_of_lines(
     assert (ran.status, ran.err) == (0, f"produced 1 record to {topic!r}\n")
     (read,) = dragoman("consume", topic, "kafka", "--json").out.splitlines()
     found = json.loads(read)
-    for field in CARRIED[protocol]:
+    for field in CARRIED[protocol] - {"headers"}:
         assert found[field] == LINE[field]
+    if "headers" in CARRIED[protocol]:
+        assert ["rocketmq.h", "1"] in found["headers"]
     assert found["timestamp"] != LINE["timestamp"]
 
 
@@ -360,15 +419,17 @@ def test_json_shows_null_for_what_the_protocol_does_not_tell(
     given = NewRecord(key=b"k", value=b"\xff", headers=(("h", b"1"),), partition=1)
     client.produce_records(topic, [given])
     found = json.loads(dragoman("consume", topic, protocol, "--json", "-c", "1").out)
+    is_told = protocol == "rocketmq"
     assert found == {
         "topic": topic,
         "partition": 1,
         "offset": 0,
-        "timestamp": None,
+        "timestamp": found["timestamp"] if is_told else None,
         "key": None if protocol == "mlog" else "k",
         "value": {"base64": "/w=="},
-        "headers": None,
+        "headers": [["h", "1"]] if is_told else None,
     }
+    assert (found["timestamp"] is not None) == is_told
 
 
 def test_end_of_minibroker_partition_is_where_new_records_come(

@@ -55,7 +55,12 @@ KAFKA_DEFAULTS = {
 
 def test_keys_and_defaults_are_kafkas_and_three_of_ours() -> None:
     described = {each.key.name: each.text for each in describe_topic_config(Settings(), {})}
-    ours = {"retention.segments": "-1", "dragoman.cursus.policy": "", "dragoman.value.schema": ""}
+    ours = {
+        "retention.segments": "-1",
+        "dragoman.cursus.policy": "",
+        "dragoman.rocketmq.topic": "",
+        "dragoman.value.schema": "",
+    }
     assert described == KAFKA_DEFAULTS | ours
 
 

@@ -68,7 +68,7 @@ def test_marker_has_the_published_bytes():
     [(0, "00"), (-1, "01"), (1, "02"), (63, "7e"), (64, "8001"), (-64, "7f"), (300, "d804")],
 )
 def test_varints_are_zigzag(value: int, wire: str):
-    out = b._varint(value)
+    out = b.varint(value)
     assert out.hex() == wire
     assert b._read_varint(out, 0) == (value, len(out))
 

@@ -98,6 +98,15 @@ def test_retention(world: World, policy: RetentionPolicy, later: int, left: int)
     assert len(world.values()) == world.log.high_watermark - world.log.log_start_offset
 
 
+def test_a_segment_whose_records_were_deleted_goes_when_there_is_another(world: World):
+    world.fill(1)
+    world.log.move_log_start(1)
+    world.log.roll(1)
+    assert [each.next_offset for each in world.log.all_segments()] == [1, 1]
+    assert retain(world.log, RetentionPolicy(retention_segments=1), 0) == 1
+    assert [each.base_offset for each in world.log.all_segments()] == [1]
+
+
 def test_retention_stops_at_the_high_watermark(world: World):
     world.store.on_stable = lambda _: None
     world.fill(25)

@@ -86,3 +86,26 @@ def test_what_only_the_journal_led_to_is_refused_when_the_index_is_lost_later() 
     world.open()
     with pytest.raises(CorruptionError, match="damaged"):
         world.log.read(1, 1, world.log.high_watermark)
+
+
+@pytest.mark.parametrize("offset", [1, 2, 3])
+def test_a_log_is_not_cut_where_damage_hides_the_border(offset: int) -> None:
+    """Damage is found by looking for the border: what comes before it must not go as well."""
+    disk = SimDisk(Random(1))
+    world = World(disk)
+    world.fill(30)
+    world.store.close()
+    first = min(each.log_path for each in world.log.segments)
+    disk.flip(first, 70, 3)
+    disk.flip(first.removesuffix(".log") + ".idx", 6, 2)
+    world.disk = disk.kill()
+    world.open()
+    end = world.log.log_end_offset
+    if offset == 1:
+        with pytest.raises(CorruptionError, match="not cut at 1"):
+            world.log.truncate(offset)
+        assert world.log.log_end_offset == end
+    else:
+        world.log.truncate(offset)
+        assert world.log.log_end_offset == offset
+    assert world.log.is_damaged

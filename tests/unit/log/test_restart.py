@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from dragoman.limits import JOURNAL_BLOCK_BYTES, JOURNAL_FIRST_FILE_BYTES
 from dragoman.log.batch import Record, build_batch, read_header
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import PowerCut
@@ -74,6 +75,31 @@ def test_a_restart_happens_whole_or_not_at_all() -> None:
         world.open()
         outcomes.add(marks(world))
     assert outcomes == {(0, 12, 12, 12), (5, 5, 5, 5)}
+
+
+def test_files_of_deleted_records_do_not_come_back_into_a_log_that_began_anew() -> None:
+    """They go when the manifest speaks of it, and their removal may be lost with the power."""
+    came_back = 0
+    for seed in range(10):
+        disk = SimDisk(Random(seed))
+        world = World(disk)
+        world.fill(20)
+        world.store.checkpoint_now()
+        world.log.move_log_start(10)
+        world.log.restart_at(0)
+        # Until the journal has no more of it.
+        other = world.partition(1)
+        for _ in range(JOURNAL_FIRST_FILE_BYTES // JOURNAL_BLOCK_BYTES):
+            world.append(b"v", log=other)
+            world.commit()
+        world.store.checkpoint_now()
+        world.commit()
+        world.disk = disk = disk.crash()
+        came_back += any(each.endswith(".log") for each in disk.names(world.log.directory))
+        world.open()
+        assert marks(world) == (0, 0, 0, 0)
+        assert not world.log.is_damaged
+    assert came_back
 
 
 def test_a_shared_partition_begins_with_the_watermark_that_is_known() -> None:

@@ -1,6 +1,6 @@
 """Goal: the first bytes of a connection tell its protocol: never a wrong one, and within 20 bytes.
 
-Method: every request vector of the four specifications, cut at every byte; frames of each protocol
+Method: every request vector of the five specifications, cut at every byte; frames of each protocol
 with random sizes and names (seeded), cut likewise; what belongs to nobody.
 """
 
@@ -23,6 +23,8 @@ from dragoman.protocols.cursus.constants import COMMANDS, INTERNAL_COMMANDS
 from dragoman.protocols.mlog import codec
 from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.mlog.constants import Encoding
+from dragoman.protocols.rocketmq.codec import Command, encode
+from dragoman.protocols.rocketmq.constants import LANGUAGES, Serialization
 from request_vectors import REQUESTS
 
 BYTES_ENOUGH = 20
@@ -150,7 +152,24 @@ def cursus(rng: random.Random) -> bytes:
     return struct.pack(">I", len(payload)) + payload
 
 
-@pytest.mark.parametrize("make", [kafka, mlog, minibroker, cursus])
+def rocketmq(rng: random.Random) -> bytes:
+    code = rng.choice((10, 11, 15, 34, 38, 105, 206, 310, 320, 400, 3005))
+    # Properties of a message are in the header, and make it as long as they like.
+    long = rng.choice((0, 0, 200, 2500, rng.randrange(3000), 31_400, 70_000))
+    fields = {"topic": text(rng, 1, 120), "queueId": "1", "properties": text(rng, long, long + 200)}
+    size = rng.choice((0, 5, 2000, rng.randrange(131_000, 132_200), 1_500_000))
+    command = Command(
+        code=code,
+        opaque=rng.randrange(1 << 31),
+        language=rng.choice(LANGUAGES),
+        fields=rng.choice(({}, fields)),
+        body=bytes(size),
+        serialization=rng.choice(list(Serialization)),
+    )
+    return encode(command)
+
+
+@pytest.mark.parametrize("make", [kafka, mlog, minibroker, cursus, rocketmq])
 def test_random_frames_are_never_taken_for_another_protocol(
     make: Callable[[random.Random], bytes],
 ) -> None:
@@ -177,6 +196,40 @@ def test_mlog_frames_whose_size_is_that_of_another_protocols_fields() -> None:
                     check_every_cut("mlog", frame[:60], 22)
 
 
+@pytest.mark.parametrize("serialization", Serialization)
+def test_rocketmq_frames_whose_lengths_are_other_protocols_first_bytes(
+    serialization: Serialization,
+) -> None:
+    """Sizes that read as the type of an mlog request, headers whose length reads as `{"`, as the
+    first field of protobuf, as letters of a command, or as the topic of a minibroker PUB.
+    """
+    headers = (0x7B22, 0x7B7D, 0x7B20, 0x0A05, 0x0A80, 0x0A81, 0x0A9F, 0x4C49, 0x4352, 0x17B22)
+    for header in (*headers, *range(0x100, 0x200, 7)):
+        command = Command(
+            code=10, language="JAVA", fields={"p": "x" * 20}, serialization=serialization
+        )
+        bare = int.from_bytes(encode(command)[5:8], "big")
+        command.fields = {"p": "x" * (20 + header - bare)}
+        for size in (header + 4, 131_073, 131_100, 262_160, 700_000, 1_507_329):
+            if size >= header + 4:
+                command.body = bytes(size - header - 4)
+                frame = encode(command)
+                assert int.from_bytes(frame[:4], "big") == size
+                assert int.from_bytes(frame[5:8], "big") == header
+                check_every_cut("rocketmq", frame[:40])
+
+
+def test_minibroker_topics_of_few_letters() -> None:
+    """They lie where the code of a RocketMQ request is."""
+    for topic in ("", "a", "ab", "abc", "abcd"):
+        for key_bytes in (0, 1, 300, 65_535):
+            for payload_bytes in (0, 1000, 700_000):
+                body = struct.pack(">BH", 1, len(topic)) + topic.encode()
+                body += struct.pack(">I", key_bytes) + bytes(key_bytes)
+                body += struct.pack(">I", payload_bytes) + bytes(payload_bytes)
+                check_every_cut("minibroker", (struct.pack(">I", len(body)) + body)[:40])
+
+
 # ---- nobody's
 
 
@@ -195,9 +248,13 @@ def test_tls_is_known() -> None:
         bytes.fromhex("0640000101"),
         b"\xff" * 20,
         b"\x16\x16\x16\x16\x16\x16",
-        # RocketMQ, JSON and binary headers.
-        b"\x00\x00\x00\x6c\x00\x00\x00\x68" + b'{"code":105,"flag":0}',
-        b"\x00\x00\x00\x45\x01\x00\x00\x3d\x00\x69\x00\x01\x5f" + bytes(30),
+        # RocketMQ, but for: a header larger than the frame, an array, no code, no such language,
+        # and a type of header that there is not.
+        b"\x00\x00\x00\x6c\x00\x00\x00\x69" + b'{"code":105,"flag":0}',
+        b"\x00\x00\x00\x6c\x00\x00\x00\x68" + b'["code",105,"flag",0]',
+        b"\x00\x00\x00\x45\x01\x00\x00\x3d\x00\x00\x00\x01\x5f" + bytes(30),
+        b"\x00\x00\x00\x45\x01\x00\x00\x3d\x00\x69\x0e\x01\x5f" + bytes(30),
+        b"\x00\x00\x00\x45\x07\x00\x00\x3d\x00\x69\x00\x01\x5f" + bytes(30),
         # A Kafka version that nobody has, a Cursus command that there is not.
         bytes.fromhex("0000000a0003010000000001ffff"),
         b"\x00\x00\x00\x09BOGUS a=b",

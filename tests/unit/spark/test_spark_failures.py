@@ -19,11 +19,23 @@ dragoman.errors.ConfigError: there is no topic 'nope'
     [
         (WRAPPED, "there is no topic 'nope'"),
         ("Traceback:\n  File x\nValueError: no\n", "ValueError: no"),
-        ("[PARSE] Error at 'x'. SQLSTATE: 1; line 1 pos 2", "[PARSE] Error at 'x'. SQLSTATE: 1"),
+        ("[PARSE] Error at 'x'. SQLSTATE: 42P01; line 1 pos 2", "[PARSE] Error at 'x'."),
+        (
+            "[STREAM_FAILED] Query [id = 1-2, runId = 3] terminated with exception: [RAISED] no!"
+            " SQLSTATE: P0001 SQLSTATE: XXKST\n=== Streaming Query ===\n",
+            "[RAISED] no!",
+        ),
     ],
 )
 def test_message_is_found(text: str, line: str) -> None:
     assert readable(RuntimeError(text)) == line
+
+
+def test_a_message_that_says_nothing_is_left_for_its_cause() -> None:
+    error = RuntimeError("Exception thrown in awaitResult: ")
+    error._cause = RuntimeError("[STATE] Not committed. SQLSTATE: XXKST\nmore")  # type: ignore[attr-defined]
+
+    assert readable(error) == "[STATE] Not committed."
 
 
 def test_own_errors_leave_without_the_way_they_came() -> None:

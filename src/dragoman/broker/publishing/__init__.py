@@ -13,7 +13,7 @@ each partition's leader checks what it would get, and copies what it gets.
 from dragoman.broker.publications import Destination, Piece, Publication, Target
 from dragoman.broker.publishing.publisher import Publisher
 from dragoman.broker.publishing.service import Publishing
-from dragoman.broker.publishing.staging import STAGING_EPOCH, StagingPlace, check_writable
+from dragoman.broker.publishing.staging import STAGING_EPOCH, StagingPlace
 from dragoman.broker.publishing.state import STAGING_TOPIC, Writer
 
 __all__ = [
@@ -27,5 +27,4 @@ __all__ = [
     "StagingPlace",
     "Target",
     "Writer",
-    "check_writable",
 ]

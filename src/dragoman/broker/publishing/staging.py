@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from dragoman.broker.errors import InvalidRecord, NotAuthorized
 from dragoman.broker.internal import internal_factor
 from dragoman.broker.kinds import NOBODY
 from dragoman.broker.neighbours import KeepStaged
@@ -32,7 +31,7 @@ from dragoman.broker.publishing.state import STAGING_TOPIC
 from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
 from dragoman.broker.transactions import ProducerIds
-from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
+from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import (
     PRODUCER_EPOCH_MAX,
@@ -44,7 +43,6 @@ from dragoman.limits import (
     STAGING_RELEASED_MAX,
     STAGING_SEGMENT_BYTES,
 )
-from dragoman.log.batch import BatchHeader
 from dragoman.log.partition import PartitionLog
 
 if TYPE_CHECKING:
@@ -77,19 +75,6 @@ class StagingPlace(msgspec.Struct, frozen=True):
 
 
 Opened: TypeAlias = Callable[[StagingPlace | DragomanError], None]
-
-
-def check_writable(topic: TopicMetadata, header: BatchHeader) -> None:
-    """Whether a client may write this batch to the topic. Raises `NotAuthorized`.
-
-    Internal topics are the broker's own, except that attempts bring their records to this one.
-    """
-    if not topic.is_internal:
-        return
-    if topic.name != STAGING_TOPIC or header.producer_epoch != STAGING_EPOCH:
-        raise NotAuthorized(f"topic {topic.name!r} is written by the broker only")
-    if header.is_transactional:
-        raise InvalidRecord("staged records cannot be part of a transaction")
 
 
 class Staging:

@@ -300,10 +300,14 @@ class _Draft:
         if _is_alone(partition) and self._is_there(partition.leader):
             # While nobody else holds it, nobody is told of its leader's lives.
             self.members = [Member(partition.leader, self._incarnation(partition.leader))]
+        self._drop_earlier_lives()
+
+    def _drop_earlier_lives(self) -> None:
+        """Of nodes that began another while the partition came to be, and are to be settled.
+        Whatever such a node has, nothing was committed without it.
+        """
         for member in list(self.members):
             if self._incarnation(member.node_id) != member.incarnation:
-                # Began another life while the partition came to be, and is to be settled. Whatever
-                # it has, nothing was committed without it.
                 self.drop(member.node_id, is_kept=True)
 
     def drop(self, node_id: int, *, is_kept: bool) -> None:

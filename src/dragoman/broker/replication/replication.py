@@ -162,6 +162,8 @@ class Replication:
         #: Others have taken over: the node is about to stop, or its disk is full.
         self._is_leaving = False
         self._has_no_room = False
+        #: There is room again, but what was agreed on meanwhile is still to be heard.
+        self._is_returning = False
         #: Told when others have taken over because the disk is full, and when there is room again.
         self.on_room: Callable[[bool], None] = _no_news
         #: Told when the controller knows this node as the one that it is now.
@@ -219,14 +221,18 @@ class Replication:
     def _look_at_disk(self) -> None:
         """A node that cannot write holds up everybody who waits for it: it hands over until there
         is room, and copies then what it has missed.
+
+        The hand-over itself may be something that it could not write down: by its image it leads
+        still. It returns as another incarnation, which is known here when everything before is.
         """
         assert self._life is not None
         if self._has_no_room and self._life.has_room:
-            self._has_no_room = False
-            log.info("there is room on the disk again")
-            self.on_room(True)
-            for partition in self._image.partitions.values():
-                self._settle(partition)
+            if not self._is_returning:
+                log.info("there is room on the disk again")
+                self._is_returning = True
+                self._life.begin_another()
+                self.member = None
+                self._register()
         elif not self._has_no_room and not self._life.has_room and self.member is not None:
             self._ask(HandOver(member=self.member), self._gave_up)
 
@@ -321,6 +327,9 @@ class Replication:
         else:
             self.member = Member(event.node_id, event.incarnation)
             self._life.registered()
+            if self._is_returning:
+                self._is_returning = self._has_no_room = False
+                self.on_room(True)
             self.on_registered()
         for partition in self._image.partitions.values():
             self._settle(partition)

@@ -13,9 +13,10 @@ from cyclopts import Parameter
 
 from dragoman.cli.speaking.interface import Speaker
 
-ProtocolName: TypeAlias = Literal["kafka", "minibroker", "cursus", "mlog"]
+ProtocolName: TypeAlias = Literal["kafka", "rocketmq", "minibroker", "cursus", "mlog"]
 MODULES: Final[dict[ProtocolName, str]] = {
     "kafka": "dragoman.cli.speaking.kafka",
+    "rocketmq": "dragoman.cli.speaking.rocketmq",
     "minibroker": "dragoman.cli.speaking.minibroker",
     "cursus": "dragoman.cli.speaking.cursus",
     "mlog": "dragoman.cli.speaking.mlog",

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from dragoman.cli.failures import told_in_a_line
-from dragoman.cli.speaking.interface import OutgoingRecord, PlainRecord
+from dragoman.cli.speaking.interface import IncomingRecord, OutgoingRecord
 from dragoman.dialing.loop_thread import LoopThread
 
 #: For the first thing that a broker is asked: one that does not speak the protocol may answer
@@ -23,7 +23,7 @@ HELLO_TRIES_S: Final = 1.0
 HELLO_ANSWER_S: Final = 10.0
 
 Opened = TypeVar("Opened")
-Batches: TypeAlias = AsyncGenerator[list[PlainRecord], None]
+Batches: TypeAlias = AsyncGenerator[Sequence[IncomingRecord], None]
 #: Takes the next offset of each partition.
 Commit: TypeAlias = Callable[[Mapping[int, int]], Awaitable[None]]
 
@@ -102,7 +102,7 @@ class Merged:
     def __init__(self, sources: Sequence[Batches]) -> None:
         #: Batches with whoever waits for them to be taken, and sources that have ended.
         self._found: asyncio.Queue[
-            tuple[list[PlainRecord], asyncio.Future[None]] | asyncio.Task[None]
+            tuple[Sequence[IncomingRecord], asyncio.Future[None]] | asyncio.Task[None]
         ] = asyncio.Queue()
         self._tasks = [asyncio.create_task(self._pump(source)) for source in sources]
         for task in self._tasks:
@@ -116,7 +116,7 @@ class Merged:
                 self._found.put_nowait((batch, taken))
                 await taken
 
-    async def next_batch(self) -> list[PlainRecord]:
+    async def next_batch(self) -> Sequence[IncomingRecord]:
         """Empty when every source is at its end. Raises the first failure."""
         while self._open:
             found = await self._found.get()
@@ -139,11 +139,11 @@ class _Reader:
         self._thread = thread
         self._commit = talk.commit
         self._merged = thread.make(lambda: Merged(talk.sources))
-        self._given: list[PlainRecord] = []
+        self._given: Sequence[IncomingRecord] = ()
         #: Printed and not committed: the next offset of each partition.
         self._printed: dict[int, int] = {}
 
-    def next_records(self) -> list[PlainRecord]:
+    def next_records(self) -> Sequence[IncomingRecord]:
         self._given = self._thread.run(self._merged.next_batch)
         return self._given
 

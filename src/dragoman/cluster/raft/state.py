@@ -93,6 +93,7 @@ def image_events(image: MetadataImage) -> list[Event]:
     events += [GroupConfigChanged(group_id=g, config=c) for g, c in image.group_configs.items()]
     events += [ClientQuotaChanged(entity=e, quotas=q) for e, q in image.client_quotas.items()]
     events += [FeatureLevelChanged(feature=f, level=n) for f, n in image.features.items()]
+    events += image.captures.values()
     if image.voters:
         events.append(VotersChanged(voters=image.voters, learners=image.learners))
     return events

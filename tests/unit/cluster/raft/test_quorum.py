@@ -9,6 +9,8 @@ import pytest
 
 from broker_world import Outcome
 from dragoman.cluster.events import (
+    CaptureDefined,
+    CaptureRemoved,
     ClientQuotaChanged,
     ClusterCreated,
     Event,
@@ -298,6 +300,9 @@ def history() -> list[Event]:
         GroupConfigChanged(group_id="g", config={"k": "v"}),
         ClientQuotaChanged(entity=(("user", None),), quotas={"rate": 1.0}),
         FeatureLevelChanged(feature="f", level=2),
+        CaptureDefined(name="shop", definition=b"{}", is_paused=True),
+        CaptureDefined(name="gone", definition=b"{}"),
+        CaptureRemoved(name="gone"),
         VotersChanged(voters=(1, 2, 3), learners=(4,)),
     ]
 

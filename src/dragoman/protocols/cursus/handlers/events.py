@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from dragoman.broker.followed import Refuse, Then
 from dragoman.broker.gather import Placed
 from dragoman.broker.replica import Replica
 from dragoman.broker.tailing import Tail
@@ -31,7 +32,7 @@ from dragoman.protocols.cursus.constants import SENT_FRAME_BYTES_MAX
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import policy_of
 from dragoman.protocols.cursus.handlers.records import aggregate_version, record_of, sent_batch
-from dragoman.protocols.cursus.handlers.scan import Refuse, Scan, Then
+from dragoman.protocols.cursus.handlers.scan import Scan
 from dragoman.protocols.cursus.handlers.session import Call, batch_frame
 from dragoman.protocols.cursus.handlers.state import StoredSnapshot
 from dragoman.protocols.cursus.messages import Message

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TypeAlias
 
+from dragoman.broker.followed import Refuse, Then
 from dragoman.errors import DragomanError
 from dragoman.limits import INTERNAL_RECORDS_PER_SLICE
 from dragoman.log.batch import Record
 from dragoman.world import Scheduler
-
-Then: TypeAlias = Callable[[], None]
-Refuse: TypeAlias = Callable[[DragomanError], None]
 
 
 class Scan:

@@ -44,7 +44,9 @@ from dragoman.world import Random
 
 _BuildMetadata: TypeAlias = Callable[[int], m.MetadataRequest]
 _Entry = TypeVar("_Entry")
-_GROUP_KEY = 0
+_Key = TypeVar("_Key")
+#: What a coordinator may coordinate.
+GROUP_KEY, TRANSACTION_KEY = 0, 1
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -74,7 +76,7 @@ class Cluster:
         self._peers: dict[tuple[str, int], Peer] = {}
         self._controller_id = -1
         self._topics: dict[str, _Known] = {}
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
         self._learning = asyncio.Lock()
         self._is_closed = False
 
@@ -159,7 +161,10 @@ class Cluster:
             if error.topic is not None:
                 self._topics.pop(error.topic, None)
             if error.group is not None:
-                self._coordinators.pop(error.group, None)
+                self._coordinators.pop((GROUP_KEY, error.group), None)
+            elif isinstance(error, CoordinatorError):
+                # Of a transaction. There are few, and they are found again quickly.
+                self._coordinators.clear()
         if error.is_ambiguous or not isinstance(error, KafkaError):
             # A broker is gone, and with it perhaps the leadership of anything.
             self._topics.clear()
@@ -185,12 +190,13 @@ class Cluster:
             raise kafka_error(code, topic=where.topic, partition=where.partition)
         return Located(self._node(info.leader_id), topic.topic_id, info.leader_epoch)
 
-    async def coordinator(self, group: str) -> Peer:
-        node_id = self._coordinators.get(group)
+    async def coordinator(self, name: str, kind: int = GROUP_KEY) -> Peer:
+        """Who coordinates a group or, with `TRANSACTION_KEY`, a transactional id."""
+        node_id = self._coordinators.get((kind, name))
         if node_id is None or node_id not in self._addresses:
-            node_id = await self._find_coordinator(group)
+            node_id = await self._find_coordinator(name, kind)
             _bound(self._coordinators, KAFKA_CLIENT_COORDINATORS_MAX)
-            self._coordinators[group] = node_id
+            self._coordinators[kind, name] = node_id
         return self._node(node_id)
 
     async def controller(self) -> Peer:
@@ -211,11 +217,15 @@ class Cluster:
             raise kafka_error(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {node_id}")
         return self._node(node_id)
 
-    async def _find_coordinator(self, group: str) -> int:
+    async def _find_coordinator(self, name: str, kind: int) -> int:
+        group = name if kind == GROUP_KEY else None
+
         def build(version: int) -> m.FindCoordinatorRequest:
             if version >= 4:
-                return m.FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=[group])
-            return m.FindCoordinatorRequest(key=group)
+                return m.FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
+            if version == 0 and kind != GROUP_KEY:
+                raise UnsupportedRequestError("the broker is older than Kafka 0.11")
+            return m.FindCoordinatorRequest(key=name, key_type=kind)
 
         peers = self._in_order()
         reply = await peers[0].ask(m.FindCoordinatorResponse, build)
@@ -321,7 +331,7 @@ def _no_topic(name: str) -> UnknownTopicError:
     )
 
 
-def _bound(cache: dict[str, _Entry], count_max: int) -> None:
+def _bound(cache: dict[_Key, _Entry], count_max: int) -> None:
     """Make room for one more entry."""
     while len(cache) >= count_max:
         del cache[next(iter(cache))]

@@ -24,6 +24,10 @@ from dragoman.protocols.kafka.client.reader import Reader
 from dragoman.protocols.kafka.client.retry import Retrying
 from dragoman.protocols.kafka.client.settings import ClientSettings, parse_bootstrap
 from dragoman.protocols.kafka.client.staging import StagingCalls
+from dragoman.protocols.kafka.client.transactions import (
+    TransactionalProducer,
+    TransactionOptions,
+)
 from dragoman.protocols.kafka.client.values import (
     Acks,
     ClusterInfo,
@@ -178,6 +182,10 @@ class KafkaClient(TopicCalls, GroupCalls, StagingCalls):
         """For records one by one; close it, or use it with `async with`."""
         options = options or ProducerOptions()
         return Producer(self._cluster, self._retrying, options, self._clock, self._random)
+
+    def transactional_producer(self, options: TransactionOptions) -> TransactionalProducer:
+        """For records that are to become visible together; `initialise` it first."""
+        return TransactionalProducer(self._cluster, self._retrying, options)
 
     async def produce_records(
         self, topic: str, records: Iterable[NewRecord], options: ProducerOptions | None = None

@@ -69,13 +69,20 @@ class Peer:
         lane: LaneName = "control",
         wait_s: float = 0.0,
         with_topic_ids: bool = True,
+        newest: int | None = None,
     ) -> AnyReply:
         """Send the request that `build` makes for the version agreed on; the reply.
 
-        `wait_s` is how long the broker may hold the reply back on purpose.
+        `wait_s` is how long the broker may hold the reply back on purpose, `newest` the version
+        that must not be exceeded.
         """
         reply = await self.send(
-            kind, build, lane=lane, wait_s=wait_s, with_topic_ids=with_topic_ids
+            kind,
+            build,
+            lane=lane,
+            wait_s=wait_s,
+            with_topic_ids=with_topic_ids,
+            newest=newest,
         )
         assert reply is not None
         return reply
@@ -88,11 +95,12 @@ class Peer:
         lane: LaneName = "control",
         wait_s: float = 0.0,
         with_topic_ids: bool = True,
+        newest: int | None = None,
     ) -> AnyReply | None:
         """The same for requests that may have no reply."""
         link, served = await self._lanes[lane].connected()
         api_key = ApiKey(message_spec(kind.__name__).api_key)
-        version = served.pick(api_key, with_topic_ids=with_topic_ids)
+        version = served.pick(api_key, with_topic_ids=with_topic_ids, newest=newest)
         timeout_s = self._settings.request_timeout_s + wait_s
         reply = await link.request(build(version), version, timeout_s)
         if reply is None:

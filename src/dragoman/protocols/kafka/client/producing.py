@@ -14,7 +14,7 @@ from dragoman.dialing.errors import ClientError
 from dragoman.log.batch import NO_PRODUCER, read_header
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.cluster import Cluster
-from dragoman.protocols.kafka.client.errors import RecordRefusedError, kafka_error
+from dragoman.protocols.kafka.client.errors import KafkaError, RecordRefusedError, kafka_error
 from dragoman.protocols.kafka.client.retry import Retrying
 from dragoman.protocols.kafka.client.values import (
     NO_OFFSET,
@@ -89,12 +89,18 @@ def _read(where: TopicPartition, reply: m.ProduceResponse) -> Produced:
             topic=where.topic,
             partition=where.partition,
         )
-    each = reply.responses[0].partition_responses[0]
+    outcome = read_outcome(where, reply.responses[0].partition_responses[0])
+    if isinstance(outcome, KafkaError):
+        raise outcome
+    return outcome
+
+
+def read_outcome(where: TopicPartition, each: m.ProduceResponsePartition) -> Produced | KafkaError:
     if each.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
         # Written before, too long ago for the broker to know where.
         return _NOTHING_KNOWN
     if each.error_code:
-        raise kafka_error(
+        return kafka_error(
             each.error_code, _reason(each), topic=where.topic, partition=where.partition
         )
     return Produced(each.base_offset, each.log_append_time_ms, each.log_start_offset)

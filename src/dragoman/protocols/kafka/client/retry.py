@@ -88,6 +88,8 @@ async def from_leaders(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, Wanted],
     ask: AskLeader[Wanted, Result],
+    *,
+    is_worth_it: Callable[[ClientError], bool] = is_retriable,
 ) -> dict[TopicPartition, Result]:
     """Ask every leader for its partitions, side by side, until each partition has a result.
 
@@ -113,7 +115,7 @@ async def from_leaders(
         _raise_worst(failed, cluster)
 
     failed: list[BaseException] = []
-    await retrying.until_done(attempt)
+    await retrying.until_done(attempt, is_worth_it=is_worth_it)
     assert results.keys() == wanted.keys()
     return results
 

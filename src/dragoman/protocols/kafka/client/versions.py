@@ -19,23 +19,31 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13}
 class ServedVersions:
     """What a broker told about itself."""
 
-    __slots__ = ("_ranges", "address")
+    __slots__ = ("_features", "_ranges", "address")
 
     def __init__(self, address: str, reply: m.ApiVersionsResponse) -> None:
         self.address = address
         self._ranges = {
             each.api_key: (each.min_version, each.max_version) for each in reply.api_keys
         }
+        self._features = {each.name: each.max_version_level for each in reply.finalized_features}
+
+    def level(self, feature: str) -> int:
+        """What the cluster has agreed on; 0 where it has not heard of the feature."""
+        return self._features.get(feature, 0)
 
     def has(self, api_key: ApiKey) -> bool:
         return api_key in self._ranges
 
-    def pick(self, api_key: ApiKey, *, with_topic_ids: bool = True) -> int:
+    def pick(
+        self, api_key: ApiKey, *, with_topic_ids: bool = True, newest: int | None = None
+    ) -> int:
         """The newest version that both know. Raises `UnsupportedRequestError`."""
         ours = ACCEPTED_VERSIONS[api_key]
-        newest = _CAPS.get(api_key, ours.high)
+        if newest is None:
+            newest = _CAPS.get(api_key, ours.high)
         if not with_topic_ids and api_key in FIRST_VERSION_WITH_TOPIC_IDS:
-            newest = FIRST_VERSION_WITH_TOPIC_IDS[api_key] - 1
+            newest = min(newest, FIRST_VERSION_WITH_TOPIC_IDS[api_key] - 1)
         served = self._ranges.get(api_key)
         if served is None:
             raise UnsupportedRequestError(f"{self.address} does not serve {_title(api_key)}")

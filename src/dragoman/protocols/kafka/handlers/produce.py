@@ -18,9 +18,9 @@ from dragoman.broker.errors import (
     UnsupportedCompression,
 )
 from dragoman.broker.produce import check_produced, place
-from dragoman.broker.publishing import check_writable
 from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import ProducerIdentity
+from dragoman.broker.writable import check_writable
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, BatchHeader
 from dragoman.log.compression import Codec
@@ -103,7 +103,7 @@ class _Produce:
                 replica.check_in_sync()
             records = partition.records
             header = check_produced(memoryview(records) if records is not None else None)
-            check_writable(replica.metadata.topic, header)
+            check_writable(replica.metadata.topic, header, self._request.transactional_id)
             if header.attributes & CODEC_MASK == Codec.ZSTD and self._call.version < 7:
                 raise UnsupportedCompression("zstd needs version 7 of Produce")
             assert records is not None

@@ -99,6 +99,14 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.InvalidCommitOffset: ErrorCode.INVALID_REQUEST,
     broker.TooManyOffsets: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     broker.GroupSubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    # Not for Kafka's clients, who defer nothing.
+    broker.UnknownDeferredRecord: ErrorCode.INVALID_REQUEST,
+    broker.LabelsDiffer: ErrorCode.INVALID_REQUEST,
+    # Nor for those who capture nothing.
+    broker.UnknownCapture: ErrorCode.INVALID_REQUEST,
+    broker.CaptureExists: ErrorCode.INVALID_REQUEST,
+    broker.CaptureRefused: ErrorCode.INVALID_REQUEST,
+    broker.CaptureNotRunning: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     broker.InvalidPublication: ErrorCode.INVALID_REQUEST,
     broker.StagedRecordsGone: ErrorCode.OFFSET_OUT_OF_RANGE,
     broker.PublishedRecordsLost: ErrorCode.KAFKA_STORAGE_ERROR,

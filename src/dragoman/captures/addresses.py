@@ -1,0 +1,109 @@
+"""Addresses of databases as libpq takes them, `postgresql://…` or `host=… password=…`: what in them
+is secret, and which server they lead to.
+
+What cannot be read for sure is hidden altogether.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qsl, quote, unquote
+
+_HIDDEN = "********"
+_SECRETS = frozenset(
+    {
+        "oauth_client_secret",
+        "passfile",
+        "password",
+        "scram_client_key",
+        "scram_server_key",
+        "sslpassword",
+    }
+)
+_SCHEMES = ("postgresql://", "postgres://")
+_PAIR = re.compile(
+    r"\s*(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)(?:[^\s\\]|\\.)*|(?=\s|\Z))\s*", re.DOTALL
+)
+#: Shorter words would be found in any text.
+_WORD_MIN = 3
+_PORT = "5432"
+
+
+def without_secrets(dsn: str) -> str:
+    """The address with secrets hidden."""
+    found = _parameters(dsn)
+    if found is None:
+        return _HIDDEN
+    shown = {key: _HIDDEN if key in _SECRETS else value for key, value in found.items()}
+    return " ".join(f"{key}={_quoted(value)}" for key, value in shown.items())
+
+
+def hide_secrets(text: str, dsn: str) -> str:
+    """A text, such as an error of the driver, in which the address may be found, or its parts."""
+    words = {dsn}
+    for key, value in (_parameters(dsn) or {}).items():
+        if key in _SECRETS:
+            words |= {value, quote(value), quote(value, safe=""), _quoted(value)}
+    for word in sorted(words, key=len, reverse=True):
+        if len(word) >= _WORD_MIN:
+            text = text.replace(word, _HIDDEN)
+    return text
+
+
+def server_of(dsn: str) -> tuple[str, str] | None:
+    """Host and port, or lists of them; None: not known."""
+    found = _parameters(dsn)
+    if found is None or "service" in found:
+        return None
+    return found.get("hostaddr") or found.get("host", ""), found.get("port") or _PORT
+
+
+def _parameters(dsn: str) -> dict[str, str] | None:
+    """By keyword; None for what libpq might read otherwise than it is read here."""
+    scheme = next((each for each in _SCHEMES if dsn.startswith(each)), None)
+    if scheme is not None:
+        return _of_uri(dsn.removeprefix(scheme))
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(dsn):
+        pair = _PAIR.match(dsn, at)
+        if pair is None:
+            return None
+        key, value = pair.groups()
+        inner = value[1:-1] if value.startswith("'") else value
+        found[key] = re.sub(r"\\(.)", r"\1", inner, flags=re.DOTALL)
+        at = pair.end()
+    return found
+
+
+def _of_uri(rest: str) -> dict[str, str] | None:
+    """`[user[:password]@][host[:port],…][/database][?key=value&…]`"""
+    found: dict[str, str] = {}
+    # As libpq does: the user ends at the first @ that comes before any slash.
+    user = re.match(r"([^@/]*)@", rest)
+    if user is not None:
+        name, colon, password = user[1].partition(":")
+        found["user"] = unquote(name)
+        if colon:
+            found["password"] = unquote(password)
+        rest = rest[user.end() :]
+    if "@" in rest.partition("?")[0]:
+        # Perhaps of a password with characters in it that should have been escaped.
+        return None
+    where, _, query = rest.partition("?")
+    netloc, slash, database = where.partition("/")
+    places = [re.fullmatch(r"(\[[^]]*\]|[^:]*)(?::(\d*))?", each) for each in netloc.split(",")]
+    if not all(places):
+        return None
+    if netloc:
+        found["host"] = ",".join(unquote(each[1].strip("[]")) for each in places if each)
+        found["port"] = ",".join(each[2] or _PORT for each in places if each)
+    if slash and database:
+        found["dbname"] = unquote(database)
+    return found | dict(parse_qsl(query, keep_blank_values=True))
+
+
+def _quoted(value: str) -> str:
+    if value and not re.search(r"[\s'\\]", value):
+        return value
+    return "'" + re.sub(r"(['\\])", r"\\\1", value) + "'"

@@ -1,0 +1,37 @@
+"""Patterns of tables and columns: `schema.table` and `schema.table.column`, with `*` and `?`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+
+@lru_cache(1024)
+def _expression(pattern: str) -> re.Pattern[str]:
+    parts = re.split(r"([*?])", pattern)
+    forms = {"*": ".*", "?": "."}
+    return re.compile("".join(forms.get(each) or re.escape(each) for each in parts), re.DOTALL)
+
+
+def schema_and_name(pattern: str) -> tuple[str, str]:
+    """A name without a schema is one of `public`."""
+    schema, dot, name = pattern.partition(".")
+    return (schema, name) if dot else ("public", schema)
+
+
+def is_pattern(text: str) -> bool:
+    return "*" in text or "?" in text
+
+
+def table_matches(pattern: str, schema: str, table: str) -> bool:
+    """Letters count as they are in the catalogue, which is lower case unless quoted."""
+    wanted_schema, wanted_table = schema_and_name(pattern)
+    return (
+        _expression(wanted_schema).fullmatch(schema) is not None
+        and _expression(wanted_table).fullmatch(table) is not None
+    )
+
+
+def any_matches(patterns: Iterable[str], schema: str, table: str) -> bool:
+    return any(table_matches(each, schema, table) for each in patterns)

@@ -1,0 +1,316 @@
+"""The life of a capture: one session after the other, and what the node is told about it.
+
+    starting ─► snapshotting / streaming ─► waiting ─► starting …     trouble that may go away
+        │                                └► failed  ─► starting …     trouble that somebody must end
+        └──────────► paused ─────► starting                           on command
+
+A failed capture looks again once in a while, because what it waits for is done at the database and
+not here. Nothing is lost meanwhile: the slot holds what was not captured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+import psycopg
+
+from dragoman.captures.control import (
+    Command,
+    Done,
+    Pause,
+    Report,
+    Resume,
+    Rewind,
+    Snapshot,
+    Start,
+    State,
+    Status,
+    Stop,
+)
+from dragoman.captures.definition import Definition
+from dragoman.cdc.database import SourceError, refusal
+from dragoman.cdc.events import Encoder
+from dragoman.cdc.guard import Guard
+from dragoman.cdc.hooks import Snapshots
+from dragoman.cdc.notify import Listener
+from dragoman.cdc.session import Session, TakenOverError, Told
+from dragoman.cdc.setup import Prepared
+from dragoman.cdc.spool import SpoolFullError
+from dragoman.cdc.stream import Counts
+from dragoman.dialing.errors import ClientError
+from dragoman.errors import CdcError, DecodeError, DragomanError
+from dragoman.limits import CAPTURE_REPORT_S, CAPTURE_RETRY_MAX_S, CAPTURE_RETRY_MIN_S
+from dragoman.protocols.kafka.client.errors import BatchTooLargeError
+from dragoman.protocols.kafka.client.facade import KafkaClient
+from dragoman.protocols.kafka.client.settings import ClientSettings
+from dragoman.protocols.kafka.client.transactions import TransactionOptions
+from dragoman.protocols.postgres.replication import format_lsn, parse_lsn
+
+_log = logging.getLogger(__name__)
+#: As long as brokers allow by default: a transaction of the database may be large.
+_TRANSACTION_TIMEOUT_MS = 900_000
+_CLIENT = ClientSettings(client_id="dragoman-cdc", operation_timeout_s=20.0)
+
+
+class Capture:
+    """`run` it; hand over commands with `take`."""
+
+    def __init__(
+        self,
+        start: Start,
+        report: Callable[[Report], None],
+        make_snapshots: Callable[[Definition, Encoder, Prepared], Snapshots],
+    ) -> None:
+        self._start = start
+        self._definition = start.definition
+        self._report = report
+        self._make_snapshots = make_snapshots
+        self._counts = Counts()
+        self._session: Session | None = None
+        self._is_paused = start.is_paused
+        self._is_stopping = False
+        self._rewinds: list[Rewind] = []
+        self._snapshots: list[Snapshot] = []
+        #: Something was said that whoever waits should look at.
+        self._said = asyncio.Event()
+        self._state: State = "starting"
+        self._problem = ""
+        self._failures = 0
+        self._rate = _Rate()
+        self._guard = Guard(self._definition, self._guarded)
+
+    # ---- commands
+
+    def take(self, command: Command) -> None:
+        match command:
+            case Pause():
+                self._is_paused = True
+            case Resume():
+                self._is_paused = False
+            case Stop():
+                self._is_stopping = True
+            case Rewind():
+                self._rewinds.append(command)
+            case Snapshot():
+                self._snapshots.append(command)
+                if self._session is not None and self._state in ("streaming", "snapshotting"):
+                    self._request_snapshots(self._session)
+                    return
+            case Start():
+                _log.error("told to start a second time")
+                return
+        self._said.set()
+        if self._session is not None and not isinstance(command, Resume | Snapshot):
+            self._session.end()
+
+    def _request_snapshots(self, session: Session) -> None:
+        asked, self._snapshots = self._snapshots, []
+        for each in asked:
+            try:
+                _requested(session, each.tables)
+            except DragomanError as error:
+                self._report(Done(id=each.id, problem=str(error)))
+            else:
+                self._report(Done(id=each.id))
+
+    # ---- life
+
+    async def run(self) -> None:
+        """Until it is told to stop, or another process has taken over."""
+        self._report(self._status())
+        beside = [asyncio.create_task(self._report_regularly())]
+        if self._definition.tables or self._definition.outbox:
+            beside.append(asyncio.create_task(self._guard.run()))
+        # Not opened here: it finds its way when it is asked something.
+        client = KafkaClient(self._start.bootstrap, _CLIENT)
+        try:
+            await self._live(client)
+        finally:
+            for task in beside:
+                task.cancel()
+            await client.close()
+            self._become("stopped", self._problem)
+
+    async def _live(self, client: KafkaClient) -> None:
+        told = Told(
+            definition=self._definition,
+            incarnation=self._start.incarnation,
+            spool=self._start.spool,
+            client=client,
+            producer=client.transactional_producer(
+                TransactionOptions(
+                    transactional_id=self._definition.transactional_id,
+                    transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+                )
+            ),
+            counts=self._counts,
+            make_snapshots=self._make_snapshots,
+            listener=Listener(self._definition),
+        )
+        while not self._is_stopping:
+            self._said.clear()
+            if self._is_paused and not self._rewinds:
+                self._become("paused")
+                await self._said.wait()
+                continue
+            try:
+                await self._one_session(told)
+            except TakenOverError as error:
+                self._problem = str(error)
+                return
+            except DragomanError as error:
+                await self._recover(error)
+
+    async def _one_session(self, told: Told) -> None:
+        if not self._problem:
+            self._become("starting")
+        session = Session(told)
+        self._session = session
+        try:
+            await session.open()
+            await self._rewind(session)
+            if self._is_paused or self._is_stopping:
+                return
+            await session.run(lambda: self._begun(session))
+        except psycopg.Error as error:
+            raise refusal(error, self._definition.dsn) from None
+        except OSError as error:
+            raise CdcError(f"files of transactions that are under way: {error}") from error
+        finally:
+            self._session = None
+            if session.has_moved:
+                self._failures = 0
+            await session.close()
+
+    def _begun(self, session: Session) -> None:
+        self._become("streaming")
+        self._request_snapshots(session)
+
+    def _guarded(self, error: SourceError) -> None:
+        """The database keeps too much log."""
+        if self._session is not None:
+            self._session.fail(error)
+
+    async def _rewind(self, session: Session) -> None:
+        asked, self._rewinds = self._rewinds, []
+        for each in asked:
+            try:
+                await session.rewind(parse_lsn(each.lsn))
+            except DragomanError as error:
+                self._report(Done(id=each.id, problem=str(error)))
+                if not isinstance(error, CdcError | DecodeError):
+                    raise
+            else:
+                self._report(Done(id=each.id))
+
+    async def _recover(self, error: DragomanError) -> None:
+        """Say what is wrong, and wait: longer each time, but not once somebody acts."""
+        self._failures += 1
+        pause_s = CAPTURE_RETRY_MAX_S
+        if _may_go_away(error):
+            self._become("waiting", _explained(error))
+            grown = CAPTURE_RETRY_MIN_S * 2.0 ** min(self._failures - 1, 20)
+            pause_s = min(CAPTURE_RETRY_MAX_S, grown) * random.uniform(0.8, 1.0)
+        else:
+            self._become("failed", _explained(error))
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._said.wait()
+        except TimeoutError:
+            pass
+        else:
+            self._failures = 0
+
+    # ---- reports
+
+    def _become(self, state: State, problem: str = "") -> None:
+        if (state, problem) != (self._state, self._problem):
+            if problem:
+                _log.warning("capture %s: %s", self._definition.name, problem)
+            self._state, self._problem = state, problem
+            self._report(self._status())
+
+    async def _report_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(CAPTURE_REPORT_S)
+            self._report(self._status())
+
+    def _status(self) -> Status:
+        session, counts = self._session, self._counts
+        rate = self._rate.at(asyncio.get_running_loop().time(), counts.rows)
+        if session is None:
+            return Status(
+                state=self._state,
+                problem=self._problem,
+                retained_bytes=self._guard.retained_bytes,
+                rows=counts.rows,
+                transactions=counts.transactions,
+                bytes=counts.bytes,
+                warnings=self._guard.warnings,
+            )
+        tables = () if session.snapshots is None else session.snapshots.tables
+        is_snapshotting = any(not each.is_done for each in tables)
+        state = self._state
+        if state == "streaming" and is_snapshotting:
+            state = "snapshotting"
+        return Status(
+            state=state,
+            problem=self._problem,
+            lsn=format_lsn(session.position.lsn) if session.position.lsn else "",
+            lag_bytes=session.lag_bytes,
+            lag_s=session.lag_s,
+            retained_bytes=self._guard.retained_bytes,
+            rows=counts.rows,
+            transactions=counts.transactions,
+            bytes=counts.bytes,
+            rows_per_s=rate,
+            tables=tables,
+            warnings=(*self._guard.warnings, *session.warnings),
+        )
+
+
+class _Rate:
+    """Rows per second since the last look that was long enough ago."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._rows = 0
+        self._rate = 0.0
+
+    def at(self, now: float, rows: int) -> float:
+        if not self._since:
+            self._since, self._rows = now, rows
+        elif now - self._since >= CAPTURE_REPORT_S:
+            self._rate = (rows - self._rows) / (now - self._since)
+            self._since, self._rows = now, rows
+        return round(self._rate, 1)
+
+
+def _requested(session: Session, tables: tuple[str, ...]) -> None:
+    if session.snapshots is None:
+        raise CdcError("a capture without tables has nothing to take a snapshot of")
+    session.snapshots.request(tables)
+
+
+def _may_go_away(error: DragomanError) -> bool:
+    """Whether trying again may help without anybody doing anything here."""
+    if isinstance(error, SourceError):
+        return error.is_transient
+    if isinstance(error, SpoolFullError | BatchTooLargeError):
+        return True
+    # What the broker refuses for good it may allow later, as after a topic's setting was changed;
+    # and each attempt begins by settling the last one.
+    return isinstance(error, ClientError)
+
+
+def _explained(error: DragomanError) -> str:
+    if isinstance(error, BatchTooLargeError):
+        return (
+            f"a row is larger than its topic allows: raise max.message.bytes of the topic ({error})"
+        )
+    if isinstance(error, ClientError):
+        return f"the broker: {error}"
+    return str(error)

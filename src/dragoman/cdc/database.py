@@ -1,0 +1,188 @@
+"""Ordinary connections to the captured database, and what its refusals mean to whoever reads them.
+
+A message of libpq can quote the address it could not read, and with it the password, so its text is
+shown only when the address was understood and never with the password in it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from dragoman.captures.addresses import hide_secrets, without_secrets
+from dragoman.errors import CdcError
+
+Row: TypeAlias = tuple[Any, ...]
+Connection: TypeAlias = psycopg.AsyncConnection[Row]
+CONNECT_TIMEOUT_S = 10
+_GONE = re.compile(r"(publication|replication slot) \S+ does not exist")
+
+WAL_LEVEL_REMEDY = (
+    "ALTER SYSTEM SET wal_level = 'logical'; then restart PostgreSQL (on RDS: parameter"
+    " rds.logical_replication = 1; Cloud SQL: flag cloudsql.logical_decoding = on)"
+)
+#: What libpq or the server says → what it means, what to do, and whether waiting may help.
+_REFUSALS: tuple[tuple[str, str, str, bool], ...] = (
+    (
+        "password authentication failed",
+        "the database refuses the password of {user}",
+        "check user and password in the DSN (a password in a URL is percent-encoded)",
+        False,
+    ),
+    (
+        "no password supplied",
+        "the database asks for a password and the DSN has none",
+        "add it to the DSN: postgresql://{user}:PASSWORD@{host}/{dbname}",
+        False,
+    ),
+    (
+        "no pg_hba.conf entry",
+        "the database lets {user} in from this machine neither for {dbname} nor for replication",
+        "add a line to pg_hba.conf: `host {dbname} {user} ADDRESS/32 scram-sha-256`, and reload",
+        False,
+    ),
+    (
+        "SSL",
+        "TLS with {host} failed",
+        "set sslmode (disable, require, verify-full) and sslrootcert in the DSN as the server has"
+        " it",
+        False,
+    ),
+    (
+        "role ",
+        "there is no role {user}",
+        "CREATE ROLE {user} LOGIN REPLICATION PASSWORD '…';",
+        False,
+    ),
+    (
+        "database ",
+        "there is no database {dbname} at {host}",
+        "name an existing one in the DSN; `psql -l` lists them",
+        False,
+    ),
+    (
+        "connection slots",
+        "the database has no connection left",
+        "raise max_connections, or end sessions that nobody needs",
+        True,
+    ),
+    ("too many clients", "the database has no connection left", "raise max_connections", True),
+    ("starting up", "the database is starting", "wait", True),
+    ("not yet accepting", "the database is starting", "wait", True),
+    (
+        "server closed the connection",
+        "the database has ended the connection",
+        "wait until it is back",
+        True,
+    ),
+    ("shutting down", "the database is shutting down", "wait until it is back", True),
+    ("resolve host", "no address is known for {host}", "check the host in the DSN", True),
+    ("translate host name", "no address is known for {host}", "check the host in the DSN", True),
+    ("refused", "nothing listens at {host}:{port}", "start the database, or correct the DSN", True),
+    (
+        "timeout",
+        "{host}:{port} does not answer",
+        "check the host, the port and firewalls between here and there",
+        True,
+    ),
+)
+
+
+class SourceError(CdcError):
+    """The database refuses or cannot be reached: what is wrong, and what to do about it."""
+
+    code = "cdc"
+
+    def __init__(self, what: str, remedy: str, *, is_transient: bool = False) -> None:
+        super().__init__(f"{what}: {remedy}" if remedy else what)
+        self.what = what
+        self.remedy = remedy
+        #: Whether trying again later may help without anybody doing anything.
+        self.is_transient = is_transient
+
+
+async def connect(
+    dsn: str, *, name: str, settings: dict[str, str] | None = None, autocommit: bool = True
+) -> Connection:
+    """`settings` are those of the session; raises `SourceError`."""
+    try:
+        given = conninfo_to_dict(dsn)
+    except psycopg.Error:
+        raise SourceError(
+            "the DSN is not one that libpq understands",
+            "write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters of the"
+            " password percent-encoded",
+        ) from None
+    given.setdefault("connect_timeout", str(CONNECT_TIMEOUT_S))
+    given.setdefault("fallback_application_name", f"dragoman {name}")
+    # A server that is gone without a word is noticed within a minute.
+    given.setdefault("keepalives_idle", "20")
+    given.setdefault("keepalives_interval", "10")
+    given.setdefault("keepalives_count", "3")
+    if settings:
+        own = " ".join(f"-c {key}={_option(value)}" for key, value in settings.items())
+        given["options"] = f"{given.get('options') or ''} {own}".strip()
+    try:
+        return await psycopg.AsyncConnection.connect(
+            make_conninfo("", **given), autocommit=autocommit
+        )
+    except psycopg.Error as error:
+        raise refusal(error, dsn) from None
+
+
+def _option(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(" ", "\\ ")
+
+
+def refusal(error: psycopg.Error, dsn: str) -> SourceError:
+    """What an error of the database means. Nothing of the password is in it."""
+    given = conninfo_to_dict(dsn)
+    text = hide_secrets(" ".join(str(error).split()), dsn)
+    known = {
+        "user": given.get("user") or "the user",
+        "host": given.get("host") or given.get("hostaddr") or "this machine",
+        "port": given.get("port") or 5432,
+        "dbname": given.get("dbname") or given.get("user") or "the database",
+    }
+    if error.sqlstate is None:  # nothing was asked yet, or the connection is gone
+        for sign, what, remedy, is_transient in _REFUSALS:
+            if sign in text and (sign[-1] != " " or "does not exist" in text):
+                return SourceError(
+                    f"{what.format(**known)} ({_last_sentence(text)})",
+                    remedy.format(**known),
+                    is_transient=is_transient,
+                )
+        return SourceError(
+            f"{without_secrets(dsn)} cannot be reached ({_last_sentence(text)})",
+            "check the DSN and whether the database runs",
+            is_transient=True,
+        )
+    if "wal_level" in text:
+        return SourceError(f"the database says: {text}", WAL_LEVEL_REMEDY)
+    gone = _GONE.search(text)
+    if gone is not None:
+        return SourceError(
+            f"{gone[0].replace('does not exist', 'is gone')}, and what has changed since was not"
+            " captured",
+            "remove the capture and add it again: a new snapshot makes up for what is missing",
+        )
+    # Classes of SQLSTATE: connection, resources, operator's intervention, system; and a busy slot,
+    # a standby that may be about to take over.
+    is_transient = error.sqlstate[:2] in {"08", "40", "53", "57", "58"} or error.sqlstate in {
+        "55006",
+        "25006",
+    }
+    remedy = "" if is_transient else "`dragoman cdc doctor` names what is missing"
+    return SourceError(f"the database says: {text}", remedy, is_transient=is_transient)
+
+
+def _last_sentence(text: str) -> str:
+    """libpq tells of every address it tried; the last part says why."""
+    for sign in ("FATAL:", "failed:", "error:"):
+        before, found, after = text.rpartition(sign)
+        if found and before:
+            return after.strip()
+    return text

@@ -1,0 +1,469 @@
+"""Whether a database can be captured, and the exact remedy for whatever stands in the way.
+
+`python -m dragoman.cdc.doctor` reads a definition as JSON from standard input and prints findings,
+one as JSON to a line: so that the driver of the database stays out of the process that asks. It
+changes nothing in the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from dragoman.captures.control import Finding
+from dragoman.captures.definition import Definition
+from dragoman.captures.patterns import is_pattern, schema_and_name, table_matches
+from dragoman.cdc.database import WAL_LEVEL_REMEDY, Connection, SourceError, connect, refusal
+from dragoman.cdc.setup import (
+    OPERATIONS,
+    PLUGIN,
+    Publication,
+    find_publication,
+    find_slot,
+    rows,
+    size_text,
+)
+from dragoman.cdc.tables import SourceTable, all_tables, capturable, wanted_tables
+from dragoman.errors import DragomanError
+
+#: The first release whose pgoutput streams transactions that are under way.
+RELEASE_MIN = 14
+#: The first release that sends changes from a standby.
+_STANDBY_RELEASE = 16
+#: A transaction that is open for so long holds the creation of a slot, and the slot itself, back.
+OLD_TRANSACTION_S = 60
+#: Room on the database's disk below which it is said.
+ROOM_MIN_BYTES = 2 << 30
+_LISTED_MAX = 20
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings and rights that the checks are about."""
+
+    version: int
+    is_standby: bool
+    wal_level: str
+    slots: int
+    slots_max: int
+    senders: int
+    senders_max: int
+    #: Bytes of log that a slot may keep, -1 for no limit.
+    slot_keep_bytes: int
+    prepared_max: int
+    user: str
+    may_replicate: bool
+    may_create: bool
+    database: str
+
+
+_SERVER = """
+SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
+  current_setting('wal_level'), (SELECT count(*) FROM pg_replication_slots),
+  current_setting('max_replication_slots')::int,
+  (SELECT count(*) FROM pg_stat_replication), current_setting('max_wal_senders')::int,
+  coalesce((SELECT CASE WHEN setting = '-1' THEN -1 ELSE setting::int8 * 1048576 END
+   FROM pg_settings WHERE name = 'max_slot_wal_keep_size'), -1),
+  current_setting('max_prepared_transactions')::int, current_user::text,
+  (SELECT rolsuper OR rolreplication FROM pg_roles WHERE rolname = current_user)
+  OR EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication'
+             AND pg_has_role(oid, 'MEMBER')),
+  has_database_privilege(current_database(), 'CREATE'), current_database()::text
+"""
+
+
+async def examine(definition: Definition) -> AsyncIterator[Finding]:
+    """Findings as they are made; none of them shows a password."""
+    try:
+        connection = await connect(definition.dsn, name=definition.name)
+    except SourceError as error:
+        yield Finding("problem", error.what, error.remedy)
+        return
+    async with connection:
+        try:
+            server = await describe_server(connection)
+            yield Finding("ok", f"connected to {server.database} as {server.user}")
+            for finding in check_server(server, definition):
+                yield finding
+            if server.version // 10_000 < RELEASE_MIN:
+                return  # its catalogue lacks what is looked at next
+            async for finding in _check_tables(connection, definition, server):
+                yield finding
+            if definition.tables or definition.outbox:
+                async for finding in _check_slot(connection, definition, server):
+                    yield finding
+            async for finding in _check_log(connection, definition, server):
+                yield finding
+        except psycopg.Error as error:
+            refused = refusal(error, definition.dsn)
+            yield Finding("problem", refused.what, refused.remedy)
+
+
+async def describe_server(connection: Connection) -> Server:
+    (found,) = await rows(connection, _SERVER)
+    return msgspec.convert(dict(zip(Server.__struct_fields__, found, strict=True)), Server)
+
+
+def check_server(server: Server, definition: Definition) -> Iterator[Finding]:
+    release = server.version // 10_000
+    if release < RELEASE_MIN:
+        yield Finding(
+            "problem",
+            f"PostgreSQL {release} is too old",
+            f"upgrade to {RELEASE_MIN} or later",
+        )
+        return
+    yield Finding("ok", f"PostgreSQL {release}")
+    if not (definition.tables or definition.outbox):
+        return  # LISTEN needs nothing of the following
+    if definition.two_phase and release < 15:
+        yield Finding(
+            "problem",
+            f"PostgreSQL {release} cannot send prepared transactions",
+            "leave out --two-phase, or upgrade to 15 or later",
+        )
+    yield from _check_replication(server)
+    yield from _check_role(server, definition)
+    if server.is_standby:
+        is_possible = definition.snapshot == "never" and release >= _STANDBY_RELEASE
+        yield Finding(
+            "warning" if is_possible else "problem",
+            "this server is a standby: neither publications nor snapshots can be made here",
+            "name the primary in the DSN, or all servers with target_session_attrs=read-write",
+        )
+
+
+def _check_replication(server: Server) -> Iterator[Finding]:
+    if server.wal_level != "logical":
+        yield Finding(
+            "problem",
+            f"wal_level is {server.wal_level}, which lacks what logical replication needs",
+            WAL_LEVEL_REMEDY,
+        )
+    else:
+        yield Finding("ok", "wal_level is logical")
+    for name, used, most in (
+        ("max_replication_slots", server.slots, server.slots_max),
+        ("max_wal_senders", server.senders, server.senders_max),
+    ):
+        if used >= most:
+            yield Finding(
+                "warning" if name == "max_replication_slots" else "problem",
+                f"all {most} of {name} are in use",
+                f"ALTER SYSTEM SET {name} = {most + 5}; then restart PostgreSQL",
+            )
+        else:
+            yield Finding("ok", f"{used} of {most} {name} in use")
+
+
+def _check_role(server: Server, definition: Definition) -> Iterator[Finding]:
+    if not server.may_replicate:
+        yield Finding(
+            "problem",
+            f"the role {server.user} may not replicate",
+            f'ALTER ROLE "{server.user}" REPLICATION; (on RDS: GRANT rds_replication TO'
+            f' "{server.user}";)',
+        )
+    else:
+        yield Finding("ok", f"the role {server.user} may replicate")
+    if definition.create and not server.may_create:
+        yield Finding(
+            "warning",
+            f"the role {server.user} may not create publications in {server.database}",
+            f'GRANT CREATE ON DATABASE "{server.database}" TO "{server.user}"; or create the'
+            f" publication {definition.publication_name} as another role",
+        )
+
+
+# ---- tables and their publication
+
+
+async def _check_tables(
+    connection: Connection, definition: Definition, server: Server
+) -> AsyncIterator[Finding]:
+    everything = await all_tables(connection)
+    for finding in check_tables(definition, everything):
+        yield finding
+    wanted = capturable(wanted_tables(definition, everything))
+    publication = await find_publication(connection, definition.publication_name)
+    if not (definition.tables or definition.outbox):
+        return
+    for finding in check_publication(definition, publication, wanted, server):
+        yield finding
+
+
+def check_tables(definition: Definition, everything: list[SourceTable]) -> Iterator[Finding]:
+    patterns = (*definition.tables, *((definition.outbox,) if definition.outbox else ()))
+    for pattern in patterns:
+        named = [each for each in everything if table_matches(pattern, each.schema, each.name)]
+        if not named:
+            schema, name = schema_and_name(pattern)
+            yield Finding(
+                "warning" if is_pattern(pattern) else "problem",
+                f"no table is called {schema}.{name}",
+                f"check the name; `\\dt {schema}.*` in psql lists what is there"
+                + (" (tables that come later are captured)" if is_pattern(pattern) else ""),
+            )
+        is_exact = not is_pattern(pattern)
+        for table in named[:_LISTED_MAX]:
+            yield from _check_table(table, is_exact=is_exact)
+        if len(named) > _LISTED_MAX:
+            yield Finding("ok", f"{len(named) - _LISTED_MAX} more tables match {pattern}")
+
+
+def _check_table(table: SourceTable, *, is_exact: bool) -> Iterator[Finding]:
+    bad: Literal["warning", "problem"] = "problem" if is_exact else "warning"
+    if table.is_unlogged:
+        yield Finding(
+            bad,
+            f"{table.label} is unlogged, so its changes are nowhere to be captured from",
+            f"ALTER TABLE {table.quoted} SET LOGGED;",
+        )
+        return
+    if not table.has_identity:
+        yield Finding(
+            bad,
+            f"{table.label} has no primary key or replica identity: once it is published, the"
+            " database refuses UPDATE and DELETE on it, so it is left out",
+            f"ALTER TABLE {table.quoted} ADD PRIMARY KEY (…); or, if there is none,"
+            f" ALTER TABLE {table.quoted} REPLICA IDENTITY FULL;",
+        )
+        return
+    if not table.is_readable:
+        yield Finding(
+            bad,
+            f"{table.label} may not be read, which its snapshot has to",
+            f'GRANT USAGE ON SCHEMA "{table.schema}" TO current_role; GRANT SELECT ON'
+            f" {table.quoted} TO current_role; (as its owner, with this role's name)",
+        )
+    if table.hides_rows:
+        yield Finding(
+            "warning",
+            f"policies hide rows of {table.label} from this role: its snapshot would fail",
+            "ALTER ROLE … BYPASSRLS; or capture as the owner of the table",
+        )
+    if not table.key:
+        yield Finding(
+            "warning",
+            f"{table.label} has no key: its snapshot is read in one go while the stream waits, and"
+            " records about one row may go to different partitions",
+            f"ALTER TABLE {table.quoted} ADD PRIMARY KEY (…);",
+        )
+    else:
+        parts = " (partitioned: its parts count as this table)" if table.is_partitioned else ""
+        yield Finding("ok", f"{table.label} has the key {', '.join(table.key)}{parts}")
+
+
+def check_publication(
+    definition: Definition,
+    publication: Publication | None,
+    wanted: list[SourceTable],
+    server: Server,
+) -> Iterator[Finding]:
+    name = definition.publication_name
+    listed = ", ".join(each.quoted for each in wanted)
+    if publication is None:
+        foreign = [each for each in wanted if not each.is_owned]
+        if definition.create and server.may_create and not foreign:
+            yield Finding("ok", f"the publication {name} is made when the capture starts")
+        elif definition.create and foreign:
+            yield Finding(
+                "problem",
+                f"{foreign[0].label} belongs to another role, so this one cannot publish it",
+                f"as owner or superuser: CREATE PUBLICATION {name} FOR TABLE {listed}"
+                " WITH (publish_via_partition_root = true);",
+            )
+        else:
+            yield Finding(
+                "problem",
+                f"there is no publication {name}",
+                f"CREATE PUBLICATION {name} FOR TABLE {listed}"
+                " WITH (publish_via_partition_root = true);",
+            )
+        return
+    missing = [each for each in wanted if each.label not in publication.tables]
+    unsent = [each for each in OPERATIONS if each not in publication.operations]
+    if unsent:
+        yield Finding(
+            "problem",
+            f"the publication {name} does not send {', '.join(unsent)}",
+            f"ALTER PUBLICATION {name} SET (publish = '{', '.join(OPERATIONS)}');",
+        )
+    if not publication.is_via_root and any(each.is_partitioned for each in wanted):
+        yield Finding(
+            "warning",
+            f"the publication {name} sends changes of partitions under the partitions' names",
+            f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);",
+        )
+    elif missing and not (publication.is_made_here and all(each.is_owned for each in missing)):
+        yield Finding(
+            "problem",
+            f"the publication {name} lacks {', '.join(each.label for each in missing)}",
+            f"ALTER PUBLICATION {name} ADD TABLE {', '.join(each.quoted for each in missing)};",
+        )
+    else:
+        yield Finding("ok", f"the publication {name} has {len(publication.tables)} tables")
+
+
+# ---- the slot, and what holds it or the log back
+
+
+async def _check_slot(
+    connection: Connection, definition: Definition, server: Server
+) -> AsyncIterator[Finding]:
+    name = definition.slot_name
+    slot = await find_slot(connection, name)
+    if slot is None:
+        if not definition.create:
+            remedy = f"SELECT pg_create_logical_replication_slot('{name}', '{PLUGIN}');"
+            yield Finding("problem", f"there is no slot {name}", remedy)
+            return
+        if server.slots < server.slots_max:
+            yield Finding("ok", f"the slot {name} is made when the capture starts")
+        else:
+            yield Finding(
+                "problem",
+                f"no slot is left for {name}: all {server.slots_max} max_replication_slots are in"
+                " use",
+                f"ALTER SYSTEM SET max_replication_slots = {server.slots_max + 5}; then restart"
+                " PostgreSQL, or drop one that nobody uses (SELECT * FROM pg_replication_slots)",
+            )
+        async for finding in _old_transactions(connection):
+            yield finding
+        return
+    if slot.plugin != PLUGIN or slot.database != server.database:
+        yield Finding(
+            "problem",
+            f"the slot {name} is of plugin {slot.plugin or 'none'} and database"
+            f" {slot.database or 'none'}",
+            "give the capture another one with --slot",
+        )
+    elif slot.wal_status == "lost":
+        yield Finding(
+            "problem",
+            f"the slot {name} is lost: the database has thrown away log that it had kept",
+            f"SELECT pg_drop_replication_slot('{name}'); then a new capture with a new snapshot;"
+            " raise max_slot_wal_keep_size",
+        )
+    elif slot.active_pid:
+        yield Finding(
+            "warning",
+            f"the slot {name} is in use by the session {slot.active_pid}: by this capture, or by"
+            " somebody else",
+            f"SELECT * FROM pg_stat_replication WHERE pid = {slot.active_pid}; one slot serves one"
+            " capture",
+        )
+    else:
+        yield Finding("ok", f"the slot {name} is there and free")
+    if slot.retained_bytes > definition.wal_warn_bytes > 0:
+        yield Finding(
+            "warning",
+            f"the database keeps {size_text(slot.retained_bytes)} of log for the slot {name}",
+            "let the capture run, or drop the slot if nobody needs it",
+        )
+
+
+async def _old_transactions(connection: Connection) -> AsyncIterator[Finding]:
+    """A slot begins once every transaction is over that was open when it was asked for."""
+    old = await rows(
+        connection,
+        "SELECT pid, state, extract(epoch FROM now() - xact_start)::int FROM pg_stat_activity"
+        " WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()"
+        " AND xact_start < now() - make_interval(secs => %s) ORDER BY xact_start LIMIT 5",
+        OLD_TRANSACTION_S,
+    )
+    for pid, state, seconds in old:
+        yield Finding(
+            "warning",
+            f"the session {pid} has been in a transaction for {seconds} s ({state}): the slot is"
+            " made only after its end",
+            f"end it, or: SELECT pg_terminate_backend({pid});",
+        )
+    prepared = await rows(connection, "SELECT gid FROM pg_prepared_xacts ORDER BY prepared LIMIT 5")
+    for (gid,) in prepared:
+        yield Finding(
+            "warning",
+            f"the prepared transaction {gid} is neither committed nor rolled back: the slot is made"
+            " only after its end",
+            f"COMMIT PREPARED '{gid}'; or ROLLBACK PREPARED '{gid}';",
+        )
+
+
+async def _check_log(
+    connection: Connection, definition: Definition, server: Server
+) -> AsyncIterator[Finding]:
+    """What bounds the log that the slot keeps, and how much room there is for it."""
+    if not (definition.tables or definition.outbox):
+        return
+    if server.slot_keep_bytes < 0 and not definition.wal_limit_bytes:
+        yield Finding(
+            "warning",
+            "nothing bounds the log that the database keeps while the capture is away: its disk"
+            " could fill up",
+            "--wal-limit of the capture, or ALTER SYSTEM SET max_slot_wal_keep_size = '50GB';"
+            " SELECT pg_reload_conf();",
+        )
+    elif 0 <= server.slot_keep_bytes <= definition.wal_warn_bytes:
+        yield Finding(
+            "warning",
+            f"the database throws log away beyond {size_text(server.slot_keep_bytes)} and loses the"
+            f" slot with it, before the warning at {size_text(definition.wal_warn_bytes)}",
+            f"ALTER SYSTEM SET max_slot_wal_keep_size = '{definition.wal_warn_bytes * 4 >> 20}MB';"
+            " SELECT pg_reload_conf();",
+        )
+    else:
+        yield Finding("ok", "the log that is kept for the capture is bounded")
+    room = await _room(connection, definition)
+    if room is None:
+        return
+    if room < ROOM_MIN_BYTES:
+        yield Finding(
+            "warning",
+            f"the database's disk has only {size_text(room)} left",
+            "make room for its log",
+        )
+    else:
+        yield Finding("ok", f"the database's disk has {size_text(room)} left")
+
+
+async def _room(connection: Connection, definition: Definition) -> int | None:
+    """Known only for a database on this machine, to a role that may see where it lies."""
+    host = str(conninfo_to_dict(definition.dsn).get("host") or "")
+    if host not in {"", "localhost", "127.0.0.1", "::1"} and not host.startswith("/"):
+        return None
+    try:
+        ((directory,),) = await rows(connection, "SELECT current_setting('data_directory')")
+        places = os.statvfs(Path(directory) / "pg_wal")
+    except (psycopg.errors.InsufficientPrivilege, OSError):
+        return None
+    return places.f_bavail * places.f_frsize
+
+
+async def _main() -> int:
+    given = sys.stdin.buffer.read()
+    try:
+        definition = msgspec.json.decode(given, type=Definition)
+    except (msgspec.DecodeError, DragomanError) as error:
+        _print(Finding("problem", f"the definition is not valid: {error}"))
+        return 1
+    worst = 0
+    async for finding in examine(definition):
+        _print(finding)
+        worst = max(worst, finding.level == "problem")
+    return worst
+
+
+def _print(finding: Finding) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(finding) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(_main()))

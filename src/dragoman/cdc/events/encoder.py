@@ -1,0 +1,407 @@
+"""Changes of rows to records: the one object that the capturing process talks to.
+
+    message and transaction → table → envelope's value, key and headers → partition
+
+It reads no clock and asks nobody: whatever it needs to know about a topic it asks for by raising
+`TopicNeeded`, before anything has changed, so that the same call can be made again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from dragoman.captures.definition import Definition
+from dragoman.captures.patterns import any_matches, table_matches
+from dragoman.cdc.events import marks, notifications
+from dragoman.cdc.events.columns import check_patterns
+from dragoman.cdc.events.debezium import debezium_form
+from dragoman.cdc.events.envelopes import (
+    DebeziumEnvelope,
+    Envelope,
+    FlatEnvelope,
+    PgcdcEnvelope,
+)
+from dragoman.cdc.events.outbox import Outbox
+from dragoman.cdc.events.records import (
+    EventRecord,
+    TopicNeeded,
+    headers_bytes,
+    partitioner,
+)
+from dragoman.cdc.events.routing import topic_name
+from dragoman.cdc.events.tables import Table
+from dragoman.cdc.events.transaction import Transaction, headers_opening, unique_id
+from dragoman.errors import CdcError
+from dragoman.limits import CAPTURE_TOPICS_MAX
+from dragoman.protocols.postgres import messages as m
+from dragoman.protocols.postgres.messages import UNCHANGED, Row
+from dragoman.protocols.postgres.types import Kind, Types
+from dragoman.protocols.postgres.values import Form, form_of
+
+Change: TypeAlias = m.Insert | m.Update | m.Delete | m.Truncate
+_log = logging.getLogger(__name__)
+
+
+class CapturedTable:
+    """A table with its envelope, and the headers that its events begin with."""
+
+    def __init__(self, table: Table, envelope: Envelope) -> None:
+        self.table = table
+        self.envelope = envelope
+        self.topic = table.topic
+        self.has_key = table.has_key
+        self.inserted = headers_opening(table.channel, "INSERT")
+        self.updated = headers_opening(table.channel, "UPDATE")
+        self.deleted = headers_opening(table.channel, "DELETE")
+        self.truncated = headers_opening(table.channel, "TRUNCATE")
+        self.snapshotted = headers_opening(table.channel, "SNAPSHOT")
+
+
+class Encoder:
+    def __init__(self, definition: Definition, *, database: str, system: str) -> None:
+        """`system` is the database's system identifier: ids of events depend on it."""
+        check_patterns(definition)
+        self._definition = definition
+        self._database = database
+        self._system = system
+        self._types = Types()
+        #: What tables were made from: description, primary key, kinds of columns.
+        self._looks: dict[int, tuple[m.Relation, tuple[str, ...], list[Kind]]] = {}
+        #: None: not captured.
+        self._tables: dict[int, CapturedTable | Outbox | None] = {}
+        #: Topic → how many partitions it has.
+        self.partitions: dict[str, int] = {}
+        self._partitioners: dict[str, tuple[int, Callable[[bytes], int]]] = {}
+        self._notifications = 0
+        self._warned_of_updates = False
+
+    # ---- what tables look like
+
+    def learn_types(self, rows: Iterable[tuple[int, int, int]]) -> None:
+        """Rows of `types.TYPES_QUERY`."""
+        self._types.learn(rows)
+
+    def type(self, message: m.Type) -> None:
+        self._types.learn_message(message)
+
+    def unknown_types(self, relation: m.Relation) -> tuple[int, ...]:
+        """Types about which `learn_types` could say more; not knowing them is no error."""
+        return self._types.unknown(relation)
+
+    def relation(
+        self,
+        relation: m.Relation,
+        primary_key: Sequence[str] = (),
+        transaction: Transaction | None = None,
+    ) -> list[EventRecord]:
+        """How a table looks from here on, and an event about it when that was asked for.
+
+        `primary_key` matters for replica identity FULL only. Raises `ConfigError` when the
+        capture's settings do not fit the table.
+        """
+        kinds = [self._types.kind(column.type_oid) for column in relation.columns]
+        look = (msgspec.structs.replace(relation, xid=0), tuple(primary_key), kinds)
+        before = self._looks.get(relation.id)
+        if look == before:
+            # The server repeats itself whenever something about the table might have changed.
+            return []
+        captured = self._captured(relation, primary_key)
+        records: list[EventRecord] = []
+        if (
+            self._definition.schema_changes
+            and transaction is not None
+            and captured is not None
+            and (before is None or _shape(before[0]) != _shape(relation))
+        ):
+            known = None if before is None else before[0]
+            value = marks.schema_value(known, relation, self._types)
+            records = self._mark(marks.SCHEMAS, "SCHEMA_CHANGE", value, transaction)
+        self._looks[relation.id] = look
+        self._tables[relation.id] = captured
+        return records
+
+    def table(self, relation: m.Relation, primary_key: Sequence[str] = ()) -> CapturedTable:
+        """For rows that were read and not replicated. Raises `ConfigError`."""
+        definition = self._definition
+        table = Table(definition, self._database, relation, primary_key, self._form)
+        envelope: Envelope
+        match definition.envelope:
+            case "pgcdc":
+                envelope = PgcdcEnvelope(table)
+            case "debezium":
+                envelope = DebeziumEnvelope(table, definition.name, self._database)
+            case "flat":
+                envelope = FlatEnvelope(table)
+        return CapturedTable(table, envelope)
+
+    def outbox(self, relation: m.Relation) -> Outbox | None:
+        """If that is what the table is."""
+        wanted = self._definition.outbox
+        if not wanted or not table_matches(wanted, relation.schema, relation.name):
+            return None
+        return Outbox(self._definition, self._database, relation, self._types)
+
+    def _captured(
+        self, relation: m.Relation, primary_key: Sequence[str]
+    ) -> CapturedTable | Outbox | None:
+        if (outbox := self.outbox(relation)) is not None:
+            return outbox
+        if not any_matches(self._definition.tables, relation.schema, relation.name):
+            return None
+        return self.table(relation, primary_key)
+
+    def _form(self, column: m.Column) -> Form:
+        kind = self._types.kind(column.type_oid)
+        if self._definition.envelope == "debezium":
+            return debezium_form(kind, column)
+        return form_of(kind)
+
+    # ---- changes
+
+    def change(self, message: Change, transaction: Transaction) -> list[EventRecord]:
+        if type(message) is m.Truncate:
+            return self._truncate(message, transaction)
+        assert not isinstance(message, m.Truncate)
+        table = self._known(message.relation_id)
+        if type(table) is not CapturedTable:
+            return self._beside(table, message, transaction)
+        partition = self._partitioner(table.topic)
+        if self._definition.transactions:
+            transaction.counts[table.table.label] = transaction.counts.get(table.table.label, 0) + 1
+        if type(message) is m.Insert:
+            return [self._inserted(table, message.new, transaction, partition)]
+        if type(message) is m.Update:
+            return self._updated(table, message, transaction, partition)
+        assert isinstance(message, m.Delete)
+        return self._deleted(table, message.old, message.is_old_whole, transaction, partition)
+
+    def _known(self, relation_id: int) -> CapturedTable | Outbox | None:
+        try:
+            return self._tables[relation_id]
+        except KeyError:
+            raise CdcError(f"a change of table {relation_id}, which was not described") from None
+
+    def _inserted(
+        self,
+        table: CapturedTable,
+        new: Row,
+        transaction: Transaction,
+        partition: Callable[[bytes], int],
+    ) -> EventRecord:
+        value = table.envelope.insert(new, transaction, transaction.seq + 1)
+        key = table.envelope.key(new) if table.has_key else None
+        return self._record(table, table.inserted, key, value, transaction, partition)
+
+    def _updated(
+        self,
+        table: CapturedTable,
+        message: m.Update,
+        transaction: Transaction,
+        partition: Callable[[bytes], int],
+    ) -> list[EventRecord]:
+        new, old, is_whole = message.new, message.old, message.is_old_whole
+        if old is not None:
+            new = _filled(new, old, is_whole)
+            if table.has_key and table.envelope.key(old) != table.envelope.key(new):
+                # Each key's events are in order in its partition, so there is one for each key.
+                records = self._deleted(table, old, is_whole, transaction, partition)
+                return [*records, self._inserted(table, new, transaction, partition)]
+        value = table.envelope.update(new, old, is_whole, transaction, transaction.seq + 1)
+        key = table.envelope.key(new) if table.has_key else None
+        return [self._record(table, table.updated, key, value, transaction, partition)]
+
+    def _deleted(
+        self,
+        table: CapturedTable,
+        old: Row,
+        is_whole: bool,
+        transaction: Transaction,
+        partition: Callable[[bytes], int],
+    ) -> list[EventRecord]:
+        value = table.envelope.delete(old, is_whole, transaction, transaction.seq + 1)
+        key = table.envelope.key(old) if table.has_key else None
+        record = self._record(table, table.deleted, key, value, transaction, partition)
+        if key is None or not self._definition.tombstones:
+            return [record]
+        # With the same headers: once compaction is through, they are all that is left.
+        place = (record.topic, record.partition, key)
+        return [record, EventRecord(*place, None, record.headers, record.timestamp)]
+
+    def _truncate(self, message: m.Truncate, transaction: Transaction) -> list[EventRecord]:
+        tables = [self._known(number) for number in message.relation_ids]
+        captured = [each for each in tables if isinstance(each, CapturedTable)]
+        for table in captured:
+            self._partitioner(table.topic)
+        records = []
+        for table in captured:
+            if self._definition.transactions:
+                label = table.table.label
+                transaction.counts[label] = transaction.counts.get(label, 0) + 1
+            value = table.envelope.truncate(transaction, transaction.seq + 1)
+            first = self._record(table, table.truncated, None, value, transaction, lambda _: 0)
+            # Whoever reads a partition has to see it, so there is one in each.
+            records += [
+                EventRecord(
+                    first.topic, partition, first.key, value, first.headers, first.timestamp
+                )
+                for partition in range(self.partitions[table.topic])
+            ]
+        return records
+
+    def _record(
+        self,
+        table: CapturedTable,
+        opening: bytes,
+        key: bytes | None,
+        value: bytes,
+        transaction: Transaction,
+        partition: Callable[[bytes], int],
+    ) -> EventRecord:
+        """The next event of the transaction."""
+        seq = self._next(transaction)
+        headers = transaction.headers(opening, seq)
+        if key is not None:
+            number = partition(key)
+        else:
+            event_id = transaction.event_id(seq)
+            number = partition(event_id)
+            key = None if self._definition.envelope == "debezium" else event_id
+        return EventRecord(table.topic, number, key, value, headers, transaction.time_ms)
+
+    def _next(self, transaction: Transaction) -> int:
+        if transaction.system != self._system:
+            transaction.belong_to(self._system)
+        transaction.seq += 1
+        return transaction.seq
+
+    # ---- outbox
+
+    def _beside(
+        self,
+        table: Outbox | CapturedTable | None,
+        message: m.Insert | m.Update | m.Delete,
+        transaction: Transaction,
+    ) -> list[EventRecord]:
+        if not isinstance(table, Outbox):
+            return []
+        if isinstance(message, m.Insert):
+            return self.outbox_row(table, message.new, transaction)
+        if isinstance(message, m.Update) and not self._warned_of_updates:
+            self._warned_of_updates = True
+            name = f"{table.relation.schema}.{table.relation.name}"
+            _log.warning("a row of outbox %s was updated: only inserted ones are sent", name)
+        return []
+
+    def outbox_row(self, outbox: Outbox, row: Row, transaction: Transaction) -> list[EventRecord]:
+        topic, key, value = outbox.topic(row), outbox.key(row), outbox.value(row)
+        partition = self._partitioner(topic)(key)
+        seq = self._next(transaction)
+        headers = outbox.headers(row, transaction, seq)
+        return [EventRecord(topic, partition, key, value, headers, transaction.time_ms)]
+
+    # ---- snapshots
+
+    def snapshot_row(
+        self, table: CapturedTable, row: Row, transaction: Transaction
+    ) -> list[EventRecord]:
+        partition = self._partitioner(table.topic)
+        value = table.envelope.snapshot(row, transaction, transaction.seq + 1)
+        key = table.envelope.key(row) if table.has_key else None
+        return [self._record(table, table.snapshotted, key, value, transaction, partition)]
+
+    def snapshot_started(self, table: CapturedTable, transaction: Transaction) -> list[EventRecord]:
+        return self._snapshot_mark("SNAPSHOT_STARTED", table, None, transaction)
+
+    def snapshot_completed(
+        self, table: CapturedTable, rows: int, transaction: Transaction
+    ) -> list[EventRecord]:
+        return self._snapshot_mark("SNAPSHOT_COMPLETED", table, rows, transaction)
+
+    def _snapshot_mark(
+        self, operation: str, table: CapturedTable, rows: int | None, transaction: Transaction
+    ) -> list[EventRecord]:
+        value = marks.snapshot_value(operation, self._definition.name, table.table, rows)
+        return self._mark(marks.SNAPSHOTS, operation, value, transaction)
+
+    # ---- marks
+
+    def begin(self, transaction: Transaction) -> list[EventRecord]:
+        if not self._definition.transactions:
+            return []
+        value = marks.begin_value(transaction)
+        return self._mark(marks.TRANSACTIONS, "BEGIN", value, transaction)
+
+    def commit(self, transaction: Transaction) -> list[EventRecord]:
+        if not self._definition.transactions:
+            return []
+        value = marks.commit_value(transaction)
+        return self._mark(marks.TRANSACTIONS, "COMMIT", value, transaction)
+
+    def heartbeat(self, transaction: Transaction) -> list[EventRecord]:
+        value = marks.heartbeat_value(self._definition.name, transaction)
+        return self._mark(marks.HEARTBEATS, "HEARTBEAT", value, transaction)
+
+    def _mark(
+        self, channel: str, operation: str, value: bytes, transaction: Transaction
+    ) -> list[EventRecord]:
+        topic = channel.replace(":", ".")
+        key = self._definition.name.encode()
+        partition = self._partitioner(topic, marks.MARK_PARTITIONS)(key)
+        seq = self._next(transaction)
+        headers = transaction.headers(headers_opening(channel, operation), seq)
+        return [EventRecord(topic, partition, key, value, headers, transaction.time_ms)]
+
+    # ---- notifications
+
+    def notification(self, channel: str, payload: str, now_us: int) -> list[EventRecord]:
+        """What NOTIFY has sent: it has no transaction and no position."""
+        topic = topic_name(channel.replace(":", "."))
+        partition = self._partitioner(topic)
+        operation, value = notifications.operation_and_value(payload)
+        self._notifications += 1
+        event_id = unique_id(
+            now_us // 1000, self._system, channel, payload, now_us, self._notifications
+        )
+        key = notifications.key_in(payload) or event_id
+        headers = headers_bytes(
+            (
+                ("pgcdc-channel", channel.encode()),
+                ("pgcdc-operation", operation.encode()),
+                ("pgcdc-event-id", event_id),
+            )
+        )
+        return [EventRecord(topic, partition(key), key, value, headers, now_us // 1000)]
+
+    # ---- partitions
+
+    def _partitioner(self, topic: str, wanted: int = 0) -> Callable[[bytes], int]:
+        count = self.partitions.get(topic)
+        if count is None:
+            if len(self.partitions) >= CAPTURE_TOPICS_MAX:
+                raise CdcError(
+                    f"the capture has {CAPTURE_TOPICS_MAX} topics, and {topic} would be one more: "
+                    "name fewer, in topics or in the outbox's aggregatetype"
+                )
+            raise TopicNeeded(topic, wanted or self._definition.partitions)
+        known = self._partitioners.get(topic)
+        if known is None or known[0] != count:
+            known = self._partitioners[topic] = (count, partitioner(count))
+        return known[1]
+
+
+def _shape(relation: m.Relation) -> tuple[object, ...]:
+    return relation.schema, relation.name, relation.columns
+
+
+def _filled(new: Row, old: Row | None, is_whole: bool) -> Row:
+    """With values from the old row in place of those that were not changed, where it has them."""
+    if old is None or UNCHANGED not in new:
+        return new
+    return [
+        before if now is UNCHANGED and (is_whole or before is not None) else now
+        for now, before in zip(new, old, strict=True)
+    ]

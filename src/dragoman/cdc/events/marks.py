@@ -1,0 +1,101 @@
+"""Events that are not about a row: they have topics of their own, with one partition.
+
+Their key is the name of the capture, so several captures may share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from dragoman.cdc.events.tables import Table
+from dragoman.cdc.events.transaction import Transaction
+from dragoman.protocols.postgres.messages import Relation
+from dragoman.protocols.postgres.replication import format_lsn
+from dragoman.protocols.postgres.types import Types
+
+TRANSACTIONS: Final = "pgcdc:_txn"
+SCHEMAS: Final = "pgcdc:_schema"
+SNAPSHOTS: Final = "pgcdc:_snapshot"
+HEARTBEATS: Final = "pgcdc:_heartbeat"
+MARK_PARTITIONS: Final = 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def iso_time(time_us: int) -> str:
+    moment = _EPOCH + timedelta(microseconds=time_us)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def begin_value(transaction: Transaction) -> bytes:
+    return _encode({"op": "BEGIN", "transaction": _described(transaction)})
+
+
+def commit_value(transaction: Transaction) -> bytes:
+    """Events of the transaction before this one, in all and for each table."""
+    return _encode(
+        {
+            "op": "COMMIT",
+            "transaction": _described(transaction),
+            "events": sum(transaction.counts.values()),
+            "tables": transaction.counts,
+        }
+    )
+
+
+def _described(transaction: Transaction) -> Mapping[str, object]:
+    return {
+        "xid": transaction.xid,
+        "commit_time": iso_time(transaction.time_us),
+        "lsn": format_lsn(transaction.lsn),
+    }
+
+
+def heartbeat_value(capture: str, transaction: Transaction) -> bytes:
+    return _encode({"op": "HEARTBEAT", "capture": capture, "transaction": _described(transaction)})
+
+
+def snapshot_value(operation: str, capture: str, table: Table, rows: int | None) -> bytes:
+    value: dict[str, object] = {
+        "op": operation,
+        "capture": capture,
+        "table": table.name,
+        "schema": table.schema,
+        "topic": table.topic,
+    }
+    return _encode(value if rows is None else value | {"rows": rows})
+
+
+def schema_value(before: Relation | None, after: Relation, types: Types) -> bytes:
+    """`previous` is null when it is not known, as for the first time since the capture started."""
+    return _encode(
+        {
+            "op": "SCHEMA_CHANGE",
+            **_table(after, types),
+            "previous": None if before is None else _table(before, types),
+        }
+    )
+
+
+def _table(relation: Relation, types: Types) -> dict[str, object]:
+    return {
+        "table": relation.name,
+        "schema": relation.schema,
+        "columns": _columns(relation, types),
+    }
+
+
+def _columns(relation: Relation, types: Types) -> list[dict[str, object]]:
+    return [
+        {
+            "name": column.name,
+            "type_oid": column.type_oid,
+            "type_name": types.name(column.type_oid),
+            "is_key": column.is_key,
+        }
+        for column in relation.columns
+    ]

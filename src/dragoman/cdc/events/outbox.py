@@ -1,0 +1,90 @@
+"""Rows of an outbox, which say themselves what to send and where to, under Debezium's names.
+
+    id             header `id`, for consumers that drop repeats
+    aggregatetype  the topic: `outbox.event.<aggregatetype>`
+    aggregateid    the key
+    type           header `type`
+    payload        the value: JSON and text as they are, bytea as bytes, NULL as none
+
+Every other column is a header.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dragoman.captures.definition import Definition
+from dragoman.cdc.events.records import sized
+from dragoman.cdc.events.routing import OUTBOX_PLACES, checked_template, filled, template_for
+from dragoman.cdc.events.transaction import EVENT_ID_NAME, Transaction
+from dragoman.errors import CdcError, ConfigError
+from dragoman.log.batch import varint
+from dragoman.protocols.postgres.messages import Relation, Row
+from dragoman.protocols.postgres.types import Types
+from dragoman.protocols.postgres.values import bytes_of
+
+_COLUMNS: Final = ("id", "aggregatetype", "aggregateid", "type", "payload")
+_DEFAULT: Final = "outbox.event.{aggregatetype}"
+_NULL: Final = varint(-1)
+#: Event id, LSN, position and transaction, which every captured record has.
+_OWN_HEADERS: Final = 4
+
+
+class Outbox:
+    def __init__(
+        self, definition: Definition, database: str, relation: Relation, types: Types
+    ) -> None:
+        """Raises `ConfigError` for a table that is no outbox."""
+        self.relation = relation
+        self._database = database
+        places = {column.name: index for index, column in enumerate(relation.columns)}
+        if missing := [name for name in _COLUMNS if name not in places]:
+            raise ConfigError(
+                f"{relation.schema}.{relation.name} cannot be an outbox: it has no column "
+                f"{' and no column '.join(missing)}"
+            )
+        _, self._type_at, self._id_at, _, self._payload_at = (places[name] for name in _COLUMNS)
+        self._kind_at = places["type"]
+        payload = relation.columns[self._payload_at]
+        self._is_bytes = types.kind(payload.type_oid).name == "bytea"
+        shown = ["id", "type", *(name for name in places if name not in _COLUMNS)]
+        self._headers = [(sized(name.encode()), places[name]) for name in shown]
+        self._count = varint(len(shown) + _OWN_HEADERS)
+        template = template_for(definition.topics, relation.schema, relation.name)
+        self._template = checked_template(template or _DEFAULT, OUTBOX_PLACES)
+
+    def topic(self, row: Row) -> str:
+        values = {
+            "database": self._database,
+            "schema": self.relation.schema,
+            "table": self.relation.name,
+            "aggregatetype": self._text(row, self._type_at).decode("utf-8", "replace"),
+            "type": self._text(row, self._kind_at).decode("utf-8", "replace"),
+        }
+        return filled(self._template, values)
+
+    def key(self, row: Row) -> bytes:
+        return self._text(row, self._id_at)
+
+    def value(self, row: Row) -> bytes | None:
+        payload = row[self._payload_at]
+        if payload is None:
+            return None
+        text = self._text(row, self._payload_at)
+        return bytes_of(text) if self._is_bytes else text
+
+    def headers(self, row: Row, transaction: Transaction, seq: int) -> bytes:
+        pieces = [self._count]
+        for name, index in self._headers:
+            text = row[index]
+            pieces += (name, sized(text) if isinstance(text, bytes) else _NULL)
+        return transaction.headers(b"".join((*pieces, EVENT_ID_NAME)), seq)
+
+    def _text(self, row: Row, index: int) -> bytes:
+        text = row[index]
+        if not isinstance(text, bytes):
+            raise CdcError(
+                f"a row of outbox {self.relation.schema}.{self.relation.name} has no "
+                f"{self.relation.columns[index].name}: make the column NOT NULL"
+            )
+        return text

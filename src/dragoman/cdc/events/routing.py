@@ -1,0 +1,64 @@
+"""Which topic a table goes to.
+
+Names that Kafka's clients could not use are made usable: other characters than theirs become `_`,
+and a hash of the real name keeps two such names apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Final
+
+from dragoman.captures.patterns import table_matches
+from dragoman.errors import ConfigError
+from dragoman.limits import TOPIC_NAME_BYTES_MAX
+
+_OTHERS: Final = re.compile(r"[^A-Za-z0-9._-]")
+_PLACE: Final = re.compile(r"\{([^{}]*)\}")
+_HASH_DIGITS: Final = 8
+#: What a template may name, for a table and for a row of an outbox.
+TABLE_PLACES: Final = ("database", "schema", "table")
+OUTBOX_PLACES: Final = (*TABLE_PLACES, "aggregatetype", "type")
+
+
+def topic_name(text: str) -> str:
+    """The name itself where Kafka allows it."""
+    usable = _OTHERS.sub("_", text)
+    if usable == text and len(text) <= TOPIC_NAME_BYTES_MAX and text not in ("", ".", ".."):
+        return text
+    digest = sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
+    return f"{usable[: TOPIC_NAME_BYTES_MAX - _HASH_DIGITS - 1]}-{digest}"
+
+
+def default_topic(schema: str, table: str) -> str:
+    return "pgcdc." + (table if schema == "public" else f"{schema}.{table}")
+
+
+def template_for(topics: Mapping[str, str], schema: str, table: str) -> str | None:
+    """Of the first pattern that fits."""
+    for pattern, template in topics.items():
+        if table_matches(pattern, schema, table):
+            return template
+    return None
+
+
+def checked_template(template: str, places: tuple[str, ...]) -> str:
+    """Raises `ConfigError` for a place that there is not, and for a name of the broker's own."""
+    for place in _PLACE.findall(template):
+        if place not in places:
+            known = ", ".join(f"{{{each}}}" for each in places)
+            raise ConfigError(f"topic {template!r} names {{{place}}}; it may name {known}")
+    if template.startswith("__") or not template:
+        raise ConfigError(
+            f"topic {template!r} is not one to capture to: names with __ are internal"
+        )
+    return template
+
+
+def filled(template: str, values: Mapping[str, str]) -> str:
+    fill: Callable[[re.Match[str]], str] = lambda found: values[found[1]]  # noqa: E731
+    name = topic_name(_PLACE.sub(fill, template))
+    # A row must not decide to write to a topic of the broker's own.
+    return topic_name(f"_.{name}") if name.startswith("__") else name

@@ -1,0 +1,122 @@
+"""The transaction of the source that events belong to: what its records say about it in headers.
+
+An event's id is a UUID of version 7 that depends on nothing but the source, so that a change that
+is captured again has the same one:
+
+    | commit time ms 48 | 7 | hash of system and LSN 12 | 2 | the hash goes on 30 | position 32 |
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+from dragoman.cdc.events.records import sized
+from dragoman.log.batch import varint
+
+_VERSION: Final = 7 << 12
+_VARIANT: Final = 0x8000_0000
+EVENT_ID_NAME: Final = sized(b"pgcdc-event-id") + varint(36)
+_LSN: Final = sized(b"pgcdc-lsn") + varint(16)
+_SEQ: Final = sized(b"pgcdc-seq")
+_XID: Final = sized(b"pgcdc-xid")
+#: Of a row's headers; the first two are the table's.
+_COUNT: Final = varint(6)
+_CHANNEL: Final = sized(b"pgcdc-channel")
+_OPERATION: Final = sized(b"pgcdc-operation")
+_SMALL: Final = 4096
+_DECIMALS: Final = [sized(b"%d" % value) for value in range(_SMALL)]
+#: Before a number's digits, of which there are at most twenty.
+_SIZES: Final = [varint(size) for size in range(21)]
+_HEX: Final = [b"%08x" % value for value in range(_SMALL)]
+
+
+class Transaction:
+    """`seq` is the position of the last event made for it; the encoder counts it up."""
+
+    __slots__ = (
+        "_after_id",
+        "_id_start",
+        "_xid_header",
+        "counts",
+        "lsn",
+        "lsn_text",
+        "seq",
+        "system",
+        "time_ms",
+        "time_us",
+        "xid",
+    )
+
+    def __init__(self, *, lsn: int, xid: int, time_us: int) -> None:
+        """`lsn` is that of the commit, `time_us` when it was, since 1970."""
+        self.lsn = lsn
+        self.xid = xid
+        self.time_us = time_us
+        self.time_ms = time_us // 1000
+        self.seq = 0
+        #: Sixteen digits, so that it sorts as text.
+        self.lsn_text = b"%016x" % lsn
+        #: Events for each table, when that is asked for.
+        self.counts: dict[str, int] = {}
+        self.system = ""
+        self._id_start = b""
+        self._after_id = _LSN + self.lsn_text + _SEQ
+        self._xid_header = _XID + sized(b"%d" % xid)
+
+    def belong_to(self, system: str) -> None:
+        """Of which database it is: has to be known before ids are asked for."""
+        self.system = system
+        self._id_start = _id_start(f"{system} {self.lsn}", self.time_ms)
+
+    def event_id(self, seq: int) -> bytes:
+        """As text."""
+        return self._id_start + (_HEX[seq] if seq < _SMALL else b"%08x" % (seq & 0xFFFF_FFFF))
+
+    def headers(self, opening: bytes, seq: int) -> bytes:
+        """All of them in wire form; `opening` is from `headers_opening`, or others' own."""
+        is_small = seq < _SMALL
+        return b"".join(
+            (
+                opening,
+                self._id_start,
+                _HEX[seq] if is_small else b"%08x" % (seq & 0xFFFF_FFFF),
+                self._after_id,
+                _DECIMALS[seq] if is_small else _sized_decimal(seq),
+                self._xid_header,
+            )
+        )
+
+
+def _sized_decimal(value: int) -> bytes:
+    text = b"%d" % value
+    return _SIZES[len(text)] + text
+
+
+def headers_opening(channel: str, operation: str) -> bytes:
+    """The headers of a row before its event id."""
+    return b"".join(
+        (
+            _COUNT,
+            _CHANNEL,
+            sized(channel.encode()),
+            _OPERATION,
+            sized(operation.encode()),
+            EVENT_ID_NAME,
+        )
+    )
+
+
+def unique_id(time_ms: int, *parts: object) -> bytes:
+    """An event id of what has no transaction: the same for the same parts."""
+    start = _id_start(repr(parts), time_ms)
+    return start + blake2b(repr(parts).encode(), digest_size=4, person=b"end").hexdigest().encode()
+
+
+def _id_start(source: str, time_ms: int) -> bytes:
+    digest = int.from_bytes(blake2b(source.encode(), digest_size=8).digest(), "big")
+    time = max(time_ms, 0) & 0xFFFF_FFFF_FFFF
+    first = time << 16 | _VERSION | digest >> 52
+    second = _VARIANT | digest & 0x3FFF_FFFF
+    text = b"%016x%08x" % (first, second)
+    return b"-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -1,0 +1,78 @@
+"""LISTEN: what NOTIFY sends becomes records.
+
+PostgreSQL keeps nothing for a listener that is away, and says it only once: what is sent while
+nobody listens, or is on its way when the process dies, is lost. Whoever needs it all writes rows to
+an outbox. So that readers know, each time listening begins a record says so, on the channel
+`pgcdc:_notifications`, and since when it had not been so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+import msgspec
+import psycopg
+from psycopg import sql
+
+from dragoman.captures.definition import Definition
+from dragoman.cdc.database import connect, refusal
+
+MARKS = "pgcdc:_notifications"
+
+
+class _Listening(msgspec.Struct, frozen=True):
+    op: str
+    capture: str
+    channels: tuple[str, ...]
+    #: Nobody listened from here until now; null: not known.
+    away_since: str | None
+
+
+class Listener:
+    """One for the life of the process, so that it knows how long nobody listened."""
+
+    def __init__(self, definition: Definition) -> None:
+        self._definition = definition
+        self._until_us = 0
+        self.warnings: tuple[str, ...] = ()
+
+    async def run(self, deliver: Callable[[str, str, int], Awaitable[None]]) -> None:
+        """`deliver` is given channel, payload and time of each; while it waits, the database keeps
+        the rest for this connection. Raises `SourceError` at the end of the connection.
+        """
+        definition = self._definition
+        connection = await connect(definition.dsn, name=definition.name)
+        try:
+            for channel in definition.channels:
+                await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+            await self._begun(deliver)
+            async for notification in connection.notifies():
+                await deliver(notification.channel, notification.payload, _now_us())
+        except psycopg.Error as error:
+            raise refusal(error, definition.dsn) from None
+        finally:
+            self._until_us = _now_us()
+            await connection.close()
+
+    async def _begun(self, deliver: Callable[[str, str, int], Awaitable[None]]) -> None:
+        definition, now_us = self._definition, _now_us()
+        since = _text(self._until_us) if self._until_us else None
+        if since is not None:
+            self.warnings = (
+                f"nobody listened to {', '.join(definition.channels)} from {since} to"
+                f" {_text(now_us)}: what was notified then is lost",
+            )
+        mark = _Listening(
+            op="LISTENING", capture=definition.name, channels=definition.channels, away_since=since
+        )
+        await deliver(MARKS, msgspec.json.encode(mark).decode(), now_us)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _text(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,369 @@
+"""A capture at work: from its position to the first thing that goes wrong, or until it is told to
+end.
+
+`open` settles what a predecessor has left in the log, finds the position, and checks the database
+against it. `run` then reads, writes and confirms. Whatever fails ends the session; the next one
+begins at the position, which is always right. What is worth remembering is therefore in the log and
+in the database, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+import psycopg
+
+from dragoman.captures.definition import Definition
+from dragoman.cdc import setup
+from dragoman.cdc.database import Connection, connect, refusal
+from dragoman.cdc.events import Encoder, TopicNeeded
+from dragoman.cdc.hooks import Snapshots
+from dragoman.cdc.identity import check_slot, check_system, check_timeline
+from dragoman.cdc.notify import Listener
+from dragoman.cdc.position import Position, last_position, positions_partition
+from dragoman.cdc.replication import ReplicationConnection, System, open_replication
+from dragoman.cdc.spool import Spool
+from dragoman.cdc.stream import Counts, Stream
+from dragoman.cdc.surroundings import Surroundings
+from dragoman.cdc.writer import LogWriter
+from dragoman.errors import CdcError
+from dragoman.limits import CAPTURE_CONFIRM_S, CAPTURE_FEEDBACK_S, CAPTURE_STOP_S
+from dragoman.protocols.kafka.client.errors import ProducerFencedError
+from dragoman.protocols.kafka.client.facade import KafkaClient
+from dragoman.protocols.kafka.client.transactions import TransactionalProducer
+from dragoman.protocols.kafka.client.values import TopicPartition
+from dragoman.protocols.postgres.codec import Decoder
+from dragoman.protocols.postgres.constants import SESSION_SETTINGS
+from dragoman.protocols.postgres.replication import encode_status, format_lsn, parse_lsn
+from dragoman.types import Lsn
+
+HEARTBEAT: Final = "heartbeat"
+#: What a database that is only read from says to a heart-beat, and one that forbids it.
+_NO_HEARTBEAT: Final = (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.InsufficientPrivilege)
+#: Longer ones are cut by PostgreSQL.
+_SESSION_NAME_MAX: Final = 63
+
+
+class TakenOverError(CdcError):
+    """The log belongs to a later process of the same capture."""
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session works with all its life."""
+
+    definition: Definition
+    incarnation: str
+    spool: str
+    client: KafkaClient
+    producer: TransactionalProducer
+    counts: Counts
+    make_snapshots: Callable[[Definition, Encoder, setup.Prepared], Snapshots]
+    listener: Listener
+
+
+class Session:
+    """`open`, then `run` or `rewind`, then `close`, each once and whatever happens."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self._definition = told.definition
+        self._loop = asyncio.get_running_loop()
+        self._connection: Connection | None = None
+        self._replication: ReplicationConnection | None = None
+        self._where: TopicPartition | None = None
+        self._stream: Stream | None = None
+        self._spool: Spool | None = None
+        self._writer: LogWriter | None = None
+        self.snapshots: Snapshots | None = None
+        self.prepared: setup.Prepared | None = None
+        #: What the log has, by what was committed there.
+        self.position = Position(lsn=0)
+        #: Whether something was captured since it was opened.
+        self.has_moved = False
+        self._reported_lsn = 0
+        self._is_ending = False
+        self._ended = asyncio.Event()
+        self._failed: asyncio.Future[CdcError] = self._loop.create_future()
+        self._sent_at = 0.0
+
+    # ---- opening
+
+    async def open(self) -> None:
+        """Raises `SourceError`, other `CdcError`s, and what the client does."""
+        told, definition = self._told, self._definition
+        try:
+            await told.producer.initialise()
+        except ProducerFencedError:
+            raise TakenOverError("another process has taken the capture over") from None
+        self._where = await positions_partition(told.client, definition.name)
+        found = await last_position(told.client, self._where, definition.name)
+        if found is not None and found.incarnation != told.incarnation:
+            found = None
+        self._connection = await connect(
+            definition.dsn, name=definition.name, settings=dict(SESSION_SETTINGS)
+        )
+        is_known = found is not None and bool(found.slot)
+        system = None
+        if found is not None and is_known:
+            # Before anything is made in a database that may be another one.
+            system = await self._identify()
+            check_system(definition, found, system)
+        self.prepared = await setup.prepare(self._connection, definition, is_known=is_known)
+        if self.prepared.slot is None:
+            self.position = found or Position(lsn=0, incarnation=told.incarnation)
+            return
+        if self.prepared.slot.active_pid:
+            # The producer was initialised: whoever wrote for this capture before is fenced.
+            await setup.take_over(self._connection, definition, self._session_name)
+        system = system or await self._identify()
+        confirmed = parse_lsn(self.prepared.slot.confirmed_lsn)
+        if found is None:
+            found = Position(
+                lsn=confirmed,
+                incarnation=told.incarnation,
+                system=system.identifier,
+                slot=definition.slot_name,
+                timeline=system.timeline,
+            )
+            # From here on the slot is known: should it be lost, that is noticed.
+            await self._new_writer(lambda _position: None).write_alone(found)
+        check_slot(definition, found, confirmed)
+        self.position = msgspec.structs.replace(found, timeline=system.timeline)
+        if found.timeline != system.timeline:
+            assert self._replication is not None
+            end = await self._replication.end_of_timeline(found.timeline, system.timeline)
+            check_timeline(definition, found, end)
+
+    @property
+    def _session_name(self) -> str:
+        """Of this capture alone: one of the same name and slot may belong to another cluster."""
+        return f"dragoman {self._told.incarnation} {self._definition.name}"[:_SESSION_NAME_MAX]
+
+    async def _identify(self) -> System:
+        self._replication = await open_replication(self._definition, self._session_name)
+        return await self._replication.identify()
+
+    async def rewind(self, lsn: int) -> None:
+        """Move the position back. Raises `CdcError` when the slot does not reach so far."""
+        assert self.prepared is not None
+        assert self._where is not None
+        if self.prepared.slot is None:
+            raise CdcError("a capture without tables has no position to go back to")
+        confirmed = parse_lsn(self.prepared.slot.confirmed_lsn)
+        if not confirmed <= lsn <= self.position.lsn:
+            raise CdcError(
+                f"{format_lsn(lsn)} is out of reach: the database can send again from"
+                f" {format_lsn(confirmed)} to {format_lsn(self.position.lsn)} (`keep_wal_bytes` of"
+                " the capture says how much it keeps)"
+            )
+        position = msgspec.structs.replace(self.position, lsn=lsn)
+        writer = self._new_writer(lambda _position: None)
+        await writer.write_alone(position)
+        self.position = position
+
+    async def close(self) -> None:
+        if self._spool is not None:
+            self._spool.remove()
+        if self._replication is not None:
+            await self._replication.close()
+        if self._connection is not None:
+            await self._connection.close()
+
+    def _new_writer(self, confirm: Callable[[Position], None]) -> LogWriter:
+        assert self._where is not None
+        return LogWriter(
+            self._told.producer,
+            self._definition.name,
+            self._where,
+            self.position,
+            confirm=confirm,
+            now_ms=lambda: time.time_ns() // 1_000_000,
+        )
+
+    # ---- at work
+
+    async def run(self, begun: Callable[[], None]) -> None:
+        """Until `end` is called; `begun` once changes may come."""
+        assert self._connection is not None
+        self._writer = self._new_writer(self._confirmed)
+        definition = self._definition
+        encoder = Encoder(
+            definition, database=self._connection.info.dbname, system=self.position.system
+        )
+        surroundings = Surroundings(
+            self._told.client, self._connection, definition, encoder, self._writer.batch_bytes
+        )
+        duties: list[Callable[[], Awaitable[None]]] = [self._fail_when_told]
+        if definition.channels:
+            duties.append(lambda: self._listen(encoder, surroundings))
+        if self._replication is not None:
+            await self._start(self._replication, encoder, surroundings)
+            duties += [self._feedback, self._heartbeat]
+            assert self.snapshots is not None
+            duties.append(self.snapshots.run)
+        begun()
+        tasks = [asyncio.create_task(self._duty(each)) for each in (self._writer.run, *duties)]
+        reading = asyncio.create_task(self._read())
+        try:
+            await asyncio.wait((reading, *tasks), return_when=asyncio.FIRST_COMPLETED)
+            _raise_first(reading, *tasks)
+            await self._finish(tasks)
+        finally:
+            for task in (reading, *tasks):
+                task.cancel()
+            await asyncio.gather(reading, *tasks, return_exceptions=True)
+
+    async def _duty(self, duty: Callable[[], Awaitable[None]]) -> None:
+        """One may have nothing to do: that is not the end of the others."""
+        await duty()
+        await self._loop.create_future()
+
+    async def _fail_when_told(self) -> None:
+        raise await self._failed
+
+    async def _listen(self, encoder: Encoder, surroundings: Surroundings) -> None:
+        writer = self._writer
+        assert writer is not None
+
+        async def deliver(channel: str, payload: str, now_us: int) -> None:
+            while True:
+                try:
+                    writer.insert(encoder.notification(channel, payload, now_us))
+                    break
+                except TopicNeeded as topic:
+                    await surroundings.need(topic)
+            self._told.counts.rows += 1
+            await writer.room()
+
+        await self._told.listener.run(deliver)
+
+    async def _start(
+        self, replication: ReplicationConnection, encoder: Encoder, surroundings: Surroundings
+    ) -> None:
+        told, definition = self._told, self._definition
+        assert self._writer is not None
+        assert self.prepared is not None
+        await surroundings.learn_types()
+        self.snapshots = told.make_snapshots(definition, encoder, self.prepared)
+        self.snapshots.replaced(self.position.snapshot)
+        self._spool = Spool(told.spool)
+        self._stream = Stream(
+            decoder=Decoder(replication.version),
+            encoder=encoder,
+            snapshots=self.snapshots,
+            spool=self._spool,
+            writer=self._writer,
+            surroundings=surroundings,
+            position=self.position,
+            heartbeat_prefix=f"dragoman.{definition.name}.{HEARTBEAT}",
+            marks=definition.transactions,
+            counts=told.counts,
+        )
+        await replication.start(self.position.lsn)
+
+    async def _read(self) -> None:
+        replication, stream = self._replication, self._stream
+        if replication is None or stream is None:
+            await self._ended.wait()
+            return
+        while not self._is_ending or stream.is_inside:
+            if await stream.take(await replication.receive()):
+                self._send_status()
+
+    def end(self) -> None:
+        """Finish the transaction that is under way; then `run` returns."""
+        self._is_ending = True
+        self._ended.set()
+        if self._replication is not None:
+            self._replication.interrupt()
+
+    def fail(self, error: CdcError) -> None:
+        """End at once, with this."""
+        if not self._failed.done():
+            self._failed.set_result(error)
+
+    async def _finish(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Reading has ended: what was read is written and confirmed."""
+        assert self._writer is not None
+        idle = asyncio.create_task(self._writer.idle())
+        try:
+            await asyncio.wait(
+                (idle, *tasks), timeout=CAPTURE_STOP_S, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            idle.cancel()
+        _raise_first(*tasks)
+        if self._replication is not None:
+            self._send_status()
+
+    # ---- confirming
+
+    def _confirmed(self, position: Position) -> None:
+        self.has_moved = True
+        self.position = position
+
+    async def _feedback(self) -> None:
+        while True:
+            await asyncio.sleep(CAPTURE_CONFIRM_S)
+            is_due = self._loop.time() - self._sent_at >= CAPTURE_FEEDBACK_S
+            if is_due or self._to_report() != self._reported_lsn:
+                self._send_status()
+
+    def _to_report(self) -> int:
+        kept = self.position.lsn - self._definition.keep_wal_bytes
+        return max(kept, self._reported_lsn, 0)
+
+    def _send_status(self) -> None:
+        assert self._replication is not None
+        self._reported_lsn = self._to_report()
+        self._sent_at = self._loop.time()
+        self._replication.send(encode_status(Lsn(self._reported_lsn), time.time_ns() // 1000))
+
+    async def _heartbeat(self) -> None:
+        """So that the position moves on while the captured tables rest."""
+        pause_s = self._definition.heartbeat_s
+        assert self._connection is not None
+        prefix = f"dragoman.{self._definition.name}.{HEARTBEAT}"
+        while pause_s > 0:
+            await asyncio.sleep(pause_s)
+            try:
+                await self._connection.execute(
+                    b"SELECT pg_logical_emit_message(true, %s, '')", (prefix,)
+                )
+            except _NO_HEARTBEAT:
+                # Then the database's own signs of life have to do.
+                return
+            except psycopg.Error as error:
+                raise refusal(error, self._definition.dsn) from None
+
+    # ---- for reports
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        known = () if self.prepared is None else self.prepared.warnings
+        snapshots = () if self.snapshots is None else self.snapshots.warnings
+        return (*known, *snapshots, *self._told.listener.warnings)
+
+    @property
+    def lag_bytes(self) -> int:
+        if self._stream is None or not self._stream.wal_end:
+            return -1
+        return max(0, self._stream.wal_end - self.position.lsn)
+
+    @property
+    def lag_s(self) -> float:
+        if self._stream is None:
+            return -1.0
+        if self._writer is not None and self._writer.is_idle and not self._stream.is_inside:
+            return 0.0
+        return max(0.0, time.time() - self.position.time_us / 1e6)
+
+
+def _raise_first(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error

@@ -1,0 +1,82 @@
+"""How far the snapshots of a capture's tables are: what the position record keeps of it, and what
+is shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from dragoman.captures.control import TableProgress
+from dragoman.cdc.hooks import Progress
+from dragoman.cdc.snapshot_window import Key
+from dragoman.cdc.tables import SourceTable
+
+
+class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A field that is not known is left alone by older releases, so none may change its meaning."""
+
+    #: Another table of the same name has another.
+    oid: int = 0
+    #: Columns that it is read by, and the text of the last row's; each byte is a character, as not
+    #: every database knows which encoding it has.
+    key: tuple[str, ...] = ()
+    last: tuple[str, ...] | None = None
+    rows: int = 0
+    bytes: int = 0
+    is_done: bool = False
+    #: Whether the table was captured before, and is read once more.
+    is_again: bool = False
+
+    @property
+    def last_key(self) -> Key | None:
+        return None if self.last is None else tuple(text.encode("latin-1") for text in self.last)
+
+    def behind(self, key: Key | None, rows: int, size: int, *, is_done: bool) -> TableState:
+        """After another chunk, which ends with `key`."""
+        return msgspec.structs.replace(
+            self,
+            last=self.last if key is None else tuple(text.decode("latin-1") for text in key),
+            rows=self.rows + rows,
+            bytes=self.bytes + size,
+            is_done=is_done,
+        )
+
+
+def kept(states: Mapping[str, TableState]) -> Progress:
+    """For the position record."""
+    return {"tables": msgspec.to_builtins(states)}
+
+
+def states_of(progress: Progress) -> dict[str, TableState]:
+    return msgspec.convert(progress.get("tables", {}), dict[str, TableState])
+
+
+class Pace:
+    """How fast a table is read, since this process reads it."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._since = time.monotonic()
+
+    def seconds_left(self, rows: int, rows_expected: int) -> float:
+        elapsed = time.monotonic() - self._since
+        if rows <= self._rows or rows_expected < 0:
+            return -1.0
+        return round(max(0, rows_expected - rows) * elapsed / (rows - self._rows), 1)
+
+
+def shown(table: SourceTable, state: TableState, pace: Pace | None) -> TableProgress:
+    left = 0.0 if state.is_done else -1.0
+    if pace is not None and not state.is_done:
+        left = pace.seconds_left(state.rows, table.rows_expected)
+    return TableProgress(
+        table=table.label,
+        rows=state.rows,
+        bytes=state.bytes,
+        rows_expected=table.rows_expected,
+        is_done=state.is_done,
+        seconds_left=left,
+    )

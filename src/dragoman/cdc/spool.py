@@ -1,0 +1,184 @@
+"""Transactions that the database sends while they are under way: one file each, until their end.
+
+    file   | length u32 | message of pgoutput, without the xid | …
+
+A part of a transaction that is rolled back is always its end: what came since a savepoint is the
+savepoint's, or that of one within it. So the file is cut where the part began. Messages that
+describe tables are kept beside the file, because the server does not repeat them for what follows
+the part that is gone.
+
+Nothing in here has to survive: after a restart the database sends all of it again.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from array import array
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct
+from typing import BinaryIO, Final
+
+from dragoman.errors import CdcError
+from dragoman.limits import CAPTURE_SPOOL_BUFFER_BYTES, CAPTURE_SPOOL_BYTES_MAX
+
+_LENGTH: Final = Struct(">I")
+_XID: Final = Struct(">xI")
+_HEAD_BYTES: Final = 5
+_MASK, _HALF = 0xFFFF_FFFF, 0x8000_0000
+_DESCRIPTIONS: Final = frozenset(b"RY")
+_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+
+class SpoolFullError(CdcError): ...
+
+
+class _Spooled:
+    __slots__ = ("_highest", "descriptions", "offsets", "path", "size", "xid", "xids")
+
+    def __init__(self, xid: int, path: Path) -> None:
+        self.xid = self._highest = xid
+        self.path = path
+        self.size = 0
+        #: Transactions within this one, each with where its first message begins.
+        self.xids = array("I")
+        self.offsets = array("Q")
+        #: Messages about tables, and before which byte they belong.
+        self.descriptions: list[tuple[int, bytes]] = []
+
+    def note(self, xid: int) -> None:
+        """Where a part begins, unless it has begun: one may go on after another within it."""
+        # Numbers are given in order, so only a lower one can be there; they come round after 2^32.
+        is_new = 0 < (xid - self._highest) & _MASK < _HALF
+        if is_new:
+            self._highest = xid
+        if is_new or xid not in self.xids:
+            self.xids.append(xid)
+            self.offsets.append(self.size)
+
+    def cut(self, xid: int) -> None:
+        for index in range(len(self.xids) - 1, -1, -1):
+            if self.xids[index] == xid:
+                self.size = self.offsets[index]
+                del self.xids[index:], self.offsets[index:]
+                self.descriptions = [
+                    (min(at, self.size), message) for at, message in self.descriptions
+                ]
+                with self.path.open("r+b") as file:
+                    file.truncate(self.size)
+                return
+
+
+class Spool:
+    def __init__(self, directory: str) -> None:
+        """Whatever is in the directory is removed."""
+        self._directory = Path(directory)
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory.mkdir(parents=True)
+        self._spooled: dict[int, _Spooled] = {}
+        self._current: _Spooled | None = None
+        self._file: BinaryIO | None = None
+        self.size = 0
+
+    def open(self, xid: int) -> None:
+        """What `append` gets belongs to this transaction, until `close`."""
+        assert self._file is None
+        current = self._spooled.get(xid)
+        if current is None:
+            current = self._spooled[xid] = _Spooled(xid, self._directory / f"{xid:08x}")
+        self._current = current
+        with _refusing(self._directory):
+            self._file = current.path.open("ab", buffering=CAPTURE_SPOOL_BUFFER_BYTES)
+
+    def append(self, message: bytes) -> None:
+        """As it came, with the xid. Raises `SpoolFullError`."""
+        current, file = self._current, self._file
+        assert current is not None
+        assert file is not None
+        (xid,) = _XID.unpack_from(message)
+        if xid != current.xid and (not current.xids or current.xids[-1] != xid):
+            current.note(xid)
+        if message[0] in _DESCRIPTIONS:
+            current.descriptions.append((current.size, message[:1] + message[_HEAD_BYTES:]))
+            return
+        rest = memoryview(message)[_HEAD_BYTES:]
+        size = _LENGTH.size + 1 + len(rest)
+        if self.size + size > CAPTURE_SPOOL_BYTES_MAX:
+            raise SpoolFullError(
+                f"transactions that are under way take more than {CAPTURE_SPOOL_BYTES_MAX >> 30}"
+                " GiB: end them, or set `streaming` to false so that the database keeps them"
+            )
+        with _refusing(self._directory):
+            file.write(_LENGTH.pack(1 + len(rest)))
+            file.write(message[:1])
+            file.write(rest)
+        current.size += size
+        self.size += size
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        self._current = None
+        if file is not None:
+            with _refusing(self._directory):
+                file.close()
+
+    def remove(self) -> None:
+        """All of it, whatever state it is in."""
+        with suppress(OSError, SpoolFullError):
+            self.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def cut(self, xid: int, part: int) -> None:
+        """A part of the transaction, or all of it, was rolled back."""
+        if xid == part:
+            self.drop(xid)
+        elif xid in self._spooled:
+            spooled = self._spooled[xid]
+            before = spooled.size
+            spooled.cut(part)
+            self.size -= before - spooled.size
+
+    def messages(self, xid: int) -> Iterator[bytes]:
+        """All messages of a transaction in order, without xids."""
+        spooled = self._spooled.get(xid)
+        if spooled is None:
+            return
+        descriptions = iter(spooled.descriptions)
+        following = next(descriptions, None)
+        position = 0
+        if spooled.path.exists():
+            with spooled.path.open("rb", buffering=CAPTURE_SPOOL_BUFFER_BYTES) as file:
+                while position < spooled.size:
+                    while following is not None and following[0] <= position:
+                        yield following[1]
+                        following = next(descriptions, None)
+                    (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
+                    yield file.read(length)
+                    position += _LENGTH.size + length
+        while following is not None:
+            yield following[1]
+            following = next(descriptions, None)
+
+    def drop(self, xid: int) -> None:
+        spooled = self._spooled.pop(xid, None)
+        if spooled is not None:
+            self.size -= spooled.size
+            spooled.path.unlink(missing_ok=True)
+
+
+class _refusing:  # noqa: N801  # Read as a statement.
+    """A full disk becomes an error that says which."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise SpoolFullError(
+                f"no space is left in {self._directory} for transactions that are under way: make"
+                " room, or set `streaming` to false so that the database keeps them"
+            ) from None

@@ -1,0 +1,77 @@
+"""What a stream of changes asks of broker and database: topics, keys of tables, types."""
+
+from __future__ import annotations
+
+import psycopg
+
+from dragoman.captures.definition import Definition
+from dragoman.cdc.database import Connection, refusal
+from dragoman.cdc.events import Encoder, TopicNeeded
+from dragoman.limits import BATCH_HEADER_BYTES, CAPTURE_RECORD_BYTES_MAX
+from dragoman.protocols.kafka.client.errors import TopicExistsError, UnknownTopicError
+from dragoman.protocols.kafka.client.facade import KafkaClient
+from dragoman.protocols.kafka.client.values import NewTopic, ResourceType
+from dragoman.protocols.postgres.messages import Identity, Relation
+from dragoman.protocols.postgres.types import TYPES_QUERY
+
+_PRIMARY_KEY = b"""
+SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey)
+ WHERE indrelid = %s AND indisprimary
+ ORDER BY array_position(indkey::int2[], attnum)
+"""
+
+
+class Surroundings:
+    def __init__(
+        self,
+        client: KafkaClient,
+        connection: Connection,
+        definition: Definition,
+        encoder: Encoder,
+        batch_bytes: dict[str, int],
+    ) -> None:
+        """`batch_bytes` is filled with what topics allow that somebody else has made."""
+        self._batch_bytes = batch_bytes
+        self._client = client
+        self._connection = connection
+        self._definition = definition
+        self._encoder = encoder
+
+    async def need(self, topic: TopicNeeded) -> None:
+        """Make sure of a topic, and tell the encoder how many partitions it has."""
+        try:
+            found = await self._client.topic(topic.topic)
+        except UnknownTopicError:
+            # A row may be large, and is never divided.
+            wanted = NewTopic(
+                name=topic.topic,
+                partitions=topic.partitions,
+                config={"max.message.bytes": str(CAPTURE_RECORD_BYTES_MAX)},
+            )
+            try:
+                found = await self._client.create_topic(wanted)
+            except TopicExistsError:
+                found = await self._client.topic(topic.topic)
+        else:
+            for entry in await self._client.describe_configs(ResourceType.TOPIC, topic.topic):
+                if entry.name == "max.message.bytes" and entry.value is not None:
+                    self._batch_bytes[topic.topic] = int(entry.value) - BATCH_HEADER_BYTES
+        self._encoder.partitions[topic.topic] = len(found.partitions)
+
+    async def describe(self, relation: Relation) -> tuple[str, ...]:
+        """The columns of the table's primary key, as far as they are needed; the encoder is told
+        of types that it does not know.
+        """
+        try:
+            if self._encoder.unknown_types(relation):
+                await self.learn_types()
+            if relation.identity is not Identity.FULL:
+                return ()
+            cursor = await self._connection.execute(_PRIMARY_KEY, (relation.id,))
+            return tuple(name for (name,) in await cursor.fetchall())
+        except psycopg.Error as error:
+            raise refusal(error, self._definition.dsn) from None
+
+    async def learn_types(self) -> None:
+        cursor = await self._connection.execute(TYPES_QUERY.encode())
+        self._encoder.learn_types(await cursor.fetchall())

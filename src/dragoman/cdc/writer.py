@@ -1,0 +1,281 @@
+"""From events to the log: whole transactions of the database, in transactions of the log.
+
+    add… ──► open ──commit──► complete ──► one transaction of the log ──► confirmed
+              │                   ▲
+              └── too large: written before its end is known, in a transaction that stays open
+
+While a transaction of the log is on its way, what the database commits meanwhile gathers and goes
+into the next one together; a transaction of the database is never divided between two. The position
+is part of each. What is held is bounded: past the bound `room` waits, and nothing is read from the
+database.
+
+A transaction of the database that has no events moves the position only. That is worth a record
+once in a while, not one for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from dragoman.cdc.events.records import EventRecord, build_event_batch
+from dragoman.cdc.position import Position, encode_position
+from dragoman.limits import (
+    CAPTURE_HELD_BYTES_MAX,
+    CAPTURE_IDLE_POSITION_S,
+    CAPTURE_SPILL_BYTES,
+    KAFKA_CLIENT_BATCH_BYTES,
+    KAFKA_CLIENT_BATCH_RECORDS_MAX,
+)
+from dragoman.log.batch import Record
+from dragoman.log.compression import Codec
+from dragoman.protocols.kafka.client.transactions import Batch, TransactionalProducer
+from dragoman.protocols.kafka.client.values import TopicPartition
+
+
+class _Part:
+    """What is for one partition, in order."""
+
+    __slots__ = ("records", "size")
+
+    def __init__(self) -> None:
+        self.records: list[EventRecord] = []
+        self.size = 0
+
+
+class _Gathered:
+    """What is for all partitions."""
+
+    __slots__ = ("parts", "size")
+
+    def __init__(self) -> None:
+        self.parts: dict[tuple[str, int], _Part] = {}
+        self.size = 0
+
+    def take_in(self, more: _Gathered) -> None:
+        for where, part in more.parts.items():
+            known = self.parts.get(where)
+            if known is None:
+                self.parts[where] = part
+            else:
+                known.records += part.records
+                known.size += part.size
+        self.size += more.size
+
+
+class LogWriter:
+    """Owned by one event loop. `run` writes; everything else is called by whoever reads."""
+
+    def __init__(
+        self,
+        producer: TransactionalProducer,
+        name: str,
+        positions: TopicPartition,
+        position: Position,
+        *,
+        confirm: Callable[[Position], None],
+        codec: Codec = Codec.NONE,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._producer = producer
+        self._key = name.encode()
+        self._positions = positions
+        self._confirm = confirm
+        self._codec = codec
+        self._now_ms = now_ms
+        #: Topic → how large a batch may be there, where it is less than usual.
+        self.batch_bytes: dict[str, int] = {}
+        self._open = _Gathered()
+        self._complete = _Gathered()
+        #: Behind everything that was taken in.
+        self._last = position
+        #: Whether a part of what is open is in the log's transaction already.
+        self._is_spilled = False
+        #: Of the last complete transaction that is not on its way yet, with and without events.
+        self._position: Position | None = None
+        self._idle_position: Position | None = None
+        self._held = 0
+        self._wake = asyncio.Event()
+        self._written = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        #: Whether something is on its way.
+        self._is_writing = False
+
+    # ---- taking in
+
+    def add(self, records: Iterable[EventRecord]) -> None:
+        """Events of the transaction that is open."""
+        gathered = self._open
+        parts = gathered.parts
+        for record in records:
+            where = (record.topic, record.partition)
+            part = parts.get(where)
+            if part is None:
+                part = parts[where] = _Part()
+            size = record.size
+            part.records.append(record)
+            part.size += size
+            gathered.size += size
+            self._held += size
+        if gathered.size >= CAPTURE_SPILL_BYTES:
+            self._wake.set()
+
+    def commit(self, position: Position) -> None:
+        """The transaction that is open ends here."""
+        if self._complete.parts:
+            self._complete.take_in(self._open)
+        else:
+            self._complete = self._open
+        self._open = _Gathered()
+        self._is_spilled = False
+        self._last = self._position = position
+        self._idle_position = None
+        self._wake.set()
+
+    def advance(self, position: Position) -> None:
+        """Nothing of interest up to here, and nothing is open."""
+        assert not self._open.parts
+        self._last = position
+        if self._position is not None:
+            # It goes along with what waits.
+            self._position = position
+        else:
+            self._idle_position = position
+
+    def insert(self, records: Iterable[EventRecord]) -> None:
+        """Events that belong to no transaction of the database."""
+        if self._is_spilled:
+            # They cannot come before it is complete.
+            self.add(records)
+            return
+        between, self._open = self._open, _Gathered()
+        self.add(records)
+        self.commit(self._last)
+        self._open = between
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was taken in is written."""
+        return not (self._held or self._is_writing or self._position)
+
+    async def idle(self) -> None:
+        """Wait until everything is written, with the position."""
+        if self._idle_position is not None:
+            self.commit(self._idle_position)
+        while not self.is_idle:
+            self._written.clear()
+            await self._written.wait()
+
+    async def write_alone(self, position: Position) -> None:
+        """Nothing but a position; `run` must not be under way."""
+        self._position = position
+        await self._write_complete()
+
+    async def room(self) -> None:
+        """Wait until there is room for more."""
+        if self._held < CAPTURE_HELD_BYTES_MAX:
+            return
+        self._room.clear()
+        await self._room.wait()
+
+    # ---- writing
+
+    async def run(self) -> None:
+        """Until it is cancelled. Raises what the producer does."""
+        while True:
+            if self._position is not None:
+                await self._write_complete()
+            elif self._open.size >= CAPTURE_SPILL_BYTES:
+                await self._spill()
+            else:
+                self._wake.clear()
+                await self._wait()
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(CAPTURE_IDLE_POSITION_S):
+                await self._wake.wait()
+        except TimeoutError:
+            # Not while a transaction is open in the log: its position comes with its end.
+            if self._idle_position is not None and not self._producer.is_open:
+                self._position, self._idle_position = self._idle_position, None
+
+    async def _write_complete(self) -> None:
+        gathered, self._complete = self._complete, _Gathered()
+        position, self._position = self._position, None
+        assert position is not None
+        self._is_writing = True
+        last = self._batch_of(position)
+        rounds = list(self._rounds(gathered))
+        if not rounds:
+            rounds.append({})
+        rounds[-1][self._positions] = last
+        for batches in rounds:
+            await self._producer.write(batches)
+        await self._producer.commit()
+        self._is_writing = False
+        self._release(gathered.size)
+        self._written.set()
+        self._confirm(position)
+
+    async def _spill(self) -> None:
+        gathered, self._open = self._open, _Gathered()
+        self._is_writing = self._is_spilled = True
+        for batches in self._rounds(gathered):
+            await self._producer.write(batches)
+        self._is_writing = False
+        self._release(gathered.size)
+
+    def _release(self, size: int) -> None:
+        self._held -= size
+        if self._held < CAPTURE_HELD_BYTES_MAX:
+            self._room.set()
+
+    def _batch_of(self, position: Position) -> Batch:
+        record = Record(key=self._key, value=encode_position(position), timestamp=self._now_ms())
+        return self._producer.batch([record])
+
+    def _rounds(self, gathered: _Gathered) -> list[dict[TopicPartition, Batch]]:
+        """What is written at a time: a batch for each partition that still has records."""
+        rounds: list[dict[TopicPartition, Batch]] = []
+        for (topic, partition), part in gathered.parts.items():
+            where = TopicPartition(topic, partition)
+            allowed = self.batch_bytes.get(topic, KAFKA_CLIENT_BATCH_BYTES)
+            bytes_max = min(allowed, KAFKA_CLIENT_BATCH_BYTES)
+            for index, batch in enumerate(_cut(part, bytes_max, self._codec)):
+                if index == len(rounds):
+                    rounds.append({})
+                rounds[index][where] = batch
+        return rounds
+
+
+def _cut(part: _Part, bytes_max: int, codec: Codec) -> Iterable[Batch]:
+    """Batches that topics take; a record that is larger has one of its own."""
+    records = part.records
+    if part.size <= bytes_max and len(records) <= KAFKA_CLIENT_BATCH_RECORDS_MAX:
+        yield _batch(records, codec)
+        return
+    start = size = 0
+    for index, record in enumerate(records):
+        more = record.size
+        if index > start and (
+            size + more > bytes_max or index - start >= KAFKA_CLIENT_BATCH_RECORDS_MAX
+        ):
+            yield _batch(records[start:index], codec)
+            start, size = index, 0
+        size += more
+    yield _batch(records[start:], codec)
+
+
+def _batch(records: list[EventRecord], codec: Codec) -> Batch:
+    def build(producer_id: int, producer_epoch: int, base_sequence: int) -> bytearray:
+        return build_event_batch(
+            records,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            codec=codec,
+        )
+
+    return Batch(len(records), build)

@@ -1,0 +1,5 @@
+"""`dragoman cdc`: captures of databases, on a running node."""
+
+from dragoman.cli.cdc.commands import app
+
+__all__ = ["app"]

@@ -1,0 +1,285 @@
+"""`dragoman pipeline`: pipelines on Spark, run here and watched from anywhere on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import msgspec
+from cyclopts import App, Parameter
+
+from dragoman.cli.output import Output, print_fields, print_json, print_table
+from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
+from dragoman.cli.wire import DEFAULT_BOOTSTRAP, Bootstrap
+from dragoman.errors import ConfigError, DragomanError
+
+if TYPE_CHECKING:
+    from dragoman.pipelines.definition import Definition
+    from dragoman.pipelines.state import Status
+
+app = App(name="pipeline", help="Pipelines on Spark.")
+
+State: TypeAlias = Annotated[
+    str,
+    Parameter(
+        help="Folder that keeps what is known of pipelines; by default "
+        "$XDG_STATE_HOME/dragoman/pipelines, else ~/.local/state/dragoman/pipelines."
+    ),
+]
+Node: TypeAlias = Annotated[
+    str, Parameter(name="--server", help="URL of a node's HTTP listener, to tell or to ask.")
+]
+#: Options of a job, which its own module declares.
+JobOptions = Annotated[str, Parameter(allow_leading_hyphen=True)]
+
+
+@app.command
+def init(
+    directory: str = ".",
+    /,
+    *,
+    template: Literal["topic-to-delta", "cdc-materialize", "windowed", "sdp"] = "topic-to-delta",
+) -> int:
+    """Write a project to begin with.
+
+    Parameters
+    ----------
+    directory
+        Where to; made when it is missing.
+    template
+        topic-to-delta: records of a topic to a Delta table. cdc-materialize: changes of a table in
+        PostgreSQL to a table that equals it. windowed: sums by the minute to a topic. sdp: a plain
+        project of Spark Declarative Pipelines.
+    """
+    from dragoman.pipelines.templates import write_project
+
+    for path in write_project(Path(directory), template):
+        say(f"wrote {path}")
+    say(f"next: dragoman pipeline run {directory}")
+    return OK
+
+
+@app.command
+def run(
+    target: str = ".",
+    /,
+    *options: JobOptions,
+    state: State = "",
+    check: bool = False,
+    trigger: str = "",
+    master: str = "",
+    bootstrap: Bootstrap = "",
+    server: Node = "",
+) -> int:
+    """Run a pipeline until it is done, fails, or is stopped. Ctrl-C stops it after the batch.
+
+    Exit status 2: the file is wrong. 1: the pipeline failed.
+
+    Parameters
+    ----------
+    target
+        A file in TOML or Python, a folder with a pipeline.toml or a spark-pipeline.yml, or a job:
+        materialize, tier, replay, profile.
+    options
+        Options of the job, such as: --topic pgcdc.orders --table orders
+    check
+        Only say whether the file is right.
+    trigger
+        In place of the file's: continuous, once, or a pace such as "every 10s".
+    master
+        In place of the file's.
+    """
+    with _told_in_a_line():
+        from dragoman.pipelines import sdp
+        from dragoman.pipelines.loading import load
+
+        if (project := sdp.project_in(target)) is not None:
+            return sdp.run(project, is_dry=check, say=say)
+        definition = _job(target, options, bootstrap) or load(target)
+        definition = _with(definition, trigger, master)
+        status = _run(definition, _root(state), server, is_check=check)
+        _print_profiles(definition)
+        return status
+
+
+def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> int:
+    from dragoman.cli.pipeline_telling import Telling
+    from dragoman.cli.pipeline_view import View
+    from dragoman.pipelines.running import Run
+    from dragoman.pipelines.state import StateFolder
+
+    with View() as view, Telling(server) as telling:
+
+        def watch(status: Status) -> None:
+            view.show(status)
+            telling.tell(status)
+
+        run = Run(definition, StateFolder(root, definition.name), watch)
+        say("starting Spark …")
+        if is_check:
+            run.check()
+            say(f"{definition.file} is right")
+            return OK
+
+        def stop(*_: object) -> None:
+            if not run.stop():
+                raise KeyboardInterrupt
+            say("stopping after this batch …")
+
+        def on_started() -> None:
+            # Spark puts a handler of its own there when it starts.
+            signal.signal(signal.SIGINT, stop)
+
+        before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+        signal.signal(signal.SIGTERM, stop)
+        try:
+            run.run(on_started)
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+    return OK
+
+
+def _job(target: str, options: tuple[str, ...], bootstrap: str) -> Definition | None:
+    """A pipeline of one job, when the target names one and no file."""
+    from dragoman.pipelines.loading import JOBS, single_job
+
+    if target not in JOBS or os.path.exists(target):
+        if options:
+            raise CommandError(f"what is {' '.join(options)!r} for?", USAGE)
+        return None
+    keys: dict[str, str] = {}
+    given = iter(options)
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not name.startswith("--"):
+            raise CommandError(f"expected --OPTION VALUE, got {each!r}", USAGE)
+        keys[name[2:].replace("-", "_")] = value if equals else next(given, "")
+    return single_job(target, keys, bootstrap or DEFAULT_BOOTSTRAP)
+
+
+def _with(definition: Definition, trigger: str, master: str) -> Definition:
+    from dragoman.pipelines.definition import check_trigger
+
+    if trigger:
+        try:
+            check_trigger(trigger)
+        except ValueError as error:
+            raise CommandError(f"--{error}", USAGE) from None
+        sinks = {
+            name: msgspec.structs.replace(sink, trigger="")
+            for name, sink in definition.sinks.items()
+        }
+        definition = msgspec.structs.replace(definition, trigger=trigger, sinks=sinks)
+    if master:
+        spark = msgspec.structs.replace(definition.spark, master=master)
+        definition = msgspec.structs.replace(definition, spark=spark)
+    return definition
+
+
+def _print_profiles(definition: Definition) -> None:
+    """Data for people goes to stdout."""
+    for job in definition.jobs.values():
+        report = Path(getattr(job.options, "output", "") or ".", "profile.txt")
+        if job.type == "profile" and report.exists():
+            print(report.read_text(), end="")
+
+
+@app.command(name="list")
+def list_(*, state: State = "", server: Node = "", output: Output = "table") -> int:
+    """List pipelines that were run on this machine, or that reported to a node."""
+    found = _known(state, server)
+    if output == "json":
+        print_json(found)
+        return OK
+    columns = ("NAME", "STATE", "PID", "ROWS/S", "LAG", "FILE")
+    print_table(columns, ((s.name, s.state, s.pid, *_sums(s), s.file) for s in found))
+    return OK
+
+
+def _sums(status: Status) -> tuple[int, int | None]:
+    lags = [part.lag_records for part in status.parts if part.lag_records >= 0]
+    return round(sum(part.rows_per_s for part in status.parts)), sum(lags) if lags else None
+
+
+def _known(state: str, server: str) -> list[Status]:
+    if server:
+        from dragoman.api.values import PipelineList
+        from dragoman.cli.remote import Remote
+
+        return list(Remote(server).get("/api/v1/pipelines", PipelineList).items)
+    from dragoman.pipelines.state import known_pipelines
+
+    return known_pipelines(_root(state))
+
+
+@app.command
+def status(name: str, /, *, state: State = "", server: Node = "", output: Output = "table") -> int:
+    """Show how a pipeline is; exit status 1 when it failed or died."""
+    from dragoman.cli.pipeline_view import COLUMNS, row
+
+    found = next((each for each in _known(state, server) if each.name == name), None)
+    if found is None:
+        where = f"has not reported to {server}" if server else "was never run here"
+        raise CommandError(f"pipeline {name} {where}; `dragoman pipeline list`")
+    if output == "json":
+        print_json(found)
+    else:
+        print_fields(
+            [
+                ("name", found.name),
+                ("state", found.state),
+                ("file", found.file),
+                ("pid", found.pid),
+                ("master", found.master),
+                *([("problem", found.problem)] if found.problem else []),
+            ]
+        )
+        print_table(COLUMNS, map(row, found.parts))
+    return FAILED if found.state in ("failed", "died") else OK
+
+
+@app.command
+def stop(name: str, /, *, state: State = "", timeout: float = 60.0) -> int:
+    """Stop a running pipeline after the batch in hand.
+
+    Parameters
+    ----------
+    timeout
+        Seconds after which it is ended by force. Nothing is lost or doubled by that.
+    """
+    from dragoman.pipelines.state import StateFolder
+
+    folder = StateFolder(_root(state), name)
+    with _told_in_a_line():
+        say(f"{name} has stopped" if folder.stop(timeout) else f"{name} was killed")
+    return OK
+
+
+def _root(state: str) -> Path:
+    from dragoman.pipelines.state import default_root
+
+    return Path(state).absolute() if state else default_root()
+
+
+@contextmanager
+def _told_in_a_line() -> Iterator[None]:
+    try:
+        yield
+    except (CommandError, ConfigError):
+        raise
+    except ImportError as error:
+        raise CommandError(f"{error}: `pip install 'dragoman[pipelines]'`") from None
+    except DragomanError as error:
+        raise CommandError(str(error)) from None
+    except Exception as error:
+        # Spark has many classes for what may go wrong, and a trace in each.
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        from dragoman.spark.failures import readable
+
+        raise CommandError(readable(error)) from None

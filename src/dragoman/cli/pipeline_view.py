@@ -1,0 +1,118 @@
+"""A running pipeline on the terminal: a table that changes, or lines where nobody can watch one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from dragoman.cli.status import say
+from dragoman.telemetry.logs import escape
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+    from dragoman.cli.output import Cell
+    from dragoman.pipelines.progress import Progress
+    from dragoman.pipelines.state import Status
+
+COLUMNS = ("PART", "STATE", "BATCH", "ROWS", "ROWS/S", "LAG", "BATCH MS", "STATE ROWS", "STATE")
+_LINE_S = 10.0
+
+
+def row(part: Progress) -> tuple[Cell, ...]:
+    return (
+        part.part,
+        part.state,
+        part.batch_id if part.batch_id >= 0 else None,
+        part.rows,
+        round(part.rows_per_s),
+        part.lag_records if part.lag_records >= 0 else None,
+        part.batch_ms,
+        part.state_rows,
+        _size(part.state_bytes),
+    )
+
+
+def _size(count: int) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count} {unit}"
+        count //= 1024
+    return f"{count} GiB"
+
+
+class View:
+    """On stderr, since what a job prints may be data."""
+
+    def __init__(self) -> None:
+        self._live: Live | None = None
+        self._last_state = ""
+        self._line_at = 0.0
+
+    def __enter__(self) -> View:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=False)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, status: Status) -> None:
+        if self._live is not None:
+            self._live.update(_table(status))
+        else:
+            self._say(status)
+
+    def _say(self, status: Status) -> None:
+        """When the state changes, and every few seconds."""
+        now = time.monotonic()
+        if status.state != self._last_state:
+            say(f"{status.name} is {status.state}")
+        elif now - self._line_at < _LINE_S:
+            return
+        self._last_state = status.state
+        self._line_at = now
+        for part in status.parts:
+            if part.batches or part.note:
+                say(line(part))
+
+
+def line(part: Progress) -> str:
+    lag = f", {part.lag_records:,} behind" if part.lag_records >= 0 else ""
+    state = f", state {part.state_rows:,} rows" if part.state_rows else ""
+    note = f", {part.note}" if part.note else ""
+    return (
+        f"{part.part}: batch {part.batch_id}, {part.rows:,} rows, {part.rows_per_s:,.0f} rows/s"
+        f"{lag}, {part.batch_ms:,} ms a batch{state}{note}"
+    )
+
+
+def _table(status: Status) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    title = Text(f"{status.name} · {status.state}", justify="left")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    for index, column in enumerate(COLUMNS):
+        table.add_column(column, justify="left" if index < 2 else "right", no_wrap=True)
+    for part in status.parts:
+        cells = ("-" if cell is None else cell for cell in row(part))
+        shown = (f"{cell:,}" if isinstance(cell, int) else escape(str(cell)) for cell in cells)
+        table.add_row(*map(Text, shown))
+        if part.note or part.problem:
+            table.add_row(Text(escape(f"  {part.problem or part.note}"), overflow="fold"))
+    return table

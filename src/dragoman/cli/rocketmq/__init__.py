@@ -1,0 +1,18 @@
+"""`dragoman rocketmq`: what `mqadmin` does, for any RocketMQ cluster, without Java.
+
+Every command has its name as commands have here (`topic-list`) and as `mqadmin` has it
+(`topicList`).
+"""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from dragoman.cli.rocketmq import brokers, dead_letters, groups, messages, topics
+
+app = App(name="rocketmq", help="Administration of RocketMQ clusters, Dragoman's and others.")
+
+for _module in (topics, brokers, groups, messages, dead_letters):
+    for _names, _command in _module.COMMANDS.items():
+        _kebab, _, _camel = _names.partition(" ")
+        app.command(_command, name=_kebab, alias=_camel)

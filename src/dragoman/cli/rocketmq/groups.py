@@ -1,0 +1,246 @@
+"""Commands about consumer and producer groups."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from dragoman.cli.output import Output
+from dragoman.cli.positions import parse_place
+from dragoman.cli.rocketmq.options import (
+    DEFAULT_NAMESRV,
+    Broker,
+    Cluster,
+    Group,
+    NameServers,
+    Topic,
+    administering,
+    show,
+    time_text,
+)
+from dragoman.cli.status import USAGE, CommandError, say
+from dragoman.client.rocketmq import (
+    LATEST,
+    BlockingRocketmqAdmin,
+    GroupOfflineError,
+    SubscriptionGroupConfig,
+    lag_of,
+)
+
+#: As `mqadmin` has times: 2026-11-16#04:30:00:000.
+_MQADMIN_TIME = re.compile(r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d):(\d{3})")
+
+
+class GroupRow(msgspec.Struct, frozen=True):
+    group: str
+    members: int
+    model: str
+    tps: str
+    lag: int
+
+
+class ProgressRow(msgspec.Struct, frozen=True):
+    topic: str
+    broker: str
+    queue: int
+    broker_offset: int
+    consumer_offset: int
+    lag: int
+    last_consumed: str
+
+
+class MemberRow(msgspec.Struct, frozen=True):
+    client: str
+    address: str
+    language: str
+    version: int
+
+
+class MovedRow(msgspec.Struct, frozen=True):
+    topic: str
+    broker: str
+    queue: int
+    offset: int
+
+
+def consumer_progress(
+    *,
+    group: Annotated[str | None, Parameter(name=["--group", "-g", "--groupName"])] = None,
+    topic: Annotated[str | None, Parameter(name=["--topic", "-t"])] = None,
+    namesrv: NameServers = DEFAULT_NAMESRV,
+    output: Output = "table",
+) -> None:
+    """Show how far groups are, and how much they have not consumed.
+
+    Parameters
+    ----------
+    group
+        Consumer group, with all its queues; all groups when left out.
+    topic
+        Topic of the group; all when left out.
+    """
+    with administering(namesrv) as admin:
+        if group is None:
+            show([_group_row(admin, each) for each in admin.list_groups()], GroupRow, output)
+            return
+        progress = admin.examine_consume_stats(group, topic)
+    rows = [
+        ProgressRow(
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            each.broker_offset,
+            each.consumer_offset,
+            lag_of(each),
+            time_text(each.last_timestamp),
+        )
+        for queue, each in progress.offsets.items()
+    ]
+    show(rows, ProgressRow, output)
+
+
+def _group_row(admin: BlockingRocketmqAdmin, group: str) -> GroupRow:
+    progress = admin.examine_consume_stats(group)
+    try:
+        members = admin.examine_consumer_connection_info(group)
+    except GroupOfflineError:
+        return GroupRow(group, 0, "", f"{progress.tps:.2f}", progress.lag)
+    count, model = len(members.connection_set), str(members.message_model)
+    return GroupRow(group, count, model, f"{progress.tps:.2f}", progress.lag)
+
+
+def consumer_connection(
+    *, group: Group, namesrv: NameServers = DEFAULT_NAMESRV, output: Output = "table"
+) -> None:
+    """Show the members of a consumer group."""
+    with administering(namesrv) as admin:
+        members = admin.examine_consumer_connection_info(group)
+    rows = [
+        MemberRow(each.client_id, each.client_addr, each.language, each.version)
+        for each in members.connection_set
+    ]
+    show(rows, MemberRow, output)
+
+
+def producer_connection(
+    *, group: Group, topic: Topic, namesrv: NameServers = DEFAULT_NAMESRV, output: Output = "table"
+) -> None:
+    """Show the members of a producer group that writes to a topic."""
+    with administering(namesrv) as admin:
+        members = admin.examine_producer_connection_info(group, topic)
+    rows = [
+        MemberRow(each.client_id, each.client_addr, each.language, each.version)
+        for each in members.connection_set
+    ]
+    show(rows, MemberRow, output)
+
+
+def reset_offset_by_time(
+    *,
+    group: Group,
+    topic: Topic,
+    timestamp: Annotated[str, Parameter(name=["--timestamp", "-s"])],
+    force: Annotated[bool, Parameter(name=["--force", "-f"])] = True,
+    namesrv: NameServers = DEFAULT_NAMESRV,
+    output: Output = "table",
+) -> None:
+    """Have a group begin with the messages from a time on.
+
+    Parameters
+    ----------
+    timestamp
+        now, milliseconds since 1970, or a time like 2026-11-15T10:00:00Z.
+    force
+        Whether it may go forward, too.
+    """
+    time_ms = _time_ms(timestamp)
+    with administering(namesrv) as admin:
+        moved = admin.reset_offset_by_timestamp(topic, group, time_ms, force=force)
+    rows = [
+        MovedRow(queue.topic, queue.broker_name, queue.queue_id, offset)
+        for queue, offset in sorted(moved.items())
+    ]
+    show(rows, MovedRow, output)
+
+
+def _time_ms(text: str) -> int:
+    if text in ("now", "-1"):
+        return LATEST
+    if text.isdigit():
+        return int(text[:18])
+    if found := _MQADMIN_TIME.fullmatch(text):
+        text = f"{found[1]}T{found[2]}.{found[3]}"
+    place = parse_place("--timestamp", text)
+    if place.kind != "time":
+        raise CommandError(f"--timestamp: expected now or a time, got {text!r}", USAGE)
+    return place.number
+
+
+def update_sub_group(
+    *,
+    group: Group,
+    broker: Broker = None,
+    cluster: Cluster = None,
+    consume_enable: Annotated[bool, Parameter(name=["--consume-enable", "-s"])] = True,
+    consume_broadcast_enable: Annotated[bool, Parameter(name=["--broadcast-enable", "-d"])] = True,
+    retry_queues: Annotated[int, Parameter(name=["--retry-queues", "-q", "--retryQueueNums"])] = 1,
+    retry_max_times: Annotated[
+        int, Parameter(name=["--retry-max-times", "-r", "--retryMaxTimes"])
+    ] = 16,
+    namesrv: NameServers = DEFAULT_NAMESRV,
+) -> None:
+    """Create or change a consumer group.
+
+    Parameters
+    ----------
+    consume_enable
+        Whether it may consume.
+    consume_broadcast_enable
+        Whether its members may all get every message.
+    retry_queues
+        Queues of its retry topic.
+    retry_max_times
+        How often a message is tried again before it is a dead letter.
+    """
+    config = SubscriptionGroupConfig(
+        group_name=group,
+        consume_enable=consume_enable,
+        consume_broadcast_enable=consume_broadcast_enable,
+        retry_queue_nums=retry_queues,
+        retry_max_times=retry_max_times,
+    )
+    with administering(namesrv) as admin:
+        admin.create_subscription_group(config, broker=broker, cluster=cluster)
+    say(f"group {group!r} is there")
+
+
+def delete_sub_group(
+    *,
+    group: Group,
+    broker: Broker = None,
+    remove_offset: Annotated[bool, Parameter(name=["--remove-offset", "-r"])] = True,
+    namesrv: NameServers = DEFAULT_NAMESRV,
+) -> None:
+    """Delete a consumer group.
+
+    Parameters
+    ----------
+    remove_offset
+        Whether its offsets go, too.
+    """
+    with administering(namesrv) as admin:
+        admin.delete_subscription_group(group, broker=broker, clean_offset=remove_offset)
+    say(f"deleted group {group!r}")
+
+
+COMMANDS = {
+    "consumer-progress consumerProgress": consumer_progress,
+    "consumer-connection consumerConnection": consumer_connection,
+    "producer-connection producerConnection": producer_connection,
+    "reset-offset-by-time resetOffsetByTime": reset_offset_by_time,
+    "update-sub-group updateSubGroup": update_sub_group,
+    "delete-sub-group deleteSubGroup": delete_sub_group,
+}

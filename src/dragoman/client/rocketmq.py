@@ -1,0 +1,126 @@
+"""The RocketMQ client: public names.
+
+    from dragoman.client.rocketmq import Message, RocketmqClient
+
+`RocketmqClient` is for asyncio, `BlockingRocketmqClient` for everything else; `RocketmqAdmin` and
+`BlockingRocketmqAdmin` administer. They also talk to the original name servers and brokers.
+"""
+
+from __future__ import annotations
+
+from dragoman.dialing.errors import (
+    ClientClosedError,
+    ClientError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    UnreachableError,
+)
+from dragoman.protocols.rocketmq.bodies import (
+    AclEntry,
+    AclInfo,
+    AclPolicy,
+    ConsumeFrom,
+    MessageModel,
+    MessageQueue,
+    RequestMode,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    UserInfo,
+)
+from dragoman.protocols.rocketmq.client.admin import RocketmqAdmin
+from dragoman.protocols.rocketmq.client.admin.dead_letters import DeadLetter
+from dragoman.protocols.rocketmq.client.admin.messages import MessageTrack, TrackKind
+from dragoman.protocols.rocketmq.client.admin.offsets import LATEST, GroupProgress, lag_of
+from dragoman.protocols.rocketmq.client.admin.security import PlainAccess
+from dragoman.protocols.rocketmq.client.blocking import (
+    BlockingProducer,
+    BlockingPullConsumer,
+    BlockingPushConsumer,
+    BlockingRocketmqAdmin,
+    BlockingRocketmqClient,
+    BlockingTransactionProducer,
+)
+from dragoman.protocols.rocketmq.client.errors import (
+    BusyError,
+    GroupNotFoundError,
+    GroupOfflineError,
+    InvalidParameterError,
+    MessageIllegalError,
+    NoPermissionError,
+    NotFoundError,
+    RocketmqError,
+    SubscriptionError,
+    TopicNotFoundError,
+    UnsupportedRequestError,
+)
+from dragoman.protocols.rocketmq.client.facade import RocketmqClient
+from dragoman.protocols.rocketmq.client.fetching import Pulled, PullStatus
+from dragoman.protocols.rocketmq.client.filters import SQL92, Filter
+from dragoman.protocols.rocketmq.client.listening import Later
+from dragoman.protocols.rocketmq.client.producer import Producer
+from dragoman.protocols.rocketmq.client.pull_consumer import PullConsumer
+from dragoman.protocols.rocketmq.client.push_consumer import PushConsumer
+from dragoman.protocols.rocketmq.client.settings import ClientSettings
+from dragoman.protocols.rocketmq.client.transactions import TransactionProducer, TransactionState
+from dragoman.protocols.rocketmq.client.values import Message, ReceivedMessage, SendStatus, Sent
+from dragoman.protocols.rocketmq.constants import Serialization
+
+__all__ = [
+    "LATEST",
+    "SQL92",
+    "AclEntry",
+    "AclInfo",
+    "AclPolicy",
+    "BlockingProducer",
+    "BlockingPullConsumer",
+    "BlockingPushConsumer",
+    "BlockingRocketmqAdmin",
+    "BlockingRocketmqClient",
+    "BlockingTransactionProducer",
+    "BusyError",
+    "ClientClosedError",
+    "ClientError",
+    "ClientSettings",
+    "ConnectionLostError",
+    "ConsumeFrom",
+    "DeadLetter",
+    "Filter",
+    "GroupNotFoundError",
+    "GroupOfflineError",
+    "GroupProgress",
+    "InvalidParameterError",
+    "Later",
+    "Message",
+    "MessageIllegalError",
+    "MessageModel",
+    "MessageQueue",
+    "MessageTrack",
+    "NoPermissionError",
+    "NotFoundError",
+    "PlainAccess",
+    "Producer",
+    "PullConsumer",
+    "PullStatus",
+    "Pulled",
+    "PushConsumer",
+    "ReceivedMessage",
+    "RequestMode",
+    "RequestTimeoutError",
+    "RocketmqAdmin",
+    "RocketmqClient",
+    "RocketmqError",
+    "SendStatus",
+    "Sent",
+    "Serialization",
+    "SubscriptionError",
+    "SubscriptionGroupConfig",
+    "TopicConfig",
+    "TopicNotFoundError",
+    "TrackKind",
+    "TransactionProducer",
+    "TransactionState",
+    "UnreachableError",
+    "UnsupportedRequestError",
+    "UserInfo",
+    "lag_of",
+]

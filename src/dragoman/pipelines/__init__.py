@@ -1,0 +1,35 @@
+"""Pipelines on Spark: from topics, captured changes and tables to topics and tables.
+
+    from dragoman.pipelines import read_current
+
+    orders = read_current(spark, "tables/orders")
+
+What reads tables is looked up when it is used: importing this package does not import Spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dragoman.pipelines.decorators import pipeline, sink, source, transform
+
+if TYPE_CHECKING:
+    from dragoman.pipelines.jobs.reading import read_current as read_current
+    from dragoman.pipelines.jobs.reading import read_history as read_history
+    from dragoman.pipelines.jobs.tiered import tiered as tiered
+
+_HOMES = {
+    "read_current": "dragoman.pipelines.jobs.reading",
+    "read_history": "dragoman.pipelines.jobs.reading",
+    "tiered": "dragoman.pipelines.jobs.tiered",
+}
+__all__ = ["pipeline", "read_current", "read_history", "sink", "source", "tiered", "transform"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(_HOMES[name]), name)
+    return value

@@ -1,0 +1,119 @@
+"""A changelog topic becomes a table of current rows, or of all that ever were.
+
+A stream over the topic hands its micro-batches to `Materializer`. The outcome depends on the
+versions of changes and not on the order in which they come, so a batch that comes twice, or records
+that a capture was made to send again, change nothing.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from dragoman.errors import ConfigError
+from dragoman.limits import MATERIALIZED_BATCH_BYTES, MATERIALIZED_BATCH_RECORDS
+from dragoman.pipelines.definition import check_trigger, trigger_options
+from dragoman.pipelines.progress import Report
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+#: What a micro-batch has.
+RECORD_COLUMNS = ("key", "value", "partition", "offset", "timestamp", "headers")
+_START_S = 300.0
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    topic: str
+    #: Where the Delta table is or will be.
+    table: str
+    #: Where Spark keeps how far it has read; beside the table when empty.
+    checkpoint: str = ""
+    bootstrap: str = ""
+    #: A broker's data directory, in place of the broker or beside it.
+    path: str = ""
+    envelope: Literal["auto", "pgcdc", "debezium", "flat"] = "auto"
+    order: Literal["auto", "lsn", "offset"] = "auto"
+    #: Types of columns, as DDL; of others they are found out.
+    schema: str = ""
+    #: What becomes of columns that turn up later, or that `schema` does not name.
+    evolve: Literal["add", "ignore", "fail"] = "add"
+    #: Keep every version of a row, with the time that it was valid.
+    history: bool = False
+    #: `once` (what there is), `continuous`, or a pace such as `every 10s`.
+    trigger: str = ""
+    #: In one micro-batch, which is held in the driver's memory.
+    batch_records: int = MATERIALIZED_BATCH_RECORDS
+    batch_bytes: int = MATERIALIZED_BATCH_BYTES
+    #: Markers of deletes are kept for older changes that might still come. 0: for ever.
+    forget_deletes_hours: int = 168
+    #: Files of earlier versions of the table are kept for their readers.
+    keep_hours: int = 168
+    #: Small files are put together every so many batches; 0: never.
+    tidy_every: int = 100
+    #: Further options of the source, and those of the table's storage.
+    source: dict[str, str] = {}
+    storage: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if self.trigger:
+            check_trigger(self.trigger)
+        if self.batch_records < 1 or self.batch_bytes < 1:
+            raise ValueError("batch_records and batch_bytes: expected positive numbers")
+
+    @property
+    def checkpoint_path(self) -> str:
+        return self.checkpoint or f"{self.table.rstrip('/')}.checkpoint"
+
+
+def run(spark: SparkSession, options: Options, report: Report) -> StreamingQuery:
+    """The query that keeps the table up to date, started. Raises `ConfigError`."""
+    from dragoman.pipelines.jobs.materializing import Materializer
+    from dragoman.spark.tables import frame
+
+    materializer = Materializer(options, declared_types(options.schema), report)
+    identity: Future[str] = Future()
+
+    def each(batch: DataFrame, batch_id: int) -> None:
+        # The query's id stays with its checkpoint; a new checkpoint counts from nought again.
+        writer = f"dragoman-materialize-{identity.result(_START_S)}"
+        materializer.apply(batch.select(*RECORD_COLUMNS).toArrow(), batch_id, writer)
+
+    given = {
+        "includeHeaders": "true",
+        "columns": ",".join(RECORD_COLUMNS),
+        "maxOffsetsPerTrigger": str(options.batch_records),
+        "maxBytesPerTrigger": str(options.batch_bytes),
+        **options.source,
+    }
+    source = frame(spark, options.topic, options.bootstrap, options.path, given, stream=True)
+    query = (
+        source.writeStream.queryName(f"materialize {options.table}")
+        .foreachBatch(each)
+        .trigger(**trigger_options(options.trigger or "once"))
+        .option("checkpointLocation", options.checkpoint_path)
+        .start()
+    )
+    identity.set_result(str(query.id))
+    return query
+
+
+def declared_types(ddl: str) -> dict[str, pa.DataType]:
+    """Raises `ConfigError`."""
+    if not ddl:
+        return {}
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    try:
+        parsed = StructType.fromDDL(ddl)
+        assert isinstance(parsed, StructType)
+        fields = to_arrow_schema(parsed, timezone="UTC")
+    except PySparkException as error:
+        raise ConfigError(f"schema: {str(error).splitlines()[0]}") from None
+    return {field.name: field.type for field in fields}

@@ -1,0 +1,103 @@
+"""What is in a topic: counts, sizes, skew of keys, times, and fields that come and go.
+
+The topic is read once, by executors; nothing is written but the report: `profile.json`,
+`profile.html` with plots, and `profile.txt` for a terminal.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dragoman.errors import ConfigError
+from dragoman.pipelines.progress import Progress, Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dragoman.pipelines.jobs.profiling import CountTask
+    from dragoman.spark.pins import Lease
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    topic: str
+    #: A folder for the report; `profile-TOPIC` when empty.
+    output: str = ""
+    bootstrap: str = ""
+    #: A broker's data directory, in place of the broker or beside it.
+    path: str = ""
+    #: Each partition is cut into so many ranges of offsets, between which fields are compared.
+    slices: int = 12
+    #: Values of each slice that are looked into, evenly spread, at most.
+    sample: int = 2_000
+    #: Further options of the source, such as `startingTimestamp`.
+    source: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.slices <= 1000:
+            raise ValueError("slices: expected 1 to 1000")
+        if self.sample < 1:
+            raise ValueError("sample: expected a positive number")
+
+
+def run(spark: SparkSession, options: Options, report: Report) -> None:
+    """Read the topic and write the report. Raises `ConfigError`, `DataLossError`."""
+    from dragoman.pipelines.jobs import profile_report
+    from dragoman.pipelines.jobs.profiling import count_slice
+
+    tasks, lease = _tasks(options)
+    if not tasks:
+        raise ConfigError(f"topic {options.topic!r} is empty: there is nothing to count")
+    report(Progress(part="profile", note=f"{len(tasks)} ranges of offsets are counted"))
+    try:
+        counted = spark.sparkContext.parallelize(tasks, len(tasks)).map(count_slice).collect()
+    finally:
+        if lease is not None:
+            lease.release()
+    found = profile_report.profile_of(options.topic, counted)
+    output = Path(options.output or f"profile-{options.topic}")
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "profile.json").write_bytes(msgspec.json.format(msgspec.json.encode(found)))
+    (output / "profile.html").write_text(profile_report.html(found))
+    (output / "profile.txt").write_text(profile_report.text(found))
+    note = f"{found.records} records; see {output / 'profile.html'}"
+    report(Progress(part="profile", rows=found.records, batches=1, lag_records=0, note=note))
+
+
+def _tasks(options: Options) -> tuple[list[CountTask], Lease | None]:
+    from dragoman.pipelines.jobs.profiling import CountTask
+    from dragoman.pipelines.jobs.tier import source_options
+    from dragoman.spark import planner
+    from dragoman.spark.logs import open_logs
+    from dragoman.spark.offsets import ending_offsets, starting_offsets
+    from dragoman.spark.planner import OffsetRange
+
+    source = source_options(options.topic, options.bootstrap, options.path, options.source)
+    log, stored = open_logs(source)
+    with closing(log):
+        topics = planner.chosen_topics(log, source.topics)
+        wheres = planner.partitions_of(topics)
+        starts = starting_offsets(
+            log, wheres, source.starting, is_late_start_allowed=source.is_late_start_allowed
+        )
+        ends = ending_offsets(log, wheres, source.ending)
+    pieces: list[tuple[int, OffsetRange]] = []
+    for whole in planner.ranges_between(topics, starts, ends):
+        borders = [
+            whole.start + len(whole) * number // options.slices
+            for number in range(options.slices + 1)
+        ]
+        pieces += [
+            (number, OffsetRange(whole.where, whole.topic_id, borders[number], borders[number + 1]))
+            for number in range(options.slices)
+            if borders[number] < borders[number + 1]
+        ]
+    planned, lease = planner.plan([each for _, each in pieces], source, stored)
+    tasks = [
+        CountTask(each, source, number, -(-len(each.offsets) // options.sample))
+        for (number, _), each in zip(pieces, planned, strict=True)
+    ]
+    return tasks, lease

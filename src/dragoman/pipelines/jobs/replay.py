@@ -1,0 +1,167 @@
+"""Records are sent again: a range of a topic, or the rows of a table, become records of a topic.
+
+What is to be sent is fixed at the first start and kept in the checkpoint, cut into batches.
+Executors stage a batch, the driver publishes it under its number (`spark/publishing.py`), so a job
+that was killed goes on with the batch that was under way and sends nothing twice. Batches follow
+each other, and within one a partition's records are published in their order.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import closing
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from dragoman.errors import ConfigError
+from dragoman.limits import REPLAY_BATCH_RECORDS
+from dragoman.pipelines.jobs.replay_batches import Batches
+from dragoman.pipelines.progress import Progress, Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dragoman.client.kafka import BlockingKafkaClient
+
+_PLAN = "replay.json"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    #: The topic that records are sent to; made like the one they come from when it is missing.
+    to: str
+    #: Where they come from: a topic, or a table (Delta, a Parquet file, or a folder of them).
+    topic: str = ""
+    table: str = ""
+    #: A folder for what is to be sent and how far that is.
+    checkpoint: str = ""
+    bootstrap: str = ""
+    #: Of the topic that is read, where that is another cluster's.
+    source_bootstrap: str = ""
+    #: A broker's data directory to read from, in place of the broker or beside it.
+    path: str = ""
+    #: The folder of Parquet twins, for records that the log has deleted.
+    tier: str = ""
+    #: `earliest`, `latest`, a time such as `2026-11-16T08:00:00Z`, or offsets: `{"0": 23, "1": 7}`.
+    starting: str = "earliest"
+    ending: str = "latest"
+    #: keep: records go to the partitions that they come from; key: where their keys send them.
+    partitions: Literal["keep", "key"] = "keep"
+    #: Whether records keep their times.
+    keep_times: bool = True
+    #: The column that becomes the key of a table's rows; `_key` for materialized tables.
+    key: str = ""
+    #: Of one partition in one batch.
+    batch_records: int = REPLAY_BATCH_RECORDS
+    #: Further options of the source and of the sink.
+    source: dict[str, str] = {}
+    sink: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if bool(self.topic) == bool(self.table):
+            raise ValueError("give one of topic and table")
+        if self.batch_records < 1:
+            raise ValueError("batch_records: expected a positive number")
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent, and how far that is."""
+
+    #: Whose batches these are.
+    writer_id: str
+    options: Options
+    batches: Batches
+    done: int = 0
+    rows: int = 0
+
+
+def run(spark: SparkSession, options: Options, report: Report) -> None:
+    """Send what has not been sent. Raises `ConfigError`, `DataLossError`."""
+    from dragoman.pipelines.jobs import replaying
+    from dragoman.spark.publishing import Staged, open_client, publish
+    from dragoman.spark.sink_options import parse_sink
+    from dragoman.spark.tables import DEFAULT_BOOTSTRAP
+
+    bootstrap = options.bootstrap or DEFAULT_BOOTSTRAP
+    sink = parse_sink({"kafka.bootstrap.servers": bootstrap, "topic": options.to, **options.sink})
+    plan = _planned(options)
+    with closing(open_client(sink)) as client:
+        _make_target(client, plan, options)
+        for number in range(plan.done, plan.batches.count):
+            tasks = replaying.tasks_of(plan, number, sink)
+            with closing(tasks):
+                count = len(tasks.each)
+                found = spark.sparkContext.parallelize(tasks.each, max(count, 1))
+                staged = found.map(replaying.stage).collect()
+            pieces: list[Staged] = [each.staged for each in staged]
+            publish(client, pieces, number, is_single=False)
+            rows = plan.rows + sum(each.rows for each in staged)
+            plan = msgspec.structs.replace(plan, done=number + 1, rows=rows)
+            _save(options, plan)
+            report(_progress(plan))
+    report(_progress(plan, f"all {plan.rows} records have been sent"))
+
+
+def _progress(plan: Plan, note: str = "") -> Progress:
+    left = plan.batches.left_after(plan.done)
+    return Progress(part="replay", batches=plan.done, rows=plan.rows, lag_records=left, note=note)
+
+
+# ---- the plan
+
+
+def _planned(options: Options) -> Plan:
+    """The plan of the checkpoint, or a new one."""
+    from dragoman.pipelines.jobs.replaying import batches_of
+
+    if not options.checkpoint:
+        raise ConfigError("give checkpoint: a folder for what is to be sent and how far that is")
+    try:
+        with open(os.path.join(options.checkpoint, _PLAN), "rb") as file:
+            plan = msgspec.json.decode(file.read(), type=Plan)
+    except FileNotFoundError:
+        plan = Plan(
+            writer_id=f"replay-{uuid.uuid4()}", options=options, batches=batches_of(options)
+        )
+        _save(options, plan)
+        return plan
+    if _essence(plan.options) != _essence(options):
+        raise ConfigError(
+            f"{options.checkpoint} is of another replay, with other options: name another folder"
+        )
+    return plan
+
+
+def _essence(options: Options) -> Options:
+    """What must not change on the way."""
+    return msgspec.structs.replace(
+        options, bootstrap="", source_bootstrap="", checkpoint="", path="", source={}, sink={}
+    )
+
+
+def _save(options: Options, plan: Plan) -> None:
+    os.makedirs(options.checkpoint, exist_ok=True)
+    path = os.path.join(options.checkpoint, _PLAN)
+    with open(f"{path}.new", "wb") as file:
+        file.write(msgspec.json.encode(plan))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.new", path)
+
+
+def _make_target(client: BlockingKafkaClient, plan: Plan, options: Options) -> None:
+    """Raises `ConfigError` when the partitions to keep are not there."""
+    from dragoman.client.kafka import NewTopic, UnknownTopicError
+
+    needed = plan.batches.partition_count
+    try:
+        count = len(client.topic(options.to).partitions)
+    except UnknownTopicError:
+        client.create_topic(NewTopic(name=options.to, partitions=needed))
+        count = needed
+    if options.topic and options.partitions == "keep" and count < needed:
+        raise ConfigError(
+            f"topic {options.to!r} has {count} partitions, {options.topic!r} has {needed}: set "
+            "partitions to 'key', or add partitions"
+        )

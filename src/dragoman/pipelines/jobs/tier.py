@@ -1,0 +1,159 @@
+"""A topic gets a Parquet twin: what is stable in its log is copied, range by range, never twice.
+
+Executors write files, the driver names them in the manifest once a wave of them is on disk. Killed
+at any moment, the job leaves files that nobody reads; the next run removes them and goes on where
+the manifest ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from dragoman.limits import TIER_FILE_RECORDS
+from dragoman.pipelines.progress import Progress, Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dragoman.pipelines.jobs.tier_files import TierTask
+    from dragoman.pipelines.jobs.tier_manifest import Manifest, TierRange, Twin, Wanted
+    from dragoman.spark.logs import AnyLog
+    from dragoman.spark.options import SourceOptions
+    from dragoman.spark.storage import StoredLog
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    topic: str
+    #: The folder of all twins; seen by executors as well.
+    root: str
+    bootstrap: str = ""
+    #: A broker's data directory, in place of the broker or beside it.
+    path: str = ""
+    #: How far to copy. stable: what is in rolled segments, where the directory is seen, which
+    #: makes few large files; latest: all that is committed.
+    until: Literal["stable", "latest"] = "stable"
+    #: What to do about records that the log deleted before they were copied.
+    on_loss: Literal["fail", "record"] = "fail"
+    #: Offsets in one file at most.
+    file_records: int = TIER_FILE_RECORDS
+    #: Further options of the source.
+    source: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if self.file_records < 1:
+            raise ValueError("file_records: expected a positive number")
+
+
+def run(spark: SparkSession, options: Options, report: Report) -> None:
+    """Copy what the twin lacks. Raises `ConfigError`, `TierError`, `DataLossError`."""
+    from dragoman.pipelines.jobs.tier_manifest import TierRange, Twin
+    from dragoman.spark.logs import open_logs
+
+    source = source_options(options.topic, options.bootstrap, options.path, options.source)
+    twin = Twin(options.root, options.topic)
+    log, stored = open_logs(source)
+    with closing(log), twin.held():
+        manifest, wanted = _missing(log, stored, twin, options)
+        swept = twin.sweep(manifest)
+        lost = [
+            TierRange(partition=each.partition, start=each.lost_from, end=each.start, lost=True)
+            for each in wanted
+            if each.lost_from is not None
+        ]
+        if lost:
+            manifest = manifest.with_ranges(lost)
+            twin.save(manifest)
+        left = sum(each.end - each.start for each in wanted)
+        rows = batches = 0
+        note = f"{swept} files of a killed run were removed" if swept else ""
+        report(_progress(rows, batches, left, note))
+        for wave in _waves(spark, wanted, source, manifest.topic_id, stored, twin, options):
+            manifest = manifest.with_ranges(wave)
+            twin.save(manifest)
+            batches += 1
+            rows += sum(each.rows for each in wave)
+            left -= sum(each.end - each.start for each in wave)
+            report(_progress(rows, batches, left))
+
+
+def source_options(topic: str, bootstrap: str, path: str, given: dict[str, str]) -> SourceOptions:
+    """As the source takes them for all columns of one topic."""
+    from dragoman.spark.options import parse
+    from dragoman.spark.tables import DEFAULT_BOOTSTRAP
+
+    named = {"subscribe": topic, "includeHeaders": "true", **given}
+    if path:
+        named["path"] = path
+    if bootstrap or not path:
+        named["kafka.bootstrap.servers"] = bootstrap or DEFAULT_BOOTSTRAP
+    return parse(named, "batch")
+
+
+def _progress(rows: int, batches: int, left: int, note: str = "") -> Progress:
+    return Progress(part="tier", rows=rows, batches=batches, lag_records=left, note=note)
+
+
+def _missing(
+    log: AnyLog, stored: StoredLog | None, twin: Twin, options: Options
+) -> tuple[Manifest, list[Wanted]]:
+    from dragoman.pipelines.jobs.tier_manifest import wanted_ranges
+    from dragoman.spark import planner
+    from dragoman.spark.options import Topics
+
+    topics = planner.chosen_topics(log, Topics(names=(options.topic,)))
+    topic = topics[options.topic]
+    manifest = twin.manifest(topic.topic_id)
+    partitions = planner.partitions_of(topics)
+    ends = log.latest(partitions)
+    if stored is not None and options.until == "stable":
+        for where in partitions:
+            held = stored.partition(where, topic.topic_id)
+            stable = 0 if held is None else held.end(committed_only=True)
+            ends[where] = min(ends[where], stable)
+    earliest = log.earliest(partitions)
+    return manifest, wanted_ranges(
+        manifest,
+        {where.partition: offset for where, offset in earliest.items()},
+        {where.partition: max(end, 0) for where, end in ends.items()},
+        is_loss_allowed=options.on_loss == "record",
+    )
+
+
+def _waves(
+    spark: SparkSession,
+    wanted: Sequence[Wanted],
+    source: SourceOptions,
+    topic_id: str,
+    stored: StoredLog | None,
+    twin: Twin,
+    options: Options,
+) -> Iterator[list[TierRange]]:
+    """Ranges that were copied, some at a time; of each partition in their order."""
+    from dragoman.client.kafka import TopicPartition
+    from dragoman.pipelines.jobs.tier_files import TierTask, copy_range
+    from dragoman.spark import planner
+    from dragoman.spark.planner import OffsetRange
+
+    ranges = [
+        OffsetRange(TopicPartition(options.topic, each.partition), topic_id, start, end)
+        for each in wanted
+        for start, end in _cut(each.start, each.end, options.file_records)
+    ]
+    ranges.sort(key=lambda each: (each.start, each.where))
+    at_once = 2 * spark.sparkContext.defaultParallelism
+    for first in range(0, len(ranges), at_once):
+        planned, lease = planner.plan(ranges[first : first + at_once], source, stored)
+        tasks: list[TierTask] = [TierTask(each, source, str(twin.directory)) for each in planned]
+        try:
+            yield spark.sparkContext.parallelize(tasks, len(tasks)).map(copy_range).collect()
+        finally:
+            if lease is not None:
+                lease.release()
+
+
+def _cut(start: int, end: int, most: int) -> list[tuple[int, int]]:
+    return [(first, min(first + most, end)) for first in range(start, end, most)]

@@ -1,0 +1,218 @@
+"""What a topic's Parquet twin holds: ranges of offsets, one after the other, and their files.
+
+    ROOT/topic=orders/manifest.json
+                     /date=2026-11-16/partition=3/00000000000000020000-9f3c1c7e.parquet
+
+Of each partition the ranges are contiguous: every offset from the first range's start to the last
+one's end belongs to exactly one. A record is in exactly one of its range's files, which are cut by
+day. Files that no manifest names do not count: a job that was killed has left them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from dragoman.errors import ConfigError, LogError
+from dragoman.limits import TIER_MANIFEST_BYTES_MAX
+
+_NAME = "manifest.json"
+_LOCK = ".lock"
+_FORMAT = 1
+
+
+class TierError(LogError):
+    """A twin that is not what its manifest says, or does not fit its log."""
+
+
+class TierFile(msgspec.Struct, frozen=True, kw_only=True):
+    #: Below the topic's folder.
+    path: str
+    rows: int
+    size: int
+    first_offset: int
+    last_offset: int
+    #: Milliseconds since 1970.
+    first_timestamp: int
+    last_timestamp: int
+    #: Of what is in it, however it is encoded (`tier_files.ContentHash`).
+    content: str
+
+
+class TierRange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Offsets from start to before end, whether there is a record for each or not."""
+
+    partition: int
+    start: int
+    end: int
+    files: tuple[TierFile, ...] = ()
+    #: The log had deleted them before they could be copied.
+    lost: bool = False
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.files)
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    format: int = _FORMAT
+    topic: str
+    #: A topic that was deleted and made anew is another one.
+    topic_id: str
+    ranges: tuple[TierRange, ...] = ()
+
+    def __post_init__(self) -> None:
+        ends: dict[int, int] = {}
+        for each in self.ranges:
+            known = ends.get(each.partition, each.start)
+            if each.start != known or each.end < each.start:
+                raise TierError(
+                    f"{self.topic}-{each.partition}: offsets {each.start} to {each.end - 1} follow "
+                    f"{known - 1} in the manifest: there is a gap or an overlap"
+                )
+            ends[each.partition] = each.end
+
+    @property
+    def starts(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for each in self.ranges:
+            found.setdefault(each.partition, each.start)
+        return found
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """Partition → the offset at which its history ends and its tail begins."""
+        return {each.partition: each.end for each in self.ranges}
+
+    @property
+    def files(self) -> list[TierFile]:
+        return [file for each in self.ranges for file in each.files]
+
+    def with_ranges(self, ranges: Sequence[TierRange]) -> Manifest:
+        """Raises `TierError` when they do not follow."""
+        whole = (*self.ranges, *sorted(ranges, key=lambda each: (each.partition, each.start)))
+        return msgspec.structs.replace(self, ranges=whole)
+
+
+class Twin:
+    """The folder of one topic's Parquet files."""
+
+    def __init__(self, root: str, topic: str) -> None:
+        self.topic = topic
+        self.directory = Path(root).absolute() / f"topic={quote(topic, safe='')}"
+
+    @property
+    def _path(self) -> Path:
+        return self.directory / _NAME
+
+    def manifest(self, topic_id: str = "") -> Manifest:
+        """An empty one when there is none. Raises `TierError`, also for another topic's."""
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(TIER_MANIFEST_BYTES_MAX + 1)
+        except FileNotFoundError:
+            return Manifest(topic=self.topic, topic_id=topic_id)
+        if len(content) > TIER_MANIFEST_BYTES_MAX:
+            raise TierError(f"{self._path} is larger than {TIER_MANIFEST_BYTES_MAX} bytes")
+        try:
+            found = msgspec.json.decode(content, type=Manifest)
+        except msgspec.DecodeError as error:
+            raise TierError(f"{self._path} is damaged: {error}") from None
+        if found.format != _FORMAT:
+            raise TierError(f"{self._path} is of format {found.format}; known is {_FORMAT}")
+        if topic_id and found.topic_id and found.topic_id != topic_id:
+            raise TierError(
+                f"topic {self.topic!r} was deleted and made anew: {self.directory} is of id "
+                f"{found.topic_id}, now it has id {topic_id}. Move the folder away to start over"
+            )
+        return found
+
+    def save(self, manifest: Manifest) -> None:
+        """Whole or not at all; the files that it names are synced already."""
+        content = msgspec.json.encode(manifest)
+        if len(content) > TIER_MANIFEST_BYTES_MAX:
+            raise TierError(f"{self._path} would be larger than {TIER_MANIFEST_BYTES_MAX} bytes")
+        aside = self._path.with_suffix(".new")
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(self._path)
+        sync_directory(self.directory)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """For one job at a time. Raises `ConfigError` when another is at work."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / _LOCK).open("wb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(f"another job is writing to {self.directory}") from None
+            yield
+
+    def sweep(self, manifest: Manifest) -> int:
+        """Remove files that the manifest does not name; how many there were."""
+        named = {each.path for each in manifest.files}
+        found = 0
+        for path in self.directory.glob("date=*/partition=*/*.parquet"):
+            if str(path.relative_to(self.directory)) not in named:
+                path.unlink()
+                found += 1
+        return found
+
+
+def sync_directory(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+# ---- what is to be copied
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets to copy from the log; those before `start` were lost."""
+
+    partition: int
+    start: int
+    end: int
+    lost_from: int | None = None
+
+
+def wanted_ranges(
+    manifest: Manifest,
+    earliest: Mapping[int, int],
+    ends: Mapping[int, int],
+    *,
+    is_loss_allowed: bool,
+) -> list[Wanted]:
+    """What the twin lacks. Raises `TierError` when the log has lost some of it."""
+    known = manifest.ends
+    found = []
+    for partition, end in sorted(ends.items()):
+        first = earliest[partition]
+        reached = known.get(partition, first)
+        lost_from = None
+        if reached < first:
+            if not is_loss_allowed:
+                raise TierError(
+                    f"{manifest.topic}-{partition}: offsets {reached} to {first - 1} were deleted "
+                    "before they were copied: run this job more often than retention deletes. "
+                    "on_loss = 'record' notes the gap and goes on"
+                )
+            reached, lost_from = first, reached
+        if end > reached or lost_from is not None:
+            wanted = Wanted(
+                partition=partition, start=reached, end=max(end, reached), lost_from=lost_from
+            )
+            found.append(wanted)
+    return found

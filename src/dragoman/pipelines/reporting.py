@@ -1,0 +1,181 @@
+"""What a running pipeline says about itself: fed by Spark's listener and by jobs.
+
+Spark calls the listener from a thread of its own; the figures go to whoever watches when the thread
+that runs the pipeline comes by.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from dragoman.pipelines.progress import PartState, Progress
+from dragoman.pipelines.state import PipelineState, StateFolder, Status, now_ms
+
+#: Between two versions of the file that others read.
+_WRITE_S = 1.0
+#: Batches that a query may have made before it is known which part it is; older ones are forgotten.
+_EARLY_MAX = 100
+#: Characters of what went wrong that are kept; the terminal shows all.
+_PROBLEM_MAX = 2000
+
+
+class _StateOperator(msgspec.Struct, rename="camel"):
+    num_rows_total: int = 0
+    memory_used_bytes: int = 0
+
+
+class _Source(msgspec.Struct, rename="camel"):
+    end_offset: Any = None
+    latest_offset: Any = None
+
+
+class _Batch(msgspec.Struct, rename="camel"):
+    """Of Spark's own report, what is of use here."""
+
+    batch_id: int = -1
+    batch_duration: int = 0
+    num_input_rows: int = 0
+    processed_rows_per_second: float | str = 0.0
+    state_operators: list[_StateOperator] = []
+    sources: list[_Source] = []
+
+
+class Reporter:
+    def __init__(
+        self, folder: StateFolder, status: Status, watch: Callable[[Status], object]
+    ) -> None:
+        self._folder = folder
+        self._status = status
+        self._watch = watch
+        self._lock = threading.Lock()
+        self._parts: dict[str, Progress] = {}
+        #: Which part a query is, by its id.
+        self._names: dict[str, str] = {}
+        self._early: dict[str, deque[str]] = {}
+        self._ended: set[str] = set()
+        self._written_at = 0.0
+        self._is_new = True
+
+    def part(self, progress: Progress) -> None:
+        """From any thread."""
+        with self._lock:
+            self._parts[progress.part] = msgspec.structs.replace(progress, at_ms=now_ms())
+            self._is_new = True
+
+    def part_state(self, part: str, state: PartState, problem: str = "") -> None:
+        before = self._parts.get(part, Progress(part=part))
+        self.part(msgspec.structs.replace(before, state=state, problem=problem[:_PROBLEM_MAX]))
+
+    def bind(self, query_id: str, part: str) -> None:
+        """Tell which part a query is; what Spark said of it before this is taken in now."""
+        self._names[query_id] = part
+        for report in self._early.pop(query_id, []):
+            self.batch(query_id, report)
+
+    def batch(self, query_id: str, report: str) -> None:
+        """A micro-batch of a query is done."""
+        with self._lock:
+            part = self._names.get(query_id)
+            if part is None:
+                self._early.setdefault(query_id, deque(maxlen=_EARLY_MAX)).append(report)
+                return
+            before = self._parts.get(part, Progress(part=part))
+        found = msgspec.json.decode(report, type=_Batch)
+        pace = found.processed_rows_per_second
+        self.part(
+            msgspec.structs.replace(
+                before,
+                state="running" if before.state == "starting" else before.state,
+                batches=before.batches + 1,
+                rows=before.rows + found.num_input_rows,
+                # Spark writes what is not a number as text.
+                rows_per_s=float(pace) if isinstance(pace, float | int) else 0.0,
+                lag_records=_lag(found.sources),
+                batch_id=found.batch_id,
+                batch_ms=found.batch_duration,
+                state_rows=sum(each.num_rows_total for each in found.state_operators),
+                state_bytes=sum(each.memory_used_bytes for each in found.state_operators),
+            )
+        )
+
+    def ended(self, query_id: str) -> None:
+        with self._lock:
+            self._ended.add(query_id)
+
+    def has_all(self) -> bool:
+        """Whether Spark has reported all there was to queries: it does so a bit later."""
+        with self._lock:
+            return self._ended.issuperset(self._names)
+
+    def batches(self, part: str) -> int:
+        return self._parts[part].batches if part in self._parts else 0
+
+    def tell(self, state: PipelineState | None = None, problem: str = "") -> None:
+        """Have others see what is new; always when the pipeline's own state changes."""
+        with self._lock:
+            is_due = time.monotonic() - self._written_at >= _WRITE_S
+            if state is None and not (self._is_new or is_due):
+                return
+            parts = tuple(self._parts.values())
+            self._is_new = False
+        self._status = msgspec.structs.replace(
+            self._status,
+            state=state or self._status.state,
+            problem=problem[:_PROBLEM_MAX] or self._status.problem,
+            updated_ms=now_ms(),
+            parts=parts,
+        )
+        if state is not None or is_due:
+            self._folder.write(self._status)
+            self._written_at = time.monotonic()
+        self._watch(self._status)
+
+
+def _lag(sources: list[_Source]) -> int:
+    """Records between where a batch ended and where the topics do; -1 when no source says."""
+    known = [
+        _distance(each.end_offset, each.latest_offset)
+        for each in sources
+        if isinstance(each.end_offset, Mapping) and isinstance(each.latest_offset, Mapping)
+    ]
+    return sum(known) if known else -1
+
+
+def _distance(end: Mapping[str, Any], latest: Mapping[str, Any]) -> int:
+    # Beside topics there is an entry of their ids.
+    return sum(
+        max(0, offset - end.get(topic, {}).get(partition, 0))
+        for topic, partitions in latest.items()
+        if not topic.startswith("$")
+        for partition, offset in partitions.items()
+    )
+
+
+class Listener(StreamingQueryListener):
+    """Hands on what Spark says about queries."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None: ...
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        self._reporter.batch(str(event.progress.id), event.progress.json)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None: ...
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self._reporter.ended(str(event.id))

@@ -1,0 +1,109 @@
+"""Plain projects of Spark Declarative Pipelines (SDP), run so that they can be run again.
+
+Spark keeps its catalog in memory unless told otherwise, and then refuses a second run because the
+tables' files are there already. A catalog in files can only be set when Spark starts, in a
+`spark-defaults.conf`, with absolute paths: so the file is written here, before each run, from the
+lines of the project's own `spark-defaults.conf`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from dragoman.errors import ConfigError
+from dragoman.pipelines.running import PipelineError
+from dragoman.spark.failures import readable
+from dragoman.spark.java import use_java
+from dragoman.spark.python import use_python
+
+SPEC = "spark-pipeline.yml"
+#: Where the catalog, the tables and the settings are kept, in the project.
+HOME = ".spark"
+_COMPLETED = "Run is COMPLETED"
+#: What `spark-pipelines` says about the run; the rest is about Spark, even after a good end.
+_EVENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: ")
+_PROBLEM = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
+_SETTINGS = """\
+# Written by `dragoman pipeline run`: absolute paths, which the project's own file cannot have.
+spark.sql.catalogImplementation hive
+spark.sql.warehouse.dir {home}/warehouse
+spark.hadoop.javax.jdo.option.ConnectionURL jdbc:derby:;databaseName={home}/metastore;create=true
+spark.driver.extraJavaOptions -Dderby.system.home={home} -Dlog4j2.configurationFile={log}
+spark.driver.host 127.0.0.1
+spark.driver.bindAddress 127.0.0.1
+spark.ui.enabled false
+"""
+
+
+def project_in(target: str) -> Path | None:
+    """The folder of an SDP project, when there is one."""
+    path = Path(target)
+    if path.name == SPEC and path.is_file():
+        return path.parent
+    is_project = (path / SPEC).is_file() and not (path / "pipeline.toml").exists()
+    return path if is_project else None
+
+
+def run(project: Path, *, is_dry: bool, say: Callable[[str], None]) -> int:
+    """Run the project once, to its end; 0, or an error."""
+    project = project.absolute()
+    environment = _environment(project)
+    program = shutil.which("spark-pipelines", path=str(Path(sys.executable).parent))
+    program = program or shutil.which("spark-pipelines")
+    if program is None:
+        raise ConfigError("spark-pipelines is not here: `pip install 'dragoman[pipelines]'`")
+    command = [program, "dry-run" if is_dry else "run", "--spec", str(project / SPEC)]
+    problem = last = ""
+    is_completed = False
+    with subprocess.Popen(
+        command,
+        cwd=project,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            text = line.strip()
+            is_completed = is_completed or _COMPLETED in text
+            if _EVENT.match(text):
+                say(text)
+            problem = problem or told_in(text)
+            last = text or last
+    if is_completed or (is_dry and process.returncode == 0):
+        say("done")
+        return 0
+    raise PipelineError(f"{project / SPEC}: {problem or last}")
+
+
+def told_in(line: str) -> str:
+    """What went wrong, if a line says so."""
+    found = _PROBLEM.search(line)
+    # One about a setting that Spark has been started with, and says it cannot change.
+    return readable(RuntimeError(found[0])) if found and "UserWarning" not in line else ""
+
+
+def _environment(project: Path) -> dict[str, str]:
+    home = project / HOME
+    conf = home / "conf"
+    conf.mkdir(parents=True, exist_ok=True)
+    own = project / "spark-defaults.conf"
+    log = Path(__file__).parents[1] / "spark" / "log4j2.properties"
+    settings = _SETTINGS.format(home=home, log=log.as_uri())
+    # What comes last counts.
+    (conf / "spark-defaults.conf").write_text(settings + (own.read_text() if own.exists() else ""))
+    environment = dict(os.environ)
+    use_java(environment)
+    use_python(environment)
+    environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    environment["SPARK_CONF_DIR"] = str(conf)
+    environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return environment

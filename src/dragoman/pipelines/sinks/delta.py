@@ -1,0 +1,120 @@
+"""Delta tables, through `deltalake`: no JVM and no jar takes part.
+
+A batch is one commit, which carries the batch's number as an application transaction. A batch that
+comes again, because the driver died between the commit and Spark's own, finds its number there.
+The batch passes through the driver's memory: `batch_records` of the sources bounds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+from dragoman.errors import ConfigError
+from dragoman.pipelines.definition import DeltaSink
+from dragoman.pipelines.sinks.batches import passed_over
+from dragoman.pipelines.sinks.owner import Writer, query_id
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+#: Others, such as a compaction, may commit meanwhile.
+_ATTEMPTS = 5
+
+
+class DeltaWriter:
+    def __init__(self, sink: DeltaSink, writer: Writer) -> None:
+        self._sink = sink
+        self._writer = writer
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        query = query_id(batch)
+        if self._is_written(query, batch_id):
+            return passed_over(batch)
+        sink = self._sink
+        rows = (latest(batch, sink.key, sink.latest_by) if sink.key else batch).toArrow()
+        if sink.key:
+            check_keys(rows, sink.key, f"sinks.{self._writer.sink}")
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                return self._write(rows, self._marks(query, batch_id))
+            except CommitFailedError:
+                if left == 0:
+                    raise
+        return None
+
+    def _is_written(self, query: str, batch_id: int) -> bool:
+        table = self._table()
+        if table is None:
+            return False
+        owner = table.transaction_version(self._writer.name)
+        if owner is not None and owner != _number(query):
+            raise self._writer.strange(self._sink.path)
+        last = table.transaction_version(f"{self._writer.name}/{query}")
+        return last is not None and last >= batch_id
+
+    def _table(self) -> DeltaTable | None:
+        try:
+            return DeltaTable(self._sink.path)
+        except TableNotFoundError:
+            return None
+
+    def _marks(self, query: str, batch_id: int) -> CommitProperties:
+        owner = Transaction(self._writer.name, _number(query))
+        done = Transaction(f"{self._writer.name}/{query}", batch_id)
+        return CommitProperties(app_transactions=[owner, done])
+
+    def _write(self, rows: pa.Table, marks: CommitProperties) -> None:
+        sink = self._sink
+        table = self._table()
+        if sink.key and table is not None:
+            matched = " AND ".join(f"target.`{name}` = source.`{name}`" for name in sink.key)
+            merge = table.merge(
+                rows,
+                matched,
+                source_alias="source",
+                target_alias="target",
+                merge_schema=True,
+                commit_properties=marks,
+            )
+            merge.when_matched_update_all().when_not_matched_insert_all().execute()
+            return
+        write_deltalake(
+            sink.path,
+            rows,
+            mode="overwrite" if sink.output == "complete" else "append",
+            schema_mode="merge",
+            partition_by=list(sink.partition_by) or None,
+            commit_properties=marks,
+        )
+
+
+def latest(batch: DataFrame, key: tuple[str, ...], order: str) -> DataFrame:
+    """One row for each key, the one that has most of a column, if one is given; without it."""
+    if not order:
+        return batch
+    rank = f.row_number().over(Window.partitionBy(*key).orderBy(f.col(order).desc_nulls_last()))
+    return batch.withColumn("_rank", rank).where("_rank = 1").drop("_rank", order)
+
+
+def check_keys(rows: pa.Table, key: tuple[str, ...], where: str) -> None:
+    """Raises when two rows have one key: which of them counts, nobody said."""
+    keys = rows.select(list(key))
+    if any(column.null_count for column in keys.columns):
+        raise ConfigError(f"{where}: a row has no {' and '.join(key)}, its key; leave it out")
+    if keys.group_by(list(key)).aggregate([]).num_rows != rows.num_rows:
+        raise ConfigError(
+            f"{where}: rows of a batch have the same {', '.join(key)}; say which counts "
+            'with latest_by = "COLUMN"'
+        )
+
+
+def _number(query: str) -> int:
+    """A query's id as the number that a transaction of Delta can hold."""
+    return int.from_bytes(hashlib.sha256(query.encode()).digest()[:7])

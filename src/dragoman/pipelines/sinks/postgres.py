@@ -1,0 +1,196 @@
+"""Tables in PostgreSQL: a batch is one transaction, which also takes down the batch's number.
+
+Rows are copied into a temporary table and put from there into the target with one statement.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType, VariantType
+
+from dragoman.errors import ConfigError, DragomanError
+from dragoman.pipelines.definition import PostgresSink
+from dragoman.pipelines.sinks.batches import passed_over
+from dragoman.pipelines.sinks.delta import latest
+from dragoman.pipelines.sinks.owner import Writer, query_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Which batch of which query each sink has written last.
+BATCHES = sql.Identifier("dragoman_pipeline_batches")
+_TYPES = {
+    "boolean": "boolean",
+    "byte": "smallint",
+    "short": "smallint",
+    "integer": "integer",
+    "long": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "string": "text",
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+_STAGED = sql.Identifier("dragoman_staged")
+
+
+class PostgresError(DragomanError):
+    """PostgreSQL refused a batch, or is not there."""
+
+
+class PostgresWriter:
+    def __init__(self, sink: PostgresSink, writer: Writer) -> None:
+        self._sink = sink
+        self._writer = writer
+        self._table = sql.Identifier(*sink.table.split("."))
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        query = query_id(batch)
+        try:
+            with psycopg.connect(self._sink.dsn) as connection:
+                if self._is_new(connection, query, batch_id):
+                    self._write(connection, batch)
+                else:
+                    passed_over(batch)
+        except psycopg.Error as error:
+            place = f"sinks.{self._writer.sink}: PostgreSQL"
+            raise PostgresError(f"{place}: {' '.join(str(error).split())}") from None
+
+    def _is_new(self, connection: psycopg.Connection, query: str, batch_id: int) -> bool:
+        """Take the batch's number down; False when it is there already."""
+        found = connection.execute("select to_regclass('dragoman_pipeline_batches')").fetchone()
+        if found is None or found[0] is None:
+            # Two sinks may come here at once.
+            connection.execute("select pg_advisory_xact_lock(hashtext('dragoman_pipeline'))")
+            connection.execute(
+                sql.SQL(
+                    "create table if not exists {} (pipeline text, sink text, target text,"
+                    " query text not null, batch bigint not null,"
+                    " primary key (pipeline, sink, target))"
+                ).format(BATCHES)
+            )
+        who = (self._writer.pipeline, self._writer.sink, self._sink.table)
+        row = connection.execute(
+            sql.SQL(
+                "select query, batch from {} where pipeline = %s and sink = %s and target = %s"
+                " for update"
+            ).format(BATCHES),
+            who,
+        ).fetchone()
+        if row is not None and row[0] != query:
+            raise self._writer.strange(f"table {self._sink.table}")
+        if row is not None and row[1] >= batch_id:
+            return False
+        connection.execute(
+            sql.SQL(
+                "insert into {} values (%s, %s, %s, %s, %s)"
+                " on conflict (pipeline, sink, target) do update set batch = excluded.batch"
+            ).format(BATCHES),
+            (*who, query, batch_id),
+        )
+        return True
+
+    def _write(self, connection: psycopg.Connection, batch: DataFrame) -> None:
+        sink = self._sink
+        if sink.key:
+            batch = latest(batch, sink.key, sink.latest_by)
+        written = [name for name in batch.columns if name != sink.deleted]
+        if sink.create:
+            connection.execute(self._creation(batch.select(*written)))
+        self._stage(connection, batch, written)
+        if sink.output == "complete":
+            connection.execute(sql.SQL("delete from {}").format(self._table))
+        if sink.deleted:
+            connection.execute(self._deletion())
+        connection.execute(self._insertion(written))
+
+    def _creation(self, batch: DataFrame) -> sql.Composed:
+        columns = [
+            sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(_type(field.dataType)))
+            for field in batch.schema.fields
+        ]
+        if self._sink.key:
+            columns.append(sql.SQL("primary key ({})").format(_names(self._sink.key)))
+        return sql.SQL("create table if not exists {} ({})").format(
+            self._table, sql.SQL(", ").join(columns)
+        )
+
+    def _stage(self, connection: psycopg.Connection, batch: DataFrame, written: list[str]) -> None:
+        deleted = sql.SQL(", false as {}").format(sql.Identifier(self._sink.deleted))
+        connection.execute(
+            sql.SQL(
+                "create temporary table {} on commit drop as select {}{} from {} limit 0"
+            ).format(
+                _STAGED,
+                _names(written),
+                deleted if self._sink.deleted else sql.SQL(""),
+                self._table,
+            )
+        )
+        nested = (StructType, MapType, VariantType)
+        columns = [
+            f.to_json(field.name).alias(field.name)
+            if isinstance(field.dataType, nested)
+            else f.col(field.name)
+            for field in batch.schema.fields
+        ]
+        copying = sql.SQL("copy {} ({}) from stdin").format(_STAGED, _names(batch.columns))
+        with connection.cursor() as cursor, cursor.copy(copying) as copy:
+            # A partition at a time: the driver need not hold the batch.
+            for row in batch.select(*columns).toLocalIterator():
+                copy.write_row(
+                    [bytes(each) if isinstance(each, bytearray) else each for each in row]
+                )
+
+    def _deletion(self) -> sql.Composed:
+        same = sql.SQL(" and ").join(
+            sql.SQL("target.{0} = staged.{0}").format(sql.Identifier(name))
+            for name in self._sink.key
+        )
+        return sql.SQL("delete from {} target using {} staged where staged.{} and {}").format(
+            self._table, _STAGED, sql.Identifier(self._sink.deleted), same
+        )
+
+    def _insertion(self, written: list[str]) -> sql.Composed:
+        sink = self._sink
+        names = _names(written)
+        statement = sql.SQL("insert into {} ({}) select {} from {}").format(
+            self._table, names, names, _STAGED
+        )
+        if sink.deleted:
+            statement += sql.SQL(" where {} is not true").format(sql.Identifier(sink.deleted))
+        if not sink.key:
+            return statement
+        changes = [
+            sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name))
+            for name in written
+            if name not in sink.key
+        ]
+        action = sql.SQL("update set ") + sql.SQL(", ").join(changes)
+        return statement + sql.SQL(" on conflict ({}) do {}").format(
+            _names(sink.key), action if changes else sql.SQL("nothing")
+        )
+
+
+def _names(names: list[str] | tuple[str, ...]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def _type(kind: DataType) -> str:
+    match kind:
+        case DecimalType():
+            return f"numeric({kind.precision}, {kind.scale})"
+        case ArrayType() if not isinstance(kind.elementType, ArrayType | StructType | MapType):
+            return f"{_type(kind.elementType)}[]"
+        case StructType() | MapType() | VariantType():
+            return "jsonb"
+    name = kind.typeName()
+    if name not in _TYPES:
+        raise ConfigError(f"{kind.simpleString()} has no counterpart in PostgreSQL; cast it")
+    return _TYPES[name]

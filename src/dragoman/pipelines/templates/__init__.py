@@ -1,0 +1,31 @@
+"""Projects to begin with: the folders beside this file, copied.
+
+In the copies, a word stands for the project's folder: Spark wants to have it from the root on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dragoman.errors import ConfigError
+
+_HERE = Path(__file__).parent
+_FOLDER = "PROJECT-FOLDER"
+
+
+def write_project(directory: Path, template: str) -> list[Path]:
+    """Copy a template; the files. Raises `ConfigError` rather than write over anything."""
+    source = _HERE / template
+    files = sorted(path for path in source.rglob("*") if path.is_file())
+    targets = [directory / path.relative_to(source) for path in files]
+    for target in targets:
+        if target.exists():
+            raise ConfigError(f"{target} is there already: choose an empty folder")
+    try:
+        for path, target in zip(files, targets, strict=True):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            text = path.read_text().replace(_FOLDER, str(directory.absolute()))
+            target.write_text(text)
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}") from None
+    return targets

@@ -1,0 +1,307 @@
+"""Transactions: records for many partitions that readers of committed records see all or none of.
+
+    initialise ──► write… ──► commit | abort ──► write… ──► …
+        ▲             │            │
+        └── an error ─┴────────────┘
+
+There is no call that begins a transaction: the first write does. After an error of `write` or
+`commit` nobody here knows how the transaction stands. `initialise` settles it: when it returns, the
+transaction is committed or aborted, readers see which, and the next one may begin. It names the
+identity that the producer had (KIP-360), so that a producer whose transactional id was taken over
+gets `ProducerFencedError` from it, and never takes the id back.
+
+Two generations of the protocol. Where the cluster has agreed on level 2 of `transaction.version`
+(KIP-890), writing enrols a partition and each transaction has an epoch of its own; elsewhere
+partitions are announced first, and the requests stay below the versions that mean the other.
+
+One write is on its way at a time: one request to each leader, with one batch for each partition.
+What is held is what the caller hands over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from dragoman.dialing.errors import ClientError
+from dragoman.log.batch import TRANSACTIONAL, Record, build_batch
+from dragoman.log.compression import Codec
+from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.client.cluster import TRANSACTION_KEY, Cluster
+from dragoman.protocols.kafka.client.errors import (
+    KafkaError,
+    RecordRefusedError,
+    kafka_error,
+    raise_first,
+)
+from dragoman.protocols.kafka.client.peer import Peer
+from dragoman.protocols.kafka.client.producing import read_outcome
+from dragoman.protocols.kafka.client.retry import Part, Retrying, from_leaders
+from dragoman.protocols.kafka.client.values import Produced, ProducerIdentity, TopicPartition
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.types import Buffer
+
+_SEQUENCE_MASK: Final = 0x7FFFFFFF
+#: Level of the feature from which writing enrols a partition.
+_IMPLICIT_LEVEL: Final = 2
+#: Newest versions that belong to the older generation.
+_EXPLICIT_PRODUCE: Final = 11
+_EXPLICIT_END: Final = 4
+_FIRST_INIT_WITH_IDENTITY: Final = 3
+
+#: Builds the batch of a partition for this producer: its id, its epoch, the first sequence.
+BuildBatch: TypeAlias = Callable[[int, int, int], Buffer]
+
+
+class TransactionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    transactional_id: str
+    #: After so long without an end the broker aborts a transaction.
+    transaction_timeout_ms: int = 60_000
+    #: How long a leader may wait for other replicas.
+    produce_timeout_ms: int = 30_000
+    codec: Codec = Codec.NONE
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Records for one partition; encoded when it is known who sends them."""
+
+    count: int
+    build: BuildBatch
+
+
+class TransactionalProducer:
+    """Made by `KafkaClient.transactional_producer`. Owned by one event loop and one task."""
+
+    def __init__(self, cluster: Cluster, retrying: Retrying, options: TransactionOptions) -> None:
+        self._cluster = cluster
+        self._retrying = retrying
+        self._options = options
+        self._identity: ProducerIdentity | None = None
+        self._is_implicit = False
+        #: Whether `initialise` has to come next.
+        self._is_broken = True
+        self._sequences: dict[TopicPartition, int] = {}
+        self._enrolled: set[TopicPartition] = set()
+        self._is_open = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something was written since the last end."""
+        return self._is_open
+
+    async def initialise(self) -> None:
+        """Settle what was under way, and fence every other producer with this transactional id.
+
+        Raises `ProducerFencedError` when another one has fenced this one.
+        """
+        current = self._identity
+
+        async def attempt() -> ProducerIdentity:
+            peer = await self._coordinator()
+            self._is_implicit = (await peer.served()).level(
+                "transaction.version"
+            ) >= _IMPLICIT_LEVEL
+            reply = await peer.ask(
+                m.InitProducerIdResponse, lambda version: self._init_request(version, current)
+            )
+            if reply.error_code:
+                raise kafka_error(reply.error_code)
+            return ProducerIdentity(reply.producer_id, reply.producer_epoch)
+
+        self._become(await self._retrying.until_done(attempt))
+        self._is_broken = False
+
+    async def write(self, batches: Mapping[TopicPartition, Batch]) -> None:
+        """Write one batch to each partition; returns when all are acknowledged.
+
+        A batch must not be larger than the topic allows. Raises `KafkaError` and the errors of
+        connections, retriable ones after their retries; then only `initialise` is left.
+        """
+        identity = self._usable()
+        self._is_broken = True
+        self._is_open = True
+        if not self._is_implicit:
+            await self._enrol(identity, batches.keys() - self._enrolled)
+        data = {
+            where: batch.build(
+                identity.producer_id, identity.producer_epoch, self._sequences.get(where, 0)
+            )
+            for where, batch in batches.items()
+        }
+        await from_leaders(
+            self._retrying, self._cluster, data, self._ask_leader, is_worth_it=_is_worth_it
+        )
+        for where, batch in batches.items():
+            following = self._sequences.get(where, 0) + batch.count
+            self._sequences[where] = following & _SEQUENCE_MASK
+        self._is_broken = False
+
+    async def write_records(self, records: Mapping[TopicPartition, Sequence[Record]]) -> None:
+        """The same for records that are not encoded yet."""
+        await self.write({where: self.batch(each) for where, each in records.items()})
+
+    def batch(self, records: Sequence[Record]) -> Batch:
+        def build(producer_id: int, producer_epoch: int, base_sequence: int) -> Buffer:
+            return build_batch(
+                records,
+                codec=self._options.codec,
+                attributes=TRANSACTIONAL,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+            )
+
+        return Batch(len(records), build)
+
+    async def commit(self) -> None:
+        """Returns when the commit is decided for ever; readers see it a moment later.
+
+        Raises like `write`. The transaction may be committed then: `initialise` settles it.
+        """
+        await self._end(is_commit=True)
+
+    async def abort(self) -> None:
+        await self._end(is_commit=False)
+
+    # ---- identity
+
+    def _usable(self) -> ProducerIdentity:
+        assert not self._is_broken, "initialise first"
+        assert self._identity is not None
+        return self._identity
+
+    def _become(self, identity: ProducerIdentity) -> None:
+        if identity != self._identity:
+            self._identity = identity
+            self._sequences.clear()
+        self._enrolled.clear()
+        self._is_open = False
+
+    def _init_request(
+        self, version: int, current: ProducerIdentity | None
+    ) -> m.InitProducerIdRequest:
+        request = m.InitProducerIdRequest(
+            transactional_id=self._options.transactional_id,
+            transaction_timeout_ms=self._options.transaction_timeout_ms,
+        )
+        if current is None or version < _FIRST_INIT_WITH_IDENTITY:
+            return request
+        return msgspec.structs.replace(
+            request, producer_id=current.producer_id, producer_epoch=current.producer_epoch
+        )
+
+    # ---- requests
+
+    async def _coordinator(self) -> Peer:
+        return await self._cluster.coordinator(self._options.transactional_id, TRANSACTION_KEY)
+
+    async def _enrol(self, identity: ProducerIdentity, new: set[TopicPartition]) -> None:
+        if not new:
+            return
+        topics: dict[str, list[int]] = {}
+        for topic, partition in sorted(new):
+            topics.setdefault(topic, []).append(partition)
+        request = m.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._options.transactional_id,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.producer_epoch,
+            v3_and_below_topics=[
+                m.AddPartitionsToTxnRequestTopic(name=name, partitions=partitions)
+                for name, partitions in topics.items()
+            ],
+        )
+
+        async def attempt() -> None:
+            peer = await self._coordinator()
+            reply = await peer.ask(m.AddPartitionsToTxnResponse, lambda _version: request)
+            raise_first(
+                # What was not tried because of another partition says nothing by itself.
+                kafka_error(part.partition_error_code, topic=topic.name)
+                for topic in reply.results_by_topic_v3_and_below
+                for part in topic.results_by_partition
+                if part.partition_error_code
+                and part.partition_error_code != ErrorCode.OPERATION_NOT_ATTEMPTED
+            )
+
+        await self._retrying.until_done(attempt)
+        self._enrolled |= new
+
+    async def _ask_leader(
+        self, peer: Peer, parts: Mapping[TopicPartition, Part[Buffer]]
+    ) -> Mapping[TopicPartition, Produced | KafkaError]:
+        request = self._produce_request(parts)
+        reply = await peer.ask(
+            m.ProduceResponse,
+            lambda _version: request,
+            wait_s=self._options.produce_timeout_ms / 1000,
+            with_topic_ids=all(part.topic_id != m.NO_ID for part in parts.values()),
+            newest=None if self._is_implicit else _EXPLICIT_PRODUCE,
+        )
+        names = {part.topic_id: where.topic for where, part in parts.items()}
+        outcomes: dict[TopicPartition, Produced | KafkaError] = {}
+        for topic in reply.responses:
+            name = topic.name or names.get(topic.topic_id, "")
+            for each in topic.partition_responses:
+                where = TopicPartition(name, each.index)
+                outcomes[where] = read_outcome(where, each)
+        for where in parts.keys() - outcomes.keys():
+            outcomes[where] = kafka_error(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                "the reply says nothing about the partition",
+                topic=where.topic,
+                partition=where.partition,
+            )
+        return {where: outcomes[where] for where in parts}
+
+    def _produce_request(self, parts: Mapping[TopicPartition, Part[Buffer]]) -> m.ProduceRequest:
+        topics: dict[str, m.ProduceRequestTopic] = {}
+        for (name, partition), part in parts.items():
+            topic = topics.get(name)
+            if topic is None:
+                topic = m.ProduceRequestTopic(name=name, topic_id=part.topic_id, partition_data=[])
+                topics[name] = topic
+            topic.partition_data.append(
+                m.ProduceRequestPartition(index=partition, records=part.wanted)
+            )
+        return m.ProduceRequest(
+            transactional_id=self._options.transactional_id,
+            acks=-1,
+            timeout_ms=self._options.produce_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+
+    async def _end(self, *, is_commit: bool) -> None:
+        identity = self._usable()
+        if not self._is_open:
+            return
+        self._is_broken = True
+
+        async def attempt() -> m.EndTxnResponse:
+            peer = await self._coordinator()
+            reply = await peer.ask(
+                m.EndTxnResponse,
+                lambda _version: m.EndTxnRequest(
+                    transactional_id=self._options.transactional_id,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.producer_epoch,
+                    committed=is_commit,
+                ),
+                newest=None if self._is_implicit else _EXPLICIT_END,
+            )
+            if reply.error_code:
+                raise kafka_error(reply.error_code)
+            return reply
+
+        reply = await self._retrying.until_done(attempt)
+        has_next = self._is_implicit and reply.producer_id >= 0
+        self._become(
+            ProducerIdentity(reply.producer_id, reply.producer_epoch) if has_next else identity
+        )
+        self._is_broken = False
+
+
+def _is_worth_it(error: ClientError) -> bool:
+    # Sent again, the same bytes would be refused again.
+    return error.retriable and not isinstance(error, RecordRefusedError)

@@ -1,0 +1,1 @@
+"""What PostgreSQL sends about changes: sans-IO, bytes to messages and values."""

@@ -1,0 +1,1 @@
+"""RocketMQ: codec and connection without input or output, handlers, client."""

@@ -1,0 +1,1 @@
+"""The RocketMQ client; `dragoman.client.rocketmq` has its public names."""

@@ -1,0 +1,93 @@
+"""What the RocketMQ client raises for an answer of the server.
+
+    ClientError
+      RocketmqError               the server refused; `number` is RocketMQ's code
+        BusyError                 2, 14, 215, 1500                          retriable
+        UnsupportedRequestError   3: the server has no such request
+        MessageIllegalError       13
+        NoPermissionError         16
+        TopicNotFoundError        17
+        NotFoundError             22, 208: no such offset, key or message
+        SubscriptionError         23, 24, 25: of the filter
+        GroupNotFoundError        26
+        InvalidParameterError     29
+        GroupOfflineError         206: nobody of the group is connected
+
+Errors of connections are those of every client (`dialing.errors`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dragoman.dialing.errors import ClientError
+from dragoman.protocols.rocketmq.codec import Command
+from dragoman.protocols.rocketmq.constants import Response
+
+
+class RocketmqError(ClientError):
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+class BusyError(RocketmqError):
+    retriable = True
+
+
+class UnsupportedRequestError(RocketmqError): ...
+
+
+class MessageIllegalError(RocketmqError): ...
+
+
+class NoPermissionError(RocketmqError): ...
+
+
+class TopicNotFoundError(RocketmqError): ...
+
+
+class NotFoundError(RocketmqError): ...
+
+
+class SubscriptionError(RocketmqError): ...
+
+
+class GroupNotFoundError(RocketmqError): ...
+
+
+class InvalidParameterError(RocketmqError): ...
+
+
+class GroupOfflineError(RocketmqError): ...
+
+
+_CLASSES: Final[dict[int, type[RocketmqError]]] = {
+    Response.SYSTEM_BUSY: BusyError,
+    Response.REQUEST_CODE_NOT_SUPPORTED: UnsupportedRequestError,
+    Response.MESSAGE_ILLEGAL: MessageIllegalError,
+    Response.SERVICE_NOT_AVAILABLE: BusyError,
+    Response.NO_PERMISSION: NoPermissionError,
+    Response.TOPIC_NOT_EXIST: TopicNotFoundError,
+    Response.QUERY_NOT_FOUND: NotFoundError,
+    Response.SUBSCRIPTION_PARSE_FAILED: SubscriptionError,
+    Response.SUBSCRIPTION_NOT_EXIST: SubscriptionError,
+    Response.SUBSCRIPTION_NOT_LATEST: SubscriptionError,
+    Response.SUBSCRIPTION_GROUP_NOT_EXIST: GroupNotFoundError,
+    Response.INVALID_PARAMETER: InvalidParameterError,
+    Response.CONSUMER_NOT_ONLINE: GroupOfflineError,
+    Response.NO_MESSAGE: NotFoundError,
+    Response.FLOW_CONTROL: BusyError,
+    Response.GO_AWAY: BusyError,
+}
+
+
+def refusal(response: Command, address: str) -> RocketmqError:
+    try:
+        name = Response(response.code).name.lower().replace("_", " ")
+    except ValueError:
+        name = "unknown code"
+    text = f"{address} answered {response.code} ({name})"
+    if response.remark:
+        text += f": {response.remark}"
+    return _CLASSES.get(response.code, RocketmqError)(response.code, text)

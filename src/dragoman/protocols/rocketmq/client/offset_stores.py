@@ -1,0 +1,102 @@
+"""Where the offsets of a group are kept: at the brokers, or with broadcasting at each consumer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from dragoman.errors import ConfigError, DecodeError, DragomanError
+from dragoman.protocols.rocketmq import bodies
+from dragoman.protocols.rocketmq.bodies import MessageQueue, ResetOffset
+from dragoman.protocols.rocketmq.client.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from dragoman.protocols.rocketmq.client.facade import RocketmqClient
+
+
+class OffsetStore(Protocol):
+    async def load(self, queue: MessageQueue) -> int | None:
+        """Of the next message; None when nothing was saved. Raises `DragomanError`."""
+        ...
+
+    async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Raises `DragomanError`."""
+        ...
+
+
+class BrokerOffsets:
+    def __init__(self, client: RocketmqClient, group: str) -> None:
+        self._client = client
+        self._group = group
+        self._saved: dict[MessageQueue, int] = {}
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        try:
+            found = await self._client.admin.query_consume_offset(queue, self._group)
+        except NotFoundError:
+            return None
+        self._saved[queue] = found
+        return found
+
+    async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
+        failure: DragomanError | None = None
+        for queue, offset in offsets.items():
+            if self._saved.get(queue) == offset:
+                continue
+            try:
+                await self._client.admin.update_consume_offset(queue, self._group, offset)
+                self._saved[queue] = offset
+            except DragomanError as error:
+                # Those of other brokers are saved all the same.
+                failure = error
+        if failure is not None:
+            raise failure
+
+
+class LocalOffsets:
+    """In a file, or only in memory. The file is read at the first look."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._offsets: dict[MessageQueue, int] | None = None
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        return (await self._loaded()).get(queue)
+
+    async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
+        loaded = await self._loaded()
+        if offsets.items() <= loaded.items():
+            return
+        loaded |= offsets
+        if self._path is not None:
+            data = bodies.encode(ResetOffset(offset_table=bodies.keyed(loaded)))
+            try:
+                await asyncio.to_thread(_replace, self._path, data)
+            except OSError as error:
+                raise ConfigError(f"offsets cannot be written to {self._path}: {error}") from None
+
+    async def _loaded(self) -> dict[MessageQueue, int]:
+        if self._offsets is None:
+            data = await asyncio.to_thread(_read, self._path) if self._path else b""
+            table = bodies.decode(data, ResetOffset).offset_table if data else {}
+            self._offsets = bodies.by_queue(table)
+        return self._offsets
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise DecodeError(f"offsets in {path} cannot be read: {error}") from None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """All or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(path.name + ".new")
+    aside.write_bytes(data)
+    aside.replace(path)

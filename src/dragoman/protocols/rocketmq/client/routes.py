@@ -1,0 +1,205 @@
+"""Name servers, and what they tell: which brokers have the queues of a topic.
+
+Name servers are asked in turn, beginning with the one that answered last. A route is kept until it
+is refreshed; a broker's addresses are known by its name from all routes together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from dragoman.dialing.errors import ClientError, UnreachableError
+from dragoman.errors import DragomanError
+from dragoman.limits import ROCKETMQ_CLIENT_ROUTES_MAX
+from dragoman.protocols.rocketmq import bodies
+from dragoman.protocols.rocketmq.bodies import MessageQueue, TopicRouteData
+from dragoman.protocols.rocketmq.client.errors import RocketmqError, TopicNotFoundError
+from dragoman.protocols.rocketmq.client.remoting import Fields, Remoting
+from dragoman.protocols.rocketmq.client.settings import ClientSettings
+from dragoman.protocols.rocketmq.codec import Command
+from dragoman.protocols.rocketmq.constants import TEMPLATE_TOPIC, Perm, Request
+from dragoman.types import Buffer
+
+log = logging.getLogger("dragoman.client.rocketmq")
+
+MASTER_ID: Final = "0"
+
+
+class NameServers:
+    def __init__(
+        self, addresses: tuple[str, ...], remoting: Remoting, settings: ClientSettings
+    ) -> None:
+        self.addresses = addresses
+        self._remoting = remoting
+        self._settings = settings
+        self._preferred = 0
+
+    async def call(self, code: int, fields: Fields | None = None, body: Buffer = b"") -> Command:
+        """The answer of the first that gives one. Raises `ClientError`."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._settings.operation_timeout_s
+        failures = 0
+        while True:
+            try:
+                return await self._each(code, fields, body)
+            except ClientError as error:
+                failures += 1
+                pause = self._settings.backoff_s(failures)
+                if not error.retriable or loop.time() + pause >= end:
+                    raise
+            await asyncio.sleep(pause)
+
+    async def _each(self, code: int, fields: Fields | None, body: Buffer) -> Command:
+        failures: dict[str, None] = {}
+        for _ in self.addresses:
+            address = self.addresses[self._preferred]
+            try:
+                return await self._remoting.call(address, code, fields, body)
+            except RocketmqError:
+                raise
+            except ClientError as error:
+                if not error.retriable:
+                    raise
+                failures[str(error)] = None
+                self._preferred = (self._preferred + 1) % len(self.addresses)
+        raise UnreachableError("; ".join(failures))
+
+    async def call_all(self, code: int, fields: Fields | None = None, body: Buffer = b"") -> None:
+        """What every name server has to know. Raises `ClientError`."""
+        for address in self.addresses:
+            await self._remoting.call(address, code, fields, body)
+
+
+class Route:
+    """Of one topic. Queues are sorted as every member of a group sorts them."""
+
+    def __init__(self, topic: str, data: TopicRouteData) -> None:
+        self.topic = topic
+        self.data = data
+        self.brokers = {each.broker_name: each.broker_addrs for each in data.broker_datas}
+        self.write_queues = self._write_queues()
+        self.read_queues = self._queues(
+            {
+                each.broker_name: each.read_queue_nums
+                for each in data.queue_datas
+                if each.perm & Perm.READ
+            }
+        )
+
+    def _queues(self, counts: dict[str, int]) -> tuple[MessageQueue, ...]:
+        return tuple(
+            sorted(
+                MessageQueue(topic=self.topic, broker_name=name, queue_id=number)
+                for name, count in counts.items()
+                for number in range(count)
+            )
+        )
+
+    def _write_queues(self) -> tuple[MessageQueue, ...]:
+        ordered = self.data.order_topic_conf
+        if isinstance(ordered, str) and ordered:
+            pairs = (each.partition(":") for each in ordered.split(";"))
+            return self._queues({name: int(count) for name, _, count in pairs if count.isdigit()})
+        return self._queues(
+            {
+                each.broker_name: each.write_queue_nums
+                for each in self.data.queue_datas
+                if each.perm & Perm.WRITE and MASTER_ID in self.brokers.get(each.broker_name, {})
+            }
+        )
+
+
+class Routes:
+    def __init__(self, name_servers: NameServers) -> None:
+        self._name_servers = name_servers
+        self._known: dict[str, Route] = {}
+        #: Of topics that do not exist: where a message creates them.
+        self._templates: dict[str, Route] = {}
+        #: Addresses by broker name, then by broker id.
+        self.brokers: dict[str, dict[str, str]] = {}
+        #: Grows when a broker was heard of that was not known, or is elsewhere.
+        self.generation = 0
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(self._known)
+
+    async def route(self, topic: str) -> Route:
+        """Raises `TopicNotFoundError` and other `ClientError`s."""
+        return self._known.get(topic) or await self.refreshed(topic)
+
+    async def refreshed(self, topic: str) -> Route:
+        answer = await self._name_servers.call(
+            Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": True}
+        )
+        return self._learn(topic, bodies.decode(answer.body, TopicRouteData), self._known)
+
+    async def to_send(self, topic: str, queue_count: int) -> Route:
+        """The route of a topic that need not exist: then where the first message creates it."""
+        known = self._known.get(topic) or self._templates.get(topic)
+        if known is not None:
+            return known
+        try:
+            return await self.refreshed(topic)
+        except TopicNotFoundError:
+            pass
+        answer = await self._name_servers.call(
+            Request.GET_ROUTEINFO_BY_TOPIC,
+            {"topic": TEMPLATE_TOPIC, "acceptStandardJsonOnly": True},
+        )
+        data = bodies.decode(answer.body, TopicRouteData)
+        for each in data.queue_datas:
+            each.read_queue_nums = min(queue_count, each.read_queue_nums)
+            each.write_queue_nums = min(queue_count, each.write_queue_nums)
+        return self._learn(topic, data, self._templates)
+
+    def created(self, topic: str) -> None:
+        """A message went to where a topic is created."""
+        self._templates.pop(topic, None)
+
+    def _learn(self, topic: str, data: TopicRouteData, routes: dict[str, Route]) -> Route:
+        route = Route(topic, data)
+        if any(self.brokers.get(name) != each for name, each in route.brokers.items()):
+            self.brokers |= route.brokers
+            self.generation += 1
+        routes.pop(topic, None)
+        while len(routes) >= ROCKETMQ_CLIENT_ROUTES_MAX:
+            del routes[next(iter(routes))]
+        routes[topic] = route
+        return route
+
+    def forget(self, topic: str) -> None:
+        self._known.pop(topic, None)
+        self._templates.pop(topic, None)
+
+    async def refresh(self) -> None:
+        """Ask for all routes again. What cannot be had stays as it was."""
+        for topic in self.topics:
+            try:
+                await self.refreshed(topic)
+            except DragomanError as error:
+                log.info("route of %s: %s", topic, error)
+        # Brokers that no route names any more are gone.
+        named: dict[str, dict[str, str]] = {}
+        for route in (*self._templates.values(), *self._known.values()):
+            named |= route.brokers
+        if named != self.brokers:
+            self.brokers = named
+            self.generation += 1
+
+    def master(self, broker_name: str) -> str:
+        """Raises `UnreachableError` when it has none."""
+        address = self.brokers.get(broker_name, {}).get(MASTER_ID)
+        if address is None:
+            raise UnreachableError(f"broker {broker_name} has no master")
+        return address
+
+    def any_of(self, broker_name: str, broker_id: int = 0) -> str:
+        """The one with this id, else the master, else another. Raises `UnreachableError`."""
+        addresses = self.brokers.get(broker_name, {})
+        for each in (str(broker_id), MASTER_ID, *sorted(addresses)):
+            if each in addresses:
+                return addresses[each]
+        raise UnreachableError(f"broker {broker_name} has no address")

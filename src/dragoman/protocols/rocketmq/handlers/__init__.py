@@ -1,0 +1,1 @@
+"""Requests of RocketMQ clients, one module per family: request, broker call, reply."""

@@ -1,0 +1,325 @@
+"""The RocketMQ clients that are connected to this node: producers, and members of groups.
+
+A heartbeat makes a client known, again every 30 seconds; one that is silent for long, says goodbye
+or loses its connection is forgotten. This node's members of a group are announced to the group's
+coordinator, which answers with everybody's (`membership.py`); when the list is another one, the
+members here are told to share queues out anew (request 40).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dragoman.broker.errors import (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    Overloaded,
+)
+from dragoman.broker.kinds import Kind
+from dragoman.errors import ClusterError, DragomanError
+from dragoman.limits import (
+    ROCKETMQ_CLIENT_LOOK_INTERVAL_S,
+    ROCKETMQ_CLIENT_TIMEOUT_S,
+    ROCKETMQ_LISTING_RETRY_S,
+)
+from dragoman.protocols.rocketmq.bodies import ConsumerData, SubscriptionData
+from dragoman.protocols.rocketmq.constants import Request
+from dragoman.protocols.rocketmq.handlers.relayed import (
+    RELAY,
+    Announce,
+    Listed,
+    Listing,
+    ProducerClient,
+    encode,
+    read_answer,
+)
+from dragoman.protocols.rocketmq.handlers.session import RocketmqSession
+from dragoman.world import Handle
+
+if TYPE_CHECKING:
+    from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
+
+log = logging.getLogger("dragoman.rocketmq")
+#: Reasons to ask again: the group will be coordinated, or be reached, by and by.
+_PASSING = (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    Overloaded,
+    ClusterError,
+)
+
+
+class _Member:
+    __slots__ = ("listed", "seen", "session")
+
+    def __init__(self, session: RocketmqSession, listed: Listed, seen: float) -> None:
+        self.session = session
+        self.listed = listed
+        self.seen = seen
+
+
+class LocalGroup:
+    """A group some of whose members are connected here."""
+
+    def __init__(self, node: RocketmqNode, name: str) -> None:
+        self._node = node
+        self.name = name
+        self.members: dict[str, _Member] = {}
+        #: All members, of all nodes, as the coordinator told last.
+        self.listing = Listing(number=-1)
+        #: Of the announcement under way; an answer to an earlier one is ignored.
+        self._question = 0
+        self._timer: Handle | None = None
+        self._waiting: list[Callable[[DragomanError | None], None]] = []
+        #: What has been announced and answered.
+        self._announced: tuple[Listed, ...] | None = None
+
+    def join(
+        self, session: RocketmqSession, listed: Listed, done: Callable[[DragomanError | None], None]
+    ) -> None:
+        """`done` comes when the client is on the list, or why it is not."""
+        now = self._node.broker.clock.monotonic()
+        known = self.members.get(listed.client_id)
+        self.members[listed.client_id] = _Member(session, listed, now)
+        if known is not None and known.listed == listed and self._announced is not None:
+            done(None)
+            return
+        self._waiting.append(done)
+        self._announce()
+
+    def leave(self, client_id: str, session: RocketmqSession | None = None) -> None:
+        """`session`: only if it is still that connection's."""
+        member = self.members.get(client_id)
+        if member is None or (session is not None and member.session is not session):
+            return
+        del self.members[client_id]
+        self._announce()
+
+    def drop_silent(self, before: float) -> None:
+        silent = [name for name, each in self.members.items() if each.seen < before]
+        for client_id in silent:
+            log.info("group %s: client %s is silent, and forgotten", self.name, client_id)
+            self.leave(client_id)
+
+    def subscription(self, session: RocketmqSession, topic: str) -> SubscriptionData | None:
+        """What the group reads of a topic, as the connection's own member said it, or another."""
+        own = [each.listed for each in self.members.values() if each.session is session]
+        for listed in (*own, *self.listing.members):
+            for each in listed.data.subscription_data_set:
+                if each.topic == topic:
+                    return each
+        return None
+
+    # ---- the coordinator
+
+    def _announce(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._question += 1
+        question = self._question
+        members = tuple(each.listed for each in self.members.values())
+        broker = self._node.broker
+        if broker.is_stopping:
+            return
+        request = Announce(
+            group=self.name,
+            node=broker.node_id,
+            members=members,
+            # What has changed is answered at once, whatever is known.
+            number=self.listing.number if members == self._announced else -1,
+        )
+
+        def answered(outcome: Listing | DragomanError) -> None:
+            if question == self._question:
+                self._answered(members, outcome)
+
+        def found(node: int | DragomanError) -> None:
+            if isinstance(node, DragomanError):
+                answered(node)
+            elif node == broker.node_id:
+                self._node.announced(request, answered)
+            else:
+                broker.neighbours.ask(
+                    node,
+                    RELAY,
+                    (encode(request),),
+                    lambda answer: answered(read_answer(answer, Listing)),
+                )
+
+        broker.coordination.find_coordinator(Kind.GROUP, self.name, found)
+
+    def _answered(self, members: tuple[Listed, ...], outcome: Listing | DragomanError) -> None:
+        if not self.members:
+            self._node.clients.forget(self)
+        if isinstance(outcome, Listing):
+            self._announced = members
+            self._take(outcome)
+        elif isinstance(outcome, _PASSING):
+            self._announced = None
+            if self.members:
+                self._timer = self._node.broker.scheduler.call_later(
+                    ROCKETMQ_LISTING_RETRY_S, self._announce
+                )
+            return
+        else:
+            self._announced = None
+            log.warning("group %s: %s", self.name, outcome)
+            self.members.clear()
+            self._node.clients.forget(self)
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(None if isinstance(outcome, Listing) else outcome)
+        if self.members and isinstance(outcome, Listing):
+            # Heard of the next list as soon as there is one.
+            self._node.broker.scheduler.call_soon(self._watch, self._question)
+
+    def _watch(self, question: int) -> None:
+        if question == self._question and self.members:
+            self._announce()
+
+    def _take(self, listing: Listing) -> None:
+        if listing.number == self.listing.number:
+            return
+        before, self.listing = self.listing, listing
+        if _told(before) != _told(listing):
+            self._notify()
+
+    def _notify(self) -> None:
+        if not self._node.group_config(self.name).notify_consumer_ids_changed_enable:
+            return
+        for session in {each.session for each in self.members.values()}:
+            fields = {"consumerGroup": self.name}
+            session.tell(Request.NOTIFY_CONSUMER_IDS_CHANGED, fields)
+
+
+def _told(listing: Listing) -> list[tuple[str, ConsumerData]]:
+    """What members have to know of it."""
+    members = ((each.client_id, each.data) for each in listing.members)
+    return sorted(members, key=lambda each: each[0])
+
+
+class Clients:
+    def __init__(self, node: RocketmqNode) -> None:
+        self._node = node
+        self.groups: dict[str, LocalGroup] = {}
+        #: Connection and when it was heard of, by producer group and client id.
+        self._producers: dict[str, dict[str, tuple[RocketmqSession, float, int]]] = {}
+        self._timer: Handle | None = None
+
+    # ---- consumers
+
+    def join(
+        self,
+        session: RocketmqSession,
+        client_id: str,
+        data: ConsumerData,
+        done: Callable[[DragomanError | None], None],
+    ) -> None:
+        name = data.group_name
+        group = self.groups.get(name)
+        if group is None:
+            group = self.groups[name] = LocalGroup(self._node, name)
+        session.on_gone[name, client_id] = lambda: self.leave(name, client_id, session)
+        self._watch()
+        group.join(session, self._listed(session, client_id, data), done)
+
+    def _listed(self, session: RocketmqSession, client_id: str, data: ConsumerData) -> Listed:
+        host, port = session.channel.peer_address
+        return Listed(
+            client_id=client_id,
+            node=self._node.broker.node_id,
+            address=f"{host}:{port}",
+            language=session.language,
+            version=session.version,
+            data=data,
+        )
+
+    def leave(self, group: str, client_id: str, session: RocketmqSession | None = None) -> None:
+        found = self.groups.get(group)
+        if found is not None:
+            found.leave(client_id, session)
+
+    def forget(self, group: LocalGroup) -> None:
+        if self.groups.get(group.name) is group and not group.members:
+            del self.groups[group.name]
+
+    # ---- producers
+
+    def add_producer(self, session: RocketmqSession, client_id: str, group: str) -> None:
+        broker = self._node.broker
+        now = broker.clock.monotonic()
+        clients = self._producers.setdefault(group, {})
+        clients[client_id] = (session, now, broker.clock.wall_ms())
+        session.on_gone["producer", group, client_id] = lambda: self.drop_producer(
+            group, client_id, session
+        )
+        self._watch()
+
+    def drop_producer(
+        self, group: str, client_id: str, session: RocketmqSession | None = None
+    ) -> None:
+        clients = self._producers.get(group, {})
+        if client_id in clients and session in (None, clients[client_id][0]):
+            del clients[client_id]
+            if not clients:
+                del self._producers[group]
+
+    def producer_sessions(self, group: str) -> list[RocketmqSession]:
+        return [session for session, _, _ in self._producers.get(group, {}).values()]
+
+    def producers(self) -> list[ProducerClient]:
+        found = []
+        for group, clients in self._producers.items():
+            for client_id, (session, _, seen_ms) in clients.items():
+                host, port = session.channel.peer_address
+                found.append(
+                    ProducerClient(
+                        group=group,
+                        client_id=client_id,
+                        address=f"{host}:{port}",
+                        language=session.language,
+                        version=session.version,
+                        seen_ms=seen_ms,
+                    )
+                )
+        return found
+
+    # ---- both
+
+    def session_of(self, client_id: str, group: str = "") -> RocketmqSession | None:
+        """The connection of a client; of a member of the group, if one is named."""
+        names = [group] if group else list(self.groups)
+        for name in names:
+            local = self.groups.get(name)
+            if local is not None and client_id in local.members:
+                return local.members[client_id].session
+        for clients in self._producers.values():
+            if client_id in clients:
+                return clients[client_id][0]
+        return None
+
+    def _watch(self) -> None:
+        if self._timer is None and not self._node.broker.is_stopping:
+            self._timer = self._node.broker.scheduler.call_later(
+                ROCKETMQ_CLIENT_LOOK_INTERVAL_S, self._look
+            )
+
+    def _look(self) -> None:
+        self._timer = None
+        before = self._node.broker.clock.monotonic() - ROCKETMQ_CLIENT_TIMEOUT_S
+        for group in list(self.groups.values()):
+            group.drop_silent(before)
+        for name, clients in list(self._producers.items()):
+            for client_id in [each for each, (_, seen, _) in clients.items() if seen < before]:
+                self.drop_producer(name, client_id)
+        if self.groups or self._producers:
+            self._watch()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,119 @@
+"""What names stand for: topics as RocketMQ clients spell them, brokers, physical offsets.
+
+RocketMQ's names have no dots: `orders.eu` is shown as `orders%2Eeu`, and both spellings are taken.
+Topics that cannot be spelt otherwise are hidden, and so are the broker's own.
+
+A *physical offset* names one record of the cluster: the partition's id, which is never used again,
+and the offset in it.
+
+    below 2**52    id (18 bits), offset (34 bits): exact in languages whose numbers are doubles
+    bit 62 set     id (20 bits), offset (42 bits): whatever does not fit there
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from dragoman.cluster.metadata import MetadataImage, TopicMetadata
+from dragoman.protocols.rocketmq.constants import (
+    DLQ_PREFIX,
+    LONG_NAME_CHARACTERS_MAX,
+    RETRY_PREFIX,
+    TOPIC_NAME_CHARACTERS_MAX,
+    Response,
+)
+from dragoman.protocols.rocketmq.handlers.refusals import Refused
+
+_LEGAL: Final = re.compile(r"[%|a-zA-Z0-9._-]+")
+_SMALL_OFFSET_BITS: Final = 34
+_SMALL_ID_MAX: Final = 1 << 18
+_LARGE: Final = 1 << 62
+_LARGE_OFFSET_BITS: Final = 42
+_LARGE_ID_MAX: Final = 1 << 20
+
+
+# ---- topics
+
+
+@lru_cache(maxsize=4096)
+def topic_name(spelt: str) -> str:
+    """The topic that a client means."""
+    return spelt.replace("%2E", ".").replace("%2e", ".") if "%2" in spelt else spelt
+
+
+@lru_cache(maxsize=4096)
+def spelling(name: str) -> str:
+    """How clients are told of a topic."""
+    return name.replace(".", "%2E")
+
+
+@lru_cache(maxsize=4096)
+def is_expressible(name: str) -> bool:
+    return _LEGAL.fullmatch(name) is not None and len(name) <= LONG_NAME_CHARACTERS_MAX
+
+
+def check_topic_name(name: str) -> None:
+    """Raises `Refused`."""
+    if not name.strip():
+        raise Refused(Response.INVALID_PARAMETER, "The specified topic is blank.")
+    if not _LEGAL.fullmatch(name):
+        text = f"The specified topic contains illegal characters, allowing only {_LEGAL.pattern}"
+        raise Refused(Response.INVALID_PARAMETER, text)
+    is_long = name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    characters_max = LONG_NAME_CHARACTERS_MAX if is_long else TOPIC_NAME_CHARACTERS_MAX
+    if len(name) > characters_max:
+        text = f"The specified topic is longer than topic max length {characters_max}."
+        raise Refused(Response.INVALID_PARAMETER, text)
+
+
+def check_group_name(name: str) -> None:
+    """Raises `Refused`."""
+    if not _LEGAL.fullmatch(name) or len(name) > LONG_NAME_CHARACTERS_MAX:
+        text = f"the group name {name[:300]!r} is blank, too long or has illegal characters"
+        raise Refused(Response.INVALID_PARAMETER, text)
+
+
+def visible_topic(image: MetadataImage, spelt: str) -> TopicMetadata | None:
+    topic = image.topics.get(topic_name(spelt))
+    return None if topic is None or topic.is_internal else topic
+
+
+def require_topic(image: MetadataImage, spelt: str) -> TopicMetadata:
+    topic = visible_topic(image, spelt)
+    if topic is None:
+        raise Refused(Response.TOPIC_NOT_EXIST, f"topic[{spelt}] not exist, apply first please!")
+    return topic
+
+
+# ---- brokers
+
+
+def broker_name(node_id: int) -> str:
+    return f"dragoman-{node_id}"
+
+
+def node_of(name: str) -> int | None:
+    number = name.removeprefix("dragoman-")
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None
+
+
+# ---- physical offsets
+
+
+def physical_offset(partition_id: int, offset: int) -> int:
+    if partition_id < _SMALL_ID_MAX and offset < 1 << _SMALL_OFFSET_BITS:
+        return partition_id << _SMALL_OFFSET_BITS | offset
+    assert partition_id < _LARGE_ID_MAX, "more partitions than a physical offset can name"
+    assert offset < 1 << _LARGE_OFFSET_BITS, "more records than a physical offset can name"
+    return _LARGE | partition_id << _LARGE_OFFSET_BITS | offset
+
+
+def split_physical(physical: int) -> tuple[int, int]:
+    """Partition id and offset; what was never given out names a partition that there is not."""
+    if physical < 0:
+        return -1, 0
+    bits = _LARGE_OFFSET_BITS if physical & _LARGE else _SMALL_OFFSET_BITS
+    physical &= ~_LARGE
+    return physical >> bits, physical & (1 << bits) - 1

@@ -1,0 +1,389 @@
+"""Pulls (11, 361): messages from an offset on, waited for when there are none.
+
+A connection keeps its place in a partition between pulls. What a group reads of a topic is in the
+pull, or in the heartbeats of its members. Messages are looked through in bounded pieces: when none
+of a piece matches, the client is told to go on behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from dragoman.broker.broker import Broker
+from dragoman.broker.errors import NotLeader
+from dragoman.broker.reading import Ends, Reader, find_ends, open_reader
+from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.errors import DragomanError
+from dragoman.limits import (
+    ROCKETMQ_COPY_WAIT_S,
+    ROCKETMQ_HOLD_S_MAX,
+    ROCKETMQ_PULL_BYTES_MAX,
+    ROCKETMQ_PULL_COUNT_MAX,
+    ROCKETMQ_READERS_MAX,
+    ROCKETMQ_SCAN_BYTES_MAX,
+)
+from dragoman.log.batch import Record
+from dragoman.protocols.rocketmq.constants import (
+    RETRY_PREFIX,
+    SYSTEM_GROUPS,
+    Perm,
+    PullFlag,
+    Response,
+)
+from dragoman.protocols.rocketmq.filters import Filter, compile_filter
+from dragoman.protocols.rocketmq.handlers.attributes import attributes_of, read_queues
+from dragoman.protocols.rocketmq.handlers.names import require_topic
+from dragoman.protocols.rocketmq.handlers.records import encoded, properties_of, tags_of
+from dragoman.protocols.rocketmq.handlers.refusals import Refused
+from dragoman.protocols.rocketmq.handlers.session import Call
+from dragoman.protocols.rocketmq.sql92 import FilterError
+from dragoman.security.authorizer import Operation, Resource
+from dragoman.world import Handle
+
+_TOPIC: Final = Resource.TOPIC
+_READ: Final = Operation.READ
+_COMMIT: Final = int(PullFlag.COMMIT_OFFSET)
+_SUSPEND: Final = int(PullFlag.SUSPEND)
+_SUBSCRIPTION: Final = int(PullFlag.SUBSCRIPTION)
+
+
+def handle_pull_message(call: Call) -> None:
+    spelt = call.text("topic")
+    topic = require_topic(call.service.broker.image, spelt)
+    group = call.text("consumerGroup")
+    call.authorize(_READ, _TOPIC, topic.name)
+    call.authorize(_READ, Resource.GROUP, group)
+    if not call.node.group_config(group).consume_enable:
+        raise Refused(Response.NO_PERMISSION, f"subscription group no permission, {group}")
+    if not attributes_of(topic).perm & Perm.READ or call.node.is_forbidden(group, topic.name):
+        raise Refused(Response.NO_PERMISSION, f"the topic[{spelt}] pulling message is forbidden")
+    queue = call.number("queueId")
+    count = read_queues(topic)
+    if not 0 <= queue < count:
+        text = f"queueId[{queue}] is illegal, topic:[{spelt}] topicConfig.readQueueNums:[{count}]"
+        raise Refused(Response.INVALID_PARAMETER, text)
+    sys_flag = call.number("sysFlag", 0)
+    chosen = _filter(call, group, spelt, sys_flag)
+    if sys_flag & _COMMIT:
+        _commit(call, group, topic.name, queue)
+    _Pull(call, topic.partitions[queue], spelt, chosen, sys_flag).begin()
+
+
+def handle_lite_pull_message(call: Call) -> None:
+    handle_pull_message(call)
+
+
+def _filter(call: Call, group: str, spelt: str, sys_flag: int) -> Filter:
+    kind: str | None = call.fields.get("expressionType")
+    expression = call.fields.get("subscription", call.fields.get("subExpression", ""))
+    if not sys_flag & _SUBSCRIPTION and group not in SYSTEM_GROUPS:
+        local = call.node.clients.groups.get(group)
+        known = None if local is None else local.subscription(call.session, spelt)
+        if known is None and spelt != RETRY_PREFIX + group:
+            text = f"the consumer's subscription not exist, group {group}, topic {spelt}"
+            raise Refused(Response.SUBSCRIPTION_NOT_EXIST, text)
+        if known is not None:
+            if known.sub_version < call.number("subVersion", 0):
+                text = "the consumer's subscription not latest"
+                raise Refused(Response.SUBSCRIPTION_NOT_LATEST, text)
+            kind, expression = known.expression_type, known.sub_string
+    return parsed_filter(kind, expression)
+
+
+def parsed_filter(kind: str | None, expression: str) -> Filter:
+    """Raises `Refused`."""
+    try:
+        return compile_filter(kind, expression)
+    except FilterError as error:
+        text = f"parse the consumer's subscription failed: {error}"
+        raise Refused(Response.SUBSCRIPTION_PARSE_FAILED, text) from None
+
+
+def _commit(call: Call, group: str, topic: str, queue: int) -> None:
+    offset = call.number("commitOffset", -1)
+    if offset >= 0:
+        # Nobody is told how it went; the next pull says it again.
+        call.node.commits.commit(group, topic, {queue: offset}, lambda _: None)
+
+
+class _Pull:
+    def __init__(
+        self,
+        call: Call,
+        partition: PartitionMetadata,
+        spelt: str,
+        chosen: Filter,
+        sys_flag: int,
+    ) -> None:
+        self._call = call
+        self._partition = partition
+        self._topic = spelt.encode()
+        self._filter = chosen
+        self._offset = call.number("queueOffset")
+        self._count = min(max(1, call.number("maxMsgNums", 32)), ROCKETMQ_PULL_COUNT_MAX)
+        bytes_max = call.number("maxMsgBytes", 0)
+        self._bytes = (
+            min(bytes_max, ROCKETMQ_PULL_BYTES_MAX) if bytes_max > 0 else ROCKETMQ_PULL_BYTES_MAX
+        )
+        hold_ms = call.number("suspendTimeoutMillis", 0) if sys_flag & _SUSPEND else 0
+        self._hold_s = min(hold_ms / 1000, ROCKETMQ_HOLD_S_MAX)
+        self._reader: Reader | None = None
+        self._timer: Handle | None = None
+        self._ends = Ends(0, 0, 0, 0)
+        #: Whether the partition's leader has been asked where it ends.
+        self._has_asked = False
+        #: Messages in the answer.
+        self._given = 0
+
+    # ---- where
+
+    def begin(self) -> None:
+        broker = self._call.service.broker
+        try:
+            log = broker.held(self._partition).log
+        except NotLeader:
+            self._has_asked = True
+            find_ends(broker, self._partition, self._found)
+            return
+        ends = Ends(
+            log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset
+        )
+        if self._offset > ends.last_stable_offset and self._partition.leader != broker.node_id:
+            # This copy may be behind.
+            self._has_asked = True
+            find_ends(broker, self._partition, self._found)
+        else:
+            self._check(ends)
+
+    def _found(self, ends: Ends | DragomanError) -> None:
+        def go_on() -> None:
+            if isinstance(ends, DragomanError):
+                raise ends
+            self._check(ends)
+
+        self._call.guarded(go_on)
+
+    def _check(self, ends: Ends) -> None:
+        self._ends = ends
+        low, high, offset = ends.log_start_offset, ends.last_stable_offset, self._offset
+        if self._has_asked and low <= offset < high:
+            # The leader has it; the copy here will in a moment.
+            self._hold_s = max(self._hold_s, ROCKETMQ_COPY_WAIT_S)
+        if low <= offset <= high:
+            self._read()
+        elif low == high:
+            self._finish(Response.PULL_OFFSET_MOVED, b"", low)
+        else:
+            self._finish(Response.PULL_OFFSET_MOVED, b"", low if offset < low else high)
+
+    def _may_be_behind(self) -> bool:
+        """Whether what is not in the copy here may be with its leader, who is asked once."""
+        is_asked, self._has_asked = self._has_asked, True
+        return not is_asked and self._partition.leader != self._call.service.broker.node_id
+
+    # ---- what
+
+    def _read(self) -> None:
+        reader = self._open_reader()
+        body, next_offset, is_behind = self._scan(reader)
+        if body:
+            self._finish(Response.SUCCESS, body, next_offset)
+        elif is_behind:
+            self._finish(Response.PULL_RETRY_IMMEDIATELY, b"", next_offset)
+        elif self._may_be_behind():
+            find_ends(self._call.service.broker, self._partition, self._found)
+        elif self._hold_s > 0:
+            self._hold(reader)
+        elif next_offset > self._offset:
+            self._finish(Response.PULL_RETRY_IMMEDIATELY, b"", next_offset)
+        else:
+            self._finish(Response.PULL_NOT_FOUND, b"", self._offset)
+
+    def _open_reader(self) -> Reader:
+        """The connection's own place in the partition, or another while that is in use."""
+        session = self._call.session
+        reader = self._reader or session.readers.pop(self._partition.partition_id, None)
+        if reader is None:
+            reader = _Place(session.service.broker, self._partition, self._offset)
+        assert isinstance(reader, _Place)
+        if reader.offset != self._offset:
+            reader.seek(self._offset)
+        reader.on_change = self._look
+        self._reader = reader
+        return reader
+
+    def _scan(self, reader: Reader) -> tuple[bytes, int, bool]:
+        """Messages that match, where to go on, and whether there is more than was looked at."""
+        session = self._call.session
+        store_host = session.store_host
+        partition = self._partition
+        found: list[bytes] = []
+        size = scanned = 0
+        while len(found) < self._count and size < self._bytes:
+            room = max(1, min(self._bytes - size, session.service.budget.room // 2))
+            records = reader.read(room, self._count - len(found))
+            if not records:
+                return b"".join(found), reader.offset, False
+            for record in records:
+                scanned += len(record.value or b"")
+                if self._matches(record):
+                    message = encoded(
+                        record, self._topic, partition.partition_id, partition.index, store_host
+                    )
+                    found.append(message)
+                    size += len(message)
+                    self._given += 1
+            if scanned >= ROCKETMQ_SCAN_BYTES_MAX and not found:
+                return b"", reader.offset, True
+        return b"".join(found), reader.offset, True
+
+    def _matches(self, record: Record) -> bool:
+        chosen = self._filter
+        if chosen.takes_all:
+            return True
+        if chosen.tags is not None:
+            tags = tags_of(record)
+            return tags is not None and tags.decode("utf-8", "replace") in chosen.tags
+        return chosen.matches(properties_of(record))
+
+    # ---- waiting
+
+    def _hold(self, reader: Reader) -> None:
+        call = self._call
+        if self._timer is None:
+            call.parked()
+            self._timer = call.service.broker.scheduler.call_later(self._hold_s, self._expire)
+            call.session.on_gone[self] = self._gone
+        reader.wait()
+
+    def _look(self) -> None:
+        """There may be more."""
+        if self._call.is_done or self._reader is None:
+            return
+        self._call.session.when_writable(self._look_again)
+
+    def _look_again(self) -> None:
+        if not self._call.is_done:
+            self._call.guarded(self._go_on)
+
+    def _go_on(self) -> None:
+        reader = self._reader
+        assert reader is not None
+        body, next_offset, is_behind = self._scan(reader)
+        if body:
+            self._finish(Response.SUCCESS, body, next_offset)
+        elif is_behind:
+            self._finish(Response.PULL_RETRY_IMMEDIATELY, b"", next_offset)
+        else:
+            reader.wait()
+
+    def _expire(self) -> None:
+        reader = self._reader
+        moved = reader is not None and reader.offset > self._offset
+        if moved and reader is not None:
+            self._finish(Response.PULL_RETRY_IMMEDIATELY, b"", reader.offset)
+        else:
+            self._finish(Response.PULL_NOT_FOUND, b"", self._offset)
+
+    def _gone(self) -> None:
+        self._call.is_done = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    # ---- the answer
+
+    def _finish(self, code: Response, body: bytes, next_offset: int) -> None:
+        call = self._call
+        if self._timer is not None:
+            self._timer.cancel()
+            call.session.on_gone.pop(self, None)
+        ends = self._current_ends()
+        self._keep_reader()
+        topic = self._partition.topic.name
+        call.node.traffic.pulled(call.fields["consumerGroup"], topic, self._given)
+        call.reply(
+            code,
+            _REMARKS[code],
+            {
+                "suggestWhichBrokerId": "0",
+                "nextBeginOffset": str(next_offset),
+                "minOffset": str(ends.log_start_offset),
+                "maxOffset": str(max(ends.last_stable_offset, next_offset if body else 0)),
+            },
+            body,
+        )
+
+    def _current_ends(self) -> Ends:
+        broker = self._call.service.broker
+        try:
+            log = broker.held(self._partition).log
+        except NotLeader:
+            return self._ends
+        return Ends(
+            log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset
+        )
+
+    def _keep_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is None:
+            return
+        assert isinstance(reader, _Place)
+        reader.on_change = _nothing
+        session = self._call.session
+        other = session.readers.pop(self._partition.partition_id, None)
+        if other is not None:
+            other.close()
+        if session.channel.is_closing:
+            reader.close()
+            return
+        session.readers[self._partition.partition_id] = reader
+        if len(session.readers) > ROCKETMQ_READERS_MAX:
+            _, oldest = session.readers.popitem(last=False)
+            oldest.close()
+
+
+_REMARKS: Final = {
+    Response.SUCCESS: "FOUND",
+    Response.PULL_NOT_FOUND: "NO_MESSAGE_IN_QUEUE",
+    Response.PULL_RETRY_IMMEDIATELY: "NO_MATCHED_MESSAGE",
+    Response.PULL_OFFSET_MOVED: "OFFSET_OVERFLOW_BADLY",
+}
+
+
+def _nothing() -> None:
+    return None
+
+
+class _Place:
+    """A reader that one pull after the other uses."""
+
+    def __init__(self, broker: Broker, partition: PartitionMetadata, offset: int) -> None:
+        self.on_change: Callable[[], None] = _nothing
+        self._reader = open_reader(broker, partition, offset, self._changed)
+
+    def _changed(self) -> None:
+        self.on_change()
+
+    @property
+    def offset(self) -> int:
+        return self._reader.offset
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._reader.log_start_offset
+
+    def seek(self, offset: int) -> None:
+        self._reader.seek(offset)
+
+    def read(self, bytes_max: int, count_max: int) -> list[Record]:
+        return self._reader.read(bytes_max, count_max)
+
+    def wait(self) -> None:
+        self._reader.wait()
+
+    def close(self) -> None:
+        self._reader.close()

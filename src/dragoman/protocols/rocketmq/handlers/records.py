@@ -1,0 +1,280 @@
+"""RocketMQ's messages as records of the log, and back.
+
+The body is the record's value, inflated when the client had compressed it, so that clients of other
+protocols and Spark can read it; the property `KEYS` is the record's key. Every other property is a
+header of its name with a reserved prefix; what else a message has is in one header:
+
+    rocketmq            flag i32, sysFlag i32, born time i64, born host 8, reconsume times i32,
+                        prepared offset i64
+    rocketmq.NAME       the property NAME
+
+Records of other protocols are messages, too: the key is `KEYS`, and a header that could be a
+property is one, so that a Kafka producer may set `TAGS`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import lru_cache
+from struct import Struct
+from typing import Any, Final
+
+import cramjam
+
+from dragoman.errors import DecodeError
+from dragoman.limits import ROCKETMQ_INFLATED_BYTES_MAX
+from dragoman.log.batch import Record
+from dragoman.protocols.rocketmq.constants import (
+    COMPRESSION_SHIFT,
+    PROPERTIES_BYTES_MAX,
+    Property,
+    SysFlag,
+)
+from dragoman.protocols.rocketmq.handlers.names import physical_offset
+from dragoman.protocols.rocketmq.messages import (
+    NO_HOST,
+    Message,
+    decode_properties,
+    encode_stored,
+)
+from dragoman.types import Buffer
+
+PREFIX: Final = "rocketmq."
+META: Final = "rocketmq"
+_FIELDS: Final = Struct(">iiq8siq")
+_KEYS: Final = Property.KEYS
+_KEYS_HEADER: Final = PREFIX + Property.KEYS
+_SEPARATORS: Final = (b"\x01", b"\x02")
+_NO_META: Final = (0, 0, -1, NO_HOST, 0, 0)
+_COMPRESSION: Final = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_TYPE)
+_IPV6: Final = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+_LZ4: Final = 1
+_ZSTD: Final = 2
+_USUAL_BYTES: Final = 64 << 10
+_USUAL_RATIO: Final = 8
+
+
+class Sent:
+    """What a client sent, beside topic and queue: enough to make a record of it."""
+
+    __slots__ = (
+        "body",
+        "born_host",
+        "born_ms",
+        "flag",
+        "prepared_offset",
+        "properties",
+        "reconsume_times",
+        "sys_flag",
+    )
+
+    def __init__(
+        self,
+        body: bytes,
+        properties: dict[str, str],
+        *,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_ms: int = 0,
+        born_host: bytes = NO_HOST,
+        reconsume_times: int = 0,
+        prepared_offset: int = 0,
+    ) -> None:
+        self.body = body
+        self.properties = properties
+        self.flag = flag
+        self.sys_flag = sys_flag
+        self.born_ms = born_ms
+        self.born_host = born_host
+        self.reconsume_times = reconsume_times
+        self.prepared_offset = prepared_offset
+
+    def record(self, now_ms: int) -> Record:
+        properties = self.properties
+        meta = _FIELDS.pack(
+            self.flag,
+            self.sys_flag & ~_IPV6,
+            self.born_ms,
+            self.born_host,
+            self.reconsume_times,
+            self.prepared_offset,
+        )
+        keys = properties.get(_KEYS)
+        others = [
+            (_header_name(name), value.encode())
+            for name, value in properties.items()
+            if name != _KEYS
+        ]
+        return Record(
+            key=None if keys is None else keys.encode(),
+            value=self.body,
+            headers=((META, meta), *others),
+            timestamp=now_ms,
+        )
+
+
+@lru_cache(maxsize=4096)
+def _header_name(name: str) -> str:
+    return PREFIX + name
+
+
+def inflated(body: Buffer, sys_flag: int) -> tuple[bytes, int]:
+    """The body as it was before its client compressed it, and the flags without a word of that.
+
+    Raises `DecodeError` for what is not compressed as it says, or has too much in it.
+    """
+    if not sys_flag & SysFlag.COMPRESSED:
+        return bytes(body), sys_flag
+    kind = (sys_flag & SysFlag.COMPRESSION_TYPE) >> COMPRESSION_SHIFT
+    try:
+        plain = _inflate(kind, bytes(body))
+    except (zlib.error, cramjam.DecompressionError, ValueError) as error:
+        raise DecodeError(f"the body is not compressed as its flags say: {error}") from None
+    return plain, sys_flag & ~_COMPRESSION
+
+
+def _inflate(kind: int, body: bytes) -> bytes:
+    if kind in (_LZ4, _ZSTD):
+        return _inflate_into(cramjam.lz4 if kind == _LZ4 else cramjam.zstd, body)
+    machine = zlib.decompressobj()
+    plain = machine.decompress(body, ROCKETMQ_INFLATED_BYTES_MAX)
+    if machine.unconsumed_tail or not machine.eof:
+        raise ValueError("it is cut off, or has too much in it")
+    return plain
+
+
+def _inflate_into(codec: Any, body: bytes) -> bytes:
+    """Into as much room as bodies usually need, then into more, up to the bound."""
+    room = max(_USUAL_BYTES, len(body) * _USUAL_RATIO)
+    while True:
+        output = bytearray(min(room, ROCKETMQ_INFLATED_BYTES_MAX))
+        try:
+            size: int = codec.decompress_into(body, output)
+        except cramjam.DecompressionError:
+            if room >= ROCKETMQ_INFLATED_BYTES_MAX:
+                raise
+            room *= _USUAL_RATIO
+        else:
+            return bytes(memoryview(output)[:size])
+
+
+# ---- reading
+
+
+def fields_of(record: Record) -> tuple[tuple[int, int, int, bytes, int, int], bytes]:
+    """The message's own fields, and its properties as on the wire."""
+    meta = _NO_META
+    parts: list[bytes] = []
+    has_keys = False
+    for name, value in record.headers:
+        if name == META:
+            if value is not None and len(value) == _FIELDS.size:
+                meta = _FIELDS.unpack(value)
+        elif value:
+            prefix = _property_prefix(name)
+            is_ours = name.startswith(PREFIX)
+            if prefix is not None and (is_ours or (not _is_separated(value) and _is_text(value))):
+                has_keys = has_keys or name in (_KEYS, _KEYS_HEADER)
+                parts += (prefix, value, b"\x02")
+    key = record.key
+    if key and not has_keys and not _is_separated(key) and _is_text(key):
+        parts += (b"KEYS\x01", key, b"\x02")
+    properties = b"".join(parts)
+    if len(properties) > PROPERTIES_BYTES_MAX:
+        properties = b""
+    return meta, properties
+
+
+@lru_cache(maxsize=4096)
+def _property_prefix(name: str) -> bytes | None:
+    """Of a header that may be a property."""
+    if "\x01" in name or "\x02" in name:
+        return None
+    encoded = name.removeprefix(PREFIX).encode()
+    return encoded + b"\x01" if encoded else None
+
+
+def _is_separated(value: bytes) -> bool:
+    return b"\x01" in value or b"\x02" in value
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def properties_of(record: Record) -> dict[str, str]:
+    _, properties = fields_of(record)
+    return decode_properties(properties.decode("utf-8", "replace"))
+
+
+def tags_of(record: Record) -> bytes | None:
+    for name, value in record.headers:
+        if name in ("rocketmq.TAGS", "TAGS"):
+            return value
+    return None
+
+
+def encoded(
+    record: Record, topic: bytes, partition_id: int, queue_id: int, store_host: bytes
+) -> bytes:
+    """A record as consumers get it."""
+    (flag, sys_flag, born_ms, born_host, times, prepared), properties = fields_of(record)
+    return encode_stored(
+        topic,
+        queue_id,
+        flag,
+        record.offset,
+        physical_offset(partition_id, record.offset),
+        sys_flag,
+        born_ms if born_ms >= 0 else record.timestamp,
+        born_host,
+        record.timestamp,
+        store_host,
+        times,
+        prepared,
+        record.value or b"",
+        properties,
+    )
+
+
+def message_of(
+    record: Record, topic: str, partition_id: int, queue_id: int, store_host: bytes
+) -> Message:
+    """The same as a value."""
+    (flag, sys_flag, born_ms, born_host, times, prepared), properties = fields_of(record)
+    return Message(
+        topic=topic,
+        body=record.value or b"",
+        properties=decode_properties(properties.decode("utf-8", "replace")),
+        queue_id=queue_id,
+        flag=flag,
+        queue_offset=record.offset,
+        physical_offset=physical_offset(partition_id, record.offset),
+        sys_flag=sys_flag,
+        born_ms=born_ms if born_ms >= 0 else record.timestamp,
+        born_host=born_host,
+        store_ms=record.timestamp,
+        store_host=store_host,
+        reconsume_times=times,
+        prepared_offset=prepared,
+    )
+
+
+def sent_again(record: Record) -> Sent:
+    """A record that is to be written to another topic: a retry, a dead letter, a delayed message
+    that is due."""
+    (flag, sys_flag, born_ms, born_host, times, prepared), properties = fields_of(record)
+    return Sent(
+        record.value or b"",
+        decode_properties(properties.decode("utf-8", "replace")),
+        flag=flag,
+        sys_flag=sys_flag,
+        born_ms=born_ms if born_ms >= 0 else record.timestamp,
+        born_host=born_host,
+        reconsume_times=times,
+        prepared_offset=prepared,
+    )

@@ -1,0 +1,134 @@
+"""Routes and the cluster (105, 106): where clients find topics.
+
+To RocketMQ each node is a broker of its own, and a queue is known by its broker and its number. So
+that queues keep the numbers of their partitions, a topic is at one broker at a time: the node that
+leads most of its partitions, which passes on what is for the others. Topics that are made by
+RocketMQ clients are led by one node as a whole. When that node dies the route names another, and
+since offsets are the group's, consumers go on there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dragoman.cluster.metadata import NO_LEADER, TopicMetadata
+from dragoman.protocols.rocketmq import bodies
+from dragoman.protocols.rocketmq.constants import (
+    DEFAULT_CLUSTER,
+    READ_AND_WRITE,
+    TEMPLATE_TOPIC,
+    TRACE_TOPIC,
+    Perm,
+    Response,
+)
+from dragoman.protocols.rocketmq.handlers.attributes import (
+    attributes_of,
+    read_queues,
+    write_queues,
+)
+from dragoman.protocols.rocketmq.handlers.names import broker_name, spelling, visible_topic
+from dragoman.protocols.rocketmq.handlers.refusals import Refused
+from dragoman.protocols.rocketmq.handlers.session import Call
+from dragoman.protocols.rocketmq.handlers.topics import make_topic
+from dragoman.security.authorizer import Operation, Resource
+
+#: Queues of the template: producers ask for no more of a topic that they make.
+TEMPLATE_QUEUES = 8
+#: Where the name server keeps how many queues of each broker a topic has that is read in order.
+ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
+
+
+def handle_get_routeinfo_by_topic(call: Call) -> None:
+    spelt = call.text("topic")
+    broker = call.service.broker
+    if spelt == TEMPLATE_TOPIC and broker.settings.auto_create_topics_enable:
+        call.reply(body=bodies.encode(_template_route(call)))
+        return
+    topic = visible_topic(broker.image, spelt)
+    if topic is not None:
+        call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        call.reply(body=bodies.encode(route_of(call, topic)))
+    elif spelt == TRACE_TOPIC and broker.settings.auto_create_topics_enable:
+        # Some clients complain every second while there is none.
+        make_topic(
+            call, spelt, 1, lambda made: call.reply(body=bodies.encode(route_of(call, made)))
+        )
+    else:
+        raise no_route(spelt)
+
+
+def no_route(spelt: str) -> Refused:
+    text = f"No topic route info in name server for the topic: {spelt}"
+    return Refused(Response.TOPIC_NOT_EXIST, text)
+
+
+def handle_get_broker_cluster_info(call: Call) -> None:
+    table = {each.broker_name: each for each in all_brokers(call)}
+    names = {DEFAULT_CLUSTER: sorted(table)}
+    info = bodies.ClusterInfo(broker_addr_table=table, cluster_addr_table=names)
+    call.reply(body=bodies.encode(info))
+
+
+def route_of(call: Call, topic: TopicMetadata) -> bodies.TopicRouteData:
+    node = serving_node(call, topic)
+    attributes, state = attributes_of(topic), call.node.state
+    name = broker_name(node)
+    queues = bodies.QueueData(
+        broker_name=name,
+        read_queue_nums=read_queues(topic),
+        write_queue_nums=write_queues(topic),
+        perm=attributes.perm & ~Perm.WRITE if name in state.wiped else attributes.perm,
+        topic_sys_flag=attributes.sys_flag,
+    )
+    route = bodies.TopicRouteData(queue_datas=[queues], broker_datas=[broker_data(call, node)])
+    order = state.kv.get((ORDER_NAMESPACE, spelling(topic.name)))
+    if order is not None:
+        route.order_topic_conf = order
+    elif attributes.is_ordered:
+        route.order_topic_conf = f"{name}:{queues.write_queue_nums}"
+    return route
+
+
+def serving_node(call: Call, topic: TopicMetadata) -> int:
+    """The node at which clients find a topic."""
+    leaders = Counter(each.leader for each in topic.partitions if each.leader != NO_LEADER)
+    # The first of those that lead most, in the order of the partitions.
+    for node, _ in leaders.most_common():
+        if call.service.address_of(call.session.channel, node) is not None:
+            return node
+    return call.service.broker.node_id
+
+
+def _template_route(call: Call) -> bodies.TopicRouteData:
+    brokers = all_brokers(call)
+    queues = [
+        bodies.QueueData(
+            broker_name=each.broker_name,
+            read_queue_nums=TEMPLATE_QUEUES,
+            write_queue_nums=TEMPLATE_QUEUES,
+            perm=READ_AND_WRITE | Perm.INHERIT,
+        )
+        for each in brokers
+    ]
+    return bodies.TopicRouteData(queue_datas=queues, broker_datas=brokers)
+
+
+def all_brokers(call: Call) -> list[bodies.BrokerData]:
+    """Every node that RocketMQ clients can reach, and this one."""
+    service, channel = call.service, call.session.channel
+    image = service.broker.image
+    nodes = [
+        each
+        for each in sorted({*image.nodes, service.broker.node_id})
+        if service.address_of(channel, each) is not None
+    ]
+    return [broker_data(call, each) for each in nodes]
+
+
+def broker_data(call: Call, node: int) -> bodies.BrokerData:
+    address = call.service.address_of(call.session.channel, node)
+    host, port = address if address is not None else ("0.0.0.0", 0)
+    shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return bodies.BrokerData(
+        cluster=DEFAULT_CLUSTER, broker_name=broker_name(node), broker_addrs={"0": shown}
+    )

@@ -1,0 +1,498 @@
+"""Messages from producers (10, 310, 320, and replies of request/reply: 324, 325).
+
+A message goes to the partition of its queue, wherever that is led. One with a delay is kept aside
+until it is due, the half of a transaction until its producer has decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from dragoman.broker.deferring import Token
+from dragoman.broker.errors import MessageTooLarge
+from dragoman.cluster.metadata import TopicMetadata
+from dragoman.errors import DecodeError, DragomanError
+from dragoman.protocols.rocketmq.constants import (
+    BODY_BYTES_MAX,
+    CLOSED_TOPICS,
+    DEFAULT_CLUSTER,
+    DEFAULT_REGION,
+    DELAY_LEVELS_S,
+    PROPERTIES_BYTES_MAX,
+    RETRY_PREFIX,
+    TEMPLATE_TOPIC,
+    TIMER_DELAY_MS_MAX,
+    TRANSACTION_MASK,
+    VERSION,
+    Perm,
+    Property,
+    Request,
+    Response,
+    Serialization,
+    SysFlag,
+)
+from dragoman.protocols.rocketmq.handlers.attributes import (
+    attributes_of,
+    read_queues,
+    write_queues,
+)
+from dragoman.protocols.rocketmq.handlers.names import (
+    check_topic_name,
+    physical_offset,
+    visible_topic,
+)
+from dragoman.protocols.rocketmq.handlers.records import Sent, inflated
+from dragoman.protocols.rocketmq.handlers.refusals import Refused
+from dragoman.protocols.rocketmq.handlers.relayed import ForwardReply
+from dragoman.protocols.rocketmq.handlers.retries import dead_letter
+from dragoman.protocols.rocketmq.handlers.session import Call
+from dragoman.protocols.rocketmq.handlers.topics import make_topic
+from dragoman.protocols.rocketmq.handlers.transactions import hold_half
+from dragoman.protocols.rocketmq.messages import (
+    decode_batch,
+    decode_properties,
+    host_text,
+    offset_message_id,
+)
+from dragoman.security.authorizer import Operation, Resource
+
+_FIRST_QUEUES_MAX: Final = 4
+_TOPIC: Final = Resource.TOPIC
+_WRITE: Final = Operation.WRITE
+_I32: Final = range(-(1 << 31), 1 << 31)
+_I64: Final = range(-(1 << 63), 1 << 63)
+_BATCH: Final = int(Request.SEND_BATCH_MESSAGE)
+_UNIQUE_KEY: Final = Property.UNIQUE_KEY
+_TIMERS: Final = (
+    Property.TIMER_DELIVER_MS,
+    Property.TIMER_DELAY_MS,
+    Property.TIMER_DELAY_SEC,
+    Property.START_DELIVER_TIME,
+)
+_DELAYS: Final = frozenset((Property.DELAY, *_TIMERS))
+
+
+class Names(NamedTuple):
+    """What the fields of a send are called."""
+
+    group: str
+    topic: str
+    template: str
+    template_queues: str
+    queue: str
+    sys_flag: str
+    born_ms: str
+    flag: str
+    properties: str
+    reconsume_times: str
+    unit_mode: str
+    reconsume_times_max: str
+    batch: str
+
+
+_LONG: Final = Names(
+    "producerGroup",
+    "topic",
+    "defaultTopic",
+    "defaultTopicQueueNums",
+    "queueId",
+    "sysFlag",
+    "bornTimestamp",
+    "flag",
+    "properties",
+    "reconsumeTimes",
+    "unitMode",
+    "maxReconsumeTimes",
+    "batch",
+)
+#: Of 310, 320 and 325.
+_SHORT: Final = Names(*"abcdefghijklm")
+
+
+class Head(NamedTuple):
+    """What a send says beside the message itself."""
+
+    group: str
+    topic: str
+    template: str
+    template_queues: int
+    queue: int
+    sys_flag: int
+    born_ms: int
+    flag: int
+    properties: str
+    reconsume_times: int
+    reconsume_times_max: int
+    is_batch: bool
+
+
+def handle_send_message(call: Call) -> None:
+    _send(call, _LONG)
+
+
+def handle_send_message_v2(call: Call) -> None:
+    _send(call, _SHORT)
+
+
+def handle_send_batch_message(call: Call) -> None:
+    _send(call, _SHORT)
+
+
+def _send(call: Call, names: Names) -> None:
+    head = _head(call, names)
+    if head.topic in CLOSED_TOPICS:
+        text = f"the topic[{head.topic}] is conflict with system topic."
+        raise Refused(Response.NO_PERMISSION, text)
+    sent = _batch(call, head) if head.is_batch else [_single(call, head)]
+    topic = visible_topic(call.service.broker.image, head.topic)
+    if topic is None:
+        _make_topic(call, head, lambda made: _append(call, head, made, sent))
+    else:
+        _append(call, head, topic, sent)
+
+
+def _head(call: Call, names: Names) -> Head:
+    """Raises `Refused` for what is missing, or no number."""
+    fields = call.fields
+    get = fields.get
+    try:
+        # As nearly all are.
+        numbers = (
+            int(get(names.template_queues, _FIRST_QUEUES_MAX)),
+            int(fields[names.queue]),
+            int(get(names.sys_flag, 0)),
+            int(get(names.born_ms, -1)),
+            int(get(names.flag, 0)),
+            int(get(names.reconsume_times, 0)),
+            int(get(names.reconsume_times_max, -1)),
+        )
+    except (KeyError, ValueError):
+        number = call.number
+        numbers = (
+            number(names.template_queues, _FIRST_QUEUES_MAX),
+            number(names.queue),
+            number(names.sys_flag, 0),
+            number(names.born_ms, -1),
+            number(names.flag, 0),
+            number(names.reconsume_times, 0),
+            number(names.reconsume_times_max, -1),
+        )
+    queues, queue, sys_flag, born_ms, flag, times, times_max = numbers
+    if queue not in _I32 or sys_flag not in _I32 or flag not in _I32 or times not in _I32:
+        raise _too_large(names.queue, names.sys_flag, names.flag, names.reconsume_times)
+    if born_ms not in _I64:
+        raise _too_large(names.born_ms)
+    return Head(
+        get(names.group, ""),
+        call.text(names.topic),
+        get(names.template, TEMPLATE_TOPIC),
+        queues,
+        queue,
+        sys_flag,
+        born_ms,
+        flag,
+        get(names.properties, ""),
+        times,
+        times_max,
+        call.code == _BATCH or call.flag(names.batch),
+    )
+
+
+def _too_large(*names: str) -> Refused:
+    shown = " or ".join(f"<{name}>" for name in names)
+    return Refused(Response.SYSTEM_ERROR, f"the custom field {shown} is too large")
+
+
+def _single(call: Call, head: Head) -> Sent:
+    _check_sizes(len(call.body), len(head.properties.encode()))
+    return _sent(call, head, call.body, head.flag, decode_properties(head.properties))
+
+
+def _batch(call: Call, head: Head) -> list[Sent]:
+    if head.topic.startswith(RETRY_PREFIX):
+        text = f"batch request does not support retry group {head.topic}"
+        raise Refused(Response.MESSAGE_ILLEGAL, text)
+    try:
+        messages = decode_batch(call.body)
+    except DecodeError as error:
+        raise Refused(Response.MESSAGE_ILLEGAL, str(error)) from None
+    if not messages:
+        raise Refused(Response.MESSAGE_ILLEGAL, "the batch is empty")
+    found = []
+    for each in messages:
+        _check_sizes(len(each.body), len(each.properties))
+        try:
+            properties = decode_properties(each.properties.decode())
+        except UnicodeDecodeError as error:
+            raise Refused(Response.MESSAGE_ILLEGAL, f"properties: {error}") from None
+        if Property.DELAY in properties:
+            raise Refused(Response.MESSAGE_ILLEGAL, "a batch may not have delayed messages")
+        found.append(_sent(call, head, each.body, each.flag, properties))
+    return found
+
+
+def _check_sizes(body: int, properties: int) -> None:
+    if body > BODY_BYTES_MAX:
+        text = f"message body size {body} is over the limit of {BODY_BYTES_MAX}"
+        raise Refused(Response.MESSAGE_ILLEGAL, text)
+    if properties > PROPERTIES_BYTES_MAX:
+        text = f"message properties length {properties} is over {PROPERTIES_BYTES_MAX}"
+        raise Refused(Response.MESSAGE_ILLEGAL, text)
+
+
+def _sent(
+    call: Call,
+    head: Head,
+    body: bytes | bytearray | memoryview,
+    flag: int,
+    properties: dict[str, str],
+) -> Sent:
+    try:
+        plain, sys_flag = inflated(body, head.sys_flag)
+    except DecodeError as error:
+        raise Refused(Response.MESSAGE_ILLEGAL, str(error)) from None
+    session = call.session
+    if Property.UNIQUE_KEY not in properties:
+        # Tools look messages up by it.
+        properties[Property.UNIQUE_KEY] = call.node.unique_id(session.store_host)
+    if Property.REPLY_TO_CLIENT in properties:
+        # Whoever replies looks for the reply's topic by it.
+        properties.setdefault(Property.CLUSTER, DEFAULT_CLUSTER)
+    return Sent(
+        plain,
+        properties,
+        flag=flag,
+        sys_flag=sys_flag,
+        born_ms=head.born_ms if head.born_ms >= 0 else call.service.broker.clock.wall_ms(),
+        born_host=session.peer_host,
+        reconsume_times=head.reconsume_times,
+    )
+
+
+# ---- the topic
+
+
+def _make_topic(call: Call, head: Head, use: Callable[[TopicMetadata], None]) -> None:
+    broker = call.service.broker
+    check_topic_name(head.topic)
+    if head.topic.startswith(RETRY_PREFIX):
+        make_topic(call, head.topic, 1, use)
+    elif head.template == TEMPLATE_TOPIC and broker.settings.auto_create_topics_enable:
+        queues = max(1, min(head.template_queues, _FIRST_QUEUES_MAX))
+        make_topic(call, head.topic, queues, use)
+    else:
+        text = f"topic[{head.topic}] not exist, apply first please!"
+        raise Refused(Response.TOPIC_NOT_EXIST, text)
+
+
+def _append(call: Call, head: Head, topic: TopicMetadata, sent: list[Sent]) -> None:
+    call.authorize(_WRITE, _TOPIC, topic.name)
+    if not attributes_of(topic).perm & Perm.WRITE:
+        text = f"the broker[{call.node.broker_name}] sending message is forbidden"
+        raise Refused(Response.NO_PERMISSION, text)
+    queue = _queue(call, head, topic)
+    if head.topic.startswith(RETRY_PREFIX) and _is_dead(call, head):
+        dead_letter(call, head.topic.removeprefix(RETRY_PREFIX), sent[0])
+        return
+    first = sent[0]
+    if first.sys_flag & TRANSACTION_MASK == SysFlag.TRANSACTION_PREPARED and not head.is_batch:
+        hold_half(call, topic, queue, first)
+        return
+    due_ms = due_at(first.properties, call.service.broker.clock.wall_ms())
+    if due_ms is not None and not head.is_batch:
+        _defer(call, topic, queue, first, due_ms)
+    else:
+        _place(call, topic, queue, sent)
+
+
+def _queue(call: Call, head: Head, topic: TopicMetadata) -> int:
+    count = max(read_queues(topic), write_queues(topic))
+    if head.queue >= count:
+        text = f"request queueId[{head.queue}] is illegal, topic {head.topic} has {count} queues"
+        raise Refused(Response.INVALID_PARAMETER, text)
+    if head.queue < 0:
+        # Any will do.
+        return call.service.broker.random.randrange(max(1, write_queues(topic)))
+    return head.queue
+
+
+def _is_dead(call: Call, head: Head) -> bool:
+    """A message that a consumer could not send back otherwise, and has tried often enough."""
+    group = head.topic.removeprefix(RETRY_PREFIX)
+    times_max = head.reconsume_times_max
+    if times_max < 0:
+        times_max = call.node.group_config(group).retry_max_times
+    return head.reconsume_times > times_max
+
+
+def _place(call: Call, topic: TopicMetadata, queue: int, sent: list[Sent]) -> None:
+    """A batch is stored whole or not at all, unless it is more than the log has in one."""
+    broker = call.service.broker
+    partition = topic.partitions[queue]
+    now_ms = broker.clock.wall_ms()
+    placed = _Placed(call, partition.partition_id, queue, sent)
+    if len(sent) == 1:
+        broker.relaying.add(partition, sent[0].record(now_ms), placed)
+        return
+    records = [each.record(now_ms) for each in sent]
+    try:
+        broker.relaying.add_all(partition, records, placed.all)
+    except MessageTooLarge:
+        for record in records:
+            broker.relaying.add(partition, record, placed)
+
+
+class _Placed:
+    """Answers when all messages of a request have their places."""
+
+    __slots__ = ("_call", "_offsets", "_partition_id", "_queue", "_sent")
+
+    def __init__(self, call: Call, partition_id: int, queue: int, sent: list[Sent]) -> None:
+        self._call = call
+        self._partition_id = partition_id
+        self._queue = queue
+        self._sent = sent
+        self._offsets: list[int] = []
+
+    def __call__(self, offset: int, error: DragomanError | None) -> None:
+        """One of them."""
+        if error is not None:
+            self._call.refuse(error)
+            return
+        self._offsets.append(offset)
+        if len(self._offsets) == len(self._sent):
+            self._answer(self._offsets)
+
+    def all(self, offset: int, error: DragomanError | None) -> None:
+        """All of them, one behind the other."""
+        if error is not None:
+            self._call.refuse(error)
+        else:
+            self._answer(range(offset, offset + len(self._sent)))
+
+    def _answer(self, offsets: Sequence[int]) -> None:
+        reply_sent(self._call, self._partition_id, self._queue, offsets, self._sent[0])
+
+
+def reply_sent(
+    call: Call, partition_id: int, queue: int, offsets: Sequence[int], first: Sent
+) -> None:
+    store_host = call.session.store_host
+    ids = [offset_message_id(store_host, physical_offset(partition_id, each)) for each in offsets]
+    unique = first.properties[_UNIQUE_KEY]
+    if call.request.serialization == Serialization.JSON and unique.isalnum():
+        call.reply_with(
+            f'{{"code":0,"extFields":{{"msgId":"{",".join(ids)}","queueId":"{queue}",'
+            f'"queueOffset":"{offsets[0]}","transactionId":"{unique}","MSG_REGION":'
+            f'"{DEFAULT_REGION}","TRACE_ON":"true"}},"flag":1,"language":"JAVA","opaque":'
+            f'{call.request.opaque},"version":{VERSION}}}'
+        )
+        return
+    call.reply(
+        fields={
+            "msgId": ",".join(ids),
+            "queueId": str(queue),
+            "queueOffset": str(offsets[0]),
+            "transactionId": unique,
+            "MSG_REGION": DEFAULT_REGION,
+            "TRACE_ON": "true",
+        }
+    )
+
+
+# ---- delays
+
+
+def due_at(properties: dict[str, str], now_ms: int) -> int | None:
+    """When a message is to be delivered; None: at once. Raises `Refused`."""
+    if _DELAYS.isdisjoint(properties):
+        return None
+    level = properties.get(Property.DELAY)
+    if level is not None:
+        number = _whole(Property.DELAY, level)
+        if number > 0:
+            return now_ms + DELAY_LEVELS_S[min(number, len(DELAY_LEVELS_S)) - 1] * 1000
+    for name, base, unit in (
+        (Property.TIMER_DELIVER_MS, 0, 1),
+        (Property.TIMER_DELAY_MS, now_ms, 1),
+        (Property.TIMER_DELAY_SEC, now_ms, 1000),
+        (Property.START_DELIVER_TIME, 0, 1),
+    ):
+        text = properties.get(name)
+        if text is not None:
+            due_ms = base + _whole(name, text) * unit
+            if name != Property.START_DELIVER_TIME and due_ms > now_ms + TIMER_DELAY_MS_MAX:
+                reason = f"timer message illegal: a delay of more than {TIMER_DELAY_MS_MAX} ms"
+                raise Refused(Response.MESSAGE_ILLEGAL, reason)
+            return due_ms if due_ms > now_ms else None
+    return None
+
+
+def _whole(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise Refused(Response.MESSAGE_ILLEGAL, f"the property {name} is no number: {text[:40]!r}")
+    return int(text)
+
+
+def _defer(call: Call, topic: TopicMetadata, queue: int, sent: Sent, due_ms: int) -> None:
+    """Kept aside without its delay: that is over when it is delivered."""
+    broker = call.service.broker
+    properties = sent.properties
+    for name in (Property.DELAY, *_TIMERS):
+        properties.pop(name, None)
+    record = sent.record(broker.clock.wall_ms())
+
+    def deferred(token: Token | DragomanError) -> None:
+        if isinstance(token, DragomanError):
+            call.refuse(token)
+        else:
+            reply_sent(call, token.partition_id, queue, [token.offset], sent)
+
+    broker.deferring.defer(topic.name, queue, record, due_ms, deferred)
+
+
+# ---- request and reply
+
+
+def handle_send_reply_message_v2(call: Call) -> None:
+    _send_reply(call, _SHORT)
+
+
+def handle_send_reply_message(call: Call) -> None:
+    _send_reply(call, _LONG)
+
+
+def _send_reply(call: Call, names: Names) -> None:
+    """To the client that waits for it, on whichever node."""
+    head = _head(call, names)
+    _check_sizes(len(call.body), len(head.properties.encode()))
+    client_id = decode_properties(head.properties).get(Property.REPLY_TO_CLIENT)
+    if not client_id:
+        reason = f"reply message properties[{Property.REPLY_TO_CLIENT}] is null"
+        raise Refused(Response.SYSTEM_ERROR, reason)
+    fields = {
+        "bornHost": host_text(call.session.peer_host),
+        "storeHost": host_text(call.session.store_host),
+        "storeTimestamp": str(call.service.broker.clock.wall_ms()),
+        "producerGroup": head.group,
+        "topic": head.topic,
+        "defaultTopic": head.template,
+        "defaultTopicQueueNums": str(head.template_queues),
+        "queueId": str(head.queue),
+        "sysFlag": str(head.sys_flag),
+        "bornTimestamp": str(head.born_ms),
+        "flag": str(head.flag),
+        "properties": head.properties,
+        "reconsumeTimes": str(head.reconsume_times),
+        "unitMode": "false",
+    }
+
+    def forwarded(is_told: bool) -> None:
+        if is_told:
+            call.reply(fields={"msgId": "", "queueId": fields["queueId"], "queueOffset": "0"})
+        else:
+            call.reply(Response.SYSTEM_ERROR, f"push reply message fail, client {client_id}")
+
+    request = ForwardReply(client_id=client_id, fields=fields, body=bytes(call.body))
+    call.node.forward_reply(request, forwarded)

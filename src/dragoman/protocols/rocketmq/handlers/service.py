@@ -1,0 +1,132 @@
+"""What all RocketMQ connections of a listener share, and the table of requests they may send.
+
+Name server and broker answer on every listener: their requests have different numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Final
+
+from dragoman.broker.addresses import address_of
+from dragoman.broker.broker import Broker
+from dragoman.framing import Scratch
+from dragoman.net.admission import MemoryBudget
+from dragoman.net.channel import Channel
+from dragoman.net.hosts import ipv4
+from dragoman.protocols.rocketmq.constants import Request
+from dragoman.protocols.rocketmq.handlers.node import node_of
+from dragoman.protocols.rocketmq.handlers.session import Handler, RocketmqSession
+from dragoman.protocols.rocketmq.messages import host_bytes
+
+#: Which module handles which requests, each in a function that is called like it. They are loaded
+#: at first use: a start need not.
+_MODULES: Final = {
+    "routes": "GET_ROUTEINFO_BY_TOPIC GET_BROKER_CLUSTER_INFO",
+    "heartbeats": "HEART_BEAT UNREGISTER_CLIENT GET_CONSUMER_LIST_BY_GROUP CHECK_CLIENT_CONFIG",
+    "send": (
+        "SEND_MESSAGE SEND_MESSAGE_V2 SEND_BATCH_MESSAGE SEND_REPLY_MESSAGE SEND_REPLY_MESSAGE_V2"
+    ),
+    "retries": "CONSUMER_SEND_MSG_BACK",
+    "transactions": "END_TRANSACTION RESUME_CHECK_HALF_MESSAGE",
+    "pull": "PULL_MESSAGE LITE_PULL_MESSAGE",
+    "offsets": (
+        "QUERY_CONSUMER_OFFSET UPDATE_CONSUMER_OFFSET SEARCH_OFFSET_BY_TIMESTAMP GET_MAX_OFFSET "
+        "GET_MIN_OFFSET GET_EARLIEST_MSG_STORETIME"
+    ),
+    "locks": "LOCK_BATCH_MQ UNLOCK_BATCH_MQ",
+    "nameserver": (
+        "GET_ALL_TOPIC_LIST_FROM_NAMESERVER GET_TOPICS_BY_CLUSTER GET_SYSTEM_TOPIC_LIST_FROM_NS "
+        "GET_UNIT_TOPIC_LIST GET_HAS_UNIT_SUB_TOPIC_LIST GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST "
+        "DELETE_TOPIC_IN_NAMESRV REGISTER_TOPIC_IN_NAMESRV PUT_KV_CONFIG GET_KV_CONFIG "
+        "DELETE_KV_CONFIG GET_KVLIST_BY_NAMESPACE WIPE_WRITE_PERM_OF_BROKER "
+        "ADD_WRITE_PERM_OF_BROKER GET_NAMESRV_CONFIG UPDATE_NAMESRV_CONFIG "
+        "GET_BROKER_MEMBER_GROUP REGISTER_BROKER UNREGISTER_BROKER QUERY_DATA_VERSION "
+        "BROKER_HEARTBEAT"
+    ),
+    "configuration": "GET_BROKER_CONFIG UPDATE_BROKER_CONFIG",
+    "topic_admin": (
+        "UPDATE_AND_CREATE_TOPIC UPDATE_AND_CREATE_TOPIC_LIST DELETE_TOPIC_IN_BROKER "
+        "GET_ALL_TOPIC_CONFIG GET_TOPIC_CONFIG GET_SYSTEM_TOPIC_LIST_FROM_BROKER "
+        "GET_TOPIC_STATS_INFO"
+    ),
+    "group_admin": (
+        "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST "
+        "GET_ALL_SUBSCRIPTIONGROUP_CONFIG GET_SUBSCRIPTIONGROUP_CONFIG DELETE_SUBSCRIPTIONGROUP "
+        "UPDATE_AND_GET_GROUP_FORBIDDEN QUERY_TOPIC_CONSUME_BY_WHO QUERY_TOPICS_BY_CONSUMER "
+        "QUERY_SUBSCRIPTION_BY_CONSUMER"
+    ),
+    "connections": (
+        "GET_CONSUMER_CONNECTION_LIST GET_PRODUCER_CONNECTION_LIST GET_ALL_PRODUCER_INFO "
+        "GET_CONSUMER_RUNNING_INFO CONSUME_MESSAGE_DIRECTLY INVOKE_BROKER_TO_GET_CONSUMER_STATUS"
+    ),
+    "progress": (
+        "GET_CONSUME_STATS GET_BROKER_CONSUME_STATS QUERY_CONSUME_TIME_SPAN "
+        "GET_ALL_CONSUMER_OFFSET GET_ALL_DELAY_OFFSET QUERY_CORRECTION_OFFSET"
+    ),
+    "resets": "INVOKE_BROKER_TO_RESET_OFFSET CLONE_GROUP_OFFSET",
+    "queries": "QUERY_MESSAGE VIEW_MESSAGE_BY_ID QUERY_CONSUME_QUEUE",
+    "runtime": (
+        "GET_BROKER_RUNTIME_INFO VIEW_BROKER_STATS_DATA CLEAN_EXPIRED_CONSUMEQUEUE "
+        "DELETE_EXPIRED_COMMITLOG CLEAN_UNUSED_TOPIC"
+    ),
+    "assignments": "QUERY_ASSIGNMENT SET_MESSAGE_REQUEST_MODE",
+    "access": (
+        "UPDATE_AND_CREATE_ACL_CONFIG DELETE_ACL_CONFIG GET_BROKER_CLUSTER_ACL_INFO "
+        "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG AUTH_CREATE_USER AUTH_UPDATE_USER AUTH_DELETE_USER "
+        "AUTH_GET_USER AUTH_LIST_USER AUTH_CREATE_ACL AUTH_UPDATE_ACL AUTH_DELETE_ACL "
+        "AUTH_GET_ACL AUTH_LIST_ACL"
+    ),
+}
+_PLACES: Final = {
+    int(Request[name]): (module, f"handle_{name.lower()}")
+    for module, names in _MODULES.items()
+    for name in names.split()
+}
+
+
+class RocketmqService:
+    def __init__(
+        self,
+        broker: Broker,
+        budget: MemoryBudget,
+        advertised: Callable[[Channel], tuple[str, int]],
+    ) -> None:
+        self.broker = broker
+        self.budget = budget
+        #: What other nodes call the listener on which clients reach brokers.
+        self.listener = "rocketmq-broker"
+        #: Host and port of the broker that a client on this channel is told to connect to.
+        self.advertised = advertised
+        self.scratch = Scratch()
+        self.node = node_of(broker)
+        self._handlers: dict[int, Handler] = {}
+        self._store_hosts: dict[tuple[str, int], bytes] = {}
+
+    def session(self, channel: Channel) -> RocketmqSession:
+        return RocketmqSession(channel, self)
+
+    def handler(self, code: int) -> Handler | None:
+        handler = self._handlers.get(code)
+        if handler is None and code in _PLACES:
+            module, name = _PLACES[code]
+            handler = getattr(import_module(f"{__package__}.{module}"), name)
+            assert handler is not None
+            self._handlers[code] = handler
+        return handler
+
+    def address_of(self, channel: Channel, node: int) -> tuple[str, int] | None:
+        """Host and port under which a client on this channel finds a node of the cluster."""
+        if node == self.broker.node_id:
+            return self.advertised(channel)
+        return address_of(self.broker.image, node, self.listener)
+
+    def store_host(self, channel: Channel) -> bytes:
+        """This node's address as message ids have it."""
+        address = self.advertised(channel)
+        found = self._store_hosts.get(address)
+        if found is None:
+            host, port = address
+            found = self._store_hosts[address] = host_bytes(ipv4(host), port)
+        return found

@@ -1,0 +1,332 @@
+"""One RocketMQ connection: requests in either direction, each answered when it can be.
+
+A request that is not understood gets code 3; what is no request ends the connection, as in the
+original. Responses of the client answer what the broker has asked it (`ask`); others are dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from dragoman.broker.errors import GroupNotAuthorized, NotAuthorized, Overloaded
+from dragoman.broker.reading import Reader
+from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
+from dragoman.limits import ROCKETMQ_ANSWER_TIMEOUT_S, ROCKETMQ_ASKED_MAX
+from dragoman.net.channel import Channel
+from dragoman.net.matched import MatchedSession
+from dragoman.protocols.rocketmq.codec import Command, decode, encode_parts, frame_of
+from dragoman.protocols.rocketmq.connection import Connection
+from dragoman.protocols.rocketmq.constants import (
+    IS_ONE_WAY,
+    IS_RESPONSE,
+    VERSION,
+    Response,
+    Serialization,
+)
+from dragoman.protocols.rocketmq.handlers.refusals import Refused, refusal
+from dragoman.protocols.rocketmq.messages import host_bytes
+from dragoman.security.authorizer import ANONYMOUS, Operation, Principal, Resource
+from dragoman.types import Buffer
+from dragoman.world import Handle
+
+if TYPE_CHECKING:
+    from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
+    from dragoman.protocols.rocketmq.handlers.service import RocketmqService
+
+log = logging.getLogger("dragoman.rocketmq")
+#: Told the client's response, or why there is none.
+Answered: TypeAlias = "Callable[[Command | DragomanError], None]"
+#: Raises `DragomanError` to refuse.
+Handler: TypeAlias = "Callable[[Call], None]"
+_NO_FIELDS: dict[str, str] = {}
+_SUCCESS = Response.SUCCESS
+_INT_DIGITS_MAX = 20
+_TRUE = ("true", "1", "True")
+
+
+class Call:
+    """One request and the way its answer takes. Late answers are dropped."""
+
+    __slots__ = ("_size", "body", "code", "fields", "is_done", "request", "session")
+
+    def __init__(self, session: RocketmqSession, request: Command, size: int) -> None:
+        self.session = session
+        self.request = request
+        self.code = request.code
+        self.fields = request.fields
+        self.body = request.body
+        self._size = size
+        self.is_done = False
+
+    @property
+    def service(self) -> RocketmqService:
+        return self.session.service
+
+    @property
+    def node(self) -> RocketmqNode:
+        return self.session.service.node
+
+    # ---- what was asked
+
+    def text(self, name: str, *others: str) -> str:
+        """A field that has to be there, under this name or one of the others."""
+        for each in (name, *others):
+            value = self.fields.get(each)
+            if value is not None:
+                return value
+        raise Refused(Response.SYSTEM_ERROR, f"the custom field <{name}> is null")
+
+    def number(self, name: str, default: int | None = None) -> int:
+        value = self.fields.get(name)
+        if value is None or (not value and default is not None):
+            if default is None:
+                raise Refused(Response.SYSTEM_ERROR, f"the custom field <{name}> is null")
+            return default
+        try:
+            if len(value) > _INT_DIGITS_MAX:
+                raise ValueError
+            number = int(value)
+        except ValueError:
+            text = f"the custom field <{name}> is no number: {value[:40]!r}"
+            raise Refused(Response.SYSTEM_ERROR, text) from None
+        if not -(1 << 63) <= number < 1 << 63:
+            text = f"the custom field <{name}> has more than 64 bits"
+            raise Refused(Response.SYSTEM_ERROR, text)
+        return number
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.fields.get(name)
+        return default if value is None else value in _TRUE
+
+    def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
+        """Raises `NotAuthorized`."""
+        session = self.session
+        if not session.service.broker.authorizer.is_allowed(
+            session.principal, operation, resource, name
+        ):
+            refused = GroupNotAuthorized if resource is Resource.GROUP else NotAuthorized
+            what = f"{operation.value} {resource.value} {name!r}"
+            raise refused(f"{session.principal.name} may not {what}")
+
+    # ---- the answer
+
+    def reply(
+        self,
+        code: int = _SUCCESS,
+        remark: str | None = None,
+        fields: dict[str, str] = _NO_FIELDS,
+        body: Buffer = b"",
+    ) -> None:
+        if self.is_done:
+            return
+        self.is_done = True
+        session, request = self.session, self.request
+        session.finished(self._size)
+        if not request.flag & IS_ONE_WAY:
+            session.send_command(
+                Command(
+                    code=code,
+                    opaque=request.opaque,
+                    flag=IS_RESPONSE,
+                    language="JAVA",
+                    version=VERSION,
+                    remark=remark,
+                    fields=fields,
+                    body=body,
+                    serialization=request.serialization,
+                )
+            )
+
+    def reply_with(self, header: str) -> None:
+        """The same with a header in JSON that is written already: most answers look alike."""
+        if self.is_done:
+            return
+        self.is_done = True
+        self.session.finished(self._size)
+        if not self.request.flag & IS_ONE_WAY:
+            self.session.send(frame_of(header.encode()))
+
+    def dismiss(self) -> None:
+        """Not to be answered."""
+        if not self.is_done:
+            self.is_done = True
+            self.session.finished(self._size)
+
+    def refuse(self, error: DragomanError) -> None:
+        number, text = refusal(error)
+        self.reply(number, text)
+
+    def done(self, error: DragomanError | None) -> None:
+        """For what has no answer but that it went well."""
+        if error is None:
+            self.reply()
+        else:
+            self.refuse(error)
+
+    def guarded(self, go_on: Callable[[], None]) -> None:
+        """Do what an answer has been waited for; what it raises is answered."""
+        if self.is_done:
+            return
+        try:
+            go_on()
+        except DragomanError as error:
+            self.refuse(error)
+
+    def parked(self) -> None:
+        """It waits for others than its own peer: it holds none of the node's memory meanwhile."""
+        self.session.finished(self._size)
+        self._size = 0
+        self.session.begun(0)
+
+
+class RocketmqSession(MatchedSession):
+    def __init__(self, channel: Channel, service: RocketmqService) -> None:
+        connection = Connection(service.scratch)
+        super().__init__(channel, connection.reader, service.budget)
+        self.service = service
+        self.principal: Principal = ANONYMOUS
+        host, port = channel.peer_address
+        self.peer_host = host_bytes(host, port)
+        #: As in the client's last request, which itself is not kept: it may be large.
+        self.language, self.version = "JAVA", 0
+        self._serialization = Serialization.JSON
+        #: Where pulls of this connection read last, by partition id; the longest unused first.
+        self.readers: OrderedDict[int, Reader] = OrderedDict()
+        #: Told when the peer takes data again, and when it is gone.
+        self.waiting_to_send: list[Callable[[], None]] = []
+        self.on_gone: dict[object, Callable[[], None]] = {}
+        self._opaque = 0
+        self._asked: dict[int, tuple[Answered, Handle]] = {}
+
+    @cached_property
+    def store_host(self) -> bytes:
+        """This node's address as message ids have it. Where clients are told to connect to does
+        not change while a node runs.
+        """
+        return self.service.store_host(self.channel)
+
+    # ---- requests of the client
+
+    def received(self, frame: bytearray) -> None:
+        request = decode(frame)
+        if request.flag & IS_RESPONSE:
+            self._answered(request)
+            return
+        self.language, self.version = request.language, request.version
+        self._serialization = request.serialization
+        call = Call(self, request, len(frame))
+        self.begun(len(frame))
+        try:
+            handler = self.service.handler(request.code)
+            if handler is None:
+                text = f"request type {request.code} not supported"
+                raise Refused(Response.REQUEST_CODE_NOT_SUPPORTED, text)
+            state = self.service.node.state
+            if state.is_loaded:
+                handler(call)
+            else:
+                state.when_loaded(partial(handler, call), call.refuse)
+        except RemoteProtocolError as error:
+            # The frame is sound: it is what the request carries that is not.
+            call.refuse(error)
+        except DragomanError as error:
+            call.refuse(error)
+
+    def send_command(self, command: Command) -> None:
+        try:
+            parts = encode_parts(command)
+        except EncodeError as error:
+            told = Command(
+                code=Response.SYSTEM_ERROR,
+                opaque=command.opaque,
+                flag=command.flag,
+                language=command.language,
+                remark=str(error),
+                serialization=command.serialization,
+            )
+            parts = encode_parts(told)
+        self.send(*(part for part in parts if len(part)))
+
+    # ---- requests to the client
+
+    def tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        """A request without an answer."""
+        self.send_command(self._request(code, IS_ONE_WAY, fields, body))
+
+    def ask(
+        self,
+        code: int,
+        fields: Mapping[str, str],
+        body: bytes,
+        answered: Answered,
+        timeout_s: float = ROCKETMQ_ANSWER_TIMEOUT_S,
+    ) -> None:
+        """`answered` is called exactly once."""
+        if len(self._asked) >= ROCKETMQ_ASKED_MAX or self.channel.is_closing:
+            answered(Overloaded("the client does not answer"))
+            return
+        request = self._request(code, 0, fields, body)
+        timer = self.service.broker.scheduler.call_later(
+            timeout_s, self._expired, request.opaque, timeout_s
+        )
+        self._asked[request.opaque] = (answered, timer)
+        self.send_command(request)
+
+    def _request(self, code: int, flag: int, fields: Mapping[str, str], body: bytes) -> Command:
+        self._opaque = self._opaque + 1 & 0x7FFFFFFF
+        return Command(
+            code=code,
+            opaque=self._opaque,
+            flag=flag,
+            language="JAVA",
+            version=VERSION,
+            fields=dict(fields),
+            body=body,
+            serialization=self._serialization,
+        )
+
+    def _answered(self, response: Command) -> None:
+        answered, timer = self._asked.pop(response.opaque, (None, None))
+        if answered is not None and timer is not None:
+            timer.cancel()
+            response.body = bytes(response.body)
+            answered(response)
+
+    def _expired(self, opaque: int, timeout_s: float) -> None:
+        answered, _ = self._asked.pop(opaque)
+        text = f"the client did not answer within {timeout_s:g} s"
+        answered(Refused(Response.CONSUME_MSG_TIMEOUT, text))
+
+    # ---- from the channel
+
+    def when_writable(self, then: Callable[[], None]) -> None:
+        """Now, or when the peer takes data again; not at all when it is gone."""
+        if self.can_send:
+            then()
+        elif not self.channel.is_closing:
+            self.waiting_to_send.append(then)
+
+    def on_writable(self) -> None:
+        waiting, self.waiting_to_send = self.waiting_to_send, []
+        for index, then in enumerate(waiting):
+            if not self.can_send:
+                self.waiting_to_send = waiting[index:] + self.waiting_to_send
+                return
+            then()
+
+    def on_closed(self) -> None:
+        self.waiting_to_send.clear()
+        for reader in self.readers.values():
+            reader.close()
+        self.readers.clear()
+        asked, self._asked = self._asked, {}
+        for answered, timer in asked.values():
+            timer.cancel()
+            answered(Refused(Response.CONSUMER_NOT_ONLINE, "the client is gone"))
+        gone, self.on_gone = self.on_gone, {}
+        for each in gone.values():
+            each()

@@ -1,0 +1,129 @@
+"""What RocketMQ needs on disk beside topics and offsets, the same on all nodes.
+
+Key/value configuration of the name server, configurations of groups, topics that groups may not
+read, and brokers that clients are not to write to. Keys of the internal topic are JSON arrays that
+begin with the kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from dragoman.broker.broker import Broker
+from dragoman.broker.errors import Overloaded
+from dragoman.broker.followed import FollowedTopic, Refuse, Then
+from dragoman.broker.replica import Acknowledge
+from dragoman.errors import DragomanError
+from dragoman.limits import ROCKETMQ_STATE_ENTRIES_MAX, ROCKETMQ_STATE_VALUE_BYTES_MAX
+from dragoman.log.batch import Record
+from dragoman.protocols.rocketmq import bodies
+from dragoman.protocols.rocketmq.bodies import SubscriptionGroupConfig
+from dragoman.protocols.rocketmq.constants import Response
+from dragoman.protocols.rocketmq.handlers.refusals import Refused
+
+STATE_TOPIC: Final = "__rocketmq_state"
+_KV: Final = "kv"
+_GROUP: Final = "group"
+_FORBIDDEN: Final = "forbidden"
+_WIPED: Final = "wiped"
+_decode_key: Final = msgspec.json.Decoder(list[str]).decode
+_decode_text: Final = msgspec.json.Decoder(str).decode
+
+
+class State:
+    def __init__(self, broker: Broker) -> None:
+        self._topic = FollowedTopic(broker, STATE_TOPIC, self._apply, self._forget)
+        #: By namespace and key.
+        self.kv: dict[tuple[str, str], str] = {}
+        self.groups: dict[str, SubscriptionGroupConfig] = {}
+        #: Groups and topics that they may not read.
+        self.forbidden: set[tuple[str, str]] = set()
+        #: Names of brokers that are not to be written to.
+        self.wiped: set[str] = set()
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._topic.is_loaded
+
+    def when_loaded(self, then: Then, refuse: Refuse) -> None:
+        """Call `then`, now or when everything has been read back, or `refuse`."""
+        self._topic.when_loaded(then, refuse)
+
+    def _forget(self) -> None:
+        self.kv.clear()
+        self.groups.clear()
+        self.forbidden.clear()
+        self.wiped.clear()
+
+    def _apply(self, record: Record) -> None:
+        assert record.key is not None
+        kind, *name = _decode_key(record.key)
+        value = record.value
+        match kind, name:
+            case "kv", [namespace, key]:
+                self.kv.pop((namespace, key), None)
+                if value is not None:
+                    self.kv[namespace, key] = _decode_text(value)
+            case "group", [group]:
+                self.groups.pop(group, None)
+                if value is not None:
+                    self.groups[group] = bodies.decode(value, SubscriptionGroupConfig)
+            case "forbidden", [group, topic]:
+                _mark(self.forbidden, (group, topic), value)
+            case "wiped", [broker]:
+                _mark(self.wiped, broker, value)
+            case _:
+                # Of a later release, which knows what to do with it.
+                return
+
+    @property
+    def _count(self) -> int:
+        return len(self.kv) + len(self.groups) + len(self.forbidden) + len(self.wiped)
+
+    # ---- changes; each takes effect when it is durable, and `done` comes after that
+
+    def put_kv(self, namespace: str, key: str, value: str | None, done: Acknowledge) -> None:
+        is_new = value is not None and (namespace, key) not in self.kv
+        self._put([_KV, namespace, key], value, done, is_new=is_new)
+
+    def put_group(
+        self, name: str, config: SubscriptionGroupConfig | None, done: Acknowledge
+    ) -> None:
+        is_new = config is not None and name not in self.groups
+        self._put([_GROUP, name], config, done, is_new=is_new)
+
+    def put_forbidden(self, group: str, topic: str, is_forbidden: bool, done: Acknowledge) -> None:
+        is_new = is_forbidden and (group, topic) not in self.forbidden
+        self._put([_FORBIDDEN, group, topic], True if is_forbidden else None, done, is_new=is_new)
+
+    def put_wiped(self, broker: str, is_wiped: bool, done: Acknowledge) -> None:
+        is_new = is_wiped and broker not in self.wiped
+        self._put([_WIPED, broker], True if is_wiped else None, done, is_new=is_new)
+
+    def _put(
+        self,
+        key: list[str],
+        value: SubscriptionGroupConfig | str | bool | None,
+        done: Callable[[DragomanError | None], None],
+        *,
+        is_new: bool,
+    ) -> None:
+        """Raises `Refused`, `Overloaded`."""
+        if is_new and self._count >= ROCKETMQ_STATE_ENTRIES_MAX:
+            raise Overloaded(f"{self._count} entries of configuration are kept already")
+        encoded = None if value is None else msgspec.json.encode(value)
+        encoded_key = msgspec.json.encode(key)
+        if len(encoded_key) + len(encoded or b"") > ROCKETMQ_STATE_VALUE_BYTES_MAX:
+            text = f"an entry of configuration has {ROCKETMQ_STATE_VALUE_BYTES_MAX} bytes at most"
+            raise Refused(Response.INVALID_PARAMETER, text)
+        self._topic.put(encoded_key, encoded, lambda _offset, error: done(error))
+
+
+def _mark(marked: set[Any], key: Any, value: bytes | None) -> None:
+    if value is None:
+        marked.discard(key)
+    else:
+        marked.add(key)

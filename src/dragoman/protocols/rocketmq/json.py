@@ -1,0 +1,146 @@
+"""Bodies in JSON, with Java's odd forms of it (spec, section 9).
+
+    {0:"10.0.0.1:10911"}                                  number keys without quotes
+    {{"brokerName":"b","queueId":0,"topic":"T"}:{...}}    objects, always queues, as keys
+    NaN, Infinity                                         read as null
+
+What is read becomes strict JSON in which the key of a queue is a string with the queue's JSON; null
+is the same as absent. Tables by queue are written in either form: Java and the official Go client
+need objects as keys, Go's admin client needs strings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
+
+from dragoman.errors import DecodeError
+from dragoman.limits import ROCKETMQ_JSON_DEPTH_MAX
+from dragoman.types import Buffer
+
+Value = TypeVar("Value")
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+
+_TOKEN: Final = re.compile(
+    rb'[ \t\r\n]++|("[^"\\]*+(?:\\.[^"\\]*+)*+")|([{}\[\]:,])|([^ \t\r\n"{}\[\]:,]++)', re.DOTALL
+)
+_NO_NUMBERS: Final = frozenset((b"NaN", b"Infinity", b"-Infinity"))
+#: In JSON without blanks: a key that holds the JSON of an object.
+_OBJECT_KEY: Final = re.compile(rb'(?<=[{,])"\{\\"(?:[^"\\]|\\.)*+"(?=:)')
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.decode
+
+
+def read(
+    data: Buffer, kind: type[Value], adapt: Callable[[str, Json], Json] | None = None
+) -> Value:
+    """A value of this type. Raises `DecodeError`.
+
+    Numbers and booleans may be text. `adapt` may replace a member, given its name, before the types
+    are checked: it is called only for what does not fit as it is.
+    """
+    try:
+        return _decode(data, type=kind, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        plain = _cleaned(_decode(strict(data)), adapt)
+        return msgspec.convert(plain, kind, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(f"not the JSON of {kind.__name__}: {error}") from None
+
+
+def _cleaned(value: Json, adapt: Callable[[str, Json], Json] | None) -> Json:
+    """Without members that are null."""
+    if isinstance(value, list):
+        return [_cleaned(each, adapt) for each in value]
+    if isinstance(value, dict):
+        return {
+            name: adapt(name, _cleaned(each, adapt)) if adapt else _cleaned(each, adapt)
+            for name, each in value.items()
+            if each is not None
+        }
+    return value
+
+
+def strict(data: Buffer) -> bytes:
+    """The same as strict JSON. Raises `DecodeError` for what is too deep or not even odd JSON.
+
+    Whether all is in its place is left to whoever parses the result.
+    """
+    return _Strict().written(bytes(data))
+
+
+class _Strict:
+    """One pass over the tokens. A stack says where a name is due: only there odd forms are."""
+
+    def __init__(self) -> None:
+        self._out: list[bytes] = []
+        #: Of each open bracket, whether it is an object.
+        self._open: list[bool] = []
+        self._is_name_due = False
+        #: Where the key that is an object begins in the output, and the depth at which it ends.
+        self._key_start = -1
+        self._key_depth = -1
+
+    def written(self, data: bytes) -> bytes:
+        position = 0
+        while position < len(data):
+            match = _TOKEN.match(data, position)
+            if match is None:
+                raise DecodeError(f"JSON with text that does not end, at byte {position}")
+            position = match.end()
+            text, mark, word = match.groups()
+            if mark is not None:
+                self._take_mark(mark)
+            elif text is not None:
+                self._out.append(text)
+                self._is_name_due = False
+            elif word is not None:
+                self._take_word(word)
+        if self._open:
+            raise DecodeError(f"JSON with {len(self._open)} brackets that are not closed")
+        return b"".join(self._out)
+
+    def _take_word(self, word: bytes) -> None:
+        if self._is_name_due:
+            self._out.append(_encode(word.decode()))
+            self._is_name_due = False
+        else:
+            self._out.append(b"null" if word in _NO_NUMBERS else word)
+
+    def _take_mark(self, mark: bytes) -> None:
+        if mark in b"{[":
+            if len(self._open) >= ROCKETMQ_JSON_DEPTH_MAX:
+                raise DecodeError(f"JSON deeper than {ROCKETMQ_JSON_DEPTH_MAX}")
+            if self._is_name_due:
+                if self._key_start >= 0:
+                    raise DecodeError("JSON with an object as a key within such a key")
+                self._key_start, self._key_depth = len(self._out), len(self._open)
+            self._open.append(mark == b"{")
+            self._is_name_due = mark == b"{"
+        elif mark in b"}]":
+            if not self._open:
+                raise DecodeError("JSON with a bracket too many")
+            self._open.pop()
+            self._is_name_due = False
+        elif mark == b",":
+            self._is_name_due = bool(self._open) and self._open[-1]
+        self._out.append(mark)
+        if mark in b"}]" and len(self._open) == self._key_depth:
+            key = b"".join(self._out[self._key_start :])
+            self._out[self._key_start :] = (_encode(key.decode()),)
+            self._key_start = self._key_depth = -1
+
+
+def write(body: msgspec.Struct, *, object_keys: bool = False) -> bytes:
+    """Without blanks. `object_keys`: queues as keys are objects, which is no longer JSON."""
+    written = _encode(body)
+    return _OBJECT_KEY.sub(_as_object, written) if object_keys else written
+
+
+def _as_object(key: re.Match[bytes]) -> bytes:
+    return _decode(key[0], type=str).encode()

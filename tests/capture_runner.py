@@ -1,0 +1,75 @@
+"""Captures without processes: what they were told is remembered, and a test says what they say."""
+
+from __future__ import annotations
+
+from dragoman.broker.capturing.ports import TakeEnd, TakeFindings, TakeReport, Wanted
+from dragoman.captures.control import Command, Finding, Report, Stop
+from dragoman.captures.definition import Definition
+from dragoman.errors import DragomanError
+
+DSN = "postgresql://app:hunter2@db.example/shop"
+
+
+def defined(name: str = "shop", **fields: object) -> Definition:
+    return Definition(**{"name": name, "dsn": DSN, "tables": ("public.orders",), **fields})  # type: ignore[arg-type]
+
+
+class Ran:
+    """One process that was started."""
+
+    def __init__(self, wanted: Wanted, report: TakeReport, ended: TakeEnd) -> None:
+        self.wanted = wanted
+        self.definition = wanted.definition
+        self.is_paused = wanted.is_paused
+        self._report = report
+        self._ended = ended
+        self.told: list[Command] = []
+        self.is_over = False
+        #: Whether it ends when it is told to.
+        self.is_obedient = True
+        self.was_killed = False
+
+    def send(self, command: Command, /) -> None:
+        self.told.append(command)
+        if isinstance(command, Stop) and self.is_obedient:
+            self.end("stopped")
+
+    def kill(self) -> None:
+        self.was_killed = True
+        self.end("killed")
+
+    def say(self, report: Report) -> None:
+        assert not self.is_over
+        self._report(report)
+
+    def end(self, why: str) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._ended(why)
+
+
+class FakeRunner:
+    def __init__(self) -> None:
+        self.ran: list[Ran] = []
+        self.refusal = ""
+        self.findings: tuple[Finding, ...] | DragomanError = (Finding(level="ok", what="fine"),)
+        self.cleaned_up: list[str] = []
+
+    def objection(self) -> str:
+        return self.refusal
+
+    def run(self, wanted: Wanted, report: TakeReport, ended: TakeEnd, /) -> Ran:
+        ran = Ran(wanted, report, ended)
+        self.ran.append(ran)
+        return ran
+
+    def check(self, _definition: Definition, done: TakeFindings, /) -> None:
+        done(self.findings)
+
+    def clean_up(self, definition: Definition, done: TakeFindings, /) -> None:
+        self.cleaned_up.append(definition.name)
+        done(self.findings)
+
+    @property
+    def alive(self) -> list[str]:
+        return [each.definition.name for each in self.ran if not each.is_over]

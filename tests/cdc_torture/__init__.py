@@ -1,0 +1,1 @@
+"""A database under load, its capture killed again and again, and an oracle that knows the truth."""

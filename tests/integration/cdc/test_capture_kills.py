@@ -1,0 +1,24 @@
+"""Nothing is lost and nothing doubled when a capture, its database or its broker is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from capture_kills import Kills
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Kills]:
+    # The other release is what the tests of a capture's life have.
+    made = Kills(tmp_path, seed=1, release=16)
+    yield made
+    made.close()
+
+
+def test_every_change_arrives_once_and_in_order_over_kills(scene: Kills) -> None:
+    for kind in ("capture", "postgres", "broker", "capture"):
+        scene.round(kind)  # type: ignore[arg-type]
+    scene.check()

@@ -1,0 +1,21 @@
+"""Goal: every operation of the administration client has a result on a node, and the page has it.
+
+Method: all of them are run against a broker in this process (`rocketmq_admin_table`).
+"""
+
+from __future__ import annotations
+
+from dragoman.client.rocketmq import RocketmqAdmin
+from rocketmq_admin_table import OPERATIONS, PAGE, page, results
+
+
+def test_no_operation_is_left_out() -> None:
+    public = {name for name in dir(RocketmqAdmin) if not name.startswith("_")}
+    operations = {name for name in public if callable(getattr(RocketmqAdmin, name))}
+    assert operations == set(OPERATIONS)
+
+
+async def test_every_operation_has_the_result_that_the_page_shows() -> None:
+    found = await results()
+    assert all(found.values())
+    assert page(found) == PAGE.read_text()

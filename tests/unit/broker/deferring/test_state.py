@@ -1,0 +1,66 @@
+"""Goal: the index of what is kept aside says what is due, in order, each once.
+
+Method: shelves filled by hand, and against a sorted list from hypothesis.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.broker.deferring.state import Batch, Entry, Phase, Shelf
+
+
+def _add(shelf: Shelf, offset: int, when_ms: int, phase: Phase = Phase.WAITING) -> Entry:
+    entry = Entry(shelf.lane(1), when_ms, phase, 10)
+    shelf.add(offset, entry)
+    return entry
+
+
+@given(st.lists(st.integers(0, 20)), st.integers(0, 20), st.integers(1, 5))
+def test_what_is_due_comes_by_time_then_by_order(times: list[int], now: int, most: int) -> None:
+    shelf = Shelf(0)
+    for offset, when_ms in enumerate(times):
+        _add(shelf, offset, when_ms)
+    expected = sorted((when, offset) for offset, when in enumerate(times) if when <= now)
+    found: list[int] = []
+    while some := shelf.due(now, most):
+        assert len(some) <= most
+        found += some
+    assert found == [offset for _, offset in expected]
+    later = [when for when in times if when > now]
+    assert shelf.next_ms == (min(later) if later else None)
+
+
+def test_what_has_changed_since_is_passed_over() -> None:
+    shelf = Shelf(0)
+    gone, later, deciding, due = (_add(shelf, offset, 5) for offset in range(4))
+    del shelf.entries[0]
+    shelf.look_at(1, later, 9)
+    deciding.phase = Phase.DECIDING
+    due.phase = Phase.DUE
+    assert gone.phase is Phase.WAITING
+    assert shelf.due(8, 10) == []
+    assert shelf.due(9, 10) == [1]
+    assert shelf.next_ms is None
+
+
+def test_one_that_is_on_the_agenda_twice_is_due_once() -> None:
+    shelf = Shelf(0)
+    entry = _add(shelf, 0, 5, Phase.HELD)
+    shelf.look_at(0, entry, 5)
+    assert shelf.due(5, 10) == [0]
+
+
+def test_lanes_are_by_target() -> None:
+    shelf = Shelf(0)
+    shelf.add(0, Entry(shelf.lane(1), 5, Phase.WAITING, 1))
+    shelf.add(1, Entry(shelf.lane(2), 5, Phase.HELD, 1))
+    shelf.add(2, Entry(shelf.lane(1), 5, Phase.DUE, 1))
+    assert shelf.lane(1) is shelf.lane(1)
+    assert shelf.offsets_for(1) == [0, 2]
+    assert shelf.offsets_for(3) == []
+
+
+def test_sequences_begin_again_after_the_highest() -> None:
+    assert Batch(1, (1 << 31) - 2, 0, (7, 8, 9)).next_sequence == 1
