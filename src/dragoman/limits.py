@@ -762,10 +762,11 @@ REPLAY_BATCH_RECORDS = 100_000
 #: Offsets in one Parquet file of a topic's twin, unless an option says otherwise; the next file
 #: takes the rest.
 TIER_FILE_RECORDS = 1_000_000
-#: Rows in one group of such a file: what a writer holds in memory per file.
-TIER_ROW_GROUP_ROWS = 128 << 10
+#: Of the rows of one group of such a file, before compression: what a writer holds in memory per
+#: file. Large groups cost readers less.
+TIER_ROW_GROUP_BYTES = 64 << 20
 #: Files that one task writes at once, one for each day. The longest unused is closed for another.
-TIER_OPEN_FILES_MAX = 32
+TIER_OPEN_FILES_MAX = 16
 #: The manifest of a twin, which is read whole. Larger ones are not written.
 TIER_MANIFEST_BYTES_MAX = 256 << 20
 #: Keys that a profile counts, and fields of JSON that it knows; rarer keys and later fields are

@@ -191,7 +191,8 @@ def _lateness(context: Context, scene: _Scene, seconds: float) -> None:
     settle_disk()
     count = int(_RATE * seconds)
     latencies: list[Latency] = []
-    reading = threading.Thread(target=_read, args=(scene, count, latencies), daemon=True)
+    consumer = _consumer_at_the_end(scene)
+    reading = threading.Thread(target=_read, args=(consumer, count, latencies), daemon=True)
     reading.start()
     watch = Stopwatch(scene.cpu_seconds)
     broker_cpu = scene.broker.cpu_seconds()
@@ -213,7 +214,8 @@ def _lateness(context: Context, scene: _Scene, seconds: float) -> None:
     )
 
 
-def _read(scene: _Scene, count: int, latencies: list[Latency]) -> None:
+def _consumer_at_the_end(scene: _Scene) -> Consumer:
+    """It sees whatever is committed from here on."""
     consumer = Consumer(
         {
             "bootstrap.servers": scene.bootstrap,
@@ -226,10 +228,16 @@ def _read(scene: _Scene, count: int, latencies: list[Latency]) -> None:
     for where in wheres:
         where.offset = consumer.get_watermark_offsets(where)[1]
     consumer.assign(wheres)
+    return consumer
+
+
+def _read(consumer: Consumer, count: int, latencies: list[Latency]) -> None:
     decode = msgspec.json.Decoder(_Row).decode
     deadline = time.monotonic() + _SECONDS_MAX
     while len(latencies) < count and time.monotonic() < deadline:
-        for message in consumer.consume(100, 0.05):
+        # One at a time: a call for many would wait for them all.
+        message = consumer.poll(0.05)
+        if message is not None:
             now = time.time_ns()
             sent = decode(message.value() or b"").row["sent"]
             assert isinstance(sent, int)

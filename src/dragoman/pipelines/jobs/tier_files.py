@@ -12,14 +12,14 @@ import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dragoman.limits import TIER_OPEN_FILES_MAX, TIER_ROW_GROUP_ROWS
+from dragoman.limits import TIER_OPEN_FILES_MAX, TIER_ROW_GROUP_BYTES
 from dragoman.pipelines.jobs.tier_manifest import TierFile, TierRange, sync_directory
 from dragoman.spark.batches.layout import COLUMN_TYPES
 
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 
 COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 SCHEMA = pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in COLUMNS])
+#: Keys, values and offsets hardly repeat: a dictionary of them costs readers more than it saves.
+_ENCODING: dict[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": ["timestamp", "timestampType", "headers.list.element.key"],
+    "column_encoding": {"offset": "DELTA_BINARY_PACKED"},
+}
 _DAY_US = 86_400_000_000
 
 
@@ -145,7 +151,7 @@ class _FileWriter:
         self._path = directory / name
         self._name = name
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._writer = pq.ParquetWriter(self._path, SCHEMA, compression="zstd")
+        self._writer = pq.ParquetWriter(self._path, SCHEMA, **_ENCODING)
         self._hash = ContentHash()
         self._gathered: list[pa.RecordBatch] = []
         self._rows = self._pending = 0
@@ -159,15 +165,15 @@ class _FileWriter:
         times = batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000
         self._times += [int(times.min()), int(times.max())]
         self._rows += len(batch)
-        self._pending += len(batch)
+        self._pending += batch.nbytes
         self._gathered.append(batch)
-        if self._pending >= TIER_ROW_GROUP_ROWS:
+        if self._pending >= TIER_ROW_GROUP_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         if self._gathered:
             whole = pa.Table.from_batches(self._gathered).cast(SCHEMA)
-            self._writer.write_table(whole, row_group_size=TIER_ROW_GROUP_ROWS)
+            self._writer.write_table(whole, row_group_size=len(whole))
             self._gathered.clear()
             self._pending = 0
 
