@@ -378,10 +378,14 @@ def is_directory(path: str) -> bool:
 
 
 class RealDisk:
-    """A directory of the operating system's file system. Creates the directory."""
+    """A directory of the operating system's file system.
+
+    Creates the directory, for this user alone: there may be passwords of databases in it. One that
+    is there stays as open as somebody made it.
+    """
 
     def __init__(self, root: str) -> None:
-        os.makedirs(root, exist_ok=True)
+        os.makedirs(root, mode=0o700, exist_ok=True)
         self.root = os.path.abspath(root)
 
     def _path(self, path: str) -> str:

@@ -157,12 +157,11 @@ def judge_state(events: list[Event], table: str, source: dict[str, dict[str, Any
     assert found.keys() == source.keys(), f"{table}: {len(found)} rows, {len(source)} in the source"
     for name, row in source.items():
         for column, value in row.items():
-            # A column that came later is not in rows that were not changed since.
-            if column in found[name]:
-                assert _same(table, column, found[name][column], value), (table, name, column)
+            assert is_same(column, found[name][column], value), (table, name, column)
 
 
-def _same(table: str, column: str, event: Any, made_by_postgres: Any) -> bool:
+def is_same(column: str, event: Any, made_by_postgres: Any) -> bool:
+    """Whether an event says of a column what PostgreSQL's own JSON says."""
     if event is None or made_by_postgres is None:
         return event is made_by_postgres
     if column == "at":

@@ -29,13 +29,16 @@ from confluent_kafka.admin import (
 from cdc_torture.events import MARK, TOPICS, Reader
 from cdc_torture.judge import judge_changes, judge_order, judge_state
 from cdc_torture.oracle import Oracle
+from cdc_torture.pipeline import Pipeline
 from cdc_torture.source import TABLES, Source
 from dragoman.client.kafka import EARLIEST, LATEST, BlockingKafkaClient, TopicPartition
 from served_node import SOURCE, ServedNode
 
-_WAIT_S = 120.0
+_WAIT_S = 240.0
 _NAME = "torture"
 _ROUNDS = 6
+#: That topics are made with.
+_PARTITIONS = 8
 
 
 class Torture:
@@ -53,6 +56,7 @@ class Torture:
         self.api = f"http://{self.node.listeners['http']}"
         self.bootstrap = self.node.bootstrap_servers
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        self.pipeline = Pipeline(folder, self.bootstrap)
 
     # ---- the capture
 
@@ -110,7 +114,8 @@ class Torture:
         self.wait(lambda: self._log_end() > 0, "snapshot")
         self.kill_capture()
         reader = Reader(self.bootstrap)
-        self.wait(lambda: self._is_snapshot_done(), "end of the snapshot")
+        self.wait(self._is_snapshot_done, "end of the snapshot")
+        self.pipeline.start()
         for number in range(_ROUNDS):
             self._round(number, reader)
         self._catch_up(reader)
@@ -132,15 +137,17 @@ class Torture:
             self.source.restart()
         self.source.wait()
         self.source.change_schema()
+        if number in (0, 2, 4):
+            self.pipeline.kill_and_start()
         if number == 3:
             self._catch_up(reader)
             self._empty_topics()
 
     def _ends(self, where: int) -> dict[tuple[str, int], int]:
         with BlockingKafkaClient(self.bootstrap) as client:
-            # A topic is made when its first event comes.
+            # They are made when the capture starts.
             made = TOPICS.keys() & self._admin.list_topics(timeout=10).topics.keys()
-            wanted = {TopicPartition(topic, n): where for topic in made for n in range(8)}
+            wanted = {TopicPartition(topic, n): where for topic in made for n in range(_PARTITIONS)}
             found = client.list_offsets(wanted)
         return {(each.topic, each.partition): at.offset for each, at in found.items()}
 
@@ -148,16 +155,35 @@ class Torture:
         return sum(self._ends(LATEST).values())
 
     def _catch_up(self, reader: Reader) -> None:
-        """Until everything that is committed in the database has been read by the consumer."""
+        """Until consumer and pipeline have read everything that is committed in the database."""
         self._marks += 1
         mark = f"{MARK}{self._marks}"
         self.source.execute(f"insert into stock.levels values ('{mark}', 0)")
         self.wait(lambda: mark in reader.marks, mark)
+        # What a new column is by default in rows that are there is not in the database's log.
+        self.dragoman("cdc", "snapshot", _NAME, "--tables", "public.orders")
+        for table in TABLES:
+            self._wait_for_table(table)
+        self.wait(self._is_snapshot_done, "end of the snapshot")
         ends = self._ends(LATEST)
         self.wait(
             lambda: all(reader.ends.get(at, 0) >= end for at, end in ends.items()),
             "level consumer",
         )
+
+    def _wait_for_table(self, table: str) -> None:
+        rows = self.source.rows(table)
+        found = ""
+
+        def is_equal() -> bool:
+            nonlocal found
+            found = self.pipeline.difference(table, rows)
+            return not found
+
+        try:
+            self.wait(is_equal, "equal table")
+        except AssertionError as error:
+            raise AssertionError(found) from error
 
     def _empty_topics(self) -> None:
         """As retention would, all at once: what is captured must not depend on what is kept."""
@@ -187,10 +213,12 @@ class Torture:
         print(
             f"{self.source.transactions:,} transactions, {count:,} changes and {snapshots:,} rows "
             f"of the snapshot, each once and in order; {self.kills} kills of the capture, "
-            f"{self.source.restarts} restarts of the database, topics emptied once"
+            f"{self.source.restarts} restarts of the database, topics emptied once; the tables of "
+            f"a pipeline that was killed {self.pipeline.kills} times equal the database's"
         )
 
     def close(self) -> None:
+        self.pipeline.kill()
         self.node.kill()
         self.source.close()
 

@@ -208,7 +208,7 @@ class Scene:
         assert current == expected, _difference(current, expected)
         history = DeltaTable(str(self._home / "history")).to_pyarrow_table().to_pylist()
         now = {
-            row["id"]: {name: _plain(row.get(name)) for name in columns}
+            row["id"]: {name: _plain(name, row.get(name)) for name in columns}
             for row in history
             if row["_is_current"]
         }
@@ -233,13 +233,13 @@ class Scene:
             names = [each.name for each in cursor.description or ()]
             rows = [dict(zip(names, row, strict=True)) for row in cursor]
         return names, {
-            row["id"]: {name: _plain(value) for name, value in row.items()} for row in rows
+            row["id"]: {name: _plain(name, value) for name, value in row.items()} for row in rows
         }
 
     def _rows_of_table(self, name: str, columns: list[str]) -> dict[int, dict[str, Any]]:
         rows = DeltaTable(str(self._home / name)).to_pyarrow_table().to_pylist()
         kept = [row for row in rows if not row["_deleted"]]
-        found = {row["id"]: {each: _plain(row.get(each)) for each in columns} for row in kept}
+        found = {row["id"]: {each: _plain(each, row.get(each)) for each in columns} for row in kept}
         assert len(found) == len(kept), "a key has two rows"
         return found
 
@@ -257,24 +257,38 @@ class Scene:
                 assert row["_valid_from"] <= row["_valid_to"] <= following["_valid_from"]
 
 
-def _plain(value: Any) -> Any:
-    """What both sides say in their own way: numbers of PostgreSQL are text in the table."""
-    if isinstance(value, Decimal):
+def _plain(name: str, value: Any) -> Any:
+    """What both sides say in their own way: numbers and times are text in the table."""
+    if value is None:
+        return None
+    if name == "amount":
         return str(value)
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
+    if name == "ratio":
+        # Not the number: NaN is not equal to itself.
+        return repr(float(value))
+    if name == "at":
+        return value if isinstance(value, datetime) else datetime.fromisoformat(value)
     return value
 
 
 def _difference(found: dict[int, Any], expected: dict[int, Any]) -> str:
-    wrong = [
-        (key, found.get(key), expected.get(key))
+    """What is wrong, in the first rows that are: column → (found, expected)."""
+    wrong = {
+        key: _columns_that_differ(found.get(key), expected.get(key))
         for key in sorted(found.keys() | expected.keys())
         if found.get(key) != expected.get(key)
-    ]
-    return f"{len(wrong)} of {len(expected)} rows differ: {str(wrong[:3])[:2000]}"
+    }
+    return f"{len(wrong)} of {len(expected)} rows differ: {dict(list(wrong.items())[:5])}"
+
+
+def _columns_that_differ(found: dict[str, Any] | None, expected: dict[str, Any] | None) -> Any:
+    if found is None or expected is None:
+        return "missing" if found is None else "not in the database"
+    return {
+        name: (str(found.get(name))[:50], str(value)[:50])
+        for name, value in expected.items()
+        if found.get(name) != value
+    }
 
 
 def _lsn(text: str) -> int:

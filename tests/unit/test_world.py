@@ -43,6 +43,14 @@ def test_the_root_is_made_and_paths_stay_below_it(disk: RealDisk, tmp_path: Path
     assert (tmp_path / "made" / "here" / "a").exists()
 
 
+def test_a_root_that_is_made_is_for_this_user_alone(disk: RealDisk, tmp_path: Path) -> None:
+    assert (tmp_path / "made" / "here").stat().st_mode & 0o777 == 0o700
+    opened = tmp_path / "opened"
+    opened.mkdir(mode=0o755)
+    RealDisk(str(opened))
+    assert opened.stat().st_mode & 0o777 == 0o755
+
+
 class ShortWrites:
     """`os.pwritev` that writes at most `most` bytes a call, and notes the flags it was given."""
 

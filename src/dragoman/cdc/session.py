@@ -197,6 +197,10 @@ class Session:
         surroundings = Surroundings(
             self._told.client, self._connection, definition, encoder, self._writer.batch_bytes
         )
+        # Before anything comes: a consumer that asks for one first would make it differently.
+        captured = () if self.prepared is None else self.prepared.tables
+        for topic in encoder.topics_to_be((each.schema, each.name) for each in captured):
+            await surroundings.need(topic)
         duties: list[Callable[[], Awaitable[None]]] = [self._fail_when_told]
         if definition.channels:
             duties.append(lambda: self._listen(encoder, surroundings))

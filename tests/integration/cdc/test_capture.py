@@ -207,6 +207,16 @@ def start(database: str, broker: EphemeralBroker, tmp_path: Path) -> Iterator[St
 ORDERS = "CREATE TABLE orders (id int PRIMARY KEY, status text)"
 
 
+def test_topics_are_made_before_the_first_change(start: Start, broker: EphemeralBroker) -> None:
+    """A consumer that was first to ask for one would make it with the broker's defaults."""
+    outbox = "CREATE TABLE sent (id uuid PRIMARY KEY, aggregatetype text, payload text)"
+    scene = start(ORDERS, outbox, outbox="public.sent", channels=("made:early",), partitions=5)
+    with BlockingKafkaClient(broker.bootstrap_servers) as client:
+        found = {name: len(each.partitions) for name, each in client.cluster().topics.items()}
+    assert found[f"{scene.name}.orders"] == found["made.early"] == 5
+    assert f"{scene.name}.sent" not in found
+
+
 def test_tables_may_change_in_between(start: Start) -> None:
     scene = start(ORDERS, schema_changes=True)
     scene.sql(
@@ -546,14 +556,14 @@ def test_full_disk_under_a_large_transaction_is_said_and_waited_for(
 
 
 def test_row_that_its_topic_does_not_take_is_said_and_waited_for(
-    start: Start, broker: EphemeralBroker
+    database: str, start: Start, broker: EphemeralBroker
 ) -> None:
-    scene = start(ORDERS)
-    topic = f"{scene.name}.orders"
+    topic = f"{definition(database).name}.orders"
     with BlockingKafkaClient(broker.bootstrap_servers) as client:
         client.create_topic(
             NewTopic(name=topic, partitions=2, config={"max.message.bytes": "2000"})
         )
+        scene = start(ORDERS)
         # Many that fit, each by itself. They have to be there before one follows that does not: it
         # holds up all that is written together with it.
         scene.sql("INSERT INTO orders SELECT n, repeat('x', 500) FROM generate_series(1, 50) n")

@@ -32,7 +32,7 @@ from dragoman.cdc.events.records import (
     headers_bytes,
     partitioner,
 )
-from dragoman.cdc.events.routing import topic_name
+from dragoman.cdc.events.routing import channel_topic, table_topic
 from dragoman.cdc.events.tables import Table
 from dragoman.cdc.events.transaction import Transaction, headers_opening, unique_id
 from dragoman.errors import CdcError
@@ -359,7 +359,7 @@ class Encoder:
 
     def notification(self, channel: str, payload: str, now_us: int) -> list[EventRecord]:
         """What NOTIFY has sent: it has no transaction and no position."""
-        topic = topic_name(channel.replace(":", "."))
+        topic = channel_topic(channel)
         partition = self._partitioner(topic)
         operation, value = notifications.operation_and_value(payload)
         self._notifications += 1
@@ -376,7 +376,24 @@ class Encoder:
         )
         return [EventRecord(topic, partition(key), key, value, headers, now_us // 1000)]
 
-    # ---- partitions
+    # ---- topics
+
+    def topics_to_be(self, tables: Iterable[tuple[str, str]]) -> list[TopicNeeded]:
+        """Those of tables, by schema and name, and of channels; an outbox's rows name theirs.
+
+        Raises `ConfigError` as `relation` does.
+        """
+        definition = self._definition
+        names = [channel_topic(each) for each in definition.channels]
+        names += [
+            table_topic(definition, self._database, schema, name)
+            for schema, name in tables
+            if any_matches(definition.tables, schema, name)
+            and not (definition.outbox and table_matches(definition.outbox, schema, name))
+        ]
+        # As many as there may be; whose event is one too many says so when it comes.
+        distinct = list(dict.fromkeys(names))[:CAPTURE_TOPICS_MAX]
+        return [TopicNeeded(each, definition.partitions) for each in distinct]
 
     def _partitioner(self, topic: str, wanted: int = 0) -> Callable[[bytes], int]:
         count = self.partitions.get(topic)

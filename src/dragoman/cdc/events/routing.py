@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Final
 
+from dragoman.captures.definition import Definition
 from dragoman.captures.patterns import table_matches
 from dragoman.errors import ConfigError
 from dragoman.limits import TOPIC_NAME_BYTES_MAX
@@ -34,6 +35,20 @@ def topic_name(text: str) -> str:
 
 def default_topic(schema: str, table: str) -> str:
     return "pgcdc." + (table if schema == "public" else f"{schema}.{table}")
+
+
+def table_topic(definition: Definition, database: str, schema: str, table: str) -> str:
+    """Raises `ConfigError` when the capture's template is none."""
+    template = template_for(definition.topics, schema, table)
+    if template is None:
+        return topic_name(default_topic(schema, table))
+    values = {"database": database, "schema": schema, "table": table}
+    return filled(checked_template(template, TABLE_PLACES), values)
+
+
+def channel_topic(channel: str) -> str:
+    """Of what NOTIFY sends."""
+    return topic_name(channel.replace(":", "."))
 
 
 def template_for(topics: Mapping[str, str], schema: str, table: str) -> str | None:

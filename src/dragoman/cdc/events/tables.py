@@ -6,14 +6,7 @@ from collections.abc import Callable, Sequence
 
 from dragoman.captures.definition import Definition
 from dragoman.cdc.events.columns import key_columns, shown_fields
-from dragoman.cdc.events.routing import (
-    TABLE_PLACES,
-    checked_template,
-    default_topic,
-    filled,
-    template_for,
-    topic_name,
-)
+from dragoman.cdc.events.routing import table_topic
 from dragoman.cdc.events.rows import Field
 from dragoman.errors import CdcError
 from dragoman.protocols.postgres.messages import Column, Relation, Row
@@ -37,7 +30,7 @@ class Table:
         self.name = relation.name
         self.label = f"{relation.schema}.{relation.name}"
         self.width = len(relation.columns)
-        self.topic = _topic(definition, database, relation)
+        self.topic = table_topic(definition, database, relation.schema, relation.name)
         self.channel = "pgcdc:" + self.label.removeprefix("public.")
         names = key_columns(definition, relation, primary_key)
         self.fields = shown_fields(definition, relation, names, form_of)
@@ -52,14 +45,6 @@ class Table:
     @property
     def has_key(self) -> bool:
         return bool(self.key_fields)
-
-
-def _topic(definition: Definition, database: str, relation: Relation) -> str:
-    template = template_for(definition.topics, relation.schema, relation.name)
-    if template is None:
-        return topic_name(default_topic(relation.schema, relation.name))
-    values = {"database": database, "schema": relation.schema, "table": relation.name}
-    return filled(checked_template(template, TABLE_PLACES), values)
 
 
 # ---- keys
