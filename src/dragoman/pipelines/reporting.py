@@ -60,7 +60,8 @@ class Reporter:
         self._folder = folder
         self._status = status
         self._watch = watch
-        self._lock = threading.Lock()
+        #: Held over more than one of its own calls.
+        self._lock = threading.RLock()
         self._parts: dict[str, Progress] = {}
         #: Which part a query is, by its id.
         self._names: dict[str, str] = {}
@@ -76,40 +77,42 @@ class Reporter:
             self._is_new = True
 
     def part_state(self, part: str, state: PartState, problem: str = "") -> None:
-        before = self._parts.get(part, Progress(part=part))
-        self.part(msgspec.structs.replace(before, state=state, problem=problem[:_PROBLEM_MAX]))
+        with self._lock:
+            before = self._parts.get(part, Progress(part=part))
+            self.part(msgspec.structs.replace(before, state=state, problem=problem[:_PROBLEM_MAX]))
 
     def bind(self, query_id: str, part: str) -> None:
         """Tell which part a query is; what Spark said of it before this is taken in now."""
-        self._names[query_id] = part
-        for report in self._early.pop(query_id, []):
-            self.batch(query_id, report)
+        with self._lock:
+            self._names[query_id] = part
+            for report in self._early.pop(query_id, []):
+                self.batch(query_id, report)
 
     def batch(self, query_id: str, report: str) -> None:
         """A micro-batch of a query is done."""
+        found = msgspec.json.decode(report, type=_Batch)
+        pace = found.processed_rows_per_second
         with self._lock:
             part = self._names.get(query_id)
             if part is None:
                 self._early.setdefault(query_id, deque(maxlen=_EARLY_MAX)).append(report)
                 return
             before = self._parts.get(part, Progress(part=part))
-        found = msgspec.json.decode(report, type=_Batch)
-        pace = found.processed_rows_per_second
-        self.part(
-            msgspec.structs.replace(
-                before,
-                state="running" if before.state == "starting" else before.state,
-                batches=before.batches + 1,
-                rows=before.rows + found.num_input_rows,
-                # Spark writes what is not a number as text.
-                rows_per_s=float(pace) if isinstance(pace, float | int) else 0.0,
-                lag_records=_lag(found.sources),
-                batch_id=found.batch_id,
-                batch_ms=found.batch_duration,
-                state_rows=sum(each.num_rows_total for each in found.state_operators),
-                state_bytes=sum(each.memory_used_bytes for each in found.state_operators),
+            self.part(
+                msgspec.structs.replace(
+                    before,
+                    state="running" if before.state == "starting" else before.state,
+                    batches=before.batches + 1,
+                    rows=before.rows + found.num_input_rows,
+                    # Spark writes what is not a number as text.
+                    rows_per_s=float(pace) if isinstance(pace, float | int) else 0.0,
+                    lag_records=_lag(found.sources),
+                    batch_id=found.batch_id,
+                    batch_ms=found.batch_duration,
+                    state_rows=sum(each.num_rows_total for each in found.state_operators),
+                    state_bytes=sum(each.memory_used_bytes for each in found.state_operators),
+                )
             )
-        )
 
     def ended(self, query_id: str) -> None:
         with self._lock:

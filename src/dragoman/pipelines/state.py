@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import IO, Literal, TypeAlias
 
 import msgspec
 
@@ -31,6 +31,8 @@ PipelineState: TypeAlias = Literal[
 Status: TypeAlias = PipelineStatus
 ENDED = frozenset(("stopped", "done", "failed", "died"))
 _POLL_S = 0.1
+#: Who only looks whether a pipeline runs holds its lock for a moment, too.
+_LOOK_S = 0.5
 
 
 class AlreadyRunningError(DragomanError):
@@ -71,14 +73,15 @@ class StateFolder:
     def held(self) -> Iterator[None]:
         """As the one process that runs the pipeline. Raises `AlreadyRunningError`."""
         self.path.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + _LOOK_S
         with (self.path / "lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise AlreadyRunningError(
-                    f"pipeline {self.name} is running already; `dragoman pipeline stop "
-                    f"{self.name}` ends it"
-                ) from None
+            while not _is_locked(file):
+                if time.monotonic() > deadline:
+                    raise AlreadyRunningError(
+                        f"pipeline {self.name} is running already; `dragoman pipeline stop "
+                        f"{self.name}` ends it"
+                    )
+                time.sleep(_POLL_S)
             yield
 
     def check_file(self, file: str) -> None:
@@ -154,6 +157,15 @@ class StateFolder:
             return msgspec.json.decode(data, type=Status)
         except (OSError, msgspec.DecodeError):
             return None
+
+
+def _is_locked(file: IO[str]) -> bool:
+    """Whether it is now, by us."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def known_pipelines(root: Path) -> list[Status]:
