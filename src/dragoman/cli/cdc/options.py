@@ -12,6 +12,8 @@ from dragoman.captures.definition import Definition, EnvelopeName, MaskWay
 from dragoman.cli.status import USAGE, CommandError
 
 _WAYS = ("hash", "null", "stars")
+#: What is not said is as it is for any capture.
+_USUAL = Definition(name="usual", dsn="-", tables=("-",))
 _Many: TypeAlias = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
 
 
@@ -82,29 +84,29 @@ class CaptureOptions:
     ] = field(default="", repr=False)
     tables: _Many = ()
     channels: _Many = ()
-    outbox: str = ""
-    envelope: EnvelopeName = "pgcdc"
+    outbox: str = _USUAL.outbox
+    envelope: EnvelopeName = _USUAL.envelope
     topic: _Many = ()
-    partitions: int = 8
+    partitions: int = _USUAL.partitions
     key: _Many = ()
     include: _Many = ()
     exclude: _Many = ()
     mask: _Many = ()
-    tombstones: bool = True
-    transactions: bool = False
-    schema_changes: bool = False
-    snapshot: Literal["initial", "never"] = "initial"
-    snapshot_rows: int = 20_000
-    publication: str = ""
-    slot: str = ""
-    create: bool = True
-    streaming: bool = True
-    two_phase: bool = False
-    heartbeat: float = 10.0
-    wal_warn: int = 1 << 30
-    wal_limit: int = 0
-    wal_policy: Literal["stop", "drop"] = "stop"
-    keep_wal: int = 0
+    tombstones: bool = _USUAL.tombstones
+    transactions: bool = _USUAL.transactions
+    schema_changes: bool = _USUAL.schema_changes
+    snapshot: Literal["initial", "never"] = _USUAL.snapshot
+    snapshot_rows: int = _USUAL.snapshot_rows
+    publication: str = _USUAL.publication
+    slot: str = _USUAL.slot
+    create: bool = _USUAL.create
+    streaming: bool = _USUAL.streaming
+    two_phase: bool = _USUAL.two_phase
+    heartbeat: float = _USUAL.heartbeat_s
+    wal_warn: int = _USUAL.wal_warn_bytes
+    wal_limit: int = _USUAL.wal_limit_bytes
+    wal_policy: Literal["stop", "drop"] = _USUAL.wal_policy
+    keep_wal: int = _USUAL.keep_wal_bytes
 
     def definition(self, name: str) -> Definition:
         """Raises `CommandError` and `ConfigError` for what cannot be."""
