@@ -171,15 +171,15 @@ class _Running:
                 self.send(command)
             if self._is_killed:
                 self.kill()
-            problem = ""
             await asyncio.gather(self._read_reports(process), self._read_log(process))
-            status = await process.wait()
-            problem = problem or self._words(status)
+            problem = self._words(await process.wait())
         except OSError as error:
             problem = f"its process could not be started: {error.strerror or error}"
         finally:
             if self._process is not None:
                 await _let_go(self._process)
+            # One that was killed has left there what it had put aside.
+            shutil.rmtree(self._start.spool, ignore_errors=True)
             self._ended(problem)
 
     def _words(self, status: int) -> str:

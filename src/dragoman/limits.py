@@ -675,6 +675,9 @@ CAPTURE_RESTART_S_MIN = 1.0
 CAPTURE_RESTART_S_MAX = 60.0
 #: Seconds that a process has to finish its transaction; then it is killed.
 CAPTURE_STOP_GRACE_S = 10.0
+#: Seconds without a report, which comes once a second, after which a process is taken to hang and
+#: killed.
+CAPTURE_SILENCE_S = 120.0
 #: Commands that a capture has not answered yet. One more is refused.
 CAPTURE_COMMANDS_MAX = 16
 #: Seconds that it has for one, and that looking at a database may take; then the caller is told.

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from dragoman.cli.main import main
+from dragoman.demo.capture import Database
 from dragoman.demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralBroker
 
@@ -95,7 +96,10 @@ def test_a_database_is_looked_at_from_here_as_well(
 
 
 def test_a_database_is_captured_with_what_is_in_it(
-    broker: EphemeralBroker, cdc: Callable[..., Ran], postgres: LocalPostgres
+    broker: EphemeralBroker,
+    cdc: Callable[..., Ran],
+    postgres: LocalPostgres,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     added = cdc("add", "shop", "--dsn", postgres.dsn(), "--tables", "orders", "--output", "json")
     assert added.status == 0
@@ -113,6 +117,9 @@ def test_a_database_is_captured_with_what_is_in_it(
     refused = cdc("rewind", "shop", "--to", "0/1")
     assert refused.status == 1
     assert "0/1" in refused.err
+    assert cdc("doctor", "shop").status == 0
+    # The environment has the address of what was added: that is no question about another one.
+    monkeypatch.setenv("DRAGOMAN_CDC_DSN", postgres.dsn())
     assert cdc("doctor", "shop").status == 0
     removed = cdc("remove", "shop")
     assert (removed.status, removed.err) == (0, "capture shop is removed; its topics stay\n")
@@ -150,3 +157,12 @@ def test_a_capture_of_the_same_name_begins_anew(
         added = cdc("add", "again", *told, "--output", "json")
         assert json.loads(added.out)["status"]["tables"][0]["rows"] == ROWS
         assert cdc("remove", "again").status == 0
+
+
+def test_an_interrupted_demo_leaves_nothing_in_the_database(postgres: LocalPostgres) -> None:
+    with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
+        connection.execute("SELECT pg_create_logical_replication_slot('dragoman_demo', 'pgoutput')")
+        database = Database(postgres.dsn())
+        database.is_captured = True
+        database.close()
+        assert connection.execute("SELECT FROM pg_replication_slots").fetchall() == []

@@ -52,6 +52,8 @@ from dragoman.protocols.postgres.replication import format_lsn, parse_lsn
 _log = logging.getLogger(__name__)
 #: As long as brokers allow by default: a transaction of the database may be large.
 _TRANSACTION_TIMEOUT_MS = 900_000
+#: Tables, and warnings, in one report: a line has a bound, and is the end of who exceeds it.
+_SHOWN_MAX = 1000
 _CLIENT = ClientSettings(client_id="dragoman-cdc", operation_timeout_s=20.0)
 
 
@@ -267,8 +269,9 @@ class Capture:
             transactions=counts.transactions,
             bytes=counts.bytes,
             rows_per_s=rate,
-            tables=tables,
-            warnings=(*self._guard.warnings, *session.warnings),
+            # Those that are being read come first.
+            tables=tuple(sorted(tables, key=lambda each: each.is_done)[:_SHOWN_MAX]),
+            warnings=(*self._guard.warnings, *session.warnings)[:_SHOWN_MAX],
         )
 
 

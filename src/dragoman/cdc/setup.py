@@ -267,12 +267,10 @@ def _check_slot(slot: Slot, definition: Definition, database: str) -> None:
         )
 
 
-async def remove(
-    connection: Connection, definition: Definition, *, keep_slot: bool = False
-) -> None:
+async def remove(connection: Connection, definition: Definition) -> None:
     """Drops the slot, and the publication if it was made here."""
     try:
-        if not keep_slot and await find_slot(connection, definition.slot_name) is not None:
+        if await find_slot(connection, definition.slot_name) is not None:
             await drop_slot(connection, definition.slot_name)
         publication = await find_publication(connection, definition.publication_name)
         if publication is not None and publication.is_made_here:

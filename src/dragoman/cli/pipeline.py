@@ -102,7 +102,8 @@ def run(
         definition = _job(target, options, bootstrap) or load(target)
         definition = _with(definition, trigger, master)
         status = _run(definition, _root(state), server, is_check=check)
-        _print_profiles(definition)
+        if not check:
+            _print_profiles(definition)
         return status
 
 
@@ -184,7 +185,7 @@ def _with(definition: Definition, trigger: str, master: str) -> Definition:
 def _print_profiles(definition: Definition) -> None:
     """Data for people goes to stdout."""
     for job in definition.jobs.values():
-        report = Path(getattr(job.options, "output", "") or ".", "profile.txt")
+        report = Path(getattr(job.options, "folder", ""), "profile.txt")
         if job.type == "profile" and report.exists():
             print(report.read_text(), end="")
 

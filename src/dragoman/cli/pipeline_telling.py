@@ -12,6 +12,8 @@ from dragoman.pipelines.state import Status
 #: Between two reports of the same state.
 _PAUSE_S = 2.0
 _LAST_WORD_S = 5.0
+#: Without anything new the last report is sent again: a node takes a silent pipeline for dead.
+_AGAIN_S = 10.0
 
 
 class Telling:
@@ -48,7 +50,7 @@ class Telling:
     def _send(self) -> None:
         assert self._remote is not None
         while True:
-            self._is_new.wait()
+            self._is_new.wait(_AGAIN_S)
             self._is_new.clear()
             # Looked at before the status is, so that the last one is sent.
             is_over = self._is_over.is_set()

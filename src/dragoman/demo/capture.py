@@ -5,6 +5,7 @@ The database is one of our own, or the one that `--dsn` names, in a schema that 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -14,8 +15,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from dragoman.captures.definition import Definition
 from dragoman.cli.speaking import speaker
 from dragoman.cli.speaking.interface import Plan
+from dragoman.cli.status import say
 from dragoman.demo.kafka import messages
 from dragoman.demo.postgres import LocalPostgres
 from dragoman.demo.spark_job import Materialized, Purchase
@@ -52,6 +55,8 @@ class Database:
     def __init__(self, dsn: str) -> None:
         self._given = dsn
         self._own: LocalPostgres | None = None
+        #: Whether there may be a slot, for which the database keeps its log.
+        self.is_captured = False
 
     @property
     def dsn(self) -> str:
@@ -81,8 +86,19 @@ class Database:
         if self._own is not None:
             self._own.remove()
         elif self._given:
+            if self.is_captured:
+                self._release()
             with suppress(DemoError):
                 self.execute(f"drop schema if exists {SCHEMA} cascade")
+
+    def _release(self) -> None:
+        """The demo was interrupted: its broker is gone, and slot and publication are not."""
+        from dragoman.cdc.removal import drop_all
+
+        tables = (f"{SCHEMA}.purchases",)
+        found = asyncio.run(drop_all(Definition(name=_NAME, dsn=self._given, tables=tables)))
+        if found.level == "problem":
+            say(f"{found.what}; {found.remedy}")
 
 
 def _dragoman(stage: Stage, *arguments: str) -> str:
@@ -102,6 +118,7 @@ def _start(stage: Stage) -> str:
     stage.database.execute(_TABLE)
     (version,) = stage.database.execute("show server_version")[0]
     stage.screen.note("dragoman cdc add")
+    stage.database.is_captured = True
     _dragoman(stage, "cdc", "add", _NAME, "--tables", f"{SCHEMA}.purchases", "--detach")
     return f"PostgreSQL {version.split()[0]}, table purchases → topic {PURCHASES_TOPIC}"
 
@@ -207,6 +224,7 @@ def _side_by_side(table: Sequence[Purchase], source: Sequence[Purchase]) -> list
 
 def _end(stage: Stage) -> str:
     _dragoman(stage, "cdc", "remove", _NAME)
+    stage.database.is_captured = False
     return "slot and publication are gone from the database"
 
 

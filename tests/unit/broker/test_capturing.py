@@ -22,13 +22,14 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.neighbours import CaptureState
 from dragoman.broker.produce import check_produced
+from dragoman.broker.transactions.state import ProducerIdentity, TransactionState
 from dragoman.broker.writable import check_writable
 from dragoman.captures.control import Done, Finding, Pause, Resume, Rewind, Snapshot, Status, Stop
 from dragoman.captures.definition import POSITIONS_TOPIC, Definition
 from dragoman.cluster.events import CaptureDefined, NodeAdded
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, DragomanError
-from dragoman.limits import CAPTURE_COMMANDS_MAX, CAPTURE_RESTART_S_MAX
+from dragoman.limits import CAPTURE_COMMANDS_MAX, CAPTURE_RESTART_S_MAX, CAPTURE_SILENCE_S
 from dragoman.log.batch import Record, build_batch
 from neighbour_world import Pair
 
@@ -243,6 +244,29 @@ def test_processes_end_with_the_node_and_are_killed_when_they_do_not(
     assert runner.alive == []
 
 
+def test_processes_of_a_node_that_is_killed_are_not_started_again(
+    world: World, runner: FakeRunner
+) -> None:
+    ran = running(world, runner)
+    waiting = running(world, runner, defined("another"))
+    waiting.end("status 1")
+    world.broker.capturing.kill_all()
+    assert ran.was_killed
+    world.advance(CAPTURE_RESTART_S_MAX)
+    assert runner.alive == []
+
+
+def test_a_process_that_says_nothing_any_more_is_replaced(world: World, runner: FakeRunner) -> None:
+    ran = running(world, runner)
+    for _ in range(3):
+        world.advance(CAPTURE_SILENCE_S - 1)
+        ran.say(STREAMING)
+    assert not ran.was_killed
+    world.advance(CAPTURE_SILENCE_S + 2)
+    assert ran.was_killed
+    assert runner.alive == ["shop"]
+
+
 def test_a_node_without_captures_has_nothing_to_end(world: World, runner: FakeRunner) -> None:
     ended: list[None] = []
     world.broker.capturing.stop_all(lambda: ended.append(None))
@@ -325,6 +349,8 @@ def test_commands_to_a_process_that_says_nothing_or_ends_are_answered(
     assert isinstance(one_more.error, Overloaded)
     world.advance(30)
     assert all(isinstance(each.error, CaptureNotRunning) for each in told)
+    # It is in the process's queue, and may be done yet.
+    assert "has not done it yet: it is starting" in str(told[0].error)
     last, too_late = Outcome(), Outcome()
     world.broker.capturing.tell("shop", Snapshot(id=""), last)
     ran.end("gone")
@@ -403,6 +429,33 @@ def test_a_capture_is_removed_once(world: World, runner: FakeRunner) -> None:
     world.advance(10)
     assert ran.was_killed
     assert first.error is None
+
+
+def test_what_a_process_that_was_killed_left_open_is_aborted(
+    world: World, runner: FakeRunner
+) -> None:
+    """Nobody comes after it who would, and readers of its topics would wait."""
+    ran = running(world, runner)
+    ran.is_obedient = False
+    transactions = world.broker.coordination.transactions
+    made: list[object] = []
+    transactions.init_producer_id(defined().transactional_id, 900_000, None, made.append)
+    world.advance(1)
+    producer = made[0]
+    assert isinstance(producer, ProducerIdentity)
+    begun: list[object] = []
+    transactions.add_partitions(
+        defined().transactional_id, producer, [(POSITIONS_TOPIC, 0)], begun.append
+    )
+    world.advance(1)
+    outcome = Outcome()
+    world.broker.capturing.remove("shop", False, outcome)
+    world.settle()
+    world.advance(20)
+    assert ran.was_killed
+    assert outcome.error is None
+    found = transactions.describe(defined().transactional_id)
+    assert found.state is TransactionState.COMPLETE_ABORT
 
 
 # ---- who may write positions

@@ -6,6 +6,7 @@ Method: files that never get as far as Spark, and states written by hand.
 from __future__ import annotations
 
 import json
+import threading
 from io import StringIO
 from pathlib import Path
 
@@ -13,9 +14,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from dragoman.cli import pipeline
 from dragoman.cli.main import main
 from dragoman.cli.pipeline_telling import Telling
 from dragoman.cli.pipeline_view import View, _table, line
+from dragoman.cli.remote import Remote
 from dragoman.client.kafka import ClientSettings
 from dragoman.pipelines.loading import load
 from dragoman.pipelines.progress import Progress
@@ -245,3 +248,43 @@ def test_a_node_that_is_away_is_mentioned_once(capsys: pytest.CaptureFixture[str
         telling.tell(msgspec.structs.replace(status, state="done"))
 
     assert capsys.readouterr().err.count("is not reported: cannot reach http://127.0.0.1:1") == 1
+
+
+def test_the_last_report_is_repeated_while_nothing_is_new(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A node takes a pipeline for dead that says nothing, as during one long step of a job."""
+    told: list[object] = []
+    thrice = threading.Event()
+
+    def tell(_: Remote, __: str, status: object) -> None:
+        told.append(status)
+        if len(told) == 3:
+            thrice.set()
+
+    monkeypatch.setattr(Remote, "tell", tell)
+    monkeypatch.setattr("dragoman.cli.pipeline_telling._AGAIN_S", 0.01)
+    monkeypatch.setattr("dragoman.cli.pipeline_telling._PAUSE_S", 0.01)
+    status = known(tmp_path, "quiet")
+    with Telling("http://127.0.0.1:1") as telling:
+        telling.tell(status)
+        assert thrice.wait(30)
+    assert set(map(repr, told)) == {repr(status)}
+
+
+def test_the_report_of_a_profile_is_printed_from_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "profile.txt").write_text("somebody else's\n")
+
+    def ran(*_: object, **__: object) -> int:
+        (tmp_path / "profile-orders").mkdir(exist_ok=True)
+        (tmp_path / "profile-orders" / "profile.txt").write_text("of the orders\n")
+        return 0
+
+    monkeypatch.setattr(pipeline, "_run", ran)
+    assert run("run", "profile", "--topic", "orders", "--check", state=tmp_path) == 0
+    assert capsys.readouterr().out == ""
+    assert run("run", "profile", "--topic", "orders", state=tmp_path) == 0
+    assert capsys.readouterr().out == "of the orders\n"

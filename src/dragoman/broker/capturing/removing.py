@@ -14,13 +14,15 @@ from dragoman.broker.errors import CaptureRefused
 from dragoman.broker.placement import coordinator_partition
 from dragoman.broker.replica import Acknowledge
 from dragoman.captures.control import Finding
-from dragoman.captures.definition import POSITIONS_TOPIC, Definition
+from dragoman.captures.definition import POSITIONS_TOPIC, TRANSACTIONAL_PREFIX, Definition
 from dragoman.cluster.events import CaptureRemoved, Event
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record, build_batch, read_header
 
 if TYPE_CHECKING:
     from dragoman.broker.broker import Broker
+
+_TIMEOUT_MS = 60_000
 
 
 class Removal:
@@ -41,7 +43,7 @@ class Removal:
 
     def run(self) -> None:
         if self._definition is None:
-            self._forget_position()
+            self._settle()
         else:
             self._runner.clean_up(self._definition, self._cleaned_up)
 
@@ -51,7 +53,7 @@ class Removal:
         else:
             problem = "; ".join(each.what for each in findings if each.level == "problem")
         if not problem:
-            self._forget_position()
+            self._settle()
             return
         assert self._definition is not None
         slot, publication = self._definition.slot_name, self._definition.publication_name
@@ -62,6 +64,21 @@ class Removal:
                 "are to be run by hand: until then the database keeps its log"
             )
         )
+
+    def _settle(self) -> None:
+        """A process that was killed has left a transaction open, and readers wait for its end.
+        Where another node coordinates it, its time limit ends it.
+        """
+        transactions = self._broker.coordination.transactions
+        transactional_id = TRANSACTIONAL_PREFIX + self._name
+        try:
+            transactions.describe(transactional_id)
+        except DragomanError:
+            self._forget_position()
+        else:
+            transactions.init_producer_id(
+                transactional_id, _TIMEOUT_MS, None, lambda _outcome: self._forget_position()
+            )
 
     def _forget_position(self) -> None:
         topic = self._broker.image.topics.get(POSITIONS_TOPIC)

@@ -191,7 +191,7 @@ class Capturing:
         """As if the node were killed."""
         self._is_closed = True
         for each in self._running.values():
-            each.kill()
+            each.abandon()
 
     # ---- what there is
 

@@ -32,6 +32,7 @@ from dragoman.limits import (
     CAPTURE_COMMANDS_MAX,
     CAPTURE_RESTART_S_MAX,
     CAPTURE_RESTART_S_MIN,
+    CAPTURE_SILENCE_S,
     CAPTURE_STOP_GRACE_S,
 )
 from dragoman.world import Handle, Scheduler
@@ -54,6 +55,7 @@ class Supervised:
         self._began = 0.0
         self._process: RunningCapture | None = None
         self._timer: Handle | None = None
+        self._watch: Handle | None = None
         self._on_stopped: list[Callable[[], None]] = []
         self._commands = 0
         self._pending: dict[str, tuple[Acknowledge, Handle]] = {}
@@ -77,10 +79,12 @@ class Supervised:
             self._ended(objection)
             return
         self._process = self._runner.run(self.wanted, self._reported, self._ended)
+        self._watch = self._scheduler.call_later(CAPTURE_SILENCE_S, self._silent)
 
     def _reported(self, report: Report) -> None:
         match report:
             case Status():
+                self._listen()
                 if report.state != self.status.state:
                     log.info("capture %s: %s", self.wanted.definition.name, report.state)
                 # Without a connection it does not know, but this is still true.
@@ -90,8 +94,24 @@ class Supervised:
                 problem = CaptureRefused(report.problem) if report.problem else None
                 self._answer(report.id, problem)
 
+    def _listen(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = self._scheduler.call_later(CAPTURE_SILENCE_S, self._silent)
+
+    def _silent(self) -> None:
+        log.error(
+            "capture %s: its process has said nothing for %.0f s and is ended",
+            self.wanted.definition.name,
+            CAPTURE_SILENCE_S,
+        )
+        self.kill()
+
     def _ended(self, problem: str) -> None:
         self._process = None
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         for number in list(self._pending):
             self._answer(number, CaptureNotRunning(f"the capture ended meanwhile: {problem}"))
         self._cancel_timer()
@@ -137,6 +157,12 @@ class Supervised:
         if self._process is not None:
             self._process.kill()
 
+    def abandon(self) -> None:
+        """End it at once and for good."""
+        self._cancel_timer()
+        self._on_stopped.append(lambda: None)
+        self.kill()
+
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -170,7 +196,14 @@ class Supervised:
         self._process.send(msgspec.structs.replace(command, id=number))
 
     def _give_up(self, number: str) -> None:
-        self._answer(number, CaptureNotRunning("the capture's process does not answer"))
+        why = self.status.problem or f"it is {self.status.state}"
+        self._answer(
+            number,
+            CaptureNotRunning(
+                f"capture {self.wanted.definition.name} has not done it yet: {why}; it will when "
+                "it can, so do not ask again"
+            ),
+        )
 
     def _answer(self, number: str, error: DragomanError | None) -> None:
         pending = self._pending.pop(number, None)

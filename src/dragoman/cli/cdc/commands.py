@@ -19,6 +19,7 @@ from dragoman.api.values import (
     Findings,
     Told,
 )
+from dragoman.captures.addresses import hide_secrets
 from dragoman.captures.control import Finding, decode_finding
 from dragoman.captures.definition import Definition
 from dragoman.cli.cdc.options import CaptureOptions
@@ -208,7 +209,9 @@ def doctor(
     local
         Look from this machine, not from the node.
     """
-    if options.dsn:
+    # The address may be that of the environment, which says nothing about what is meant.
+    is_new = options.tables or options.channels or options.outbox
+    if options.dsn and (local or name is None or is_new):
         definition = options.definition(name or "doctor")
         check = CaptureCheck(definition=definition)
         findings = _look(definition) if local else Remote(server).post(_CHECKS, check, Findings)
@@ -230,7 +233,7 @@ def _look(definition: Definition) -> Findings:
         raise CommandError("this needs a driver for PostgreSQL: pip install 'dragoman[cdc]'")
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", "dragoman.cdc.doctor"],
+            [sys.executable, "-P", "-m", "dragoman.cdc.doctor"],
             input=msgspec.json.encode(definition),
             capture_output=True,
             timeout=CAPTURE_CHECK_TIMEOUT_S,
@@ -242,7 +245,9 @@ def _look(definition: Definition) -> Findings:
     except msgspec.DecodeError:
         found = []
     if not found:
-        raise CommandError("the database could not be looked at")
+        words = ended.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+        why = hide_secrets(words[-1], definition.dsn)
+        raise CommandError(f"the database could not be looked at: {why}")
     return Findings(items=tuple(found))
 
 

@@ -42,6 +42,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if self.sample < 1:
             raise ValueError("sample: expected a positive number")
 
+    @property
+    def folder(self) -> Path:
+        return Path(self.output or f"profile-{self.topic}")
+
 
 def run(spark: SparkSession, options: Options, report: Report) -> None:
     """Read the topic and write the report. Raises `ConfigError`, `DataLossError`."""
@@ -58,7 +62,7 @@ def run(spark: SparkSession, options: Options, report: Report) -> None:
         if lease is not None:
             lease.release()
     found = profile_report.profile_of(options.topic, counted)
-    output = Path(options.output or f"profile-{options.topic}")
+    output = options.folder
     output.mkdir(parents=True, exist_ok=True)
     (output / "profile.json").write_bytes(msgspec.json.format(msgspec.json.encode(found)))
     (output / "profile.html").write_text(profile_report.html(found))
