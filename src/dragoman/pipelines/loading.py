@@ -261,6 +261,10 @@ def single_job(kind: str, keys: Mapping[str, str], bootstrap: str) -> Definition
         check_name(name)
         job = job_of({"type": kind, **given}, bootstrap, is_text=True)
         job = _replaced_paths(job, os.getcwd())
+        if kind == "materialize" and not job.options.checkpoint:
+            # The name is the topic's: another table of it must not go on where this one ends.
+            place = job.options.checkpoint_path
+            job = Job(type=kind, options=_replaced(job.options, checkpoint=place))
     return Definition(
         file=kind,
         name=name,

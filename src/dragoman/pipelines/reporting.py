@@ -81,6 +81,11 @@ class Reporter:
             before = self._parts.get(part, Progress(part=part))
             self.part(msgspec.structs.replace(before, state=state, problem=problem[:_PROBLEM_MAX]))
 
+    def note(self, part: str, note: str) -> None:
+        with self._lock:
+            before = self._parts.get(part, Progress(part=part))
+            self.part(msgspec.structs.replace(before, note=note))
+
     def bind(self, query_id: str, part: str) -> None:
         """Tell which part a query is; what Spark said of it before this is taken in now."""
         with self._lock:

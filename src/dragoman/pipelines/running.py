@@ -131,6 +131,8 @@ class Run:
                 self._start(name, partial(self._started, name, frames[name], sink))
         self._reporter.tell("running")
         for name, job in self._definition.jobs.items():
+            if self._stopping.is_set():
+                break
             self._job(spark, name, job)
         self._await()
 
@@ -162,10 +164,12 @@ class Run:
         own_thread = threading.get_ident()
 
         def report(progress: Progress) -> None:
-            self._reporter.part(msgspec.structs.replace(progress, part=name))
-            # A stream's batches are made in threads of Spark's; streams are stopped otherwise.
+            # A stream's batches are made in threads of Spark's, which counts them; streams are
+            # stopped otherwise.
             if threading.get_ident() != own_thread:
+                self._reporter.note(name, progress.note)
                 return
+            self._reporter.part(msgspec.structs.replace(progress, part=name))
             self._reporter.tell()
             if self._stopping.is_set():
                 raise _Stopped

@@ -246,3 +246,12 @@ def test_triggers_are_what_spark_calls_them() -> None:
     assert trigger_options("once") == {"availableNow": True}
     assert trigger_options("continuous") == {"processingTime": "0 seconds"}
     assert trigger_options("every 250ms") == {"processingTime": "250 milliseconds"}
+
+
+def test_tables_of_one_topic_have_checkpoints_of_their_own(tmp_path: Path) -> None:
+    places = []
+    for table in ("orders", "history"):
+        keys = {"topic": "pgcdc.orders", "table": str(tmp_path / table)}
+        (job,) = single_job("materialize", keys, "127.0.0.1:9092").jobs.values()
+        places.append(job.options.checkpoint)
+    assert places == [str(tmp_path / "orders.checkpoint"), str(tmp_path / "history.checkpoint")]

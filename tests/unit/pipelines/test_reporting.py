@@ -96,3 +96,14 @@ def test_a_part_that_failed_says_why(folder: StateFolder) -> None:
     assert (seen[-1].state, seen[-1].problem) == ("failed", "out: no")
     part = seen[-1].parts[0]
     assert (part.state, part.problem, part.rows) == ("failed", "no", 5)
+
+
+def test_a_note_leaves_the_figures_as_they_are(folder: StateFolder) -> None:
+    seen: list[Status] = []
+    reporter = Reporter(folder, new_status("test", "f", "m"), seen.append)
+    reporter.bind("id", "out")
+    reporter.batch("id", json.dumps(BATCH))
+    reporter.note("out", "column price was added")
+    reporter.tell("running")
+    (part,) = seen[-1].parts
+    assert (part.rows, part.batches, part.note) == (600, 1, "column price was added")

@@ -99,8 +99,6 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     #: `topic-partition` and offset of each change, for messages.
     partitions: NDArray[np.int64]
     offsets: NDArray[np.int64]
-    #: Records without an effect: marks of transactions, deletes of unknown version.
-    ignored: int = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -232,7 +230,6 @@ class _Gathering:
         self._deletes: list[bool] = []
         self._left_out: dict[int, tuple[str, ...]] = {}
         self._truncations: list[tuple[Version, int]] = []
-        self._ignored = 0
 
     def gathered(self) -> Changes:
         lsns = header_values(self._headers, "pgcdc-lsn")
@@ -242,8 +239,9 @@ class _Gathering:
             event = self._event(index, value)
             version = self._version(index, event, lsns[index], seqs[index])
             if version is None or event.operation == NOTHING:
-                self._ignored += 1
-            elif event.operation == TRUNCATE:
+                # A mark of a transaction, or a delete of unknown version.
+                continue
+            if event.operation == TRUNCATE:
                 self._truncate(index, version)
             else:
                 self._take(index, event, version)
@@ -328,7 +326,6 @@ class _Gathering:
             truncations=self._truncations,
             partitions=self._partitions[kept],
             offsets=self._offsets[kept],
-            ignored=self._ignored,
         )
 
     def _place(self, index: int) -> str:

@@ -29,6 +29,8 @@ KEY = "_key"
 _CHUNK_ROWS = 512 << 10
 #: Characters of a key that is written into a condition; with longer ones all files are looked at.
 _LITERAL_MAX = 1_000
+#: In every commit, so that two jobs at once conflict, also when both only append.
+_ONE_AT_A_TIME = Transaction("dragoman-materialize", 0)
 Made = TypeVar("Made", bound=msgspec.Struct)
 
 
@@ -160,7 +162,9 @@ class KeyedTable:
 
         What is at or before `truncated` and not among the rows is deleted.
         """
-        properties = CommitProperties(app_transactions=[Transaction(writer, batch_id)])
+        properties = CommitProperties(
+            app_transactions=[_ONE_AT_A_TIME, Transaction(writer, batch_id)]
+        )
         if is_new and truncated is None:
             write_deltalake(self._table, rows, mode="append", commit_properties=properties)
             self._table.update_incremental()

@@ -73,6 +73,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def run(spark: SparkSession, options: Options, report: Report) -> StreamingQuery:
     """The query that keeps the table up to date, started. Raises `ConfigError`."""
     from dragoman.pipelines.jobs.materializing import Materializer
+    from dragoman.pipelines.sinks.batches import failing_plainly
     from dragoman.spark.tables import frame
 
     materializer = Materializer(options, declared_types(options.schema), report)
@@ -93,7 +94,7 @@ def run(spark: SparkSession, options: Options, report: Report) -> StreamingQuery
     source = frame(spark, options.topic, options.bootstrap, options.path, given, stream=True)
     query = (
         source.writeStream.queryName(f"materialize {options.table}")
-        .foreachBatch(each)
+        .foreachBatch(failing_plainly(each))
         .trigger(**trigger_options(options.trigger or "once"))
         .option("checkpointLocation", options.checkpoint_path)
         .start()

@@ -185,9 +185,6 @@ class HistoryMerge(CurrentMerge):
         is_changed = (order >= self._count) | np.isin(order, list(self._fold.pending))
         for name, array in ranges.items():
             place = rows.schema.get_field_index(name)
-            if place < 0:
-                rows = rows.append_column(name, array)
-                continue
             was = rows.column(place).combine_chunks()
             same = pc.or_kleene(
                 pc.fill_null(pc.equal(was, array), False),

@@ -99,6 +99,8 @@ def _tasks(options: Options) -> tuple[list[CountTask], Lease | None]:
             for number in range(options.slices)
             if borders[number] < borders[number + 1]
         ]
+    # The slices are the pieces.
+    source = msgspec.structs.replace(source, max_records=None, min_partitions=None)
     planned, lease = planner.plan([each for _, each in pieces], source, stored)
     tasks = [
         CountTask(each, source, number, -(-len(each.offsets) // options.sample))

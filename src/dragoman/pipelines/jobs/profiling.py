@@ -170,7 +170,7 @@ class Fields(msgspec.Struct):
             self.looked_at += 1
             try:
                 document = msgspec.json.decode(value)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 self.not_json += 1
                 continue
             self._note("", document, 0)

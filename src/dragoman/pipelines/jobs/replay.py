@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import uuid
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -18,6 +19,7 @@ import msgspec
 from dragoman.errors import ConfigError
 from dragoman.limits import REPLAY_BATCH_RECORDS
 from dragoman.pipelines.jobs.replay_batches import Batches
+from dragoman.pipelines.jobs.tier_manifest import sync_directory
 from dragoman.pipelines.progress import Progress, Report
 
 if TYPE_CHECKING:
@@ -117,6 +119,10 @@ def _planned(options: Options) -> Plan:
 
     if not options.checkpoint:
         raise ConfigError("give checkpoint: a folder for what is to be sent and how far that is")
+    if "://" in options.checkpoint:
+        raise ConfigError(
+            f"checkpoint: expected a folder of this machine, got {options.checkpoint}"
+        )
     try:
         with open(os.path.join(options.checkpoint, _PLAN), "rb") as file:
             plan = msgspec.json.decode(file.read(), type=Plan)
@@ -130,7 +136,8 @@ def _planned(options: Options) -> Plan:
         raise ConfigError(
             f"{options.checkpoint} is of another replay, with other options: name another folder"
         )
-    return plan
+    # Brokers may have moved since.
+    return msgspec.structs.replace(plan, options=options)
 
 
 def _essence(options: Options) -> Options:
@@ -148,6 +155,7 @@ def _save(options: Options, plan: Plan) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(f"{path}.new", path)
+    sync_directory(Path(options.checkpoint))
 
 
 def _make_target(client: BlockingKafkaClient, plan: Plan, options: Options) -> None:

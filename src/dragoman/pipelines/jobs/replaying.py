@@ -10,6 +10,7 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 import pyarrow as pa
@@ -148,12 +149,46 @@ def _files_of(table: str) -> tuple[list[str], str]:
     path = Path(table)
     if not path.is_file() and DeltaTable.is_deltatable(table):
         found = DeltaTable(table)
+        if found.deletion_vectors().read_all().num_rows:
+            raise ConfigError(
+                f"{table} has deletion vectors, which a replay does not read; purge it"
+            )
+        _refuse_folders(table, found.metadata().partition_columns)
         key = KEY if KEY in pa.schema(found.schema()).names else ""
         return sorted(found.file_uris()), key
-    files = [path] if path.is_file() else sorted(path.rglob("*.parquet"))
+    files = [path] if path.is_file() else _committed(path)
     if not files:
         raise ConfigError(f"there is no table at {table}")
+    inside = [each.relative_to(path).parent.parts for each in files if path in each.parents]
+    _refuse_folders(
+        table, sorted({part.split("=")[0] for parts in inside for part in parts if "=" in part})
+    )
     return [str(each.absolute()) for each in files], ""
+
+
+def _refuse_folders(table: str, columns: list[str]) -> None:
+    """Raises `ConfigError` for columns whose values are not in the files."""
+    if columns:
+        raise ConfigError(
+            f"{table} has {', '.join(columns)} as names of folders, which a replay leaves out: "
+            "write it without partition_by, or read it with a pipeline's source of type table"
+        )
+
+
+def _committed(folder: Path) -> list[Path]:
+    """All files; of a folder that a stream writes to, without those of batches that did not end."""
+    log = folder / "_spark_metadata"
+    if not log.is_dir():
+        return sorted(folder.rglob("*.parquet"))
+    batches = {int(each.stem): each for each in log.iterdir() if each.stem.isdigit()}
+    # Has all that came before it as well.
+    whole = max((n for n, each in batches.items() if each.suffix == ".compact"), default=0)
+    return sorted(
+        Path(unquote(urlsplit(msgspec.json.decode(line)["path"]).path))
+        for number, each in batches.items()
+        if number >= whole
+        for line in each.read_text().splitlines()[1:]
+    )
 
 
 # ---- tasks

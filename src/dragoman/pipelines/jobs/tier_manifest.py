@@ -104,6 +104,8 @@ class Twin:
     """The folder of one topic's Parquet files."""
 
     def __init__(self, root: str, topic: str) -> None:
+        if "://" in root:
+            raise ConfigError(f"expected a folder that is mounted here for twins, got {root}")
         self.topic = topic
         self.directory = Path(root).absolute() / f"topic={quote(topic, safe='')}"
 

@@ -11,7 +11,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
@@ -35,7 +35,8 @@ class DeltaWriter:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         query = query_id(batch)
-        if self._is_written(query, batch_id):
+        table = self._table()
+        if self._is_written(table, query, batch_id):
             return passed_over(batch)
         sink = self._sink
         rows = (latest(batch, sink.key, sink.latest_by) if sink.key else batch).toArrow()
@@ -43,14 +44,19 @@ class DeltaWriter:
             check_keys(rows, sink.key, f"sinks.{self._writer.sink}")
         for left in reversed(range(_ATTEMPTS)):
             try:
-                return self._write(rows, self._marks(query, batch_id))
-            except CommitFailedError:
-                if left == 0:
+                # To the version that was looked at: a driver that wrote this batch since conflicts.
+                return self._write(table, rows, self._marks(query, batch_id))
+            except DeltaError as error:
+                # Without a table: somebody has made it meanwhile.
+                is_overtaken = table is None or isinstance(error, CommitFailedError)
+                table = self._table()
+                if is_overtaken and self._is_written(table, query, batch_id):
+                    return None
+                if not is_overtaken or left == 0:
                     raise
         return None
 
-    def _is_written(self, query: str, batch_id: int) -> bool:
-        table = self._table()
+    def _is_written(self, table: DeltaTable | None, query: str, batch_id: int) -> bool:
         if table is None:
             return False
         owner = table.transaction_version(self._writer.name)
@@ -70,9 +76,8 @@ class DeltaWriter:
         done = Transaction(f"{self._writer.name}/{query}", batch_id)
         return CommitProperties(app_transactions=[owner, done])
 
-    def _write(self, rows: pa.Table, marks: CommitProperties) -> None:
+    def _write(self, table: DeltaTable | None, rows: pa.Table, marks: CommitProperties) -> None:
         sink = self._sink
-        table = self._table()
         if sink.key and table is not None:
             matched = " AND ".join(f"target.`{name}` = source.`{name}`" for name in sink.key)
             merge = table.merge(
@@ -86,9 +91,13 @@ class DeltaWriter:
             merge.when_matched_update_all().when_not_matched_insert_all().execute()
             return
         write_deltalake(
-            sink.path,
+            sink.path if table is None else table,
             rows,
-            mode="overwrite" if sink.output == "complete" else "append",
+            mode="overwrite"
+            if sink.output == "complete"
+            else "error"
+            if table is None
+            else "append",
             schema_mode="merge",
             partition_by=list(sink.partition_by) or None,
             commit_properties=marks,

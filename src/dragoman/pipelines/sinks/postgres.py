@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import sql
 from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    StructField,
+    StructType,
+    TimestampType,
+    VariantType,
+)
 
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.pipelines.definition import PostgresSink
@@ -19,7 +28,7 @@ from dragoman.pipelines.sinks.delta import latest
 from dragoman.pipelines.sinks.owner import Writer, query_id
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 #: Which batch of which query each sink has written last.
 BATCHES = sql.Identifier("dragoman_pipeline_batches")
@@ -87,14 +96,16 @@ class PostgresWriter:
             raise self._writer.strange(f"table {self._sink.table}")
         if row is not None and row[1] >= batch_id:
             return False
-        connection.execute(
+        # Another driver may have been here since, when there was no row to lock.
+        taken = connection.execute(
             sql.SQL(
-                "insert into {} values (%s, %s, %s, %s, %s)"
+                "insert into {} as known values (%s, %s, %s, %s, %s)"
                 " on conflict (pipeline, sink, target) do update set batch = excluded.batch"
+                " where known.query = excluded.query and known.batch < excluded.batch"
             ).format(BATCHES),
             (*who, query, batch_id),
         )
-        return True
+        return taken.rowcount == 1
 
     def _write(self, connection: psycopg.Connection, batch: DataFrame) -> None:
         sink = self._sink
@@ -133,13 +144,7 @@ class PostgresWriter:
                 self._table,
             )
         )
-        nested = (StructType, MapType, VariantType)
-        columns = [
-            f.to_json(field.name).alias(field.name)
-            if isinstance(field.dataType, nested)
-            else f.col(field.name)
-            for field in batch.schema.fields
-        ]
+        columns = [_sent(field).alias(field.name) for field in batch.schema.fields]
         copying = sql.SQL("copy {} ({}) from stdin").format(_STAGED, _names(batch.columns))
         with connection.cursor() as cursor, cursor.copy(copying) as copy:
             # A partition at a time: the driver need not hold the batch.
@@ -176,6 +181,24 @@ class PostgresWriter:
         return statement + sql.SQL(" on conflict ({}) do {}").format(
             _names(sink.key), action if changes else sql.SQL("nothing")
         )
+
+
+def _sent(field: StructField) -> Column:
+    """A column as it is copied."""
+    column = f.col(field.name)
+    match field.dataType:
+        case StructType() | MapType() | VariantType():
+            return f.to_json(column)
+        case TimestampType():
+            return _with_zone(column)
+        case ArrayType(elementType=TimestampType()):
+            return f.transform(column, _with_zone)
+    return column
+
+
+def _with_zone(moment: Column) -> Column:
+    """As text: in Python it would be local time, which PostgreSQL takes for that of its session."""
+    return f.date_format(moment, "yyyy-MM-dd HH:mm:ss.SSSSSSXXX")
 
 
 def _names(names: list[str] | tuple[str, ...]) -> sql.Composed:

@@ -5,6 +5,7 @@ Method: the same shuffled histories, with few seeds; then what only files have.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,9 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from changelogs import RECORDS, Event, current, history, ranges, record, records, shuffled
 from dragoman.errors import ConfigError
+from dragoman.pipelines.jobs.delta import KeyedTable
 from dragoman.pipelines.jobs.materialize import Options
 from dragoman.pipelines.jobs.materializing import Materializer
 
@@ -87,6 +90,24 @@ def test_batch_that_another_writer_made_counts_for_itself(tmp_path: Path) -> Non
     assert [row["x"] for row in _rows(path)] == [1]
     _job(path).apply(_plain(("1", b'{"x": 3}'), first=2), 0, "two")
     assert [row["x"] for row in _rows(path)] == [3]
+
+
+def test_two_jobs_at_once_conflict_although_both_only_append(tmp_path: Path) -> None:
+    """Else a key would be there twice for good."""
+    path = tmp_path / "table"
+    _job(path).apply(_plain(("1", b'{"x": 1}')), 0, "one")
+    both = [KeyedTable.at(str(path), {}) for _ in range(2)]
+    rows = DeltaTable(str(path)).to_pyarrow_table()
+    for number, table in enumerate(both):
+        assert table is not None
+        named = rows.set_column(rows.schema.get_field_index("_key"), "_key", pa.array(["2"]))
+        put = partial(table.put, named, identity=("_key",), is_new=True, truncated=None, batch_id=0)
+        if number == 0:
+            put(writer="two")
+            continue
+        with pytest.raises(CommitFailedError):
+            put(writer="three")
+    assert sorted(row["_key"] for row in _rows(path)) == ["1", "2"]
 
 
 def test_old_markers_of_deletes_are_forgotten_and_truncations_are_not(tmp_path: Path) -> None:

@@ -142,9 +142,9 @@ def test_fields_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(50):
         deep = {"d": deep}
     fields.add([json.dumps({f"f{at}": at for at in range(9)}).encode(), json.dumps(deep).encode()])
-    fields.add([b"no json", b"3"])
+    fields.add([b"no json", b"3", b"[" * 100_000 + b"]" * 100_000])
     assert len(fields.types) == 4
-    assert (fields.looked_at, fields.not_json) == (4, 1)
+    assert (fields.looked_at, fields.not_json) == (5, 2)
 
 
 def test_report_shows_what_was_counted_and_believes_nothing() -> None:
