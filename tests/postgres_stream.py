@@ -13,15 +13,20 @@ from psycopg.pq import ExecStatus
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres import replication
 from dragoman.protocols.postgres.codec import Decoder
-from dragoman.protocols.postgres.constants import SESSION_OPTIONS
+from dragoman.protocols.postgres.constants import SESSION_SETTINGS
 
 DEADLINE_S = 60
+
+#: As libpq's parameter `options`, which a replicating connection takes as well.
+_OPTIONS = " ".join(
+    f"-c {name}={value}" for name, value in SESSION_SETTINGS.items() if name != "client_encoding"
+)
 
 
 def session(dsn: str, **parameters: str) -> psycopg.Connection[tuple[object, ...]]:
     """One whose rows have the text that values are decoded from."""
     return psycopg.connect(
-        dsn, options=SESSION_OPTIONS, client_encoding="UTF8", autocommit=True, **parameters
+        dsn, options=_OPTIONS, client_encoding="UTF8", autocommit=True, **parameters
     )
 
 

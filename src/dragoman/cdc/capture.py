@@ -14,6 +14,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from contextlib import suppress
 
 import psycopg
 
@@ -76,6 +77,8 @@ class Capture:
         self._is_stopping = False
         self._rewinds: list[Rewind] = []
         self._snapshots: list[Snapshot] = []
+        #: Tables of snapshots that were promised to somebody, and that a session has not noted.
+        self._promised: tuple[str, ...] = ()
         #: Something was said that whoever waits should look at.
         self._said = asyncio.Event()
         self._state: State = "starting"
@@ -183,12 +186,18 @@ class Capture:
             raise CdcError(f"files of transactions that are under way: {error}") from error
         finally:
             self._session = None
+            if session.snapshots is not None:
+                self._promised = session.snapshots.pending or self._promised
             if session.has_moved:
                 self._failures = 0
             await session.close()
 
     def _begun(self, session: Session) -> None:
         self._become("streaming")
+        promised, self._promised = self._promised, ()
+        if promised and session.snapshots is not None:
+            with suppress(CdcError):  # they are captured no more
+                session.snapshots.request(promised)
         self._request_snapshots(session)
 
     def _guarded(self, error: SourceError) -> None:

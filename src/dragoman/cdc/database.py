@@ -44,6 +44,10 @@ _REFUSALS: tuple[tuple[str, str, str, bool], ...] = (
         "add a line to pg_hba.conf: `host {dbname} {user} ADDRESS/32 scram-sha-256`, and reload",
         False,
     ),
+    *(
+        (sign, "the database has ended the connection", "wait until it is back", True)
+        for sign in ("SSL connection has been closed", "SSL SYSCALL error", "unexpected eof")
+    ),
     (
         "SSL",
         "TLS with {host} failed",
@@ -122,6 +126,10 @@ async def connect(
     given.setdefault("keepalives_idle", "20")
     given.setdefault("keepalives_interval", "10")
     given.setdefault("keepalives_count", "3")
+    # While something that was sent is not acknowledged, there are no keepalives.
+    given.setdefault("tcp_user_timeout", "60000")
+    # Otherwise PGCLIENTENCODING would count, or the database's own, and SQL_ASCII has no text.
+    given["client_encoding"] = "UTF8"
     if settings:
         own = " ".join(f"-c {key}={_option(value)}" for key, value in settings.items())
         given["options"] = f"{given.get('options') or ''} {own}".strip()

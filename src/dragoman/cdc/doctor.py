@@ -57,7 +57,6 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     senders_max: int
     #: Bytes of log that a slot may keep, -1 for no limit.
     slot_keep_bytes: int
-    prepared_max: int
     user: str
     may_replicate: bool
     may_create: bool
@@ -71,7 +70,7 @@ SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
   (SELECT count(*) FROM pg_stat_replication), current_setting('max_wal_senders')::int,
   coalesce((SELECT CASE WHEN setting = '-1' THEN -1 ELSE setting::int8 * 1048576 END
    FROM pg_settings WHERE name = 'max_slot_wal_keep_size'), -1),
-  current_setting('max_prepared_transactions')::int, current_user::text,
+  current_user::text,
   (SELECT rolsuper OR rolreplication FROM pg_roles WHERE rolname = current_user)
   OR EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication'
              AND pg_has_role(oid, 'MEMBER')),

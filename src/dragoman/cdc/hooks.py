@@ -16,7 +16,6 @@ import msgspec
 from dragoman.captures.control import TableProgress
 from dragoman.cdc.events.records import EventRecord
 from dragoman.cdc.events.transaction import Transaction
-from dragoman.errors import CdcError
 from dragoman.protocols.postgres import messages as m
 
 #: Kept in the position record as it is; what is in it is the snapshots' own affair.
@@ -36,6 +35,8 @@ class Chunk(msgspec.Struct, frozen=True):
 class Snapshots(Protocol):
     #: Whether `changed` is wanted; asked before every change, so it has to cost nothing.
     is_watching: bool
+    #: Tables that were requested, and would be forgotten if the session ended now.
+    pending: tuple[str, ...]
 
     def begin(self, transaction: Transaction) -> None:
         """What follows, up to the next call, belongs to this transaction."""
@@ -64,26 +65,3 @@ class Snapshots(Protocol):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What holds up a table, for reports."""
-
-
-class NoSnapshots:
-    """For those who take none."""
-
-    is_watching = False
-    tables: tuple[TableProgress, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    def begin(self, transaction: Transaction) -> None: ...
-
-    def changed(self, _relation: m.Relation, _change: Change) -> bool:
-        return True
-
-    def message(self, _prefix: str, _content: bytes) -> Chunk | None:
-        return None
-
-    def replaced(self, progress: Progress) -> None: ...
-
-    async def run(self) -> None: ...
-
-    def request(self, _tables: tuple[str, ...]) -> None:
-        raise CdcError("this capture takes no snapshots")

@@ -31,7 +31,6 @@ class System(msgspec.Struct, frozen=True):
     identifier: str
     timeline: int
     lsn: int
-    database: str
 
 
 class ReplicationConnection:
@@ -55,8 +54,8 @@ class ReplicationConnection:
         except psycopg.Error as error:
             raise self.refusal(error) from None
         assert row is not None
-        identifier, timeline, lsn, database = row
-        return System(str(identifier), int(timeline), parse_lsn(lsn), database)
+        identifier, timeline, lsn, _database = row
+        return System(str(identifier), int(timeline), parse_lsn(lsn))
 
     async def end_of_timeline(self, timeline: int, current: int) -> int | None:
         """Where the database's log has left an earlier timeline; None: not known."""
@@ -110,7 +109,7 @@ class ReplicationConnection:
             raise self._failure(result)
 
     def interrupt(self) -> None:
-        """Have whoever waits in `receive` come back with nothing, now and in future."""
+        """Have whoever waits in `receive`, or comes next, come back with nothing, once."""
         self._is_interrupted = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
@@ -131,6 +130,7 @@ class ReplicationConnection:
                     room -= size
                     frames.append(bytes(data))
                 if frames or self._is_interrupted:
+                    self._is_interrupted = False
                     return frames
                 if size == _END:
                     raise self._failure(pgconn.get_result())

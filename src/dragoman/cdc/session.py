@@ -350,7 +350,7 @@ class Session:
     def warnings(self) -> tuple[str, ...]:
         known = () if self.prepared is None else self.prepared.warnings
         snapshots = () if self.snapshots is None else self.snapshots.warnings
-        return (*known, *snapshots, *self._told.listener.warnings)
+        return tuple(dict.fromkeys((*known, *snapshots, *self._told.listener.warnings)))
 
     @property
     def lag_bytes(self) -> int:

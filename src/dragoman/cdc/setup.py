@@ -38,13 +38,9 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     active_pid: int
     #: reserved, extended, unreserved or lost; empty when nothing is reserved yet.
     wal_status: str
-    restart_lsn: str
     confirmed_lsn: str
     #: Log that is kept because of it.
     retained_bytes: int
-    #: Until it is lost; -1: without a limit.
-    safe_bytes: int
-    two_phase: bool
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +51,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     slot: Slot | None
     #: Of these, those that the publication did not have before.
     added: tuple[str, ...] = ()
+    #: Whether tables are added to the publication here; if not, somebody else does so.
+    is_publishing: bool = False
     #: Whether the slot was made just now: nothing was captured before.
     is_new: bool
     warnings: tuple[str, ...]
@@ -100,10 +98,10 @@ async def find_slot(connection: Connection, name: str) -> Slot | None:
     found = await rows(
         connection,
         "SELECT coalesce(plugin, ''), coalesce(database, ''), coalesce(active_pid, 0),"
-        " coalesce(wal_status, ''), coalesce(restart_lsn::text, ''),"
-        " coalesce(confirmed_flush_lsn::text, ''), coalesce(pg_wal_lsn_diff(CASE WHEN"
+        " coalesce(wal_status, ''), coalesce(confirmed_flush_lsn::text, ''),"
+        " coalesce(pg_wal_lsn_diff(CASE WHEN"
         " pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END,"
-        " restart_lsn), 0)::int8, coalesce(safe_wal_size, -1), coalesce(two_phase, false)"
+        " restart_lsn), 0)::int8"
         " FROM pg_replication_slots WHERE slot_name = %s",
         name,
     )
@@ -147,6 +145,7 @@ async def _prepare(connection: Connection, definition: Definition, *, is_known: 
         tables=tuple(each for each in tables if each.label in published.tables),
         slot=slot,
         added=added,
+        is_publishing=published.is_made_here and not published.is_for_all,
         is_new=is_new,
         warnings=tuple(warnings),
     )
@@ -208,7 +207,8 @@ async def publish(
         added = [
             identifier
             for identifier, table in zip(identifiers, tables, strict=True)
-            if table.label not in found.tables
+            # One table of somebody else's must not hold up all the others.
+            if table.label not in found.tables and table.is_owned
         ]
         if not added or found.is_for_all or not found.is_made_here:
             return found, ()
@@ -220,10 +220,13 @@ async def publish(
             )
         except psycopg.errors.ReadOnlySqlTransaction:
             return found, ()  # a standby, which is told of it by the primary
+        except psycopg.errors.UndefinedTable:
+            return found, ()  # dropped a moment ago; the others are added with the next look
     made = await find_publication(connection, name)
     assert made is not None
     before = () if found is None else found.tables
-    return made, tuple(each.label for each in tables if each.label not in before)
+    labels = [each.label for each in tables if each.label in made.tables]
+    return made, tuple(label for label in labels if label not in before)
 
 
 async def _make_slot(connection: Connection, definition: Definition, *, is_known: bool) -> Slot:

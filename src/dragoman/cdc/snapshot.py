@@ -80,6 +80,9 @@ class SnapshotTaker:
         #: Whether tables were published while transactions were open that may have written to them.
         self._is_unsettled = False
         self._added = prepared.added
+        self._is_publishing = prepared.is_publishing
+        #: Of `prepare`, when it was called again.
+        self._later: tuple[str, ...] = ()
         self._tables = {table.label: table for table in prepared.tables}
         self._oids: set[int] = set()
         self._states: dict[str, TableState] = {}
@@ -98,6 +101,8 @@ class SnapshotTaker:
         #: Whether tables may be published that are not known here yet.
         self._is_adding = False
         self._requested: list[str] = []
+        #: Asked for, and not in the log yet.
+        self.pending: tuple[str, ...] = ()
         #: Whether the log has the states as they are, and the mark at which it gets them.
         self._is_noted = True
         self._noting = 0
@@ -166,6 +171,7 @@ class SnapshotTaker:
             return None
         self._is_live.set()
         if mark.number == self._noting:
+            self.pending = tuple(self._requested)
             return Chunk((), kept(self._states))
         reading = self._reading
         if reading is None or mark.number != reading.mark:
@@ -233,6 +239,7 @@ class SnapshotTaker:
                 f" {', '.join(self._tables) or 'none'}"
             )
         self._requested += chosen
+        self.pending = tuple(dict.fromkeys((*self.pending, *chosen)))
         self._wake.set()
 
     @property
@@ -245,7 +252,7 @@ class SnapshotTaker:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return tuple(self._troubles.values())
+        return (*self._later, *self._troubles.values())
 
     # ---- beside the stream
 
@@ -365,7 +372,7 @@ class SnapshotTaker:
         await reading.over.wait()
         await reader.end()
         if not reading.is_sent and not reading.is_whole:
-            limit = self._limits.get(label, self._definition.snapshot_rows)
+            limit = reading.limit
             self._limits[label] = max(min(_ROWS_MIN, limit), limit // 2)
 
     async def _look(self, reader: ChunkReader, reading: Reading) -> None:
@@ -393,7 +400,7 @@ class SnapshotTaker:
 
     async def _fill(self, reader: ChunkReader, reading: Reading, shape: Shape) -> None:
         label = reading.table.label
-        limit = self._limits.get(label, self._definition.snapshot_rows)
+        reading.limit = limit = self._limits.get(label, self._definition.snapshot_rows)
         state = self._states[label]
         chunk = await reader.read(reading.table, shape, state.last_key, limit)
         reading.count, reading.size = len(chunk.lines), chunk.bytes
@@ -401,7 +408,7 @@ class SnapshotTaker:
         if chunk.lines:
             reading.last = next(reversed(chunk.lines))
             fitting = SNAPSHOT_CHUNK_BYTES * len(chunk.lines) // max(chunk.bytes, 1)
-            self._limits[label] = max(1, min(self._definition.snapshot_rows, fitting))
+            self._limits[label] = max(1, min(self._definition.snapshot_rows, limit * 2, fitting))
         reading.fill(chunk)
 
     async def _learn_types(self, reader: ChunkReader, shape: Shape) -> None:
@@ -417,11 +424,13 @@ class SnapshotTaker:
     async def _look_for_tables(self) -> None:
         self._is_new = False
         self._oids = {table.oid for table in self._tables.values()}
-        self._is_adding = self._definition.snapshot == "initial"
+        # Where somebody else publishes, changes of tables that have no state here are sent.
+        self._is_adding = self._is_publishing and self._definition.snapshot == "initial"
         self._watch()
         async with await connect(self._definition.dsn, name=self._definition.name) as session:
             prepared = await setup.prepare(session, self._definition, is_known=True)
         self._is_adding = False
+        self._later = prepared.warnings
         self._tables = {table.label: table for table in prepared.tables}
         self._troubles = {
             about: text

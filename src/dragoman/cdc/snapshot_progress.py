@@ -36,9 +36,11 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def behind(self, key: Key | None, rows: int, size: int, *, is_done: bool) -> TableState:
         """After another chunk, which ends with `key`."""
+        last = self.last if key is None else tuple(text.decode("latin-1") for text in key)
         return msgspec.structs.replace(
             self,
-            last=self.last if key is None else tuple(text.decode("latin-1") for text in key),
+            # Nobody goes on from there, and it would be in every position from now on.
+            last=None if is_done else last,
             rows=self.rows + rows,
             bytes=self.bytes + size,
             is_done=is_done,

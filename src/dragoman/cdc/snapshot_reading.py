@@ -27,6 +27,8 @@ class Reading:
         self.source: AsyncIterator[list[bytes]] | None = None
         self.last: Key | None = None
         self.count = 0
+        #: Rows that were asked for.
+        self.limit = 0
         self.size = 0
         self.is_last = False
         #: Whether it was sent; false: do it again.

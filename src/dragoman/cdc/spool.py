@@ -29,6 +29,7 @@ _XID: Final = Struct(">xI")
 _HEAD_BYTES: Final = 5
 _MASK, _HALF = 0xFFFF_FFFF, 0x8000_0000
 _DESCRIPTIONS: Final = frozenset(b"RY")
+_ORIGIN: Final = ord("O")
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
@@ -97,6 +98,8 @@ class Spool:
         current, file = self._current, self._file
         assert current is not None
         assert file is not None
+        if message[0] == _ORIGIN:
+            return  # the only one without an xid, and of no interest
         (xid,) = _XID.unpack_from(message)
         if xid != current.xid and (not current.xids or current.xids[-1] != xid):
             current.note(xid)

@@ -15,9 +15,11 @@ from dragoman.protocols.postgres.messages import Identity, Relation
 from dragoman.protocols.postgres.types import TYPES_QUERY
 
 _PRIMARY_KEY = b"""
-SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey)
- WHERE indrelid = %s AND indisprimary
- ORDER BY array_position(indkey::int2[], attnum)
+SELECT attname FROM pg_index
+ CROSS JOIN unnest(indkey::int2[]) WITH ORDINALITY u(number, place)
+ JOIN pg_attribute ON attrelid = indrelid AND attnum = number
+ WHERE indrelid = %s AND indisprimary AND place <= indnkeyatts
+ ORDER BY place
 """
 
 

@@ -68,14 +68,14 @@ SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind = 'p',
         AND i.indpred IS NULL AND i.indexprs IS NULL
         AND NOT EXISTS (
           SELECT FROM pg_attribute a WHERE a.attrelid = i.indrelid AND NOT a.attnotnull
-          AND a.attnum = ANY (i.indkey::int2[]))
+          AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))
         AND CASE c.relreplident WHEN 'i' THEN i.indisreplident WHEN 'n' THEN false
           ELSE i.indisprimary END) k), '{{}}'),
   CASE WHEN c.relkind = 'p' THEN (
     SELECT coalesce(sum(greatest(l.reltuples, 0)), -1)::int8
     FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid WHERE t.isleaf)
   ELSE c.reltuples::int8 END,
-  has_table_privilege(c.oid, 'SELECT'), pg_has_role(c.relowner, 'USAGE'),
+  coalesce(has_table_privilege(c.oid, 'SELECT'), false), pg_has_role(c.relowner, 'USAGE'),
   row_security_active(c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'

@@ -32,6 +32,9 @@ from dragoman.log.compression import Codec
 from dragoman.protocols.kafka.client.transactions import Batch, TransactionalProducer
 from dragoman.protocols.kafka.client.values import TopicPartition
 
+#: Bytes of a position.
+_LARGE = 4096
+
 
 class _Part:
     """What is for one partition, in order."""
@@ -74,14 +77,12 @@ class LogWriter:
         position: Position,
         *,
         confirm: Callable[[Position], None],
-        codec: Codec = Codec.NONE,
         now_ms: Callable[[], int],
     ) -> None:
         self._producer = producer
         self._key = name.encode()
         self._positions = positions
         self._confirm = confirm
-        self._codec = codec
         self._now_ms = now_ms
         #: Topic → how large a batch may be there, where it is less than usual.
         self.batch_bytes: dict[str, int] = {}
@@ -233,8 +234,10 @@ class LogWriter:
             self._room.set()
 
     def _batch_of(self, position: Position) -> Batch:
-        record = Record(key=self._key, value=encode_position(position), timestamp=self._now_ms())
-        return self._producer.batch([record])
+        value = encode_position(position)
+        record = Record(key=self._key, value=value, timestamp=self._now_ms())
+        # How far each of very many tables is: nearly the same text again and again.
+        return self._producer.batch([record], Codec.ZSTD if len(value) > _LARGE else None)
 
     def _rounds(self, gathered: _Gathered) -> list[dict[TopicPartition, Batch]]:
         """What is written at a time: a batch for each partition that still has records."""
@@ -243,18 +246,18 @@ class LogWriter:
             where = TopicPartition(topic, partition)
             allowed = self.batch_bytes.get(topic, KAFKA_CLIENT_BATCH_BYTES)
             bytes_max = min(allowed, KAFKA_CLIENT_BATCH_BYTES)
-            for index, batch in enumerate(_cut(part, bytes_max, self._codec)):
+            for index, batch in enumerate(_cut(part, bytes_max)):
                 if index == len(rounds):
                     rounds.append({})
                 rounds[index][where] = batch
         return rounds
 
 
-def _cut(part: _Part, bytes_max: int, codec: Codec) -> Iterable[Batch]:
+def _cut(part: _Part, bytes_max: int) -> Iterable[Batch]:
     """Batches that topics take; a record that is larger has one of its own."""
     records = part.records
     if part.size <= bytes_max and len(records) <= KAFKA_CLIENT_BATCH_RECORDS_MAX:
-        yield _batch(records, codec)
+        yield _batch(records)
         return
     start = size = 0
     for index, record in enumerate(records):
@@ -262,20 +265,19 @@ def _cut(part: _Part, bytes_max: int, codec: Codec) -> Iterable[Batch]:
         if index > start and (
             size + more > bytes_max or index - start >= KAFKA_CLIENT_BATCH_RECORDS_MAX
         ):
-            yield _batch(records[start:index], codec)
+            yield _batch(records[start:index])
             start, size = index, 0
         size += more
-    yield _batch(records[start:], codec)
+    yield _batch(records[start:])
 
 
-def _batch(records: list[EventRecord], codec: Codec) -> Batch:
+def _batch(records: list[EventRecord]) -> Batch:
     def build(producer_id: int, producer_epoch: int, base_sequence: int) -> bytearray:
         return build_event_batch(
             records,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
-            codec=codec,
         )
 
     return Batch(len(records), build)

@@ -151,13 +151,17 @@ class LocalPostgres:
         """Everything at once, as when the machine dies, but for the page cache."""
         if self._server is None:
             return
-        # Each session is a process group of its own, and outlives the server for a moment.
+        # Each session is a process group of its own, and outlives the server for a moment, in which
+        # no other can start. Stopped, the server makes no more of them.
+        self._server.send_signal(signal.SIGSTOP)
         sessions = Path(f"/proc/{self._server.pid}/task/{self._server.pid}/children")
         children = [int(each) for each in sessions.read_text().split()] if sessions.exists() else []
         for each in (self._server.pid, *children):
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
         self._server.wait()
+        while any(map(_is_alive, children)):
+            time.sleep(0.01)
         self._server = None
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
@@ -219,6 +223,15 @@ class LocalPostgres:
         if done.returncode:
             raise RuntimeError(f"{name} ended with {done.returncode}: {done.stderr}")
         return done.stdout
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    # Behind its name, in which anything may be.
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def _free_port() -> int:

@@ -312,6 +312,30 @@ def test_paused_capture_goes_on_where_it_was(start: Start) -> None:
     assert [each["key"] for each in scene.events("orders", 2)] == [b"1", b"2"]
 
 
+def test_a_pause_within_a_transaction_waits_for_its_end(start: Start) -> None:
+    """One that is sent whole, and takes longer than the buffers of the connection hold."""
+    rows = 40_000
+    scene = start(ORDERS, streaming=False)
+    scene.sql(f"INSERT INTO orders SELECT n, repeat('x', 500) FROM generate_series(1, {rows}) n")
+    scene.capture.until(lambda it: it.status is not None and it.status.bytes > 0)
+    scene.capture.tell(Pause())
+    scene.capture.until_state("paused")
+    scene.capture.tell(Resume())
+    assert len(scene.events("orders", rows)) == rows
+
+
+def test_columns_that_an_index_only_includes_are_no_part_of_the_key(start: Start) -> None:
+    scene = start(
+        "CREATE TABLE wide (id int, v text, PRIMARY KEY (id) INCLUDE (v))",
+        "CREATE TABLE whole (id int, v text, PRIMARY KEY (id) INCLUDE (v))",
+        "ALTER TABLE whole REPLICA IDENTITY FULL",
+    )
+    for table in ("wide", "whole"):
+        scene.sql(f"INSERT INTO {table} VALUES (1, 'a')", f"UPDATE {table} SET v = 'b'")
+        found = [changed(each)[:2] for each in scene.events(table, 2)]
+        assert found == [("INSERT", b"1"), ("UPDATE", b"1")]
+
+
 def test_a_process_that_is_frozen_loses_the_slot_to_its_successor(
     start: Start, tmp_path: Path
 ) -> None:

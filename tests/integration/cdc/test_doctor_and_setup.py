@@ -232,3 +232,25 @@ async def test_a_publication_that_is_gone_is_not_made_again_by_itself(postgres):
             await setup.prepare(connection, given, is_known=True)
         assert "cdc remove unsaid" in caught.value.remedy
         await setup.remove(connection, given)
+
+
+async def test_a_later_table_of_somebody_else_does_not_hold_up_the_others(postgres):
+    with psycopg.connect(postgres.dsn(), autocommit=True) as owner:
+        owner.execute("CREATE SCHEMA mine AUTHORIZATION weak")
+        owner.execute("ALTER ROLE weak REPLICATION")
+        owner.execute("GRANT CREATE ON DATABASE postgres TO weak")
+        dsn = postgres.dsn(user="weak", password=SECRET)
+        given = definition(postgres, name="mine", dsn=dsn, tables=("mine.*",))
+        async with await connect(dsn, name="mine") as connection:
+            await connection.execute("CREATE TABLE mine.first (id int PRIMARY KEY)")
+            await setup.prepare(connection, given)
+            owner.execute("CREATE TABLE mine.theirs (id int PRIMARY KEY)")
+            await connection.execute(
+                "CREATE TABLE mine.second (id int, v text, PRIMARY KEY (id) INCLUDE (v))"
+            )
+            found = await setup.prepare(connection, given, is_known=True)
+            assert [each.label for each in found.tables] == ["mine.first", "mine.second"]
+            assert [each.key for each in found.tables] == [("id",), ("id",)]
+            assert found.added == ("mine.second",)
+            assert any("mine.theirs" in each for each in found.warnings)
+        await drop_all(given)

@@ -23,13 +23,13 @@ from dragoman.captures.definition import Definition
 from dragoman.cdc import capture as module
 from dragoman.cdc.capture import Capture
 from dragoman.cdc.database import SourceError
-from dragoman.cdc.hooks import NoSnapshots
 from dragoman.cdc.position import Position
 from dragoman.cdc.session import TakenOverError
 from dragoman.cdc.spool import SpoolFullError
 from dragoman.dialing.errors import UnreachableError
 from dragoman.errors import CdcError, DragomanError
 from dragoman.protocols.kafka.client.errors import BatchTooLargeError
+from no_snapshots import NoSnapshots
 
 START = Start(
     definition=Definition(name="shop", dsn="postgresql://h/d", channels=("c",)),
@@ -238,3 +238,32 @@ async def test_snapshot_of_nothing_is_refused(play: Callable[..., Played]) -> No
     await played.until("streaming")
     played.capture.take(Snapshot(id="1"))
     assert "nothing to take a snapshot of" in (await played.done("1")).problem
+
+
+async def test_a_snapshot_that_was_promised_is_asked_for_again(
+    play: Callable[..., Played], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session ended before the request was in the log."""
+    asked: list[tuple[str, ...]] = []
+
+    class Promising(NoSnapshots):
+        pending = ("public.orders",)
+
+        def request(self, tables: tuple[str, ...]) -> None:
+            asked.append(tables)
+
+    made = PlayedSession.__init__
+
+    def with_snapshots(self: PlayedSession, told: object) -> None:
+        made(self, told)
+        self.snapshots = Promising()
+
+    monkeypatch.setattr(PlayedSession, "__init__", with_snapshots)
+    played = play()
+    await played.until("streaming")
+    assert asked == []
+    played.capture.take(Pause())
+    await played.until("paused")
+    played.capture.take(Resume())
+    await played.until("streaming")
+    assert asked == [("public.orders",)]

@@ -17,7 +17,6 @@ SERVER = Server(
     senders=0,
     senders_max=10,
     slot_keep_bytes=-1,
-    prepared_max=0,
     user="app",
     may_replicate=True,
     may_create=True,

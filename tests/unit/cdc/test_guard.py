@@ -17,11 +17,8 @@ def verdict(retained, looks=GUARD_LOOKS, status="reserved", **fields):
         database="d",
         active_pid=0,
         wal_status=status,
-        restart_lsn="0/0",
         confirmed_lsn="0/0",
         retained_bytes=retained,
-        safe_bytes=-1,
-        two_phase=False,
     )
     return judge(definition, slot, looks).act
 

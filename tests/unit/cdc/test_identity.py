@@ -16,8 +16,8 @@ POSITION = Position(lsn=100, system="7", slot="dragoman_shop", timeline=1)
 
 def test_same_database_further_on_passes() -> None:
     for lsn in (100, 200):
-        check_system(SHOP, POSITION, System("7", 1, lsn, "d"))
-    check_system(SHOP, Position(lsn=0), System("7", 1, 0, "d"))
+        check_system(SHOP, POSITION, System("7", 1, lsn))
+    check_system(SHOP, Position(lsn=0), System("7", 1, 0))
     for end in (None, 100, 200):
         check_timeline(SHOP, POSITION, end)
     for confirmed in (0, 100):
@@ -27,8 +27,8 @@ def test_same_database_further_on_passes() -> None:
 @pytest.mark.parametrize(
     ("system", "said"),
     [
-        (System("8", 1, 200, "d"), "the database is another one.*correct the DSN"),
-        (System("7", 1, 99, "d"), "ends at 0/63, before what was captured .0/64.*backup"),
+        (System("8", 1, 200), "the database is another one.*correct the DSN"),
+        (System("7", 1, 99), "ends at 0/63, before what was captured .0/64.*backup"),
     ],
 )
 def test_other_database_is_refused(system: System, said: str) -> None:

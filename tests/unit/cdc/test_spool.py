@@ -38,6 +38,13 @@ def test_blocks_of_transactions_are_put_together(spool: Spool) -> None:
     assert list(spool.messages(9)) == []
 
 
+def test_where_a_transaction_came_from_is_of_no_interest(spool: Spool) -> None:
+    """The one message of a block that has no xid."""
+    origin = b"O" + pack(">Q", 0) + b"eu\0"
+    block(spool, 7, origin, message(7, "a"))
+    assert list(spool.messages(7)) == [b"Ia"]
+
+
 def test_directory_is_emptied_at_the_start_and_files_go_with_their_transactions(
     tmp_path: Path,
 ) -> None:

@@ -13,13 +13,14 @@ import pytest
 
 from dragoman.captures.definition import Definition
 from dragoman.cdc.events import Encoder, EventRecord, TopicNeeded, Transaction
-from dragoman.cdc.hooks import Chunk, NoSnapshots
+from dragoman.cdc.hooks import Chunk
 from dragoman.cdc.position import Position
 from dragoman.cdc.spool import Spool
 from dragoman.cdc.stream import Counts, Stream
 from dragoman.errors import DecodeError
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.codec import Decoder
+from no_snapshots import NoSnapshots
 
 TABLE, OTHER = 16384, 16385
 

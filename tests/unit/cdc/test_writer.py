@@ -16,6 +16,7 @@ from dragoman.cdc.position import Position
 from dragoman.cdc.writer import LogWriter
 from dragoman.client.kafka import TopicPartition
 from dragoman.log.batch import Record, build_batch, check_batch, records
+from dragoman.log.compression import Codec
 from dragoman.protocols.kafka.client.transactions import Batch
 
 POSITIONS = TopicPartition("positions", 3)
@@ -36,7 +37,7 @@ class Log:
         self.may_answer.set()
         self.error: Exception | None = None
 
-    def batch(self, made: Sequence[Record]) -> Batch:
+    def batch(self, made: Sequence[Record], _codec: Codec | None = None) -> Batch:
         return Batch(len(made), lambda *producer: build_batch(made))
 
     async def write(self, batches: Mapping[TopicPartition, Batch]) -> None:

@@ -208,6 +208,8 @@ class Encoder:
             new = _filled(new, old, is_whole)
             if table.has_key and table.envelope.key(old) != table.envelope.key(new):
                 # Each key's events are in order in its partition, so there is one for each key.
+                if self._definition.transactions:
+                    transaction.counts[table.table.label] += 1
                 records = self._deleted(table, old, is_whole, transaction, partition)
                 return [*records, self._inserted(table, new, transaction, partition)]
         value = table.envelope.update(new, old, is_whole, transaction, transaction.seq + 1)

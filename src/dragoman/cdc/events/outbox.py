@@ -58,9 +58,10 @@ class Outbox:
             "database": self._database,
             "schema": self.relation.schema,
             "table": self.relation.name,
-            "aggregatetype": self._text(row, self._type_at).decode("utf-8", "replace"),
-            "type": self._text(row, self._kind_at).decode("utf-8", "replace"),
         }
+        for name, index in (("aggregatetype", self._type_at), ("type", self._kind_at)):
+            if f"{{{name}}}" in self._template:
+                values[name] = self._text(row, index).decode("utf-8", "replace")
         return filled(self._template, values)
 
     def key(self, row: Row) -> bytes:

@@ -20,7 +20,6 @@ from dragoman.log.batch import (
     assemble_batch,
     varint,
 )
-from dragoman.log.compression import Codec
 
 _BASIS: Final = 0x811C9DC5
 _PRIME: Final = 0x01000193
@@ -111,7 +110,6 @@ def build_event_batch(
     producer_epoch: int = -1,
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = True,
-    codec: Codec = Codec.NONE,
 ) -> bytearray:
     """One batch for the partition that all of them are for."""
     first = records[0].timestamp
@@ -124,7 +122,7 @@ def build_event_batch(
             leader_epoch=0,
             magic=MAGIC,
             crc=0,
-            attributes=codec | (TRANSACTIONAL if is_transactional else 0),
+            attributes=TRANSACTIONAL if is_transactional else 0,
             last_offset_delta=len(records) - 1,
             base_timestamp=first,
             max_timestamp=latest,

@@ -15,10 +15,6 @@ SESSION_SETTINGS: Final = {
     "bytea_output": "hex",
     "lc_monetary": "C",
 }
-#: The same as libpq's parameter `options`, which a replicating connection takes as well.
-SESSION_OPTIONS: Final = " ".join(
-    f"-c {name}={value}" for name, value in SESSION_SETTINGS.items() if name != "client_encoding"
-)
 
 #: Release of PostgreSQL → version of pgoutput's protocol that it speaks.
 PROTOCOL_VERSIONS: Final = {10: 1, 14: 2, 15: 3, 16: 4}

@@ -41,6 +41,16 @@ def test_boundaries_of_transactions() -> None:
     assert headers(commit)["pgcdc-seq"] == b"5"
 
 
+def test_a_changed_key_counts_as_the_two_events_that_it_is() -> None:
+    made = encoder(transactions=True)
+    under_way = transaction()
+    update = m.Update(0, 1, [b"2", b"new"], [b"1", None], False)
+    records = done(made, lambda: made.change(update, under_way))
+    assert [each.value is None for each in records] == [False, True, False]
+    (commit,) = done(made, lambda: made.commit(under_way))
+    assert value(commit)["events"] == 2
+
+
 def test_boundaries_are_sent_when_asked_for() -> None:
     made = encoder()
     assert made.begin(transaction()) == []

@@ -51,6 +51,16 @@ def test_payloads() -> None:
     assert record.value is None
 
 
+def test_a_type_is_needed_where_the_topic_has_it() -> None:
+    untyped: m.Row = [*ROW[:3], None, *ROW[4:]]
+    (record,) = changed(outbox(), m.Insert(0, 1, untyped))
+    assert record.topic == "outbox.event.order"
+    assert headers(record)["type"] is None
+    made = outbox(topics={"outbox": "events.{type}"})
+    with pytest.raises(CdcError, match="type"):
+        changed(made, m.Insert(0, 1, untyped))
+
+
 def test_the_topic_may_be_named() -> None:
     made = outbox(topics={"outbox": "events.{aggregatetype}.{type}"})
     assert changed(made, m.Insert(0, 1, ROW))[0].topic == "events.order.Created"

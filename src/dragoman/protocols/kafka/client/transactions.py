@@ -142,11 +142,13 @@ class TransactionalProducer:
         """The same for records that are not encoded yet."""
         await self.write({where: self.batch(each) for where, each in records.items()})
 
-    def batch(self, records: Sequence[Record]) -> Batch:
+    def batch(self, records: Sequence[Record], codec: Codec | None = None) -> Batch:
+        """`codec` in place of the producer's."""
+
         def build(producer_id: int, producer_epoch: int, base_sequence: int) -> Buffer:
             return build_batch(
                 records,
-                codec=self._options.codec,
+                codec=self._options.codec if codec is None else codec,
                 attributes=TRANSACTIONAL,
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
