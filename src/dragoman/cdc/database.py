@@ -46,7 +46,12 @@ _REFUSALS: tuple[tuple[str, str, str, bool], ...] = (
     ),
     *(
         (sign, "the database has ended the connection", "wait until it is back", True)
-        for sign in ("SSL connection has been closed", "SSL SYSCALL error", "unexpected eof")
+        for sign in (
+            "SSL connection has been closed",
+            "SSL SYSCALL error",
+            "unexpected eof",
+            "no COPY in progress",
+        )
     ),
     (
         "SSL",
@@ -93,6 +98,7 @@ _REFUSALS: tuple[tuple[str, str, str, bool], ...] = (
         True,
     ),
 )
+_NOT_TEXT = "22021"
 
 
 class SourceError(CdcError):
@@ -176,6 +182,12 @@ def refusal(error: psycopg.Error, dsn: str) -> SourceError:
             f"{gone[0].replace('does not exist', 'is gone')}, and what has changed since was not"
             " captured",
             "remove the capture and add it again: a new snapshot makes up for what is missing",
+        )
+    if error.sqlstate == _NOT_TEXT:
+        return SourceError(
+            f"a row has text that is not UTF-8, which only a database in SQL_ASCII takes ({text})",
+            "correct such text there, then remove the capture and add it again: a new snapshot"
+            " makes up for what is missing",
         )
     # Classes of SQLSTATE: connection, resources, operator's intervention, system; and a busy slot,
     # a standby that may be about to take over.

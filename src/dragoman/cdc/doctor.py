@@ -61,6 +61,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     may_replicate: bool
     may_create: bool
     database: str
+    encoding: str
 
 
 _SERVER = """
@@ -74,7 +75,8 @@ SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
   (SELECT rolsuper OR rolreplication FROM pg_roles WHERE rolname = current_user)
   OR EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication'
              AND pg_has_role(oid, 'MEMBER')),
-  has_database_privilege(current_database(), 'CREATE'), current_database()::text
+  has_database_privilege(current_database(), 'CREATE'), current_database()::text,
+  current_setting('server_encoding')
 """
 
 
@@ -127,6 +129,12 @@ def check_server(server: Server, definition: Definition) -> Iterator[Finding]:
             "problem",
             f"PostgreSQL {release} cannot send prepared transactions",
             "leave out --two-phase, or upgrade to 15 or later",
+        )
+    if server.encoding == "SQL_ASCII":
+        yield Finding(
+            "warning",
+            f"{server.database} is in SQL_ASCII: text that is not UTF-8 ends the capture",
+            "move to a database in UTF8, or make sure that all text is UTF-8",
         )
     yield from _check_replication(server)
     yield from _check_role(server, definition)

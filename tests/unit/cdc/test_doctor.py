@@ -21,6 +21,7 @@ SERVER = Server(
     may_replicate=True,
     may_create=True,
     database="shop",
+    encoding="UTF8",
 )
 TABLE = SourceTable(
     oid=1,
@@ -69,6 +70,7 @@ def test_a_server_that_is_ready_has_no_troubles():
         ({"version": 130010}, "problem", "upgrade to 14"),
         ({"wal_level": "replica"}, "problem", "wal_level = 'logical'"),
         ({"senders": 10}, "problem", "max_wal_senders = 15"),
+        ({"encoding": "SQL_ASCII"}, "warning", "make sure that all text is UTF-8"),
         ({"slots": 10}, "warning", "max_replication_slots = 15"),
         ({"may_replicate": False}, "problem", 'ALTER ROLE "app" REPLICATION'),
         ({"may_create": False}, "warning", 'GRANT CREATE ON DATABASE "shop" TO "app"'),

@@ -70,6 +70,14 @@ async def test_who_was_called_back_may_wait_again(
         assert await waiting == [b"frame"]
 
 
+def test_text_that_cannot_be_sent_is_told_with_its_remedy() -> None:
+    error = psycopg.errors.CharacterNotInRepertoire('invalid byte sequence for encoding "UTF8"')
+    found = refusal(error, SHOP.dsn)
+    assert "text that is not UTF-8" in found.what
+    assert "a new snapshot" in found.remedy
+    assert not found.is_transient
+
+
 @pytest.mark.parametrize(
     ("words", "is_transient"),
     [
@@ -78,6 +86,7 @@ async def test_who_was_called_back_may_wait_again(
         ("SSL SYSCALL error: Connection reset by peer", True),
         ("SSL error: unexpected eof while reading", True),
         ("server closed the connection unexpectedly", True),
+        ("no COPY in progress", True),
         ("SSL error: certificate verify failed", False),
         ("server does not support SSL, but SSL was required", False),
     ],
