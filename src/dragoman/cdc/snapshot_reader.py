@@ -141,13 +141,16 @@ class ChunkReader:
                 f"ALTER PUBLICATION {name} ADD TABLE {table.quoted};",
             )
         ((row_filter, names),) = published
+        # Before 18 these are not sent, although 15 lists them.
+        sends_generated = self._reading.info.server_version >= 180000
         found = await rows(
             self._reading,
             "SELECT attname::text, atttypid::int8, atttypmod FROM pg_attribute"
             " WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attname = ANY (%s)"
-            " ORDER BY attnum",
+            " AND (attgenerated = '' OR %s) ORDER BY attnum",
             table.oid,
             names,
+            sends_generated,
         )
         is_whole = table.identity == Identity.FULL
         columns = tuple(

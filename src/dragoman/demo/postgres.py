@@ -191,6 +191,12 @@ class LocalPostgres:
         return f"postgresql://{user}:{quote(password)}@127.0.0.1:{self.port}/{database}"
 
     @property
+    def version(self) -> int:
+        """Such as 18."""
+        said = self.run("postgres", "--version")
+        return int(said.split()[2].partition(".")[0])
+
+    @property
     def log(self) -> str:
         return (self.root / "server.log").read_text(errors="replace")
 

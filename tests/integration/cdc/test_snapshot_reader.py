@@ -131,6 +131,8 @@ async def test_generated_columns_are_left_out_as_the_stream_leaves_them_out(post
 
 
 async def test_what_a_publication_hides_is_not_read(postgres):
+    if postgres.version < 15:
+        pytest.skip("publications of PostgreSQL 14 hide nothing")
     sql(
         postgres,
         "CREATE TABLE hidden (k int PRIMARY KEY, secret text, v int)",
