@@ -278,6 +278,10 @@ class Delivery:
 
     def _drop(self, shelf: Shelf, lane: Lane) -> None:
         offsets = shelf.offsets_for(lane.target_id)
+        if not offsets and lane.batch is None:
+            # Nothing waits for it, in the log neither.
+            del shelf.lanes[lane.target_id]
+            return
         text = "%d deferred records are dropped: partition %d was deleted"
         log.warning(text, len(offsets), lane.target_id)
         self._drop_some(shelf, lane, offsets)

@@ -158,18 +158,18 @@ class Holding:
         token = self._ports.token(shelf.index, offset)
         try:
             content = self._ports.content(shelf.index, offset)
+            what = (token, content.record, content.target, content.labels)
+            if entry.checks < checks_max:
+                entry.checks += 1
+                for tell in self.on_check:
+                    tell(*what, entry.checks)
+                return
+            AllOf(len(self.on_given_up), partial(self._given_up, shelf, token, entry)).run(
+                [partial(tell, *what) for tell in self.on_given_up]
+            )
         except DragomanError as error:
+            # Not further: others that are due are taken in the same turn.
             log.warning("held record %d cannot be asked about: %s; tried again", offset, error)
-            return
-        what = (token, content.record, content.target, content.labels)
-        if entry.checks < checks_max:
-            entry.checks += 1
-            for tell in self.on_check:
-                tell(*what, entry.checks)
-            return
-        AllOf(len(self.on_given_up), partial(self._given_up, shelf, token, entry)).run(
-            [partial(tell, *what) for tell in self.on_given_up]
-        )
 
     def _given_up(
         self, shelf: Shelf, token: Token, entry: Entry, error: DragomanError | None

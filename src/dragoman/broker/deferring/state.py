@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
-from heapq import heappop, heappush
-from typing import NamedTuple, TypeAlias
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,9 @@ from dragoman.broker.replica import Acknowledge
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record
 from dragoman.log.producers import SEQUENCE_MASK
+
+#: Entries of an agenda that have no record any more, beyond as many as there are records.
+_STALE_MAX: Final = 1000
 
 
 class Token(NamedTuple):
@@ -153,6 +156,14 @@ class Shelf:
     def look_at(self, offset: int, entry: Entry, when_ms: int) -> None:
         entry.when_ms = when_ms
         heappush(self._agenda, (when_ms, offset))
+        if len(self._agenda) > 2 * len(self.entries) + _STALE_MAX:
+            # What was decided on long before its time would stay until then.
+            self._agenda = [
+                (each.when_ms, number)
+                for number, each in self.entries.items()
+                if each.phase <= Phase.HELD
+            ]
+            heapify(self._agenda)
 
     @property
     def next_ms(self) -> int | None:

@@ -43,6 +43,7 @@ from dragoman.client.rocketmq import (
     NotFoundError,
     Producer,
     Pulled,
+    PullStatus,
     ReceivedMessage,
     RocketmqClient,
     TopicNotFoundError,
@@ -278,7 +279,9 @@ class _Reading:
                 yield found
             if pulled.next_offset <= position and not self._plan.follow:
                 return
-            position = max(position, pulled.next_offset)
+            # There is nothing at an offset behind the end, as of a topic that was made anew.
+            is_moved = pulled.status is PullStatus.OFFSET_ILLEGAL
+            position = pulled.next_offset if is_moved else max(position, pulled.next_offset)
 
     async def _pulled(self, partition: int, position: int) -> Pulled:
         return await self._client.admin.pull_message(

@@ -146,7 +146,7 @@ def _decode_json(header: memoryview, body: memoryview) -> Command:
                 for name, value in (read.fields or {}).items()
                 if value is not None
             }
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(f"header is not that of a command: {error}") from None
     if read.opaque not in _I32_RANGE:
         raise DecodeError(f"opaque {read.opaque} has more than 32 bits")

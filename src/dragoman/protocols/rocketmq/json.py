@@ -71,7 +71,10 @@ def strict(data: Buffer) -> bytes:
 
     Whether all is in its place is left to whoever parses the result.
     """
-    return _Strict().written(bytes(data))
+    try:
+        return _Strict().written(bytes(data))
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"JSON with a key that is no text: {error}") from None
 
 
 class _Strict:

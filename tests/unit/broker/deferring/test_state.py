@@ -52,6 +52,17 @@ def test_one_that_is_on_the_agenda_twice_is_due_once() -> None:
     assert shelf.due(5, 10) == [0]
 
 
+def test_what_is_decided_early_does_not_stay_on_the_agenda() -> None:
+    shelf = Shelf(0)
+    held = _add(shelf, 0, 1_000_000, Phase.HELD)
+    for offset in range(1, 10_000):
+        _add(shelf, offset, 2_000_000, Phase.HELD)
+        del shelf.entries[offset]
+    assert len(shelf._agenda) < 2_000
+    assert shelf.due(3_000_000, 10) == [0]
+    assert held.phase is Phase.HELD
+
+
 def test_lanes_are_by_target() -> None:
     shelf = Shelf(0)
     shelf.add(0, Entry(shelf.lane(1), 5, Phase.WAITING, 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from struct import pack
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -246,3 +248,9 @@ def test_a_wrong_bit_in_a_message_does_no_harm(bit: int) -> None:
         decode_messages(data)
     except DecodeError:
         return
+
+
+def test_a_header_that_is_nested_too_deep_is_refused() -> None:
+    header = b'{"code":1,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    with pytest.raises(DecodeError):
+        decode(pack(">I", len(header)) + header)

@@ -16,7 +16,11 @@ from broker_world import World
 from dragoman.log.batch import Record, build_batch
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import DELAY_LEVELS_S, Request, Response
-from dragoman.protocols.rocketmq.messages import decode_messages, read_message_id
+from dragoman.protocols.rocketmq.messages import (
+    decode_messages,
+    encode_properties,
+    read_message_id,
+)
 from rocketmq_pipe import RocketmqPipe, send_fields
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
@@ -336,3 +340,18 @@ def test_the_first_question_can_be_put_off(pipe: RocketmqPipe) -> None:
 def test_a_half_without_a_group_is_refused(pipe: RocketmqPipe) -> None:
     fields = send_fields("T") | {"sysFlag": 4, "producerGroup": ""}
     assert pipe.refused(Request.SEND_MESSAGE, fields, b"v")[0] == Response.MESSAGE_ILLEGAL
+
+
+def test_a_half_that_cannot_be_asked_about_holds_nobody_up(pipe: RocketmqPipe) -> None:
+    """With what the question adds, its properties are longer than a message may have."""
+    pipe.create("T", 1)
+    pipe.beat("c1", producer="pg")
+    properties = {"PGROUP": "pg", "UNIQ_KEY": "U", "x": "y"}
+    properties["x"] *= 32_760 - len(encode_properties(properties)) + 1
+    assert pipe.put("T", b"half", properties, sysFlag=4).code == 0
+    due = str(pipe.world.broker.clock.wall_ms() + 6000)
+    for number in range(3):
+        pipe.put("T", b"%d" % number, {"TIMER_DELIVER_MS": due})
+    for _ in range(5):
+        pipe.world.advance(7)
+    assert bodies_of(pipe, "T") == [b"0", b"1", b"2"]

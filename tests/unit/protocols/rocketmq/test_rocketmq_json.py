@@ -132,3 +132,8 @@ def test_random_bytes_are_read_or_refused() -> None:
             json.read(data, TopicStats)
         except DecodeError:
             continue
+
+
+def test_keys_that_are_no_text_are_refused() -> None:
+    with pytest.raises(DecodeError, match="no text"):
+        json.strict(b'{{"topic":"\xff"}:1}')

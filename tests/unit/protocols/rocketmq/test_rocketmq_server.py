@@ -23,10 +23,11 @@ from dragoman.log.batch import Record, build_batch
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.codec import Command, encode
 from dragoman.protocols.rocketmq.constants import IS_ONE_WAY, Request, Response, Serialization
-from dragoman.protocols.rocketmq.handlers import offsets
+from dragoman.protocols.rocketmq.handlers import offsets, pull
 from dragoman.protocols.rocketmq.handlers.names import physical_offset, split_physical
 from dragoman.protocols.rocketmq.messages import (
     BatchedMessage,
+    decode_messages,
     encode_batch,
     host_text,
     read_message_id,
@@ -704,3 +705,39 @@ def test_a_request_that_is_to_be_replied_to_says_where(pipe: RocketmqPipe) -> No
     assert pushed.fields["topic"] == "R"
     nobody = send_fields("R", {"CORRELATION_ID": "1"})
     assert pipe.refused(Request.SEND_REPLY_MESSAGE, nobody, b"answer")[0] == 1
+
+
+def test_topics_of_the_tools_take_messages_as_large_as_others_do(pipe: RocketmqPipe) -> None:
+    fields = {"topic": "T", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    pipe.ok(Request.UPDATE_AND_CREATE_TOPIC, fields)
+    assert pipe.put("T", b"x" * (2 << 20)).code == 0
+
+
+def test_a_batch_may_not_expand_beyond_its_bound(pipe: RocketmqPipe) -> None:
+    pipe.create("T", 1)
+    many = [BatchedMessage(0, zlib.compress(bytes(20 << 20)), b"")] * 3
+    fields = {**send_fields("T"), "batch": "true", "sysFlag": 1}
+    reply = pipe.ask(Request.SEND_MESSAGE, fields, encode_batch(many))
+    assert reply.code == Response.MESSAGE_ILLEGAL
+    assert "a batch that expands to more than" in (reply.remark or "")
+
+
+def test_a_queue_that_no_topic_can_have_is_refused(pipe: RocketmqPipe) -> None:
+    pipe.create("T", 1)
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": 1 << 40, "commitOffset": 1}
+    reply = pipe.ask(Request.UPDATE_CONSUMER_OFFSET, fields)
+    assert reply.code == Response.INVALID_PARAMETER
+
+
+def test_a_filter_looks_at_no_more_than_its_bound_in_one_turn(
+    pipe: RocketmqPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither before its first match nor after it."""
+    monkeypatch.setattr(pull, "ROCKETMQ_SCAN_BYTES_MAX", 10_000)
+    pipe.create("T", 1)
+    pipe.put("T", b"found", {"TAGS": "hit"})
+    for _ in range(200):
+        pipe.put("T", b"x" * 500, {"TAGS": "miss"})
+    reply = pipe.ask(Request.PULL_MESSAGE, {**pull_fields("T"), "subscription": "hit"})
+    assert [each.body for each in decode_messages(reply.body)] == [b"found"]
+    assert int(reply.fields["nextBeginOffset"]) < 100

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Self, TypeVar, Unpack
 
 from dragoman.dialing.blocking import BlockingClient, BlockingPart, making, waiting
@@ -33,12 +34,14 @@ Result = TypeVar("Result")
 
 
 def in_thread(
-    function: Callable[[Given], Result],
+    function: Callable[[Given], Result], threads: Executor | None = None
 ) -> Callable[[Given], asyncio.Future[Result]]:
-    """The function, called in a thread when it is called on the loop."""
+    """The function, called in a thread when it is called on the loop; one of the loop's own unless
+    others are given.
+    """
 
     def call(given: Given) -> asyncio.Future[Result]:
-        return asyncio.get_running_loop().run_in_executor(None, function, given)
+        return asyncio.get_running_loop().run_in_executor(threads, function, given)
 
     return call
 
@@ -297,8 +300,12 @@ class BlockingRocketmqClient(BlockingClient[RocketmqClient]):
         listener: Callable[[ReceivedMessage], Outcome],
         **options: Unpack[ConsumerOptions],
     ) -> BlockingPushConsumer:
+        # The loop's own are fewer on small machines, and are needed to find hosts by their names:
+        # listeners that wait for this client must not keep it waiting.
+        threads = ThreadPoolExecutor(options.get("concurrency", 20), "dragoman-rocketmq-listener")
+        listening = in_thread(listener, threads)
         made = self._thread.make(
-            lambda: self._client.push_consumer(group, subscriptions, in_thread(listener), **options)
+            lambda: self._client.push_consumer(group, subscriptions, listening, **options)
         )
         return BlockingPushConsumer(self._thread, made)
 

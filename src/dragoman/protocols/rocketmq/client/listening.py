@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
@@ -31,6 +32,10 @@ async def listened(listener: Listener, message: ReceivedMessage) -> tuple[Outcom
     try:
         outcome = listener(message)
         return (await outcome if inspect.isawaitable(outcome) else outcome), ""
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        # Also when something was cancelled that the listener waited for: its worker goes on.
         log.exception("a listener failed on message %s", message.unique_id)
         return Later(), repr(error)

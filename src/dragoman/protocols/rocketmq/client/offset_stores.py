@@ -61,21 +61,28 @@ class LocalOffsets:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._offsets: dict[MessageQueue, int] | None = None
+        self._saving = asyncio.Lock()
+        #: What is in memory could not be written.
+        self._is_behind = False
 
     async def load(self, queue: MessageQueue) -> int | None:
         return (await self._loaded()).get(queue)
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
-        loaded = await self._loaded()
-        if offsets.items() <= loaded.items():
-            return
-        loaded |= offsets
-        if self._path is not None:
+        async with self._saving:
+            loaded = await self._loaded()
+            if offsets.items() <= loaded.items() and not self._is_behind:
+                return
+            loaded |= offsets
+            if self._path is None:
+                return
+            self._is_behind = True
             data = bodies.encode(ResetOffset(offset_table=bodies.keyed(loaded)))
             try:
                 await asyncio.to_thread(_replace, self._path, data)
             except OSError as error:
                 raise ConfigError(f"offsets cannot be written to {self._path}: {error}") from None
+            self._is_behind = False
 
     async def _loaded(self) -> dict[MessageQueue, int]:
         if self._offsets is None:

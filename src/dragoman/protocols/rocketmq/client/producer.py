@@ -198,9 +198,8 @@ class Producer:
         """Returns when the message is on its way; nobody tells whether it arrives."""
         await self.start()
         outgoing = self._outgoing(message)
-        queue = queue or await self._pick(
-            outgoing.topic, select or _by_sharding_key(message), avoid=None
-        )
+        select = select or _by_sharding_key(message)
+        queue = await self._chosen(outgoing.topic, queue, select, avoid=None)
         await self._client.remoting.tell(
             self._address(queue), _code(outgoing), self._fields(outgoing, queue), outgoing.body
         )
@@ -214,14 +213,17 @@ class Producer:
         """
         outgoing = self._outgoing(message)
         with self._client.replies.awaited() as (number, reply):
-            outgoing.properties |= {
-                Property.CORRELATION_ID: number,
-                Property.REPLY_TO_CLIENT: self._client.client_id,
-                TIME_TO_LIVE: str(int(timeout_s * 1000)),
-            }
             select = _by_sharding_key(message)
             try:
                 async with asyncio.timeout(timeout_s):
+                    await self.start()
+                    # What brokers know this client as is certain once there was a connection.
+                    await self.queues(outgoing.topic)
+                    outgoing.properties |= {
+                        Property.CORRELATION_ID: number,
+                        Property.REPLY_TO_CLIENT: self._client.client_id,
+                        TIME_TO_LIVE: str(int(timeout_s * 1000)),
+                    }
                     await self.deliver(outgoing, select=select, timeout_s=timeout_s)
                     return await reply
             except TimeoutError:
@@ -285,6 +287,19 @@ class Producer:
 
     # ---- where it goes
 
+    async def _chosen(
+        self,
+        topic: str,
+        queue: MessageQueue | None,
+        select: Selector | None,
+        avoid: MessageQueue | None,
+    ) -> MessageQueue:
+        if queue is None:
+            return await self._pick(topic, select, avoid)
+        # Where its broker is may have to be asked for, for the first time or again.
+        await self.queues(topic)
+        return queue
+
     async def _pick(
         self, topic: str, select: Selector | None, avoid: MessageQueue | None
     ) -> MessageQueue:
@@ -323,7 +338,13 @@ class Producer:
         failed: MessageQueue | None = None
         tries = 0
         while True:
-            chosen = queue or await self._pick(outgoing.topic, select, avoid=failed)
+            try:
+                async with asyncio.timeout_at(end if timeout_s else None):
+                    chosen = await self._chosen(outgoing.topic, queue, select, avoid=failed)
+            except TimeoutError:
+                asked = ", ".join(self._client.name_servers.addresses)
+                text = f"where topic {outgoing.topic} is was not found out in time; asked: {asked}"
+                raise RequestTimeoutError(text) from None
             try:
                 return await self._try(outgoing, chosen, end - loop.time())
             except ClientError as error:

@@ -114,6 +114,8 @@ class PullConsumer:
         await self.start()
         if queue.topic not in self._filters:
             await self.queues(queue.topic)
+        # Brokers are known only while a route names them, and a producer may have had it forgotten.
+        await self._client.routes.route(queue.topic)
         offset = await self.position(queue)
         wanted = Filter(wanted) if isinstance(wanted, str) else wanted
         asked = Pull(
@@ -123,7 +125,8 @@ class PullConsumer:
             subscription=wanted.subscription(queue.topic, self._version),
             max_count=max_count,
             suspend_ms=int(wait_s * 1000),
-            broker_id=self._broker_ids.get(queue, 0),
+            # After a failure it is the master's turn.
+            broker_id=self._broker_ids.pop(queue, 0),
         )
         found = await pull(self._client, asked)
         self._broker_ids[queue] = found.suggested_broker_id

@@ -123,15 +123,22 @@ class Remoting:
             return link
         # One lock for each address that is dialled at the moment or was: brokers are few.
         async with self._dialling.setdefault(address, asyncio.Lock()):
-            if self._is_closed:
+            if self._was_closed():
                 raise before_sending(ClientClosedError("the client was closed"))
             link = self._links.get(address)
             if link is None or not link.is_open:
                 link = await self._dial(address)
+                if self._was_closed():
+                    link.close()
+                    raise before_sending(ClientClosedError("the client was closed"))
                 self._links = {name: each for name, each in self._links.items() if each.is_open}
                 self._links[address] = link
                 self._identity.seen_from(link.local_ip)
             return link
+
+    def _was_closed(self) -> bool:
+        """Perhaps while something was waited for."""
+        return self._is_closed
 
     async def _dial(self, address: str) -> Link:
         host, port = split_address(address)

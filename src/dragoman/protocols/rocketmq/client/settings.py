@@ -48,6 +48,10 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("access_key and secret_key: expected both or none")
 
+    def __repr__(self) -> str:
+        # In an error or a log it must not show more.
+        return f"ClientSettings(instance={self.instance!r}, access_key={self.access_key!r})"
+
     def backoff_s(self, failures: int) -> float:
         """How long to wait after this many failures in a row (1: the first)."""
         return min(self.backoff_max_s, self.backoff_first_s * 2.0 ** min(failures - 1, 30))

@@ -162,9 +162,13 @@ def with_all_groups(
 ) -> None:
     """Those that the caller may know of; what `use` raises is answered."""
 
-    def found(rows: dict[str, GroupRow]) -> None:
-        known = {name: row for name, row in rows.items() if _may_know(call, name)}
-        call.guarded(lambda: use(known))
+    def found(rows: dict[str, GroupRow] | DragomanError) -> None:
+        def go_on() -> None:
+            if isinstance(rows, DragomanError):
+                raise rows
+            use({name: row for name, row in rows.items() if _may_know(call, name)})
+
+        call.guarded(go_on)
 
     call.node.describe_all_groups(found, topic)
 

@@ -7,7 +7,7 @@ connected.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import Any, assert_never
 
 from dragoman.broker.broker import Broker
 from dragoman.broker.errors import GroupNotFound, Overloaded, UnknownTopic
@@ -57,9 +57,6 @@ from dragoman.protocols.rocketmq.handlers.state import State
 from dragoman.protocols.rocketmq.handlers.traffic import Traffic
 from dragoman.protocols.rocketmq.handlers.transactions import watch_halves
 from dragoman.types import GroupId
-
-if TYPE_CHECKING:
-    pass
 
 
 def node_of(broker: Broker) -> RocketmqNode:
@@ -249,20 +246,23 @@ class RocketmqNode:
         self._ask_coordinator(group, request, GroupRows, described)
 
     def describe_all_groups(
-        self, done: Callable[[dict[str, GroupRow]], None], topic: str = ""
+        self, done: Callable[[dict[str, GroupRow] | DragomanError], None], topic: str = ""
     ) -> None:
-        """In the order of their names, of all nodes that answer."""
+        """In the order of their names, of all nodes that answer; or that one has too many."""
         found: dict[str, GroupRow] = {}
         nodes = sorted(self.broker.image.nodes)
         left = len(nodes)
+        refused: Overloaded | None = None
 
         def answered(outcome: GroupRows | DragomanError) -> None:
-            nonlocal left
+            nonlocal left, refused
             if isinstance(outcome, GroupRows):
                 found.update((each.group, each) for each in outcome.rows)
+            elif isinstance(outcome, Overloaded):
+                refused = outcome
             left -= 1
             if not left:
-                done(dict(sorted(found.items())))
+                done(refused or dict(sorted(found.items())))
 
         for node in nodes:
             self.ask_node(node, DescribeGroups(topic=topic), GroupRows, answered)

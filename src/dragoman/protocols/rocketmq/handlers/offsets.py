@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dragoman.broker.reading import Ends, find_ends
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
-from dragoman.limits import ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX
+from dragoman.limits import ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX, TOPIC_PARTITIONS_MAX
 from dragoman.protocols.rocketmq.constants import Response
 from dragoman.protocols.rocketmq.handlers.names import require_topic, topic_name, visible_topic
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
@@ -85,7 +85,7 @@ def handle_update_consumer_offset(call: Call) -> None:
         # Some clients have not read anything yet, and say so.
         call.reply()
         return
-    if queue < 0:
+    if not 0 <= queue < TOPIC_PARTITIONS_MAX:
         raise Refused(Response.INVALID_PARAMETER, f"queueId[{queue}] is illegal")
     call.node.commits.commit(group, topic, {queue: offset}, call.done)
 

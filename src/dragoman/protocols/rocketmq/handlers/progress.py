@@ -40,10 +40,6 @@ class Progress(NamedTuple):
     #: When the last message that it has read was stored; 0: none, or it is gone.
     read_ms: int
 
-    @property
-    def lag(self) -> int:
-        return max(0, self.ends.last_stable_offset - (self.committed or 0))
-
 
 def find_progress(
     call: Call,

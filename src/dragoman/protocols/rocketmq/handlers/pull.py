@@ -46,6 +46,8 @@ _READ: Final = Operation.READ
 _COMMIT: Final = int(PullFlag.COMMIT_OFFSET)
 _SUSPEND: Final = int(PullFlag.SUSPEND)
 _SUBSCRIPTION: Final = int(PullFlag.SUBSCRIPTION)
+#: What looking at a record costs, however small it is, in bytes of its value.
+_RECORD_BYTES: Final = 128
 
 
 def handle_pull_message(call: Call) -> None:
@@ -226,7 +228,7 @@ class _Pull:
             if not records:
                 return b"".join(found), reader.offset, False
             for record in records:
-                scanned += len(record.value or b"")
+                scanned += _RECORD_BYTES + len(record.value or b"")
                 if self._matches(record):
                     message = encoded(
                         record, self._topic, partition.partition_id, partition.index, store_host
@@ -234,8 +236,8 @@ class _Pull:
                     found.append(message)
                     size += len(message)
                     self._given += 1
-            if scanned >= ROCKETMQ_SCAN_BYTES_MAX and not found:
-                return b"", reader.offset, True
+            if scanned >= ROCKETMQ_SCAN_BYTES_MAX:
+                break
         return b"".join(found), reader.offset, True
 
     def _matches(self, record: Record) -> bool:

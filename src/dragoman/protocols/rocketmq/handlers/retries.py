@@ -52,6 +52,7 @@ def handle_consumer_send_msg_back(call: Call) -> None:
         def go_on() -> None:
             if isinstance(outcome, DragomanError):
                 raise outcome
+            call.authorize(Operation.READ, Resource.TOPIC, outcome.topic)
             sent = _copy(call, outcome, physical)
             if level < 0 or sent.reconsume_times >= times_max:
                 dead_letter(call, group, _again(sent))

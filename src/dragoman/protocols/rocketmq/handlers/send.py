@@ -13,6 +13,7 @@ from dragoman.broker.deferring import Token
 from dragoman.broker.errors import MessageTooLarge
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DecodeError, DragomanError
+from dragoman.limits import ROCKETMQ_INFLATED_BYTES_MAX
 from dragoman.protocols.rocketmq.constants import (
     BODY_BYTES_MAX,
     CLOSED_TOPICS,
@@ -220,6 +221,7 @@ def _batch(call: Call, head: Head) -> list[Sent]:
     if not messages:
         raise Refused(Response.MESSAGE_ILLEGAL, "the batch is empty")
     found = []
+    size = 0
     for each in messages:
         _check_sizes(len(each.body), len(each.properties))
         try:
@@ -228,7 +230,12 @@ def _batch(call: Call, head: Head) -> list[Sent]:
             raise Refused(Response.MESSAGE_ILLEGAL, f"properties: {error}") from None
         if Property.DELAY in properties:
             raise Refused(Response.MESSAGE_ILLEGAL, "a batch may not have delayed messages")
-        found.append(_sent(call, head, each.body, each.flag, properties))
+        sent = _sent(call, head, each.body, each.flag, properties)
+        size += len(sent.body)
+        if size > ROCKETMQ_INFLATED_BYTES_MAX:
+            text = f"a batch that expands to more than {ROCKETMQ_INFLATED_BYTES_MAX} bytes"
+            raise Refused(Response.MESSAGE_ILLEGAL, text)
+        found.append(sent)
     return found
 
 

@@ -48,6 +48,7 @@ from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Call
 from dragoman.protocols.rocketmq.handlers.tables import each_in_turn, queue_of, reply_table
 from dragoman.protocols.rocketmq.handlers.times import offset_at, store_time_of
+from dragoman.protocols.rocketmq.handlers.topics import TOPIC_CONFIG
 from dragoman.security.authorizer import Operation, Resource
 
 _FILTERS: Final = ("SINGLE_TAG", "MULTI_TAG")
@@ -125,13 +126,11 @@ def _set_topic(
         raise Refused(Response.INVALID_PARAMETER, f"{name} is the broker's own")
     if topic is None:
         call.authorize(Operation.CREATE, Resource.TOPIC, name)
-        config = {ATTRIBUTES_KEY: _attributes(wanted, changes, Attributes(), queues)}
-        new = NewTopic(
-            name=name,
-            partition_count=queues,
-            config={key: text for key, text in config.items() if text},
-            led_by=broker.node_id,
-        )
+        config = dict(TOPIC_CONFIG)
+        text = _attributes(wanted, changes, Attributes(), queues)
+        if text:
+            config[ATTRIBUTES_KEY] = text
+        new = NewTopic(name=name, partition_count=queues, config=config, led_by=broker.node_id)
 
         def created(error: DragomanError | None) -> None:
             # Tools ask every broker of the cluster, perhaps at the same time.

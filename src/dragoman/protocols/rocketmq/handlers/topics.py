@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.topics import NewTopic
@@ -14,8 +15,9 @@ from dragoman.protocols.rocketmq.handlers.names import check_topic_name, topic_n
 from dragoman.protocols.rocketmq.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
 
-#: A body and properties as large as they may be, and what the log adds to them.
-_MESSAGE_BYTES_MAX = BODY_BYTES_MAX + 4 * PROPERTIES_BYTES_MAX
+#: Of topics that are made for RocketMQ's clients: a body and properties as large as they may be,
+#: and what the log adds to them.
+TOPIC_CONFIG: Final = {"max.message.bytes": str(BODY_BYTES_MAX + 4 * PROPERTIES_BYTES_MAX)}
 
 
 def make_topic(
@@ -43,7 +45,7 @@ def make_topic(
 
         call.guarded(go_on)
 
-    config = {"max.message.bytes": str(_MESSAGE_BYTES_MAX)}
+    config = dict(TOPIC_CONFIG)
     text = "" if attributes is None else written(attributes)
     if text:
         config[ATTRIBUTES_KEY] = text

@@ -15,7 +15,7 @@ from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord, UnknownT
 from dragoman.broker.replica import Acknowledge
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import TopicMetadata
-from dragoman.errors import DragomanError
+from dragoman.errors import DragomanError, EncodeError
 from dragoman.log.batch import Record
 from dragoman.protocols.rocketmq.constants import (
     CHECKED_TOO_OFTEN_TOPIC,
@@ -35,13 +35,14 @@ from dragoman.protocols.rocketmq.handlers.records import Sent, message_of, sent_
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.relayed import CheckProducer
 from dragoman.protocols.rocketmq.handlers.session import Call
+from dragoman.protocols.rocketmq.handlers.topics import TOPIC_CONFIG
 from dragoman.protocols.rocketmq.messages import (
     NO_HOST,
     encode_message,
     offset_message_id,
     read_message_id,
 )
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.authorizer import Operation
 
 if TYPE_CHECKING:
     from dragoman.broker.broker import Broker
@@ -53,6 +54,7 @@ _COMMIT: Final = int(SysFlag.TRANSACTION_COMMIT)
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 _DIGITS_MAX: Final = 9
+_NO_QUEUE: Final = 1 << 31
 
 
 def hold_half(call: Call, topic: TopicMetadata, queue: int, sent: Sent) -> None:
@@ -121,8 +123,14 @@ def watch_halves(node: RocketmqNode) -> None:
         token: Token, record: Record, target: Target, labels: dict[str, str], _times: int
     ) -> None:
         group = labels.get(_GROUP)
-        if group is not None:
-            node.check_producer(check_request(token, record, target, group))
+        if group is None:
+            return
+        try:
+            request = check_request(token, record, target, group)
+        except EncodeError as error:
+            log.warning("transaction of group %s for %s is not asked for: %s", group, target, error)
+        else:
+            node.check_producer(request)
 
     def given_up(
         _: Token, record: Record, target: Target, labels: dict[str, str], done: Acknowledge
@@ -176,12 +184,15 @@ def _put_aside(
         except DragomanError as refusal:
             done(refusal)
 
-    broker.ensure_topic(NewTopic(name=CHECKED_TOO_OFTEN_TOPIC, partition_count=1), made)
+    new = NewTopic(name=CHECKED_TOO_OFTEN_TOPIC, partition_count=1, config=dict(TOPIC_CONFIG))
+    broker.ensure_topic(new, made)
 
 
 def handle_resume_check_half_message(call: Call) -> None:
     """A half that nobody knew the end of is asked for again."""
-    call.authorize(Operation.ALTER, Resource.CLUSTER, "")
+    from dragoman.protocols.rocketmq.handlers.configuration import authorize_cluster
+
+    authorize_cluster(call, Operation.ALTER)
     _, physical = read_message_id(call.text("msgId"))
     broker = call.service.broker
 
@@ -202,7 +213,9 @@ def _hold_again(call: Call, found: Found) -> None:
         raise Refused(Response.SYSTEM_ERROR, "the message is no half that was given up")
     sent = sent_again(found.record)
     topic = visible_topic(broker.image, sent.properties.pop(Property.REAL_TOPIC, ""))
-    queue = int(sent.properties.pop(Property.REAL_QUEUE_ID, "0"))
+    number = sent.properties.pop(Property.REAL_QUEUE_ID, "0")
+    # Clients of other protocols may have written there.
+    queue = int(number) if number.isdecimal() and len(number) <= _DIGITS_MAX else _NO_QUEUE
     group = sent.properties.get(Property.PRODUCER_GROUP, "")
     if topic is None or queue >= len(topic.partitions):
         raise Refused(Response.TOPIC_NOT_EXIST, "the topic of the message is gone")

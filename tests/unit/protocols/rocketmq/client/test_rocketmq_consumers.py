@@ -30,6 +30,7 @@ from dragoman.protocols.rocketmq.bodies import (
     MessageQueue,
     ResetOffset,
 )
+from dragoman.protocols.rocketmq.client import offset_stores
 from dragoman.protocols.rocketmq.client.allocation import averages
 from dragoman.protocols.rocketmq.client.compression import deflate, inflate
 from dragoman.protocols.rocketmq.client.errors import NoPermissionError
@@ -653,6 +654,25 @@ async def test_a_file_of_offsets_that_cannot_be_written_is_told(tmp_path: Path) 
     store = LocalOffsets(tmp_path / "file" / "offsets")
     with pytest.raises((ConfigError, DecodeError)):
         await store.save({queue(): 5})
+
+
+async def test_offsets_that_could_not_be_written_are_written_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = offset_stores._replace
+    failures = [OSError(28, "No space left")]
+
+    def full_once(path: Path, data: bytes) -> None:
+        if failures:
+            raise failures.pop()
+        replace(path, data)
+
+    monkeypatch.setattr(offset_stores, "_replace", full_once)
+    store = LocalOffsets(tmp_path / "offsets")
+    with pytest.raises(ConfigError, match="No space left"):
+        await store.save({queue(): 5})
+    await store.save({queue(): 5})
+    assert await LocalOffsets(tmp_path / "offsets").load(queue()) == 5
 
 
 async def test_offsets_of_other_brokers_are_saved_although_one_fails() -> None:

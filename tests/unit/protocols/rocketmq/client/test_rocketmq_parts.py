@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import zlib
 
@@ -13,6 +14,7 @@ from dragoman.limits import ROCKETMQ_CLIENT_INFLATED_BYTES_MAX
 from dragoman.protocols.rocketmq.client import compression
 from dragoman.protocols.rocketmq.client.filters import SQL92, Filter
 from dragoman.protocols.rocketmq.client.identity import Identity, since_month, unique_id
+from dragoman.protocols.rocketmq.client.listening import Later, listened
 from dragoman.protocols.rocketmq.client.settings import (
     ClientSettings,
     parse_addresses,
@@ -129,3 +131,24 @@ def test_addresses_and_settings_are_checked() -> None:
         ClientSettings(request_timeout_s=0)
     with pytest.raises(ConfigError):
         ClientSettings(access_key="a")
+
+
+async def test_a_listener_whose_own_work_is_cancelled_has_failed() -> None:
+    """Its worker was not cancelled, and goes on."""
+
+    async def listener(_: ReceivedMessage) -> None:
+        task = asyncio.create_task(asyncio.sleep(60))
+        task.cancel()
+        await task
+        raise AssertionError("not reached")
+
+    outcome, problem = await listened(listener, ReceivedMessage(topic="T"))
+    assert outcome == Later()
+    assert "Cancelled" in problem
+    waiting = asyncio.create_task(
+        listened(lambda _: asyncio.Event().wait(), ReceivedMessage(topic="T"))  # type: ignore[arg-type]
+    )
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting

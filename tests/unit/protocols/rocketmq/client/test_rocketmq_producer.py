@@ -371,3 +371,33 @@ async def test_a_request_waits_for_its_reply() -> None:
             await producer.reply(ReceivedMessage(topic="T"), b"!")
         with pytest.raises(RequestTimeoutError):
             await producer.request(Message(topic="T"), timeout_s=0.001)
+
+
+async def test_a_named_queue_is_found_again_after_a_failure() -> None:
+    async with ScriptedRocketmq() as server, client_of(server) as client:
+        server.topics["T"] = 1
+        queue = MessageQueue(topic="T", broker_name="b", queue_id=0)
+        producer = client.producer("g")
+        stored = server.answers[Request.SEND_MESSAGE_V2]
+
+        def busy_once(_: Command) -> object:
+            server.answers[Request.SEND_MESSAGE_V2] = stored
+            return refused(Response.SYSTEM_BUSY)
+
+        await producer.send(Message(topic="T"), queue=queue)
+        server.answers[Request.SEND_MESSAGE_V2] = busy_once
+        await producer.send(Message(topic="T"), queue=queue)
+        # Brokers that no route names are forgotten with the next look.
+        await client.routes.refresh()
+        await producer.send(Message(topic="T"), queue=queue)
+        assert len(server.stored["T", 0]) == 3
+
+
+async def test_the_time_for_a_message_includes_finding_its_queue() -> None:
+    async with RocketmqClient("127.0.0.1:1", settings=QUICK) as client:
+        with pytest.raises(RequestTimeoutError, match="where topic T is was not found out"):
+            await client.producer("g").send(Message(topic="T"), timeout_s=0.05)
+
+
+def test_secrets_are_not_shown() -> None:
+    assert "geheim" not in repr(ClientSettings(access_key="a", secret_key="geheim"))
