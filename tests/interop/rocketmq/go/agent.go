@@ -350,6 +350,9 @@ func (p *pushed) answer(call string, _ []json.RawMessage) (any, error) {
 			time.Sleep(pollTime / 20)
 		}
 	case "close":
+		// A message counts as consumed a moment after its listener has returned; one that does not
+		// yet when the consumer ends comes again.
+		time.Sleep(100 * time.Millisecond)
 		return nil, p.consumer.Shutdown()
 	}
 	return nil, missing{}
