@@ -135,8 +135,10 @@ SIM_RECEIVE_BYTES_MAX = 256 << 10
 
 # ---- between nodes
 
-#: A frame between nodes; a replica is sent less than that at once.
-PEER_FRAME_BYTES_MAX = 64 << 20
+#: A frame between nodes: the largest batch, and what else a replica is sent with it.
+PEER_FRAME_BYTES_MAX = 128 << 20
+#: A batch, whatever topics allow. Larger: refused, since no replica could be sent it.
+BATCH_BYTES_MAX = PEER_FRAME_BYTES_MAX - (16 << 20)
 #: Unanswered requests of one node to another; more fail at once.
 PEER_REQUESTS_MAX = 1024
 #: Bytes that another node has not taken; past it messages are dropped and requests fail.
@@ -144,6 +146,9 @@ PEER_UNSENT_BYTES_MAX = 16 << 20
 #: Pause before a lost connection to another node is dialled again; it doubles up to the second.
 PEER_RETRY_MIN_S = 0.05
 PEER_RETRY_MAX_S = 1.0
+#: How long what was sent to another node may stay unacknowledged by its system. Then its machine is
+#: taken for gone or moved, and dialled again; without that, the system would wait for 15 minutes.
+PEER_UNACKNOWLEDGED_S = 5.0
 
 # ---- the broker
 

@@ -7,6 +7,7 @@ of another (`broker/neighbours.py`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import TypeVar
@@ -27,6 +28,7 @@ from dragoman.errors import ClusterError, DecodeError
 from dragoman.net.peering import PeerAnswer, Peering, Reply
 from dragoman.types import Buffer
 
+log = logging.getLogger("dragoman.peers")
 _NOTHING = memoryview(b"")
 #: A fetch waits at the leader; it must not be given up before.
 _FETCH_TIMEOUT_S = 5.0
@@ -35,6 +37,7 @@ _CHANGE_TIMEOUT_S = 5.0
 _NEIGHBOUR_TIMEOUT_S = 35.0
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
+Read = TypeVar("Read")
 
 
 class Service(IntEnum):
@@ -107,11 +110,8 @@ class Peers:
 
     def fetch(self, node: int, request: copies.FetchRequest, done: Fetched) -> None:
         def answered(answer: PeerAnswer | ClusterError) -> None:
-            if isinstance(answer, ClusterError):
-                done(None, _NOTHING)
-                return
-            reply = copies.decode_message(answer.header)
-            if isinstance(reply, copies.FetchReply):
+            reply = _answered(answer, copies.decode_message)
+            if isinstance(answer, PeerAnswer) and isinstance(reply, copies.FetchReply):
                 done(reply, answer.body)
             else:
                 done(None, _NOTHING)
@@ -124,10 +124,7 @@ class Peers:
 
     def control(self, node: int, request: copies.ControlRequest, done: Controlled) -> None:
         def answered(answer: PeerAnswer | ClusterError) -> None:
-            if isinstance(answer, ClusterError):
-                done(None)
-                return
-            reply = copies.decode_message(answer.header)
+            reply = _answered(answer, copies.decode_message)
             done(reply if isinstance(reply, copies.ControlReply) else None)
 
         header = copies.encode_message(request)
@@ -137,10 +134,7 @@ class Peers:
         self, node: int, proposal: Proposal, done: Callable[[ProposalReply | None], None]
     ) -> None:
         def answered(answer: PeerAnswer | ClusterError) -> None:
-            if isinstance(answer, ClusterError):
-                done(None)
-            else:
-                done(_decoded(answer.header, ProposalReply))
+            done(_answered(answer, lambda data: _decoded(data, ProposalReply)))
 
         header = msgspec.msgpack.encode(proposal)
         self.peering.request(node, Service.CHANGES, header, answered, timeout_s=_CHANGE_TIMEOUT_S)
@@ -198,6 +192,17 @@ def _decoded(data: memoryview, kind: type[Struct]) -> Struct:
         return msgspec.msgpack.decode(data, type=kind)
     except msgspec.DecodeError as error:
         raise DecodeError(f"not a {kind.__name__}: {error}") from None
+
+
+def _answered(answer: PeerAnswer | ClusterError, read: Callable[[memoryview], Read]) -> Read | None:
+    """None: no answer, or one that cannot be read, which must not leave anybody waiting."""
+    if isinstance(answer, ClusterError):
+        return None
+    try:
+        return read(answer.header)
+    except DecodeError as error:
+        log.warning("an answer of another node: %s", error)
+        return None
 
 
 class _Service:

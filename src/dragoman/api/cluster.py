@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 
 import msgspec
 
@@ -84,7 +84,9 @@ class ClusterOperations:
                 NodeStatus(
                     node_id=node_id,
                     alive=self._broker.clustering.joining.is_live(node_id),
-                    listeners=own_listeners if node_id == self._broker.node_id else others,
+                    listeners=_own(own_listeners, addresses)
+                    if node_id == self._broker.node_id
+                    else others,
                     rack=registered.rack if registered is not None else "",
                     role=role,  # type: ignore[arg-type]
                     feature_level=registered.feature_level if registered is not None else None,
@@ -96,7 +98,10 @@ class ClusterOperations:
 
     def trouble(self) -> Trouble:
         partitions = list(self._image.partitions.values())
-        noted = (each for each in partitions if _wants_attention(each))
+        # Whoever waits for moves finds them here, however much else there is.
+        moving = (each for each in partitions if each.target)
+        others = (each for each in partitions if not each.target and _wants_attention(each))
+        noted = chain(moving, others)
         return Trouble(
             leaderless=sum(each.leader == NO_LEADER for each in partitions),
             under_replicated=sum(map(_is_under_replicated, partitions)),
@@ -245,6 +250,18 @@ class ClusterOperations:
         return reply
 
 
+def _own(
+    listeners: tuple[ListenerStatus, ...], addresses: Mapping[str, str]
+) -> tuple[ListenerStatus, ...]:
+    """With where other nodes reach this one, also if it listens on all addresses."""
+    return tuple(
+        msgspec.structs.replace(each, advertised=each.advertised or addresses.get("peer"))
+        if each.name == "peer"
+        else each
+        for each in listeners
+    )
+
+
 def _name(partition: PartitionMetadata) -> str:
     return f"{partition.topic.name}-{partition.index}"
 
@@ -255,8 +272,7 @@ def _is_under_replicated(partition: PartitionMetadata) -> bool:
 
 
 def _wants_attention(partition: PartitionMetadata) -> bool:
-    is_unclean = partition.unclean_epoch >= 0
-    return bool(partition.target) or is_unclean or _is_under_replicated(partition)
+    return partition.unclean_epoch >= 0 or _is_under_replicated(partition)
 
 
 def _status(partition: PartitionMetadata) -> PartitionStatus:

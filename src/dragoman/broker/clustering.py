@@ -571,12 +571,11 @@ class Clustering:
         """Why a node cannot be let in; empty: it can."""
         node_id = request.node_id
         known = self._image.registrations.get(node_id)
-        if self._votes is None:
-            return ""
-        if node_id not in self.quorum.membership.nodes:
-            return _stranger(node_id)
-        if known is not None and known.voter_directory not in ("", request.directory):
-            return _lost_votes(node_id)
+        if self._votes is not None:
+            if node_id not in self.quorum.membership.nodes:
+                return _stranger(node_id)
+            if known is not None and known.voter_directory not in ("", request.directory):
+                return _lost_votes(node_id)
         level = self._image.feature_level
         if request.feature_level < level:
             return (

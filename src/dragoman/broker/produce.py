@@ -17,7 +17,7 @@ from dragoman.broker.errors import (
 from dragoman.broker.replica import Replica, not_leader
 from dragoman.checksum import crc32c
 from dragoman.errors import BrokerError, DecodeError
-from dragoman.limits import BATCH_HEADER_BYTES
+from dragoman.limits import BATCH_BYTES_MAX, BATCH_HEADER_BYTES
 from dragoman.log.batch import (
     CODEC_MASK,
     CONTROL,
@@ -127,10 +127,10 @@ def as_configured(
 def check_rules(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
     """Raises `BrokerError` for a batch that the topic's configuration does not allow."""
     config = replica.config
-    if len(batch) > config.max_message_bytes:
+    if len(batch) > config.max_message_bytes or len(batch) > BATCH_BYTES_MAX:
         raise MessageTooLarge(
             f"{replica.log.describe()}: batch of {len(batch)} bytes, "
-            f"max.message.bytes is {config.max_message_bytes}"
+            f"max.message.bytes is {min(config.max_message_bytes, BATCH_BYTES_MAX)}"
         )
     if config.is_compacted:
         _require_keys(batch, header)

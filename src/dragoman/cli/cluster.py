@@ -159,7 +159,7 @@ def add(node: str, /, *, server: Server = DEFAULT_SERVER) -> None:
     told = remote.post(f"{_PATH}/nodes", NewNode(node_id=int(number), address=address), Told)
     say(told.detail)
     peers = [
-        f"{each.node_id}@{listener.bound}"
+        f"{each.node_id}@{listener.advertised or listener.bound}"
         for each in remote.get(_PATH, ClusterStatus).nodes
         for listener in each.listeners
         if listener.name == "peer" and each.node_id != int(number)
@@ -291,10 +291,12 @@ def _wait(remote: Remote, begun: Moves) -> None:
     with bar as progress:
         task = progress.add_task("", total=len(ours))
         while True:
-            attention = remote.get(_PATH, ClusterStatus).attention
-            left = {(each.topic, each.partition) for each in attention if each.target} & ours
+            cluster = remote.get(_PATH, ClusterStatus)
+            moving = {(each.topic, each.partition) for each in cluster.attention if each.target}
+            left = moving & ours
             progress.update(task, completed=len(ours) - len(left))
-            if not left:
+            # Of very many moves not all are shown: ours may be among the rest.
+            if not left and cluster.moving <= len(moving):
                 return
             time.sleep(_LOOK_S)
 

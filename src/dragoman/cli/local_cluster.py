@@ -60,10 +60,11 @@ class _Nodes:
         self._lock = threading.Lock()
 
     def run(self) -> int:
-        handlers = {
-            number: signal.signal(number, self._forward)
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        # A terminal that is closed ends the nodes, too, unless nohup says otherwise.
+        ends = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            ends.append(signal.SIGHUP)
+        handlers = {number: signal.signal(number, self._forward) for number in ends}
         try:
             for number in self._numbers:
                 self._processes[number] = self._start(number)
@@ -125,6 +126,9 @@ class _Nodes:
                 print(f"{name} {nodes}", flush=True)
 
     def _forward(self, number: int, _frame: object) -> None:
+        if number == signal.SIGHUP:
+            # To a node it would be a kill.
+            number = signal.SIGTERM
         for process in self._processes.values():
             if process.poll() is None:
                 process.send_signal(number)

@@ -253,9 +253,10 @@ class MetadataImage:
         self.voters, self.learners = event.voters, event.learners
         belonging = event.voters + event.learners
         for node_id, known in self.registrations.items():
-            if node_id not in belonging and known.voter_directory:
-                # Whatever it comes back with, it votes from there.
-                forgotten = msgspec.structs.replace(known, voter_directory="")
+            if node_id not in belonging:
+                # Whatever it comes back with, it votes from there; and it is where it is added.
+                where = {name: each for name, each in known.addresses.items() if name != "peer"}
+                forgotten = msgspec.structs.replace(known, voter_directory="", addresses=where)
                 self.registrations[node_id] = forgotten
 
     def _change_quota(self, event: ClientQuotaChanged) -> None:

@@ -166,7 +166,7 @@ def _nothing() -> None:
     return None
 
 
-def _keep_alive(connected: socket.socket) -> None:
+def keep_alive(connected: socket.socket) -> None:
     """Have the system find out within minutes when the peer's machine is gone."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE:
@@ -233,7 +233,7 @@ class Channel(asyncio.BufferedProtocol):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if not self._channels.closes_idle:
                 # A peer that is gone without a word must be noticed some other way.
-                _keep_alive(connected)
+                keep_alive(connected)
         self.local_address = tuple(transport.get_extra_info("sockname") or ("", 0))[:2]
         self.peer_address = tuple(transport.get_extra_info("peername") or ("", 0))[:2]
         self.last_active = self._loop.time()

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol, TypeAlias, cast
 
 import msgspec
@@ -31,9 +33,10 @@ from dragoman.limits import (
     PEER_REQUESTS_MAX,
     PEER_RETRY_MAX_S,
     PEER_RETRY_MIN_S,
+    PEER_UNACKNOWLEDGED_S,
     PEER_UNSENT_BYTES_MAX,
 )
-from dragoman.net.channel import Channel
+from dragoman.net.channel import Channel, keep_alive
 from dragoman.net.peer_frames import Arrived, Hello, Kind, frame, read_hello, take_apart
 from dragoman.types import Buffer
 from dragoman.world import Handle, Random
@@ -41,6 +44,8 @@ from dragoman.world import Handle, Random
 log = logging.getLogger("dragoman.peers")
 #: The number of the answer to a HELLO, which there is only when it is turned away.
 _WELCOME = 0
+#: Linux only. Elsewhere the system decides how long it waits.
+_TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 
 
 class PeerAnswer(msgspec.Struct, frozen=True):
@@ -305,7 +310,12 @@ class _Link(asyncio.BufferedProtocol):
             return
         self._asked = self._asked % 0xFFFFFFFF + 1
         number = self._asked
-        if not self.send(frame(Kind.REQUEST, service, number, header, body)):
+        try:
+            pieces = frame(Kind.REQUEST, service, number, header, body)
+        except ClusterError as error:
+            answered(NotSentError(str(error)))
+            return
+        if not self.send(pieces):
             answered(NotSentError(f"node {node} does not take what is sent"))
             return
         timer = self._loop.call_later(timeout_s, self._expire, number, timeout_s)
@@ -323,6 +333,7 @@ class _Link(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        _notice_silence(self._transport.get_extra_info("socket"))
         hello = msgspec.msgpack.encode(self._peering.hello())
         self._transport.writelines(frame(Kind.HELLO, 0, 0, hello))
         self._line.connected(self)
@@ -365,6 +376,18 @@ class _Link(asyncio.BufferedProtocol):
         for answered, timer in waiting.values():
             timer.cancel()
             answered(ClusterError(f"connection to node {node} was lost; the outcome is unknown"))
+
+
+def _notice_silence(connected: socket.socket | None) -> None:
+    """A machine that lost its power or its address does not say so."""
+    if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    # Not on a connection that is lost already, which is told in a moment.
+    with suppress(OSError):
+        keep_alive(connected)
+        if _TCP_USER_TIMEOUT is not None:
+            patience_ms = round(PEER_UNACKNOWLEDGED_S * 1000)
+            connected.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, patience_ms)
 
 
 class PeerSession:
@@ -418,11 +441,15 @@ class PeerSession:
 
     def _asked(self, node: int, arrived: Arrived) -> None:
         def reply(header: bytes | DragomanError, body: Sequence[Buffer] = ()) -> None:
+            if not isinstance(header, DragomanError):
+                try:
+                    pieces = frame(Kind.REPLY, arrived.service, arrived.number, header, body)
+                except ClusterError as error:
+                    # Too large; whoever replies, perhaps in the middle of a commit, must go on.
+                    header = error
             if isinstance(header, DragomanError):
                 text = str(header).encode("utf-8", "replace")
                 pieces = frame(Kind.REFUSAL, arrived.service, arrived.number, text)
-            else:
-                pieces = frame(Kind.REPLY, arrived.service, arrived.number, header, body)
             self._channel.send(pieces)
 
         try:
