@@ -152,6 +152,8 @@ PEER_UNACKNOWLEDGED_S = 5.0
 
 # ---- the broker
 
+#: Descriptors that a node asks the system for: files of the log, and connections.
+OPEN_FILES_MAX = 1 << 20
 #: Metadata changes waiting to become durable. More: refused, the client retries.
 METADATA_PROPOSALS_MAX = 10_000
 #: How long a metadata change waits for somebody who takes it. Then: refused, the client retries.

@@ -51,6 +51,7 @@ from dragoman.world import (
     Random,
     RealDisk,
     SystemClock,
+    allow_open_files,
     system_random,
 )
 
@@ -529,6 +530,7 @@ async def _serve(
             os._exit(130)
         stopping.set()
 
+    allow_open_files()
     disk = open_data_directory(settings.data)
     try:
         node = Node(

@@ -17,6 +17,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -27,6 +28,7 @@ from dragoman.limits import (
     BACKGROUND_JOBS_MAX,
     BACKGROUND_QUEUED_BYTES_MAX,
     BULK_SYNC_FILES_MIN,
+    OPEN_FILES_MAX,
 )
 from dragoman.types import Buffer
 
@@ -280,6 +282,19 @@ def parent(path: str) -> str:
 
 
 # ---- real versions
+
+
+def allow_open_files() -> None:
+    """More descriptors, as far as the system lets this process have them: what is usual is for
+    programs of desktops.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class SystemClock:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from dragoman.limits import (
     BACKGROUND_JOB_BYTES_MAX,
     BACKGROUND_JOBS_MAX,
     BACKGROUND_QUEUED_BYTES_MAX,
+    OPEN_FILES_MAX,
 )
 from dragoman.types import Buffer
 from dragoman.world import (
@@ -27,6 +29,7 @@ from dragoman.world import (
     Replacement,
     SystemClock,
     admit,
+    allow_open_files,
     perform,
     read_whole,
     system_random,
@@ -218,3 +221,14 @@ def test_the_monotonic_clock_does_not_go_back() -> None:
 def test_the_systems_randomness_has_no_seed() -> None:
     with pytest.raises(NotImplementedError):
         system_random().getstate()
+
+
+def test_as_many_files_as_the_system_allows_may_be_open() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        allow_open_files()
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert allowed == (OPEN_FILES_MAX if hard == -1 else min(hard, OPEN_FILES_MAX))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -23,6 +23,7 @@ from dragoman.log.cleaner import (
     RetentionPolicy,
     compact,
     dirty_ratio,
+    has_dirty_segments,
     retain,
     roll_due,
 )
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dragoman.maintenance")
 
+#: A partition whose compaction broke off is left alone for so long: others shall have their turn.
+_BROKEN_OFF_MS = 60_000
+
 
 class Maintenance:
     def __init__(self, broker: Broker) -> None:
@@ -43,6 +47,8 @@ class Maintenance:
         self._is_stopped = False
         #: When a compacted partition is worth another look even if nothing is written to it.
         self._again_at: dict[int, int] = {}
+        #: Until when partitions are left alone whose compaction broke off.
+        self._left_until: dict[int, int] = {}
 
     def start(self) -> None:
         self._arm_retention()
@@ -109,7 +115,11 @@ class Maintenance:
         for _ in range(MAINTENANCE_PARTITIONS_PER_SLICE):
             if self._is_stopped:
                 return
-            metadata = next(partitions, None)
+            try:
+                metadata = next(partitions, None)
+            except OSError as error:
+                log.error("retention is put off: %s", error)
+                metadata = None
             if metadata is None:
                 self._arm_retention()
                 return
@@ -117,7 +127,7 @@ class Maintenance:
                 continue
             try:
                 self.retain(self._broker.held(metadata))
-            except DragomanError as error:
+            except (DragomanError, OSError) as error:
                 where = f"{metadata.topic.name}-{metadata.index}"
                 log.error("retention of %s: %s", where, error)
         self._timers["slice"] = self._broker.scheduler.call_later(0, self._retain_some, partitions)
@@ -165,12 +175,8 @@ class Maintenance:
         if replica is None:
             self._arm_compaction()
             return
-        config = replica.config
-        policy = CompactionPolicy(
-            min_compaction_lag_ms=config.min_compaction_lag_ms,
-            delete_retention_ms=config.delete_retention_ms,
-        )
         self._again_at.pop(replica.metadata.partition_id, None)
+        policy = _policy_of(replica.config)
         self._step(replica, compact(replica.log, policy, self._broker.clock.wall_ms()))
 
     def _dirtiest(self) -> Replica | None:
@@ -178,14 +184,17 @@ class Maintenance:
         best: tuple[float, Replica] | None = None
         now_ms = self._broker.clock.wall_ms()
         for replica in self._broker.open_replicas():
-            if not replica.config.is_compacted:
+            partition_id, config = replica.metadata.partition_id, replica.config
+            if not config.is_compacted or now_ms < self._left_until.get(partition_id, 0):
                 continue
             ratio = dirty_ratio(replica.log)
-            again_at = self._again_at.get(replica.metadata.partition_id)
-            is_due = (
-                (ratio > 0 and ratio >= replica.config.min_cleanable_dirty_ratio)
-                or (again_at is not None and again_at < now_ms)
-                or _has_waited_too_long(replica, now_ms)
+            again_at = self._again_at.get(partition_id)
+            is_dirty = (
+                ratio > 0 and ratio >= config.min_cleanable_dirty_ratio
+            ) or _has_waited_too_long(replica, now_ms)
+            # What is too young, damaged or in no manifest yet must not keep the others waiting.
+            is_due = (again_at is not None and again_at < now_ms) or (
+                is_dirty and has_dirty_segments(replica.log, _policy_of(config), now_ms)
             )
             if is_due and (best is None or ratio > best[0]):
                 best = (ratio, replica)
@@ -202,6 +211,11 @@ class Maintenance:
             self._finished(replica, finished.value)
             self._arm_compaction()
             return
+        except OSError as error:
+            log.error("compaction of %s: %s", replica.log.describe(), error)
+            self._leave_alone(replica)
+            self._arm_compaction()
+            return
         self._timers["slice of compaction"] = self._broker.scheduler.call_later(
             COMPACTION_PAUSE_S, self._step, replica, work
         )
@@ -211,6 +225,19 @@ class Maintenance:
         if result.bytes_after != result.bytes_before:
             due_ms = self._broker.clock.wall_ms() + replica.config.delete_retention_ms
             self._again_at[replica.metadata.partition_id] = due_ms
+        if not result.is_complete:
+            self._leave_alone(replica)
+
+    def _leave_alone(self, replica: Replica) -> None:
+        until_ms = self._broker.clock.wall_ms() + _BROKEN_OFF_MS
+        self._left_until[replica.metadata.partition_id] = until_ms
+
+
+def _policy_of(config: TopicConfig) -> CompactionPolicy:
+    return CompactionPolicy(
+        min_compaction_lag_ms=config.min_compaction_lag_ms,
+        delete_retention_ms=config.delete_retention_ms,
+    )
 
 
 def _roll_expired(partition: PartitionLog, config: TopicConfig, now_ms: int) -> None:

@@ -73,13 +73,23 @@ class PartitionSave:
         self._marks = [self._mark(each) for each in partition.unsynced]
         if partition.is_manifest_due or partition.producers is not None or clean:
             # Before the sync of the directories, which makes the new one durable.
-            store.disk.make_directory(partition.directory)
+            self._make_directory()
         if partition.producers is None:
             # Even one that is not known: a job of which nobody heard may have put it there.
             path = f"{partition.directory}/{PRODUCERS}"
             if store.disk.exists(path):
                 store.disk.remove(path)
             partition.has_producer_file = False
+
+    def _make_directory(self) -> None:
+        try:
+            self._store.disk.make_directory(self.partition.directory)
+        except OSError as error:
+            self.is_whole = False
+            if error.errno in FULL:
+                self._store.is_disk_full = True
+            else:
+                self._store.fail(error)
 
     def _mark(self, segment: Segment) -> _Mark:
         # On a full disk the file may end within a range of the index, which cannot be told then.
@@ -183,8 +193,8 @@ class PartitionSave:
             file.write([index.unsaved_block(mark.checkpoint, count)], size)
         except OSError as error:
             if error.errno not in FULL:
-                raise
-            if file is not None:
+                self._store.fail(error)
+            elif file is not None:
                 file.truncate(size)
             return
         index.saved_entries = count

@@ -156,9 +156,15 @@ def cleanable_segments(
     return found
 
 
-def dirty_ratio(partition: PartitionLog, cleaned_offset: int | None = None) -> float:
+def has_dirty_segments(partition: PartitionLog, policy: CompactionPolicy, now_ms: int) -> bool:
+    """Whether a round would find something now that no compaction has seen."""
+    found = cleanable_segments(partition, policy, now_ms)
+    return bool(found) and found[-1].next_offset > partition.cleaned_offset
+
+
+def dirty_ratio(partition: PartitionLog) -> float:
     """Share of the rolled bytes below the last stable offset that no compaction has seen."""
-    cleaned = partition.cleaned_offset if cleaned_offset is None else cleaned_offset
+    cleaned = partition.cleaned_offset
     stable = [
         each for each in partition.segments if each.next_offset <= partition.last_stable_offset
     ]

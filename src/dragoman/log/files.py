@@ -11,6 +11,9 @@ from collections import OrderedDict
 
 from dragoman.world import Disk, File, parent
 
+#: The process, or the machine, has no descriptor left.
+OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+
 
 class FileCache:
     def __init__(self, disk: Disk, open_max: int) -> None:
@@ -43,9 +46,8 @@ class FileCache:
         try:
             file = self._open_file(path, create)
         except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._open:
+            if error.errno not in OUT_OF_FILES or not self.give_up_half():
                 raise
-            self._shrink(len(self._open) // 2)
             file = self._open_file(path, create)
         self._open[path] = file
         self._shrink(self._open_max)
@@ -59,6 +61,12 @@ class FileCache:
         except FileNotFoundError:
             self._disk.make_directory(parent(path))
             return self._disk.open(path, "create")
+
+    def give_up_half(self) -> bool:
+        """For whoever needs a descriptor more; False when there is none to give up."""
+        has_any = bool(self._open)
+        self._shrink(len(self._open) // 2)
+        return has_any
 
     def _shrink(self, keep: int) -> None:
         while len(self._open) > keep:

@@ -174,7 +174,12 @@ class _Process:
         if not sys.executable:
             raise OSError(errno.ENOENT, "no Python interpreter to run the flusher with")
         jobs_out, self._jobs_fd = os.pipe()
-        self._replies_fd, replies_in = os.pipe()
+        try:
+            self._replies_fd, replies_in = os.pipe()
+        except OSError:
+            os.close(jobs_out)
+            os.close(self._jobs_fd)
+            raise
         command = [sys.executable, "-I", "-S", _SCRIPT, str(os.getpid()), str(_FRAME_BYTES_MAX)]
         # A new process inherits the mask: there is no moment in which a signal could reach it.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)

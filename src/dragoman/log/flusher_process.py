@@ -89,7 +89,12 @@ def _sync_all(path: bytes) -> None:
     import ctypes
 
     directory = os.path.dirname(path)
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        # A partition that was removed in the meantime: the one above is on the same file system.
+        directory = os.path.dirname(directory)
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if ctypes.CDLL(None, use_errno=True).syncfs(fd):
             number = ctypes.get_errno()

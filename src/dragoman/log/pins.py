@@ -1,6 +1,7 @@
 """Leases on segment files, so that a scan from outside does not lose them to retention.
 
     pins/NAME/expires               milliseconds since 1970, as text; moved on while the scan lasts
+    pins/NAME/expires.PID           the next of these, while it is written
     pins/NAME/ID-TOPIC-INDEX/…      hard links to the files of one partition
 
 A planner of scans makes them. They are removed when their time is up, by the node's maintenance or
@@ -9,19 +10,26 @@ by the next planner, whoever comes first.
 
 from __future__ import annotations
 
+import logging
+
 from dragoman.world import Disk, read_whole
+
+log = logging.getLogger("dragoman.log")
 
 PINS = "pins"
 EXPIRES = "expires"
 
 
 def sweep_pins(disk: Disk, now_ms: int) -> int:
-    """Remove leases whose time is up; how many there were."""
+    """Remove leases whose time is up; how many there were. One that cannot go holds up no other."""
     swept = 0
     for name in disk.names(PINS):
-        if _expiry_ms(disk, f"{PINS}/{name}") <= now_ms:
-            remove_lease(disk, name)
-            swept += 1
+        try:
+            if _expiry_ms(disk, f"{PINS}/{name}") <= now_ms:
+                remove_lease(disk, name)
+                swept += 1
+        except OSError as error:
+            log.warning("lease %s is left for now: %s", name, error)
     return swept
 
 
@@ -29,6 +37,10 @@ def remove_lease(disk: Disk, name: str) -> None:
     lease = f"{PINS}/{name}"
     for directory in disk.names(lease):
         if directory == EXPIRES:
+            continue
+        if directory.startswith(f"{EXPIRES}."):
+            # Whoever was renewing it died, or found no room.
+            disk.remove(f"{lease}/{directory}")
             continue
         for file in disk.names(f"{lease}/{directory}"):
             disk.remove(f"{lease}/{directory}/{file}")

@@ -8,6 +8,7 @@ that is handed out. A bad header costs its range, a bad record only its batch.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -164,7 +165,13 @@ def _read_bytes(partition: PartitionLog, segment: Segment, start: int, stop: int
     wanted = max(0, min(stop, segment.written) - start)
     data = b""
     if wanted:
-        data = partition.store.files.get(segment.log_path).read(wanted, start)
+        try:
+            data = partition.store.files.get(segment.log_path).read(wanted, start)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            # A sector that the disk cannot read any more; the others can be served.
+            raise CorruptionError(segment.log_path, start, "the disk cannot read it") from error
     if len(data) < wanted:
         raise CorruptionError(segment.log_path, start + len(data), "file is too short")
     if stop > segment.written:

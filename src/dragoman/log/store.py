@@ -51,7 +51,7 @@ from dragoman.limits import (
 )
 from dragoman.log import recovery
 from dragoman.log.checkpoint import FULL, PARTITIONS, Checkpoint, PartitionSave, merged
-from dragoman.log.files import FileCache
+from dragoman.log.files import OUT_OF_FILES, FileCache
 from dragoman.log.index import SparseIndex
 from dragoman.log.index_loading import load_segment_index
 from dragoman.log.journal import (
@@ -276,7 +276,7 @@ class LogStore:
         """From now on releases that do not know this level refuse the directory."""
         if level > self.node.feature_level:
             self.node.feature_level = level
-            self._performed(BackgroundJob(replace=(node_replacement(self.node),)), may_be_full=True)
+            self.keep_node_state()
 
     def partition(
         self, identity: Identity, directory: str, config: LogConfig, *, is_shared: bool = False
@@ -725,10 +725,11 @@ class LogStore:
         def filled(error: OSError | None) -> None:
             self._is_spare_coming = False
             if error is None:
-                self._journal.add_file(path)
-            else:
-                # No spare: the next group that needs room makes a file itself, or is refused.
-                self.disk.remove(path)
+                with suppress(OSError):
+                    self._journal.add_file(path)
+                    return
+            # No spare: the next group that needs room makes a file itself, or is refused.
+            self.disk.remove(path)
 
         job = BackgroundJob(zero_fill=((path, JOURNAL_FILE_BYTES),))
         self.run_job(job, filled)
@@ -757,7 +758,7 @@ class LogStore:
         except OSError:
             outcome: OSError | None = None
             try:
-                perform(self.disk, job)
+                self._perform(job)
             except OSError as error:
                 outcome = error
             self._scheduler.call_soon(done, outcome)
@@ -831,7 +832,7 @@ class LogStore:
 
     def _performed(self, job: BackgroundJob, *, may_be_full: bool) -> bool:
         try:
-            perform(self.disk, job)
+            self._perform(job)
         except OSError as error:
             if may_be_full and error.errno in FULL:
                 self.is_disk_full = True
@@ -839,6 +840,15 @@ class LogStore:
                 self.fail(error)
             return False
         return True
+
+    def _perform(self, job: BackgroundJob) -> None:
+        """Raises `OSError`. Clients may hold every descriptor: that is no reason to stop."""
+        try:
+            perform(self.disk, job)
+        except OSError as error:
+            if error.errno not in OUT_OF_FILES or not self.files.give_up_half():
+                raise
+            perform(self.disk, job)
 
     def list_work(self, partition: PartitionLog) -> None:
         """Whether a checkpoint has anything to do for this partition."""

@@ -5,12 +5,17 @@ Method: a broker in virtual time; the clock is moved over the intervals.
 
 from __future__ import annotations
 
+import errno
+
+import pytest
+
 from broker_world import World, batch_of
 from dragoman.broker.gather import Gatherer
 from dragoman.broker.replica import Replica
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record
+from dragoman.log.cleaner import _Output
 
 HOUR_S = 3600
 SMALL = {"segment.bytes": "500"}
@@ -179,3 +184,31 @@ def test_gathered_records_that_are_refused_are_all_told() -> None:
     world.settle()
     assert [offset for offset, _ in placed] == [-1, -1, -1]
     assert all(isinstance(error, DragomanError) for _, error in placed)
+
+
+def test_partition_that_cannot_be_compacted_yet_does_not_hold_up_others() -> None:
+    world = World(Settings(log_cleaner_backoff_ms=1000))
+    config = {**SMALL, "cleanup.policy": "compact"}
+    (young,) = world.create("young", config={**config, "min.compaction.lag.ms": "86400000"})
+    (other,) = world.create("other", config=config)
+    fill(world, young, 60)
+    fill(world, other, 60)
+    world.advance(60)
+    assert len(values(other)) < 10
+    assert len(values(young)) == 60
+
+
+def test_compaction_goes_on_after_an_error_of_the_disk() -> None:
+    world = World(Settings(log_cleaner_backoff_ms=1000))
+    (replica,) = world.create("t", config={**SMALL, "cleanup.policy": "compact"})
+    fill(world, replica, 60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Output, "flush", _no_descriptor)
+        world.advance(30)
+    fill(world, replica, 60)
+    world.advance(120)
+    assert len(values(replica)) < 10
+
+
+def _no_descriptor(_: object) -> None:
+    raise OSError(errno.EMFILE, "too many open files")

@@ -517,6 +517,13 @@ def test_an_error_of_a_descriptor_names_its_file(
     assert os.fsencode(raised.value.filename).startswith(root)
 
 
+def test_partition_removed_before_a_large_sync_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "partitions").mkdir()
+    root = os.fsencode(tmp_path) + b"/partitions/"
+    files = tuple(root + b"%d-t-0/0.log" % number for number in range(BULK_SYNC_FILES_MIN))
+    flusher_process.perform(files, (), (), (), (), BULK_SYNC_FILES_MIN)
+
+
 def test_nothing_is_begun_for_a_parent_that_is_gone(tmp_path: Path) -> None:
     jobs_out, jobs_in = os.pipe()
     frame = Flusher(str(tmp_path), Poller())._frame(BackgroundJob(zero_fill=(("a", 3),)))

@@ -552,3 +552,23 @@ def test_a_ballot_alone_is_reported_as_stable(world: World):
     world.store.stage_ballot(Ballot(1, 2))
     world.commit()
     assert told == [[]]
+
+
+def test_no_room_for_a_directory_puts_a_checkpoint_off_and_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.fill(1)
+    other = world.partition(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.disk, "make_directory", _no_room)
+        other.begin_epoch(1)
+        world.scheduler.advance(20)
+        assert world.store.is_disk_full
+    world.scheduler.advance(20)
+    assert not world.store.is_disk_full
+    assert not other.is_manifest_due
+    assert not world.failures
+
+
+def _no_room(path: str) -> None:
+    raise OSError(errno.ENOSPC, "no space", path)
