@@ -20,9 +20,11 @@ from dragoman.cluster.events import (
     TopicConfigChanged,
     TopicCreated,
     TopicDeleted,
+    VotersChanged,
 )
 from dragoman.cluster.metadata import METADATA_PARTITION_ID, MetadataImage
 from dragoman.cluster.raft.state import encode_image, restore_image
+from dragoman.peers import peer_addresses
 
 TOPIC = bytes(range(16))
 
@@ -130,3 +132,20 @@ def test_an_unclean_election_stays_visible(image: MetadataImage) -> None:
     again = MetadataImage()
     restore_image(again, encode_image(image, 1))
     assert again.partitions[1].unclean_epoch == image.partitions[1].unclean_epoch == 5
+
+
+def test_a_number_that_left_is_where_it_is_added_again() -> None:
+    """Its machine was replaced; its partitions wait for it."""
+    image = MetadataImage()
+    at = {"peer": "old:9190", "kafka": "old:9092"}
+    for event in (
+        ClusterCreated(cluster_id="c"),
+        NodeRegistered(node_id=3, incarnation=1, directory="d", voter_directory="d", addresses=at),
+        VotersChanged(voters=(1, 2, 3)),
+        VotersChanged(voters=(1, 2)),
+        NodeAdded(node_id=3, address="new:9190"),
+        VotersChanged(voters=(1, 2), learners=(3,)),
+    ):
+        image.apply(event)
+    assert str(peer_addresses(image)[3]) == "new:9190"
+    assert image.registrations[3].addresses == {"kafka": "old:9092"}

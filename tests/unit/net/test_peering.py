@@ -149,6 +149,20 @@ def test_refusal_comes_back_in_words(pair: Pair) -> None:
     assert not isinstance(outcomes[0], NotSentError)
 
 
+def test_what_is_larger_than_a_frame_is_refused_in_both_directions(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks or answers goes on, perhaps in the middle of something else."""
+    asked = pair.one.ask(2, b"hold 1")
+    pair.wait(1)
+    monkeypatch.setattr("dragoman.net.peer_frames.PEER_FRAME_BYTES_MAX", 1000)
+    pair.two.service.held[0][1](b"large", [b"x" * 2000])
+    pair.wait(1)
+    assert "bytes for another node; at most 1000" in str(asked[0])
+    (refused,) = pair.one.ask(2, b"x" * 2000)
+    assert isinstance(refused, NotSentError)
+
+
 def test_unknown_service_is_refused(pair: Pair) -> None:
     outcomes: list[PeerAnswer | ClusterError] = []
 
