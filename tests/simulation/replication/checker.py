@@ -254,11 +254,13 @@ class Checker:
         metadata = leading.replica.metadata
         others = [self._cluster.nodes[each.node_id - 1] for each in metadata.members]
         return [
-            other.replicas[metadata.partition_id].log
+            held.log
             for other in others
             if other is not node
             and other.is_up
             and self._stable_end(other, metadata.partition_id) >= end
+            # A node that has just started may not have opened it.
+            and (held := other.replicas.get(metadata.partition_id)) is not None
         ]
 
     def acknowledged(self, node: Node, store: LogStore, leading: Leading, next_offset: int) -> None:
@@ -347,9 +349,11 @@ class Checker:
         """S3 and S4: every log holds what is committed, byte for byte."""
         for node in self._cluster.nodes:
             for partition_id, replica in node.replicas.items():
-                if partition_id not in self._cluster.metadata.image.partitions:
+                agreed = self._cluster.metadata.image.partitions.get(partition_id)
+                if agreed is None:
                     continue
-                if node.node_id in replica.metadata.replicas:
+                # One that has just come back may not know yet that its copy has gone elsewhere.
+                if node.node_id in agreed.replicas and node.node_id in replica.metadata.replicas:
                     self._compare(node, replica.log, partition_id)
 
     def _compare(self, node: Node, log: PartitionLog, partition_id: int) -> None:
