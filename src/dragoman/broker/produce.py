@@ -1,7 +1,7 @@
 """Checking what a producer sent and placing it in the log.
 
 The whole path costs per batch, not per record. Records are looked into only where a rule needs it:
-keys of a compacted topic, and time stamps of a batch whose latest lies outside the bounds.
+keys of a compacted topic, and the times of a batch whose first record has none.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from dragoman.log.batch import (
     UNCHECKED_PREFIX_BYTES,
     BatchHeader,
     build_batch,
+    iterate_records,
     records,
     stamp_append_time,
+    stamp_max_timestamp,
 )
 from dragoman.log.compression import Codec, codec_by_name
 from dragoman.log.partition import Appended
@@ -121,6 +123,8 @@ def as_configured(
     if config.message_timestamp_type == "LogAppendTime":
         stamp_append_time(batch, now_ms)
         header = _make_header(_unpack_header(batch))
+    elif header.base_timestamp == NO_TIMESTAMP != header.max_timestamp:
+        header = _with_true_maximum(batch, header)
     return batch, header
 
 
@@ -135,7 +139,28 @@ def check_rules(replica: Replica, batch: memoryview, header: BatchHeader, now_ms
     if config.is_compacted:
         _require_keys(batch, header)
     if config.message_timestamp_type != "LogAppendTime" and header.max_timestamp != NO_TIMESTAMP:
-        _check_time(replica, header, now_ms)
+        _check_time(replica, batch, header, now_ms)
+
+
+def _with_true_maximum(batch: memoryview, header: BatchHeader) -> BatchHeader:
+    """librdkafka states a maximum of 0 for records without a time. Retention, which goes by the
+    maximum, would take that for 1970 and delete the segment.
+    """
+    _, latest = _times(batch, header)
+    if latest == header.max_timestamp:
+        return header
+    stamp_max_timestamp(batch, latest)
+    return _make_header(_unpack_header(batch))
+
+
+def _times(batch: memoryview, header: BatchHeader) -> tuple[int, int]:
+    """The earliest and the latest time in a batch, of the records that have one."""
+    try:
+        times = [each.timestamp for each in iterate_records(batch, header)]
+    except DecodeError as error:
+        raise CorruptMessage(str(error)) from None
+    known = [each for each in times if each != NO_TIMESTAMP]
+    return min(known, default=NO_TIMESTAMP), max(known, default=NO_TIMESTAMP)
 
 
 def _recompressed(
@@ -171,12 +196,18 @@ def _require_keys(batch: memoryview, header: BatchHeader) -> None:
         raise InvalidRecord("records of a compacted topic need a key", missing)
 
 
-def _check_time(replica: Replica, header: BatchHeader, now_ms: int) -> None:
+def _check_time(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
     config = replica.config
+    first, last = header.base_timestamp, header.max_timestamp
+    if first == NO_TIMESTAMP:
+        # Records without a time are within any bounds; others in the same batch may not be.
+        first, last = _times(batch, header)
+        if last == NO_TIMESTAMP:
+            return
     latest = now_ms + config.message_timestamp_after_max_ms
     earliest = now_ms - config.message_timestamp_before_max_ms
-    if header.max_timestamp > latest or header.base_timestamp < earliest:
+    if last > latest or first < earliest:
         raise InvalidTimestamp(
-            f"{replica.log.describe()}: timestamps {header.base_timestamp} to "
-            f"{header.max_timestamp} are outside {earliest} to {latest}"
+            f"{replica.log.describe()}: timestamps {first} to {last} are outside "
+            f"{earliest} to {latest}"
         )

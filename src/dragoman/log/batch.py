@@ -83,8 +83,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def record_timestamp(self) -> int:
-        """The latest time of a record that readers may look for; markers are none of those."""
-        return NO_TIMESTAMP if self.attributes & CONTROL else self.max_timestamp
+        """The latest time of a record that readers may look for; markers are none of those.
+
+        librdkafka states a maximum of 0 for records without a time. A batch that begins with such a
+        record and has no later time counts as one without times.
+        """
+        latest, attributes = self.max_timestamp, self.attributes
+        if attributes & CONTROL:
+            return NO_TIMESTAMP
+        if latest <= 0 and self.base_timestamp == NO_TIMESTAMP and not attributes & LOG_APPEND_TIME:
+            return NO_TIMESTAMP
+        return latest
 
     @property
     def is_control(self) -> bool:
@@ -148,6 +157,12 @@ def stamp_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
     (attributes,) = struct.unpack_from(">h", batch, 21)
     struct.pack_into(">h", batch, 21, attributes | LOG_APPEND_TIME)
     struct.pack_into(">q", batch, 35, now_ms)
+    _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[_ATTRIBUTES_AND_BELOW:]))
+
+
+def stamp_max_timestamp(batch: bytearray | memoryview, latest_ms: int) -> None:
+    """Correct the maximum that the header states, and the CRC."""
+    struct.pack_into(">q", batch, 35, latest_ms)
     _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[_ATTRIBUTES_AND_BELOW:]))
 
 

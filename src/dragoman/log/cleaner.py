@@ -130,8 +130,7 @@ def retain(partition: PartitionLog, policy: RetentionPolicy, now_ms: int) -> int
 def _is_expired(
     segment: Segment, policy: RetentionPolicy, now_ms: int, size: int, segments_left: int
 ) -> bool:
-    newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
-    if 0 <= policy.retention_ms < now_ms - newest:
+    if 0 <= policy.retention_ms < now_ms - segment.newest_ms:
         return True
     if policy.retention_bytes >= 0 and size - segment.size >= policy.retention_bytes:
         return True
@@ -148,8 +147,7 @@ def cleanable_segments(
     limit = min(partition.last_stable_offset, partition.saved_live_offset)
     found: list[Segment] = []
     for segment in partition.segments:
-        newest = max(segment.max_timestamp, 0)
-        is_old = now_ms - newest >= policy.min_compaction_lag_ms
+        is_old = now_ms - segment.newest_ms >= policy.min_compaction_lag_ms
         if segment.next_offset > limit or segment.damage or not is_old:
             break
         found.append(segment)
@@ -334,7 +332,7 @@ class _Round:
                     return
             self._output.flush()
             new.next_offset = old.next_offset
-            new.created_ms = old.created_ms
+            new.created_ms, new.written_ms = old.created_ms, old.written_ms
             new.has_gaps = new.is_rolled = True
             # Inside as well: the index of the new segment may be what finds no room.
             yield from self._put_in_place(old, new)

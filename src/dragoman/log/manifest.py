@@ -41,6 +41,8 @@ class SegmentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     checksum: int
     max_timestamp: int
     created_ms: int
+    #: When bytes were last written to the file; -1 in manifests of earlier releases.
+    written_ms: int = -1
     has_gaps: bool = False
     #: Transactions aborted in this segment: (producer id, first offset, last offset).
     aborted: tuple[tuple[int, int, int], ...] = ()

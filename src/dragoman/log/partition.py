@@ -371,14 +371,16 @@ class PartitionLog:
                 marker.coordinator_epoch,
             )
             return
+        timestamp = header.record_timestamp
         self.producers.append(
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
             header.last_offset_delta + 1,
             header.base_offset,
-            header.max_timestamp,
-            header.max_timestamp,
+            timestamp,
+            # A producer of records without times must not seem idle since 1970.
+            timestamp if timestamp > 0 else self.store.clock.wall_ms(),
             header.is_transactional,
         )
 
@@ -519,7 +521,7 @@ class PartitionLog:
             for place, header, batch in batches_of_range(self, segment, number):
                 if place.next_offset > limit_offset:
                     return None
-                if header.max_timestamp < timestamp or header.is_control:
+                if header.is_control or header.record_timestamp < timestamp:
                     continue
                 for record in records(batch, header):
                     if record.timestamp >= timestamp and self.log_start_offset <= record.offset:
@@ -528,6 +530,7 @@ class PartitionLog:
         return None
 
     def latest_timestamp(self) -> int:
+        """The latest time of a record; -1 when no record has one."""
         return max((segment.max_timestamp for segment in self.all_segments()), default=-1)
 
     def iterate(self, offset: int, limit_offset: int) -> Iterator[Record]:
@@ -825,6 +828,7 @@ class PartitionLog:
             checksum=segment.checksum,
             max_timestamp=segment.max_timestamp,
             created_ms=segment.created_ms,
+            written_ms=segment.written_ms,
             has_gaps=segment.has_gaps,
             aborted=aborted,
             damage=segment.damage,

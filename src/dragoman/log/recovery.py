@@ -129,6 +129,7 @@ class _Opening:
         self._live_offset = manifest.live_offset
         self._epochs = list(manifest.epochs)
         self._listed = [self._listed_segment(entry) for entry in manifest.segments]
+        self._date_writes(manifest)
         for truncation in self._truncations:
             if truncation.sequence > manifest.sequence:
                 self._cut_list(truncation)
@@ -140,10 +141,23 @@ class _Opening:
         segment.checksum = entry.checksum
         segment.max_timestamp = entry.max_timestamp
         segment.created_ms = entry.created_ms
+        segment.written_ms = entry.written_ms
         segment.has_gaps = entry.has_gaps
         segment.damage = entry.damage
         segment.is_rolled = True
         return segment
+
+    def _date_writes(self, manifest: Manifest) -> None:
+        """Earlier releases did not note when a segment was last written to. It was at the latest
+        when the next one was begun: what retention counts from must not be too early.
+        """
+        latest = self._store.clock.wall_ms()
+        if manifest.clean_end is not None:
+            latest = min(latest, manifest.clean_end.created_ms)
+        for segment in reversed(self._listed):
+            if segment.written_ms < 0:
+                segment.written_ms = latest
+            latest = segment.created_ms
 
     def _cut_list(self, truncation: Truncation) -> None:
         """The truncation reached into rolled segments: the last one left is read again."""
@@ -377,7 +391,7 @@ class _Opening:
         """True when the segment was torn: nothing that comes after it counts."""
         index, checkpoint = self._load_index(segment)
         segment.index = index
-        segment.created_ms = self._store.clock.wall_ms()
+        segment.created_ms = segment.written_ms = self._store.clock.wall_ms()
         segment.next_offset = segment.base_offset
         segment.checksum, segment.max_timestamp = 0, -1
         synced_end = checkpoint.position if checkpoint else 0
@@ -385,6 +399,8 @@ class _Opening:
         key = (segment.base_offset, segment.generation)
         if clean is not None and (clean.base_offset, clean.generation) == key:
             segment.created_ms = clean.created_ms
+            if clean.written_ms >= 0:
+                segment.written_ms = clean.written_ms
             segment.has_gaps = clean.has_gaps
             self.partition.clean_size = clean.size
         start = self._resume(segment, index, checkpoint) if checkpoint is not None else 0

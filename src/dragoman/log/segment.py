@@ -50,6 +50,7 @@ class Segment:
         "next_offset",
         "size",
         "written",
+        "written_ms",
         "written_out",
     )
 
@@ -65,6 +66,8 @@ class Segment:
         self.checksum = 0
         self.max_timestamp = -1
         self.created_ms = -1
+        #: When bytes were last written to the file; -1 before the first.
+        self.written_ms = -1
         #: How often a truncation has shortened it.
         self.cuts = 0
         self.is_rolled = False
@@ -84,6 +87,17 @@ class Segment:
     @property
     def index_path(self) -> str:
         return f"{self.directory}/{segment_name(self.base_offset, self.generation)}.idx"
+
+    @property
+    def newest_ms(self) -> int:
+        """The time that retention and compaction count from: that of the latest record.
+
+        Records without a time count from when they were written. A maximum of 0 counts as none:
+        earlier releases kept it for records of librdkafka that have no time.
+        """
+        if self.max_timestamp > 0:
+            return self.max_timestamp
+        return max(self.written_ms, self.created_ms)
 
     def __repr__(self) -> str:
         return f"<Segment {self.log_path} {self.base_offset}..{self.next_offset} {self.size} B>"

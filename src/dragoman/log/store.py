@@ -700,6 +700,7 @@ class LogStore:
                     self.fail(error)
                 return
             segment.written = run.position + run.size
+            segment.written_ms = self.clock.wall_ms()
             if segment.written - segment.written_out >= WRITE_OUT_BYTES_MIN:
                 self._write_out(segment)
             self.stats.flushed_bytes += run.size

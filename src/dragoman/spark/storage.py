@@ -147,7 +147,7 @@ class StoredPartition:
 def _offset_in(piece: StoredPiece, timestamp: int) -> int | None:
     for data, _ in read_piece(piece, since=timestamp):
         for header, batch in batches(data):
-            if header.max_timestamp < timestamp or header.is_control:
+            if header.is_control or header.record_timestamp < timestamp:
                 continue
             for record in iterate_records(batch, header):
                 if record.timestamp >= timestamp and piece.start <= record.offset < piece.end:

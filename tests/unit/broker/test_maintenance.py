@@ -6,8 +6,10 @@ Method: a broker in virtual time; the clock is moved over the intervals.
 from __future__ import annotations
 
 import errno
+import struct
 
 import pytest
+from crc32c import crc32c
 
 from broker_world import World, batch_of
 from dragoman.broker.gather import Gatherer
@@ -41,6 +43,21 @@ def test_old_records_go_after_the_interval_and_not_before() -> None:
     world.advance(300)
     assert replica.log.log_start_offset == 30
     assert values(replica) == []
+
+
+def test_records_without_a_time_stay_for_the_retention_after_the_last_write() -> None:
+    world = World(Settings(log_retention_check_interval_ms=60_000))
+    (replica,) = world.create("t", config={"retention.ms": "3600000"})
+    for _ in range(2):
+        batch = batch_of(b"v", timestamp=-1)
+        # What librdkafka states as the maximum of such records.
+        struct.pack_into(">q", batch, 35, 0)
+        struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
+        world.append(replica, batch)
+        world.advance(HOUR_S * 0.75)
+    assert replica.log.log_start_offset == 0
+    world.advance(HOUR_S * 0.5)
+    assert replica.log.log_start_offset == 2
 
 
 def test_size_and_segment_limits_hold_after_the_interval() -> None:

@@ -173,6 +173,54 @@ def test_by_default_a_time_may_lie_an_hour_ahead_and_any_time_behind(world: Worl
     assert isinstance(refuse(world, replica, late), InvalidTimestamp)
 
 
+def timeless(*times: int, codec: Codec = Codec.NONE) -> bytearray:
+    """A batch as librdkafka builds it: the maximum begins at 0 although no record has that time."""
+    batch = build_batch([Record(value=b"v", timestamp=each) for each in times], codec=codec)
+    return changed(batch, ">q", 35, max(0, *times))
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize(
+    ("times", "latest"), [((-1,), -1), ((-1, -1, -1), -1), ((-1, 0), 0), ((-1, 77_000, -1), 77_000)]
+)
+def test_records_without_a_time_leave_no_maximum(
+    world: World, codec: Codec, times: tuple[int, ...], latest: int
+) -> None:
+    (replica,) = world.create("t")
+    world.append(replica, timeless(*times, codec=codec))
+    (buffer,) = replica.log.read(0, 10_000, len(times)).buffers
+    header = check_produced(memoryview(buffer))
+    assert (header.base_timestamp, header.max_timestamp) == (-1, latest)
+    assert [each.timestamp for each in records(memoryview(buffer), header)] == list(times)
+    assert replica.log.latest_timestamp() == latest
+
+
+def test_records_without_a_time_are_within_any_bounds(world: World) -> None:
+    bounds = {
+        "message.timestamp.before.max.ms": "1000",
+        "message.timestamp.after.max.ms": "2000",
+    }
+    (replica,) = world.create("t", config=bounds)
+    now = world.clock.wall_ms()
+    for good in ((-1,), (-1, -1), (-1, now), (-1, now - 1000, -1)):
+        world.append(replica, timeless(*good))
+    for bad in ((-1, now - 1001), (-1, now, now + 2001), (-1, 0)):
+        assert isinstance(refuse(world, replica, timeless(*bad)), InvalidTimestamp)
+
+
+def test_a_batch_without_a_first_time_that_cannot_be_read_is_refused(world: World) -> None:
+    (replica,) = world.create("t")
+    broken = timeless(-1)
+    broken[61:] = b"\xff" * (len(broken) - 61)
+    assert isinstance(refuse(world, replica, changed(broken, ">h", 21, 0)), CorruptMessage)
+
+
+def test_append_time_topic_stamps_records_without_a_time(world: World) -> None:
+    (replica,) = world.create("t", config={"message.timestamp.type": "LogAppendTime"})
+    world.append(replica, timeless(-1, -1))
+    assert replica.log.latest_timestamp() == world.clock.wall_ms()
+
+
 def test_append_time_topic_stamps_the_batch(world: World) -> None:
     (replica,) = world.create("t", config={"message.timestamp.type": "LogAppendTime"})
     world.advance(5)

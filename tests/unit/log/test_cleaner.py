@@ -16,11 +16,13 @@ from dragoman.log.batch import (
     build_batch,
     build_marker,
     read_header,
+    stamp_max_timestamp,
 )
 from dragoman.log.cleaner import (
     CompactionPolicy,
     CompactionResult,
     RetentionPolicy,
+    cleanable_segments,
     compact,
     dirty_ratio,
     retain,
@@ -113,6 +115,69 @@ def test_retention_stops_at_the_high_watermark(world: World):
     assert retain(world.log, RetentionPolicy(retention_bytes=0), 0) == 0
     world.log.advance_high_watermark(7)
     assert retain(world.log, RetentionPolicy(retention_bytes=0), 0) == 1
+
+
+def put_timeless(world: World) -> None:
+    """What an earlier release kept, and what a leader of that release sends: base -1, maximum 0."""
+    batch = build_batch(
+        [Record(value=b"v", timestamp=-1)], base_offset=world.log.log_end_offset, leader_epoch=0
+    )
+    stamp_max_timestamp(batch, 0)
+    world.log.append_as_is(batch)
+    world.commit()
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("rolled", [True, False], ids=["rolled", "active"])
+def test_records_without_a_time_are_kept_from_the_last_write_on(
+    world: World, rolled: bool, clean: bool
+):
+    put_timeless(world)
+    put_timeless(world)
+    if rolled:
+        close_segments(world)
+    world.restart(clean=clean)
+    written = world.clock.wall_ms()
+    world.log.roll(world.log.log_end_offset)
+    assert world.log.latest_timestamp() == -1
+    assert world.log.offset_for_time(0, 2) is None
+    policy = RetentionPolicy(retention_ms=HOUR)
+    assert retain(world.log, policy, written) == 0
+    assert retain(world.log, policy, written + HOUR) == 0
+    assert retain(world.log, policy, written + HOUR + 1) == 1
+
+
+def test_a_maximum_of_0_in_an_earlier_manifest_counts_as_no_time(world: World):
+    put_timeless(world)
+    close_segments(world)
+    put_timeless(world)
+    (rolled,) = world.log.segments
+    # As earlier releases noted it: no time of the last write, the header's maximum.
+    rolled.max_timestamp, rolled.written_ms = 0, -1
+    world.log.manifest_version += 1
+    world.restart()
+    now = world.clock.wall_ms()
+    assert retain(world.log, RetentionPolicy(retention_ms=HOUR), now + HOUR) == 0
+    assert retain(world.log, RetentionPolicy(retention_ms=HOUR), now + HOUR + 1) == 1
+
+
+def test_records_without_a_time_wait_for_the_compaction_lag(world: World):
+    put_timeless(world)
+    close_segments(world)
+    now = world.clock.wall_ms()
+    policy = CompactionPolicy(min_compaction_lag_ms=HOUR)
+    assert cleanable_segments(world.log, policy, now + HOUR - 1) == []
+    assert cleanable_segments(world.log, policy, now + HOUR) == world.log.segments
+
+
+def test_a_follower_keeps_the_producer_of_records_without_a_time(world: World):
+    batch = build_batch(
+        [Record(value=b"v", timestamp=-1)], producer_id=7, producer_epoch=0, base_sequence=0
+    )
+    world.log.append_as_is(batch)
+    world.commit()
+    world.log.producers.expire(world.clock.wall_ms() + HOUR - 1, HOUR)
+    assert [each.producer_id for each in world.log.producers.describe()] == [7]
 
 
 # ---- compaction

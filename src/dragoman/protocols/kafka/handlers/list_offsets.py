@@ -79,7 +79,8 @@ def _look_up(
         elif time in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             found = None
         elif time == MAX_TIMESTAMP:
-            found = log.offset_for_time(log.latest_timestamp(), limit)
+            latest = log.latest_timestamp()
+            found = log.offset_for_time(latest, limit) if latest >= 0 else None
         else:
             found = log.offset_for_time(time, limit)
     except DragomanError as error:

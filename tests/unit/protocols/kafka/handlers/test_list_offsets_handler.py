@@ -160,6 +160,12 @@ def test_a_marker_newer_than_all_records_is_not_the_latest_record(world: World, 
     assert (found.error_code, found.offset) == (0, 0)
 
 
+def test_records_without_a_time_are_at_no_time(world: World, wire: Wire) -> None:
+    (replica,) = world.create("t")
+    world.append(replica, batch_of(b"a", b"b", timestamp=-1))
+    assert [look_up(wire, time).offset for time in (-1, -2, -3, 0)] == [2, 0, -1, -1]
+
+
 def test_unknown_topic_and_partition(world: World, wire: Wire) -> None:
     world.create("t")
     for found in (look_up(wire, -1, topic="nowhere"), look_up(wire, -1, partition=1)):
