@@ -9,7 +9,8 @@ A transactional commit is staged under its producer id. The end of the transacti
 was staged, or drops it; in one batch, so that a crash leaves all or nothing. A published offset
 keeps the order of its staging: it does not replace one that was committed after it was staged.
 
-Commits may move backwards: a consumer that seeks back means it.
+Commits may move backwards: a consumer that seeks back means it. A negative offset, which Kafka's
+clients may store and read back, means to everybody else that nothing is committed.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
     producer_id: ProducerId | None = None
     #: A retention of its own, counted from now, as old clients ask for.
     retention_ms: int | None = None
+    #: Kafka stores any offset. A client that commits a negative one takes its commit back.
+    takes_negative: bool = False
     owner: str = "kafka"
 
 
@@ -91,10 +94,15 @@ class Offsets:
         self, group_id: GroupId, topic: TopicName, partition: Partition
     ) -> CommittedOffset | None:
         """None when nothing was committed, also for a group that does not exist."""
-        return self.all_committed(group_id).get((topic, partition))
+        found = self.all_stored(group_id).get((topic, partition))
+        return found if found is not None and found.is_position else None
 
-    def all_committed(self, group_id: GroupId) -> Mapping[TopicPartition, CommittedOffset]:
-        """A live, read-only view."""
+    def all_committed(self, group_id: GroupId) -> dict[TopicPartition, CommittedOffset]:
+        stored = self.all_stored(group_id)
+        return {partition: each for partition, each in stored.items() if each.is_position}
+
+    def all_stored(self, group_id: GroupId) -> Mapping[TopicPartition, CommittedOffset]:
+        """A live, read-only view, with the negative offsets that Kafka's clients have stored."""
         group = self._groups.get(group_id)
         return {} if group is None else group.ledger.committed
 
@@ -116,7 +124,7 @@ class Offsets:
         records: list[StateRecord] = []
         errors: dict[TopicPartition, BrokerError] = {}
         for commit in request.offsets:
-            error = self._refusal(commit)
+            error = self._refusal(commit, takes_negative=request.takes_negative)
             if error is not None:
                 errors[commit.topic, commit.partition] = error
             else:
@@ -160,8 +168,8 @@ class Offsets:
         elif request.generation >= 0:
             raise UnknownMember(f"group {group_id!r} has no members")
 
-    def _refusal(self, commit: OffsetCommit) -> BrokerError | None:
-        if not 0 <= commit.offset <= _OFFSET_MAX:
+    def _refusal(self, commit: OffsetCommit, *, takes_negative: bool) -> BrokerError | None:
+        if commit.offset > _OFFSET_MAX or (commit.offset < 0 and not takes_negative):
             return InvalidCommitOffset(f"offset {commit.offset} is not in 0 .. 2^63-1")
         bytes_max = self._groups.settings.offset_metadata_max_bytes
         # No character takes more than four bytes, so short texts need no encoding to be measured.

@@ -164,4 +164,4 @@ def test_view_of_all_offsets_is_read_only() -> None:
     world = World()
     world.commit("g", ("t", 0))
     with pytest.raises(TypeError):
-        world.offsets.all_committed("g")[("t", 1)] = None  # type: ignore[index]
+        world.offsets.all_stored("g")[("t", 1)] = None  # type: ignore[index]

@@ -71,7 +71,7 @@ class ConsumerTargetKey(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """The next offset to read."""
+    """The next offset to read; a negative one only says that nothing is committed."""
 
     offset: Offset
     #: Epoch of the leader the member read from; -1 when it did not say.
@@ -83,6 +83,11 @@ class CommittedOffset(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=Fa
     sequence: int
     #: Set only when the client asked for a retention of its own.
     expires_ms: int | None = None
+
+    @property
+    def is_position(self) -> bool:
+        """Whether it says where to read."""
+        return self.offset >= 0
 
 
 class StoredMember(msgspec.Struct, frozen=True, array_like=True):

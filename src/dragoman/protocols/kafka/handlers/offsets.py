@@ -2,7 +2,8 @@
 
 Nothing committed is offset -1 without an error, also for a group that does not exist. From version
 10 on topics are named by their ids: what was committed for a deleted topic is not taken for one
-that has its name now.
+that has its name now. As in Kafka, any offset may be committed and is read back: KafkaJS commits -2
+to begin anew. Consumers, and every other protocol, take a negative one for none.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def handle_commit(call: Call) -> None:
             member_id=MemberId(request.member_id),
             generation=request.generation_id_or_member_epoch,
             instance_id=request.group_instance_id,
+            takes_negative=True,
             retention_ms=request.retention_time_ms if request.retention_time_ms >= 0 else None,
             owner=OWNER,
         ),
@@ -231,15 +233,17 @@ def _find(
     group = GroupId(group_id)
     if wanted is None:
         by_topic: dict[str, list[int]] = {}
-        for topic, partition in sorted(offsets.all_committed(group)):
+        for topic, partition in sorted(offsets.all_stored(group)):
             by_topic.setdefault(topic, []).append(partition)
         wanted = list(by_topic.items())
+
+    stored = offsets.all_stored(group)
 
     def one(name: str, index: int) -> _Found:
         topic, partition = TopicName(name), Partition(index)
         if require_stable and offsets.has_unstable(group, topic, partition):
             return _Found(index, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        committed = offsets.committed(group, topic, partition)
+        committed = stored.get((topic, partition))
         if committed is None:
             return _Found(index)
         return _Found(index, committed.offset, committed.leader_epoch, committed.metadata)

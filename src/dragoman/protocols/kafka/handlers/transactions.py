@@ -178,6 +178,7 @@ class _CommitOffsets:
                 generation=request.generation_id,
                 instance_id=request.group_instance_id,
                 producer_id=ProducerId(request.producer_id),
+                takes_negative=True,
                 owner=OWNER,
             ),
             self._reply,

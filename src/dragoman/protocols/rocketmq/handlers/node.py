@@ -279,7 +279,7 @@ class RocketmqNode:
         for each in groups:
             offsets: dict[str, dict[int, int]] = {}
             for (topic, partition), committed in each.ledger.committed.items():
-                if request.topic in ("", topic):
+                if request.topic in ("", topic) and committed.is_position:
                     offsets.setdefault(topic, {})[partition] = committed.offset
                     room -= 1
             if room < 0:

@@ -10,6 +10,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Resource
+from dragoman.types import GroupId, Partition, TopicName
 
 COMMIT = range(2, 11)
 FETCH = range(1, 11)
@@ -139,9 +140,27 @@ def test_id_of_a_deleted_topic_is_not_taken_for_its_successor(world: World, wire
 @pytest.mark.parametrize("version", [9, 10])
 def test_refusals_of_single_offsets(world: World, wire: Wire, version: int) -> None:
     world.create("t", 2)
-    assert commit(wire, version, ("t", 0, -5), ("t", 1, 5)) == [ErrorCode.INVALID_REQUEST, 0]
     too_long = commit(wire, version, ("t", 0, 1), metadata="x" * 5000)
     assert too_long == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+
+
+@pytest.mark.parametrize("version", COMMIT)
+def test_negative_offsets_are_stored_for_kafka_and_mean_nothing_to_others(
+    world: World, wire: Wire, version: int
+) -> None:
+    world.create("t", 3)
+    assert commit(wire, version, ("t", 0, 7), ("t", 1, 5)) == [0, 0]
+    assert commit(wire, version, ("t", 0, -2), ("t", 2, -5)) == [0, 0]
+    asked = (("t", 0), ("t", 1), ("t", 2))
+    assert list(fetch(wire, 9, *asked).values()) == [(-2, 0), (5, 0), (-5, 0)]
+    assert list(fetch(wire, 9).values()) == [(-2, 0), (5, 0), (-5, 0)]
+    coordination = world.broker.coordination
+    group, topic = GroupId("g"), TopicName("t")
+    assert coordination.committed_here(group, topic) == {1: 5}
+    assert coordination.offsets.committed(group, topic, Partition(0)) is None
+    again = world.reopened(kill=True).broker.coordination
+    assert again.committed_here(group, topic) == {1: 5}
+    assert again.offsets.all_stored(group)[topic, Partition(0)].offset == -2
 
 
 @pytest.mark.parametrize("version", [2, 9, 10])

@@ -294,13 +294,13 @@ def test_markers_for_what_is_not_there(world: World, wire: Wire, version: int) -
     assert mark(wire, 7, 0, topic="__consumer_offsets", version=version) == unknown
 
 
-def stage(wire: Wire, begun: m.InitProducerIdResponse) -> None:
+def stage(wire: Wire, begun: m.InitProducerIdResponse, offset: int = 5) -> None:
     """Offsets of group g, committed in an open transaction."""
     offsets = m.AddOffsetsToTxnRequest(
         transactional_id="x", producer_id=begun.producer_id, producer_epoch=0, group_id="g"
     )
     assert wire.ask(offsets, 3, m.AddOffsetsToTxnResponse).error_code == 0
-    part = m.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    part = m.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
     commit = m.TxnOffsetCommitRequest(
         transactional_id="x",
         group_id="g",
@@ -310,6 +310,20 @@ def stage(wire: Wire, begun: m.InitProducerIdResponse) -> None:
     )
     response = wire.ask(commit, 3, m.TxnOffsetCommitResponse)
     assert response.topics[0].partitions[0].error_code == 0
+
+
+def test_a_transaction_may_commit_a_negative_offset(world: World, wire: Wire) -> None:
+    world.create("t")
+    begun = begin(wire)
+    stage(wire, begun, offset=-2)
+    end = m.EndTxnRequest(
+        transactional_id="x", producer_id=begun.producer_id, producer_epoch=0, committed=True
+    )
+    assert wire.ask(end, 3, m.EndTxnResponse).error_code == 0
+    world.settle()
+    offsets = world.broker.coordination.offsets
+    assert [each.offset for each in offsets.all_stored("g").values()] == [-2]  # type: ignore[arg-type]
+    assert offsets.all_committed("g") == {}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("commit", [False, True])
