@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dragoman.config.groups import GROUP_CONFIG, GroupKey
+from dragoman.config.inert import INERT_KEYS
 from dragoman.config.keys import Key, format_value
 from dragoman.config.listeners import LISTENER_NAMES
 from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings
@@ -72,6 +73,18 @@ cluster's metadata, counts at once, and goes before the file, the environment an
 |---|---|---|---|---|
 """
 
+_INERT_HEADING = """
+### Keys of brokers without effect
+
+Kafka's clients set these for brokers, `kafka-reassign-partitions` for one. They are accepted,
+checked, kept with the cluster's metadata and shown, and nothing obeys them. So is any other key
+that no table here has, as in Kafka: a plug-in's, for example. The value of such a key is never
+shown.
+
+| key | type | accepts | why it has no effect |
+|---|---|---|---|
+"""
+
 _TOPIC_HEADING = """
 ## Settings of a topic
 
@@ -113,6 +126,8 @@ def reference_page() -> str:
         + _listener_rows()
         + _LISTENER_RULES
         + "".join(_node_row(key) for key in NODE_KEYS.values())
+        + _INERT_HEADING
+        + "".join(_inert_row(key) for key in INERT_KEYS.values())
         + _TOPIC_HEADING
         + "".join(_topic_row(key) for key in effective)
         + _IGNORED_HEADING
@@ -135,6 +150,10 @@ def _listener_rows() -> str:
 def _node_row(key: Key) -> str:
     live = " *Live.*" if key.name in DYNAMIC_KEYS else ""
     return _table_row(key, f"`{format_value(Settings().value(key.name))}`", live)
+
+
+def _inert_row(key: Key) -> str:
+    return f"| `{key.name}` | {key.kind.value} | {key.expectation()} | {key.doc} |\n"
 
 
 def _topic_row(key: TopicKey | GroupKey) -> str:

@@ -625,6 +625,11 @@ ROCKETMQ_FOUND_BYTES_MAX = 8 << 20
 CONFIG_CHANGES_WAITING_MAX = 1000
 #: Overrides that one resource may be given in one request; there are fewer keys. More: refused.
 CONFIG_KEYS_PER_REQUEST_MAX = 1000
+#: Keys without effect that are kept for one node, or for all nodes, because Kafka's clients set
+#: them; Kafka has some two hundred of its own. More: refused.
+INERT_CONFIG_KEYS_MAX = 256
+#: Names and values of those keys together; all nodes keep them in memory. More: refused.
+INERT_CONFIG_BYTES_MAX = 64 << 10
 #: Groups with a configuration of their own; each stays in memory. One more is refused.
 GROUP_CONFIGS_MAX = 100_000
 #: Entities with quotas; each stays in memory on every node. One more is refused.

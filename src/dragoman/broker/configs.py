@@ -2,7 +2,8 @@
 
 There is a set of changes for every node and one for each node, whose own go first; and one for each
 group, which counts from its members' next heartbeat on. Each is stored as a whole; changes take
-turns, so that one which adds to what is there sees all before it.
+turns, so that one which adds to what is there sees all before it. Among the changes for nodes are
+keys that only Kafka's clients know (`config/inert.py`): kept, and without effect.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from dragoman.cluster.events import Event, GroupConfigChanged, NodeConfigChanged
 from dragoman.cluster.metadata import EVERY_NODE, MetadataImage
 from dragoman.config.dynamic import ReadOnlyKeyError, with_changes
 from dragoman.config.groups import check_group_config
+from dragoman.config.inert import check_inert, describe_inert, is_inert
 from dragoman.config.keys import Source
 from dragoman.config.settings import Settings
+from dragoman.config.topics import ConfigEntry
 from dragoman.errors import ConfigError
 from dragoman.limits import GROUP_CONFIGS_MAX
 
@@ -61,12 +64,19 @@ class NodeConfigs:
         except ConfigError:
             return self._started_with
 
+    def inert_entries(self, node_id: int) -> list[ConfigEntry]:
+        """Keys without effect that are kept for this node, or for `EVERY_NODE`."""
+        layers = [(Source.DYNAMIC_CLUSTER, self._stored(EVERY_NODE))]
+        if node_id != EVERY_NODE:
+            layers.insert(0, (Source.DYNAMIC_NODE, self._stored(node_id)))
+        return describe_inert(layers)
+
     def _stored(self, node_id: int) -> Mapping[str, str]:
         return self._image.node_configs.get(node_id, {})
 
     def _layered(self, for_all: Mapping[str, str], own: Mapping[str, str]) -> Settings:
-        below = with_changes(self._started_with, Source.DYNAMIC_CLUSTER, for_all)
-        return with_changes(below, Source.DYNAMIC_NODE, own)
+        below = with_changes(self._started_with, Source.DYNAMIC_CLUSTER, _obeyed(for_all))
+        return with_changes(below, Source.DYNAMIC_NODE, _obeyed(own))
 
     # ---- changing
 
@@ -78,6 +88,7 @@ class NodeConfigs:
                 self._layered(config, self._stored(self._node_id))
             else:
                 self._layered(self._stored(EVERY_NODE), config)
+            check_inert(config)
         except ReadOnlyKeyError as error:
             raise ReadOnlyConfig(str(error)) from None
         except ConfigError as error:
@@ -96,6 +107,10 @@ class NodeConfigs:
 
         # One queue for all: what is for every node and what is for one must fit together.
         self._turns.take(None, change, done)
+
+
+def _obeyed(changes: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in changes.items() if not is_inert(name)}
 
 
 class GroupConfigs:

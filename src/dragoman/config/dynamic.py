@@ -1,7 +1,8 @@
 """Settings that change while a node runs: a layer of values over those it was started with.
 
 A cluster has one layer for all of its nodes and one for each node; the node's own wins. A layer is
-stored as text, like a topic's overrides, and only holds keys of `DYNAMIC_KEYS`.
+stored as text, like a topic's overrides, and only holds keys of `DYNAMIC_KEYS`. What else is stored
+with it is no setting (`inert.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from dragoman.config.inert import is_started_with
 from dragoman.config.keys import Source, Value, near_match
 from dragoman.config.settings import (
     DYNAMIC_KEYS,
@@ -41,6 +43,8 @@ def with_changes(settings: Settings, source: Source, changes: Mapping[str, str])
 
 def require_dynamic(name: str) -> None:
     """Raises `ReadOnlyKeyError`, or `ConfigError` for a key that does not exist."""
+    if is_started_with(name):
+        raise ReadOnlyKeyError(f"{name} can only be set when the node is started")
     if name not in NODE_KEYS:
         raise ConfigError(f"unknown key {name!r}{near_match(name, DYNAMIC_KEYS)}")
     if name not in DYNAMIC_KEYS:

@@ -107,6 +107,8 @@ class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
     synonyms: tuple[Synonym, ...] = ()
     #: It can only be set when the node is started.
     is_read_only: bool = False
+    #: The value is not shown; `text` is empty.
+    is_secret: bool = False
 
 
 # The tables are data, one key a line, and read best unwrapped.

@@ -622,7 +622,7 @@ def test_changes_of_another_node_do_not_count_here(world: World) -> None:
     [
         ({"node.id": "2"}, ReadOnlyConfig),
         ({"socket.request.max.bytes": "2000"}, ReadOnlyConfig),
-        ({"nothing": "2"}, InvalidConfig),
+        ({"num.io.threads": "none"}, InvalidConfig),
         ({"num.partitions": "none"}, InvalidConfig),
         ({"num.partitions": "-1"}, InvalidConfig),
         ({"group.min.session.timeout.ms": "9999999"}, InvalidConfig),

@@ -2,7 +2,8 @@
 
 The old request replaces all overrides of a resource, the new one changes single keys; a list may be
 added to or taken from. Topics, brokers and groups can be altered. What is taken from a topic or a
-group falls back to the node's setting, what is taken from a node to what it was started with.
+group falls back to the node's setting, what is taken from a node to what it was started with. As in
+Kafka, a broker takes keys that it does not know, too (`config/inert.py`).
 """
 
 from __future__ import annotations
@@ -70,7 +71,11 @@ def handle_alter(call: Call) -> None:
 def handle_incremental(call: Call) -> None:
     request = call.decode(m.IncrementalAlterConfigsRequest)
     resources = [
-        _Resource(each.resource_type, each.resource_name, partial(_Increments, each.configs))
+        _Resource(
+            each.resource_type,
+            each.resource_name,
+            partial(_Increments, each.configs, takes_any=each.resource_type == ResourceType.BROKER),
+        )
         for each in request.resources
     ]
     altering = _Altering(call, resources, request.validate_only)
@@ -100,9 +105,12 @@ class _Increments:
         changes: Sequence[m.IncrementalAlterConfigsRequestConfig],
         keys: Mapping[str, Key],
         fallback: Fallback,
+        *,
+        takes_any: bool = False,
     ) -> None:
         _require_distinct([each.name for each in changes])
         self._changes = changes
+        self._takes_any = takes_any
         self._keys = keys
         self._fallback = fallback
 
@@ -117,7 +125,7 @@ class _Increments:
     ) -> None:
         name, value = change.name, change.value
         key = self._keys.get(name)
-        if key is None:
+        if key is None and not self._takes_any:
             raise InvalidConfig(f"unknown configuration {name!r}{near_match(name, self._keys)}")
         if change.config_operation == _Change.DELETE:
             config.pop(name, None)
@@ -128,21 +136,21 @@ class _Increments:
             case _Change.SET:
                 config[name] = value
             case _Change.APPEND:
-                words = self._words(key, config)
+                words = self._words(name, config)
                 added = [each for each in _split(value) if each not in words]
                 config[name] = format_value((*words, *added))
             case _Change.SUBTRACT:
                 gone = _split(value)
-                kept = [each for each in self._words(key, config) if each not in gone]
+                kept = [each for each in self._words(name, config) if each not in gone]
                 config[name] = format_value(tuple(kept))
             case unknown:
                 raise DecodeError(f"{name}: operation {unknown} is not known")
 
-    def _words(self, key: Key, config: Mapping[str, str]) -> list[str]:
-        if key.kind is not Kind.LIST:
-            raise InvalidConfig(f"{key.name} is not a list, nothing can be added to or taken from")
-        text = config[key.name] if key.name in config else self._fallback(key.name)
-        return _split(text)
+    def _words(self, name: str, config: Mapping[str, str]) -> list[str]:
+        key = self._keys.get(name)
+        if key is None or key.kind is not Kind.LIST:
+            raise InvalidConfig(f"{name} is not a list, nothing can be added to or taken from")
+        return _split(config[name] if name in config else self._fallback(name))
 
 
 def _split(text: str) -> list[str]:

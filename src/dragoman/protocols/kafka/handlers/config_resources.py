@@ -38,6 +38,8 @@ TYPES: Final[dict[Kind, int]] = {
     Kind.DOUBLE: 6,
     Kind.LIST: 7,
 }
+#: Of a key that is only kept.
+UNKNOWN_TYPE: Final = 0
 _NODE_DIGITS_MAX = 10
 
 

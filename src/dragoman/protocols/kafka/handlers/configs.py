@@ -33,6 +33,7 @@ from dragoman.protocols.kafka.handlers.access import (
 from dragoman.protocols.kafka.handlers.config_resources import (
     SOURCES,
     TYPES,
+    UNKNOWN_TYPE,
     ResourceType,
     group_of,
     node_of,
@@ -97,15 +98,15 @@ def _entries(call: Call, resource: m.DescribeConfigsRequestResource) -> Iterable
 def _node_entries(call: Call, node_id: int) -> Iterable[ConfigEntry]:
     broker = call.service.broker
     if node_id == EVERY_NODE:
-        return [
+        shown = [
             entry
             for entry in describe_node_config(broker.node_configs.cluster_wide())
             if entry.source is Source.DYNAMIC_CLUSTER
         ]
-    derived = _derived_entries(call)
-    return sorted(
-        [*describe_node_config(broker.settings), *derived], key=lambda entry: entry.key.name
-    )
+    else:
+        shown = [*describe_node_config(broker.settings), *_derived_entries(call)]
+    inert = broker.node_configs.inert_entries(node_id)
+    return sorted([*shown, *inert], key=lambda entry: entry.key.name)
 
 
 def _derived_entries(call: Call) -> list[ConfigEntry]:
@@ -142,16 +143,19 @@ def _config(
     synonyms = entry.synonyms if request.include_synonyms else ()
     return m.DescribeConfigsResponseConfig(
         name=entry.key.name,
-        value=entry.text,
+        value=None if entry.is_secret else entry.text,
+        is_sensitive=entry.is_secret,
         read_only=entry.is_read_only,
         config_source=SOURCES[entry.source],
         synonyms=[
             m.DescribeConfigsResponseSynonym(
-                name=each.name, value=each.text, source=SOURCES[each.source]
+                name=each.name,
+                value=None if entry.is_secret else each.text,
+                source=SOURCES[each.source],
             )
             for each in synonyms
         ],
-        config_type=TYPES[entry.key.kind],
+        config_type=UNKNOWN_TYPE if entry.is_secret else TYPES[entry.key.kind],
         documentation=entry.key.doc if request.include_documentation else None,
     )
 

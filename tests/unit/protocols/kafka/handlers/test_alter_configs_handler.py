@@ -321,13 +321,75 @@ def test_read_only_keys_refuse(world: World, wire: Wire, key: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["1", ""])
-@pytest.mark.parametrize("change", [("nothing", SET, "1"), ("num.partitions", SET, "0")])
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("num.partitions", SET, "0"),
+        ("num.io.threads", SET, "0"),
+        ("follower.replication.throttled.rate", SET, "fast"),
+        ("plugin.classes", APPEND, "one"),
+        ("", SET, "1"),
+        (" padded", SET, "1"),
+    ],
+)
 def test_bad_changes_of_a_broker(
     world: World, wire: Wire, name: str, change: tuple[str, int, str]
 ) -> None:
     result = increment(wire, BROKER, name, change)
     assert result.error_code == ErrorCode.INVALID_CONFIG
     assert world.broker.image.node_configs == {}
+
+
+INERT = {
+    "follower.replication.throttled.rate": "1000",
+    "num.io.threads": "16",
+    "my.plugin.endpoint": "host:1234",
+}
+
+
+@pytest.mark.parametrize("name", ["1", ""])
+def test_keys_without_effect_are_kept_and_removed(world: World, wire: Wire, name: str) -> None:
+    before = world.broker.settings
+    rows = [(key, SET, text) for key, text in INERT.items()]
+    assert not increment(wire, BROKER, name, *rows, ("num.partitions", SET, "3")).error_code
+    assert world.broker.settings.num_partitions == 3
+    again = world.reopened(kill=True)
+    assert again.broker.settings.num_partitions == 3
+    (kept,) = again.broker.image.node_configs.values()
+    assert kept == {**INERT, "num.partitions": "3"}
+    wire = Wire(again)
+    gone = [(key, DELETE, None) for key in (*INERT, "never.set", "num.partitions")]
+    assert not increment(wire, BROKER, name, *gone).error_code
+    assert [*again.broker.image.node_configs.values()] in ([], [{}])
+    assert again.broker.settings == before
+
+
+def test_keys_without_effect_may_be_replaced(world: World, wire: Wire) -> None:
+    assert not replace(wire, BROKER, "1", *INERT.items()).error_code
+    assert not replace(wire, BROKER, "1", ("num.io.threads", "4")).error_code
+    assert world.broker.image.node_configs[1] == {"num.io.threads": "4"}
+    refused = replace(wire, BROKER, "1", ("num.io.threads", "many"))
+    assert refused.error_code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("key", ["log.dirs", "broker.id", "listeners", "process.roles"])
+def test_what_kafka_reads_at_the_start_is_read_only(world: World, wire: Wire, key: str) -> None:
+    result = increment(wire, BROKER, "1", (key, SET, "1"))
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert world.broker.image.node_configs == {}
+
+
+def test_keys_without_effect_are_bounded(
+    world: World, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.limits.INERT_CONFIG_KEYS_MAX", 3)
+    monkeypatch.setattr("dragoman.limits.INERT_CONFIG_BYTES_MAX", 100)
+    for number in range(3):
+        assert not increment(wire, BROKER, "1", (f"key{number}", SET, "x")).error_code
+    for change in (("key3", SET, "x"), ("key0", SET, "x" * 100)):
+        assert increment(wire, BROKER, "1", change).error_code == ErrorCode.INVALID_CONFIG
+    assert not increment(wire, BROKER, "", ("key3", SET, "x")).error_code
+    assert len(world.broker.image.node_configs[1]) == 3
 
 
 @pytest.mark.parametrize("version", INCREMENTAL)

@@ -127,6 +127,22 @@ def test_sources_of_a_broker_are_told_apart() -> None:
     assert value_of(wire, BROKER, "1", "num.partitions") == ("4", 2)
 
 
+def test_keys_without_effect_are_shown_where_they_are_kept(wire: Wire) -> None:
+    rate, secret = "follower.replication.throttled.rate", "my.plugin.password"
+    increment(wire, BROKER, "", (rate, SET, "1000"), (secret, SET, "xyzzy"))
+    assert value_of(wire, BROKER, "1", rate) == ("1000", 3)
+    increment(wire, BROKER, "1", (rate, SET, "500"))
+    assert value_of(wire, BROKER, "1", rate) == ("500", 2)
+    (kept,) = describe(wire, BROKER, "1", [rate]).configs
+    assert (kept.config_type, kept.read_only, kept.is_sensitive) == (LONG, False, False)
+    # Nobody knows what it means: it may be a password, and is not shown, as in Kafka.
+    (hidden,) = describe(wire, BROKER, "1", [secret], synonyms=True).configs
+    assert (hidden.value, hidden.config_type, hidden.is_sensitive) == (None, 0, True)
+    assert [each.value for each in hidden.synonyms] == [None]
+    for_all = describe(wire, BROKER, "").configs
+    assert [(each.name, each.value) for each in for_all] == [(rate, "1000"), (secret, None)]
+
+
 def test_broker_without_a_name_shows_what_was_changed_for_all(wire: Wire) -> None:
     assert describe(wire, BROKER, "").configs == []
     increment(wire, BROKER, "", ("num.partitions", SET, "3"))
