@@ -370,6 +370,9 @@ GROUP_LEAVE_MEMBERS_MAX = 100_000
 #: A new member whose join waits longer than this is dropped: its connection may be half dead, and
 #: its client knows no member id to send heartbeats with. Kafka's value.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+#: How long members have for their sync at least, however short a rebalance time-out they ask for:
+#: the answer to the join has to reach them first. Later: dropped, as after the time-out.
+GROUP_SYNC_TIMEOUT_MS_MIN = 5_000
 #: Offsets, committed and staged, kept for one group. A commit that would add more is refused.
 GROUP_OFFSETS_MAX = 1_000_000
 

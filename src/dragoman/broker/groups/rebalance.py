@@ -19,7 +19,8 @@ How long the phases last. The first rebalance of an empty group waits for
 rebalance time-out. Any other waits until every member has joined again, and every client that was
 promised a member id has used it; at the latest until the rebalance time-out, which drops the
 dynamic members that did not come. Static members stay until their session ends (KIP-345). After its
-join is answered a member has the rebalance time-out to sync.
+join is answered a member has the rebalance time-out to sync, and a few seconds at least: with a
+time-out of 0, which KafkaJS sends when its caller names none, the answer would come too late.
 
 An assignment is handed out, and changes the group, only after the record that holds it is durable:
 what a member was told survives a restart.
@@ -233,9 +234,13 @@ class Rebalance:
                 member.is_new = False
                 self._awaiting_sync.add(member.member_id)
                 self.answer_join(member, self.joined(member))
-        self._phase.begin(self.roster.rebalance_timeout, self._sync_phase_over)
+        self._begin_sync_phase()
 
     # ---- syncs
+
+    def _begin_sync_phase(self) -> None:
+        shortest = limits.GROUP_SYNC_TIMEOUT_MS_MIN / 1000
+        self._phase.begin(max(self.roster.rebalance_timeout, shortest), self._sync_phase_over)
 
     def await_assignment(
         self, member: Member, parked: Parked[Synced], assignments: dict[MemberId, bytes]
@@ -291,7 +296,7 @@ class Rebalance:
         member.touch()
         self._awaiting_sync.add(member.member_id)
         if not self._phase.is_running:
-            self._phase.begin(self.roster.rebalance_timeout, self._sync_phase_over)
+            self._begin_sync_phase()
 
     # ---- answers
 
