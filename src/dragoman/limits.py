@@ -393,8 +393,9 @@ FAR_READ_BYTES_MAX = 262_144
 #: How long such a reader waits there for records, and until it asks again when nobody leads.
 FAR_READ_WAIT_MS = 5_000
 FAR_READ_RETRY_S = 0.2
-#: How long a client's errand to the leader of a partition waits for one that takes it, which is
-#: longer than a silent node keeps its lead, and until it is tried again. Then: not leader.
+#: How long, from its arrival on, a client's errand to the leader of a partition waits for one that
+#: takes it, which is longer than a silent node keeps its lead, and until it is tried again. Then:
+#: not leader.
 RELAY_PATIENCE_S = 3.0
 RELAY_RETRY_S = 0.05
 #: Writes that wait for the coordinator of their transaction on another node. More: refused.

@@ -2,11 +2,15 @@
 
 Records for one partition that arrive in one loop turn become one batch. There is no timer: while a
 batch is on its way to the disk the next one gathers by itself, so batches grow with the load.
+
+Records of one batch may belong to producers that ask for different safety: each is answered at its
+own mark, the leader's stable end or the high watermark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from dragoman.broker.errors import InvalidRecord, MessageTooLarge
@@ -18,8 +22,10 @@ from dragoman.limits import BATCH_HEADER_BYTES, GATHERED_BATCH_BYTES_MAX
 from dragoman.log.batch import Record, build_batch, read_header
 from dragoman.world import Clock, Scheduler
 
-#: Told the (first) record's offset once all are as safe as they get, or why not (offset -1).
+#: Takes the (first) record's offset once all are as safe as asked for, or why not (offset -1).
 Placed: TypeAlias = Callable[[int, DragomanError | None], None]
+#: Callbacks of a batch, each with the index of its first record in the batch.
+_Owners: TypeAlias = list[tuple[Placed, int]]
 #: Most that a record takes in a batch beside its key, value and headers, and a header beside its
 #: name and value: lengths, times and counts.
 _RECORD_OVERHEAD_BYTES = 36
@@ -29,12 +35,13 @@ _HEADER_OVERHEAD_BYTES = 10
 class _Gathering:
     """What one partition has gathered in this turn."""
 
-    __slots__ = ("needs_keys", "owners", "records", "room")
+    __slots__ = ("needs_keys", "of_all", "of_leader", "records", "room")
 
     def __init__(self, config: TopicConfig) -> None:
         self.records: list[Record] = []
-        #: Whom to tell, and how many of the records are theirs.
-        self.owners: list[tuple[Placed, int]] = []
+        #: Those that wait for all in-sync replicas, and those that wait for the leader alone.
+        self.of_all: _Owners = []
+        self.of_leader: _Owners = []
         #: Bytes that the batch may still take.
         self.room = room_in_a_batch(config)
         self.needs_keys = config.is_compacted
@@ -46,8 +53,13 @@ class Gatherer:
         self._clock = clock
         self._gathering: dict[Replica, _Gathering] = {}
 
-    def add(self, replica: Replica, record: Record, placed: Placed) -> None:
+    def add(
+        self, replica: Replica, record: Record, placed: Placed, *, is_leader_only: bool = False
+    ) -> None:
         """Append a record with the others of this turn, in the order of the calls.
+
+        `is_leader_only`: call back when the record is on this node's stable storage, whatever the
+        followers do.
 
         A record that its topic does not allow is refused at once: it must not take along those
         that share its batch.
@@ -66,13 +78,21 @@ class Gatherer:
                 return
             gathering = self._room_for(replica, size)
         gathering.room -= size
+        owners = gathering.of_leader if is_leader_only else gathering.of_all
+        owners.append((placed, len(gathering.records)))
         gathering.records.append(record)
-        gathering.owners.append((placed, 1))
 
-    def add_all(self, replica: Replica, records: Sequence[Record], placed: Placed) -> None:
-        """Append several with nobody's between them: all or none when they fit into one batch.
+    def add_all(
+        self,
+        replica: Replica,
+        records: Sequence[Record],
+        placed: Placed,
+        *,
+        is_leader_only: bool = False,
+    ) -> None:
+        """Append several in a row: all or none when they fit into one batch.
 
-        `placed` is told of the first. When one is not allowed, none is appended.
+        `placed` takes the offset of the first. When one is not allowed, none is appended.
         """
         sizes = list(map(size_of, records))
         for record, size in zip(records, sizes, strict=True):
@@ -86,8 +106,9 @@ class Gatherer:
         for first, count, size in parts:
             gathering = self._room_for(replica, size)
             gathering.room -= size
+            owners = gathering.of_leader if is_leader_only else gathering.of_all
+            owners.append((placed, len(gathering.records)))
             gathering.records += records[first : first + count]
-            gathering.owners.append((placed, count))
 
     def _room_for(self, replica: Replica, size: int) -> _Gathering:
         """The batch that takes so much more; the one that is full is appended."""
@@ -118,17 +139,19 @@ class Gatherer:
         try:
             appended = place(replica, batch, read_header(batch), self._clock.wall_ms())
         except DragomanError as error:
-            for placed, _ in gathering.owners:
+            for placed, _ in (*gathering.of_leader, *gathering.of_all):
                 placed(-1, error)
             return
+        base, end = appended.base_offset, appended.next_offset
+        if gathering.of_leader:
+            replica.when_stable(end, partial(_acknowledge, gathering.of_leader, base))
+        if gathering.of_all:
+            replica.when_committed(end, partial(_acknowledge, gathering.of_all, base))
 
-        def acknowledged(error: DragomanError | None) -> None:
-            offset = appended.base_offset
-            for placed, count in gathering.owners:
-                placed(offset if error is None else -1, error)
-                offset += count
 
-        replica.when_committed(appended.next_offset, acknowledged)
+def _acknowledge(owners: _Owners, base_offset: int, error: DragomanError | None) -> None:
+    for placed, index in owners:
+        placed(base_offset + index if error is None else -1, error)
 
 
 class _AllPlaced:

@@ -184,15 +184,19 @@ class NeighbourService:
     def _append(self, request: Append, body: memoryview, answer: _Answer) -> None:
         broker = self._broker
         replica = broker.find(request.topic, request.partition)
-        replica.check_in_sync()
+        if not request.is_leader_only:
+            replica.check_in_sync()
         # The log keeps the buffer, and writes offsets into it.
         batch = memoryview(bytearray(body))
         appended = place(replica, batch, check_produced(batch), broker.clock.wall_ms())
 
-        def committed(error: DragomanError | None) -> None:
+        def acknowledged(error: DragomanError | None) -> None:
             answer(error or Appended(base_offset=appended.base_offset), ())
 
-        replica.when_committed(appended.next_offset, committed)
+        if request.is_leader_only:
+            replica.when_stable(appended.next_offset, acknowledged)
+        else:
+            replica.when_committed(appended.next_offset, acknowledged)
 
     def _relay(self, request: Relay, body: memoryview, answer: _Answer) -> None:
         def told(outcome: bytes | DragomanError) -> None:

@@ -121,10 +121,14 @@ class LeaveMember(_Message, frozen=True, kw_only=True):
 
 
 class Append(_Message, frozen=True, kw_only=True):
-    """The body is a batch for a partition. Answered with `Appended` when it is committed."""
+    """The body is a batch for a partition. Answered with `Appended` when it is committed; or, with
+    `is_leader_only`, when it is on the leader's stable storage. A leader of an older release does
+    not know that field and answers later, when the batch is committed.
+    """
 
     topic: str
     partition: int
+    is_leader_only: bool = False
 
 
 class Relay(_Message, frozen=True, kw_only=True):

@@ -2,11 +2,14 @@
 
 For protocols whose clients pay dearly for being sent elsewhere, or cannot be sent. Errands to one
 partition are run one after the other, so that what came in order is done in order, also when the
-leader changes in between; records that come meanwhile gather and go together.
+leader changes in between; records that come meanwhile gather and go together. A partition has two
+such lines: records that need the leader only do not wait behind those that need all in-sync
+replicas. A client that mixes the two and pipelines names its line itself.
 
-While nobody is known to lead, or the leader has not heard of it yet, nothing is done and the errand
-waits. If that takes too long the client is told `NotLeader`, and may find the leader from another
-node. When an answer is lost the outcome is unknown, and the client is told that.
+While no leader is known, or the leader does not know of its lead yet, nothing is done and the
+errand waits, for a time that counts from its arrival. Then the client gets `NotLeader`, and may
+find the leader from another node. When an answer is lost the outcome is unknown, and the client's
+answer says so.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from dragoman.errors import DragomanError, NotSentError
 from dragoman.limits import RELAY_PATIENCE_S, RELAY_RETRY_S
 from dragoman.log.batch import Record, build_batch
 from dragoman.types import Buffer
+from dragoman.world import Handle
 
 if TYPE_CHECKING:
     from dragoman.broker.broker import Broker
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
 Told: TypeAlias = Callable[[bytes | DragomanError], None]
 #: Nothing was done, and it may go better in a moment.
 _PASSING = (NotLeader, NotSentError, UnknownTopic)
+#: Of a line: the partition's id, and whether it is for what needs the leader only.
+_Key: TypeAlias = tuple[int, bool]
 
 
 class Errand(Protocol):
@@ -49,31 +55,52 @@ class Errand(Protocol):
         ...
 
     def done(self, answer: Answer | DragomanError, /) -> None:
-        """What the leader said, or why nobody was asked."""
+        """The leader's answer, or why it has not been asked."""
         ...
+
+
+class _Line:
+    """Errands to one partition, each with the time until which it waits; the first is under way."""
+
+    __slots__ = ("errands", "timer")
+
+    def __init__(self) -> None:
+        self.errands: deque[tuple[float, Errand]] = deque()
+        #: Runs while errands wait behind the first.
+        self.timer: Handle | None = None
 
 
 class Relaying:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        #: By partition id; the first of each is under way.
-        self._lines: dict[int, deque[Errand]] = {}
+        self._lines: dict[_Key, _Line] = {}
 
-    def add(self, partition: PartitionMetadata, record: Record, placed: Placed) -> None:
+    def add(
+        self,
+        partition: PartitionMetadata,
+        record: Record,
+        placed: Placed,
+        *,
+        is_leader_only: bool = False,
+        in_leader_line: bool | None = None,
+    ) -> None:
         """Append a record where the partition is led. Raises `NotEnoughReplicas`.
 
-        Those of one caller are appended in the order of the calls.
+        `is_leader_only`: call back when the record is on the leader's stable storage, whatever its
+        followers do. Records of one line are appended in the order of the calls.
         """
         broker = self._broker
-        line = self._lines.get(partition.partition_id)
+        in_line = is_leader_only if in_leader_line is None else in_leader_line
+        line = self._lines.get((partition.partition_id, in_line))
         if line is None:
             try:
                 replica = broker.replica(partition)
             except NotLeader:
                 pass
             else:
-                replica.check_in_sync()
-                broker.gatherer.add(replica, record, placed)
+                if not is_leader_only:
+                    replica.check_in_sync()
+                broker.gatherer.add(replica, record, placed, is_leader_only=is_leader_only)
                 return
         config = broker.topics.config_of(partition.topic)
         where, size = f"{partition.topic.name}-{partition.index}", size_of(record)
@@ -81,17 +108,24 @@ class Relaying:
         if error is not None:
             placed(-1, error)
             return
-        records = line[-1] if line is not None else None
-        if not isinstance(records, _Records) or records.is_begun or size > records.room:
-            records = _Records(broker, partition, room_in_a_batch(config))
-            self.run(partition, records)
+        records = None if line is None else line.errands[-1][1]
+        if not isinstance(records, _Records) or not records.takes(
+            size, is_leader_only, broker.scheduler.time()
+        ):
+            records = _Records(broker, partition, room_in_a_batch(config), is_leader_only)
+            self.run(partition, records, in_leader_line=in_line)
         records.add(record, size, placed)
 
     def add_all(
-        self, partition: PartitionMetadata, records: Sequence[Record], placed: Placed
+        self,
+        partition: PartitionMetadata,
+        records: Sequence[Record],
+        placed: Placed,
+        *,
+        is_leader_only: bool = False,
     ) -> None:
-        """Append several as one batch, with nobody's between them: all or none. `placed` is told
-        of the first. Raises `NotEnoughReplicas`, and `MessageTooLarge` for more than a batch.
+        """Append several in a row as one batch: all or none. `placed` takes the offset of the
+        first. Raises `NotEnoughReplicas`, and `MessageTooLarge` for more than a batch.
         """
         broker = self._broker
         config = broker.topics.config_of(partition.topic)
@@ -105,41 +139,46 @@ class Relaying:
         if sum(sizes) > room_in_a_batch(config) and len(records) > 1:
             text = f"{where}: {sum(sizes)} bytes in {len(records)} records, for one batch"
             raise MessageTooLarge(text)
-        if partition.partition_id not in self._lines:
+        if not self.is_busy(partition, in_leader_line=is_leader_only):
             with suppress(NotLeader):
                 replica = broker.replica(partition)
-                replica.check_in_sync()
-                broker.gatherer.add_all(replica, records, placed)
+                if not is_leader_only:
+                    replica.check_in_sync()
+                broker.gatherer.add_all(replica, records, placed, is_leader_only=is_leader_only)
                 return
-        together = _Records(broker, partition, room_in_a_batch(config))
-        self.run(partition, together)
+        together = _Records(broker, partition, room_in_a_batch(config), is_leader_only)
+        self.run(partition, together, in_leader_line=is_leader_only)
         for index, (record, size) in enumerate(zip(records, sizes, strict=True)):
             together.add(record, size, placed if not index else _unheard)
         together.room = 0
 
-    def run(self, partition: PartitionMetadata, errand: Errand) -> None:
+    def is_busy(self, partition: PartitionMetadata, *, in_leader_line: bool) -> bool:
+        """Whether errands are under way, which what comes now must not overtake."""
+        return (partition.partition_id, in_leader_line) in self._lines
+
+    def run(
+        self, partition: PartitionMetadata, errand: Errand, *, in_leader_line: bool = False
+    ) -> None:
         """Do it after those before it; not before this loop turn ends."""
-        partition_id = partition.partition_id
-        line = self._lines.get(partition_id)
-        if line is not None:
-            line.append(errand)
-        else:
-            self._lines[partition_id] = deque((errand,))
-            self._broker.scheduler.call_soon(self._begin, partition_id)
+        scheduler, key = self._broker.scheduler, (partition.partition_id, in_leader_line)
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = _Line()
+            scheduler.call_soon(self._try, key)
+        elif line.timer is None:
+            line.timer = scheduler.call_later(RELAY_PATIENCE_S, self._expire, key)
+        line.errands.append((scheduler.time() + RELAY_PATIENCE_S, errand))
 
-    def _begin(self, partition_id: int) -> None:
-        self._try(partition_id, self._broker.scheduler.time() + RELAY_PATIENCE_S)
-
-    def _try(self, partition_id: int, until: float) -> None:
-        broker, errand = self._broker, self._lines[partition_id][0]
-        partition = broker.image.partitions.get(partition_id)
+    def _try(self, key: _Key) -> None:
+        broker, errand = self._broker, self._lines[key].errands[0][1]
+        partition = broker.image.partitions.get(key[0])
         if partition is None:
-            self._finish(partition_id, UnknownTopic("the topic is gone"))
+            self._finish(key, UnknownTopic("the topic is gone"))
             return
         if broker.is_stopping:
-            self._finish(partition_id, ShuttingDown("the node is stopping"))
+            self._finish(key, ShuttingDown("the node is stopping"))
             return
-        answered = partial(self._answered, partition_id, until)
+        answered = partial(self._answered, key)
         try:
             replica = broker.replica(partition)
         except NotLeader as error:
@@ -152,30 +191,48 @@ class Relaying:
             errand.here(replica)
         except DragomanError as error:
             errand.done(error)
-        self._go_on(partition_id)
+        self._go_on(key)
 
-    def _answered(self, partition_id: int, until: float, answer: Answer | DragomanError) -> None:
+    def _answered(self, key: _Key, answer: Answer | DragomanError) -> None:
         scheduler = self._broker.scheduler
         if not isinstance(answer, _PASSING):
-            self._finish(partition_id, answer)
-        elif scheduler.time() < until:
-            scheduler.call_later(RELAY_RETRY_S, self._try, partition_id, until)
+            self._finish(key, answer)
+        elif scheduler.time() < self._lines[key].errands[0][0]:
+            scheduler.call_later(RELAY_RETRY_S, self._try, key)
         else:
-            partition = self._broker.image.partitions.get(partition_id)
-            leader = NOBODY if partition is None else partition.leader
-            self._finish(partition_id, NotLeader(str(answer), leader))
+            self._finish(key, self._not_led(key, str(answer)))
 
-    def _finish(self, partition_id: int, answer: Answer | DragomanError) -> None:
-        self._lines[partition_id][0].done(answer)
-        self._go_on(partition_id)
+    def _not_led(self, key: _Key, text: str) -> NotLeader:
+        partition = self._broker.image.partitions.get(key[0])
+        return NotLeader(text, NOBODY if partition is None else partition.leader)
 
-    def _go_on(self, partition_id: int) -> None:
-        line = self._lines[partition_id]
-        line.popleft()
-        if line:
-            self._broker.scheduler.call_soon(self._begin, partition_id)
+    def _expire(self, key: _Key) -> None:
+        """Give up errands that have waited long enough without being begun: the first one may take
+        much longer, until it is known that its answer is lost.
+        """
+        scheduler, line = self._broker.scheduler, self._lines[key]
+        errands, now = line.errands, scheduler.time()
+        while len(errands) > 1 and errands[1][0] <= now:
+            errand = errands[1][1]
+            del errands[1]
+            errand.done(self._not_led(key, "requests before this one have had no answer yet"))
+        line.timer = None
+        if len(errands) > 1:
+            line.timer = scheduler.call_later(errands[1][0] - now, self._expire, key)
+
+    def _finish(self, key: _Key, answer: Answer | DragomanError) -> None:
+        self._lines[key].errands[0][1].done(answer)
+        self._go_on(key)
+
+    def _go_on(self, key: _Key) -> None:
+        line = self._lines[key]
+        line.errands.popleft()
+        if line.errands:
+            self._broker.scheduler.call_soon(self._try, key)
         else:
-            del self._lines[partition_id]
+            if line.timer is not None:
+                line.timer.cancel()
+            del self._lines[key]
 
 
 def _unheard(_offset: int, _error: DragomanError | None) -> None:
@@ -185,14 +242,28 @@ def _unheard(_offset: int, _error: DragomanError | None) -> None:
 class _Records:
     """Records to be appended as one batch."""
 
-    def __init__(self, broker: Broker, partition: PartitionMetadata, room: int) -> None:
+    def __init__(
+        self, broker: Broker, partition: PartitionMetadata, room: int, is_leader_only: bool
+    ) -> None:
         self._broker = broker
-        self._append = Append(topic=partition.topic.name, partition=partition.index)
+        self._append = Append(
+            topic=partition.topic.name, partition=partition.index, is_leader_only=is_leader_only
+        )
+        #: They share the deadline of the first: what comes much later is for a batch of its own.
+        self._open_until = broker.scheduler.time() + RELAY_RETRY_S
         self._records: list[Record] = []
         self._placed: list[Placed] = []
         #: Bytes that the batch may still take.
         self.room = room
-        self.is_begun = False
+        self._is_begun = False
+
+    def takes(self, size: int, is_leader_only: bool, now: float) -> bool:
+        return (
+            not self._is_begun
+            and size <= self.room
+            and is_leader_only == self._append.is_leader_only
+            and now <= self._open_until
+        )
 
     def add(self, record: Record, size: int, placed: Placed) -> None:
         self.room -= size
@@ -200,13 +271,16 @@ class _Records:
         self._placed.append(placed)
 
     def here(self, replica: Replica) -> None:
-        self.is_begun = True
-        replica.check_in_sync()
+        self._is_begun = True
+        is_leader_only = self._append.is_leader_only
+        if not is_leader_only:
+            replica.check_in_sync()
+        add = self._broker.gatherer.add
         for record, placed in zip(self._records, self._placed, strict=True):
-            self._broker.gatherer.add(replica, record, placed)
+            add(replica, record, placed, is_leader_only=is_leader_only)
 
     def request(self) -> tuple[Request, Sequence[Buffer]]:
-        self.is_begun = True
+        self._is_begun = True
         return self._append, (build_batch(self._records),)
 
     def done(self, answer: Answer | DragomanError) -> None:

@@ -86,6 +86,11 @@ class FramedSession:
         return bool(self._line)
 
     @property
+    def unanswered(self) -> int:
+        """Requests that have begun and whose replies have not left."""
+        return len(self._line)
+
+    @property
     def can_push(self) -> bool:
         return self.channel.is_writable and not self.channel.is_closing
 

@@ -20,15 +20,20 @@ class Told:
         self._replica = replica
         self.offsets: list[int] = []
         self.errors: list[DragomanError] = []
+        self.is_leader_only = False
 
     def add(self, *values: bytes, key: bytes | None = b"k") -> None:
         for value in values:
             record = Record(key=key, value=value, timestamp=1_704_067_200_000)
-            self._world.broker.gatherer.add(self._replica, record, self._placed)
+            self._world.broker.gatherer.add(
+                self._replica, record, self._placed, is_leader_only=self.is_leader_only
+            )
 
     def add_all(self, *values: bytes, key: bytes | None = b"k") -> None:
         records = [Record(key=key, value=each, timestamp=1_704_067_200_000) for each in values]
-        self._world.broker.gatherer.add_all(self._replica, records, self._placed)
+        self._world.broker.gatherer.add_all(
+            self._replica, records, self._placed, is_leader_only=self.is_leader_only
+        )
 
     def _placed(self, offset: int, error: DragomanError | None) -> None:
         self.offsets.append(offset)
@@ -145,3 +150,48 @@ def test_what_is_gathered_goes_first_when_somebody_else_appends(world: World) ->
     told.add(b"c")
     assert told.counts() == [2, 1]
     assert told.offsets == [0, 1, 2]
+
+
+class Follower:
+    """Has nothing yet: the role of a leader whose only follower is away."""
+
+    epoch_start = 0
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self.is_back = False
+
+    def committed_end(self) -> int:
+        return self._replica.log.stable_end if self.is_back else 0
+
+    def is_sure(self, _refused: object) -> bool:
+        return True
+
+
+def test_owners_of_one_batch_are_answered_at_their_own_marks(world: World) -> None:
+    (replica,) = world.create("t")
+    follower = replica.role = Follower(replica)
+    for_all, for_leader = Told(world, replica), Told(world, replica)
+    for_all.add(b"a")
+    for_leader.is_leader_only = True
+    for_leader.add(b"b")
+    for_all.add_all(b"c", b"d")
+    for_leader.add_all(b"e", b"f")
+    world.settle()
+    replica.advance()
+    assert (for_all.offsets, for_leader.offsets) == ([], [1, 4])
+    follower.is_back = True
+    replica.advance()
+    assert (for_all.offsets, for_leader.offsets) == ([0, 2], [1, 4])
+    assert for_all.counts() == [6]
+
+
+def test_owners_of_all_kinds_hear_of_a_batch_that_is_refused(world: World) -> None:
+    (replica,) = world.create("t")
+    for_all, for_leader = Told(world, replica), Told(world, replica)
+    for_leader.is_leader_only = True
+    for_all.add(b"a")
+    for_leader.add(b"b")
+    replica.is_led = False
+    world.settle()
+    assert for_all.offsets == for_leader.offsets == [-1]

@@ -27,7 +27,7 @@ from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_PRODUCERS_MAX
 from dragoman.log.producers import SEQUENCE_MASK
-from dragoman.protocols.cursus.constants import ERROR, OK, PARTIAL
+from dragoman.protocols.cursus.constants import ACKS_OF_ALL, ERROR, OK, PARTIAL
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.records import append_records, record_of
 from dragoman.protocols.cursus.handlers.state import State, StoredProducer
@@ -141,14 +141,17 @@ class Producers:
         status = OK if failure is None else PARTIAL if fresh else ERROR
         last = fresh[-1] if status == PARTIAL else messages[-1]
 
-        def committed(error: DragomanError | None) -> None:
+        def acknowledged(error: DragomanError | None) -> None:
             if error is not None:
                 refuse(error)
             else:
                 answer(last, log_end - 1, status, str(failure or ""))
 
-        # A repeat is acknowledged when what it repeats is durable.
-        replica.when_committed(log_end, committed)
+        # A repeat is acknowledged when what it repeats is as safe as it asks for.
+        if batch.acks in ACKS_OF_ALL:
+            replica.when_committed(log_end, acknowledged)
+        else:
+            replica.when_stable(log_end, acknowledged)
 
 
 def _expected(replica: Replica, internal_id: int, first: Message) -> int:

@@ -1,9 +1,9 @@
 """PUBLISH and binary batches: messages into the log, acknowledged when they are durable.
 
-An acknowledgement says the same whatever `acks` asks for: on one node nothing is acknowledged
-before it is stable. Batches with `acks` 0 are answered too, in the form that all published clients
-understand. Sequence numbers are checked when the batch, the topic or the node's settings ask for
-it; see `producers.py`.
+`acks` 0 and 1 are answered when the messages are on the leader's stable storage, `-1` and `all`
+when all in-sync replicas have them. Batches with `acks` 0 are answered too, in the form that all
+published clients understand. Sequence numbers are checked when the batch, the topic or the node's
+settings ask for it; see `producers.py`.
 
 What is for a partition that another node leads is sent on to that node, as the original does it.
 """
@@ -87,7 +87,7 @@ class Publishing:
         if self._seq_num and is_checked(session, topic, is_asked):
             batch = self._as_batch(partition, payload)
             told = partial(self._acknowledged, session, place)
-            _publish(service, led, RelayedBatch(batch, is_counted=True), told)
+            _publish(session, led, RelayedBatch(batch, is_counted=True), told)
             return
         broker = service.broker
         record = Record(
@@ -96,15 +96,14 @@ class Publishing:
             headers=self._headers,
             timestamp=broker.clock.wall_ms(),
         )
-        placed = partial(self._placed, session, place)
-        try:
-            replica = broker.replica(led)
-        except NotLeader:
-            broker.relaying.add(led, record, placed)
-            return
-        if self._acks in ACKS_OF_ALL:
-            replica.check_in_sync()
-        broker.gatherer.add(replica, record, placed)
+        is_leader_only = self._acks not in ACKS_OF_ALL
+        broker.relaying.add(
+            led,
+            record,
+            partial(self._placed, session, place),
+            is_leader_only=is_leader_only,
+            in_leader_line=session.in_leader_line(is_leader_only),
+        )
 
     def _placed(
         self, session: CursusSession, place: Place, offset: int, error: DragomanError | None
@@ -188,20 +187,26 @@ def publish_batch(session: CursusSession, batch: Batch, place: Place) -> None:
         raise Refusal('broker_error reason="empty batch messages"')
     is_counted = messages[0].seq_num > 0 and is_checked(session, topic, batch.idempotent)
     request = RelayedBatch(batch, is_counted=is_counted)
-    _publish(service, partition, request, partial(answer, session, place))
+    _publish(session, partition, request, partial(answer, session, place))
 
 
 def _publish(
-    service: CursusService, partition: PartitionMetadata, request: RelayedBatch, told: Told
+    session: CursusSession, partition: PartitionMetadata, request: RelayedBatch, told: Told
 ) -> None:
     """Here or where the partition is led. Raises `DragomanError`."""
-    try:
-        replica = service.broker.replica(partition)
-    except NotLeader:
-        perform = partial(append_batch, service, request)
-        service.broker.relaying.run(partition, Forwarded(request, perform, told))
-        return
-    append_batch(service, request, replica, told)
+    service = session.service
+    relaying = service.broker.relaying
+    in_leader_line = session.in_leader_line(request.batch.acks not in ACKS_OF_ALL)
+    if not relaying.is_busy(partition, in_leader_line=in_leader_line):
+        try:
+            replica = service.broker.replica(partition)
+        except NotLeader:
+            pass
+        else:
+            append_batch(service, request, replica, told)
+            return
+    errand = Forwarded(request, partial(append_batch, service, request), told)
+    relaying.run(partition, errand, in_leader_line=in_leader_line)
 
 
 def append_batch(
@@ -223,7 +228,7 @@ def append_batch(
         raise appended.error
     last = batch.messages[appended.count - 1]
 
-    def committed(error: DragomanError | None) -> None:
+    def acknowledged(error: DragomanError | None) -> None:
         if error is not None:
             told(error)
         else:
@@ -231,7 +236,10 @@ def append_batch(
             status = OK if is_whole else PARTIAL
             _acknowledge(told, batch, last, appended.next_offset - 1, status, reason)
 
-    replica.when_committed(appended.next_offset, committed)
+    if batch.acks in ACKS_OF_ALL:
+        replica.when_committed(appended.next_offset, acknowledged)
+    else:
+        replica.when_stable(appended.next_offset, acknowledged)
 
 
 def _acknowledge(

@@ -176,6 +176,7 @@ class CursusSession(FramedSession):
         #: The request that is to begin next, decoded when it was first looked at.
         self._next: Request | None = None
         self._is_publishing = False
+        self._in_leader_line = False
         #: The request under way that lets no other begin.
         self._alone: Place | None = None
         self._idle_timer: Handle = service.scheduler.call_later(service.idle_s, self._check_idle)
@@ -232,6 +233,14 @@ class CursusSession(FramedSession):
             place.reply(self.error(request.reply))
             if request.closes:
                 self.close()
+
+    def in_leader_line(self, is_leader_only: bool) -> bool:
+        """Which of the relay's lines a message goes to: that of the messages before it as long as
+        one of these is unanswered, for messages of one connection keep their order.
+        """
+        if self.unanswered == 1:
+            self._in_leader_line = is_leader_only
+        return self._in_leader_line
 
     # ---- what is allowed
 

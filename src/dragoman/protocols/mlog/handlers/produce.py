@@ -2,8 +2,8 @@
 
 Every mode of acknowledgement gets a reply, because clients wait for one: 0 as well, for which the
 original appends and then answers an error. A mode that there is not is refused before anything is
-appended. All modes answer when the records are committed; 2 gives up when other replicas take too
-long.
+appended. 0 and 1 answer when the records are on the leader's stable storage, 2 when they are
+committed; it gives up when other replicas take too long.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def handle_produce(session: MlogSession, request: Produce, place: Place) -> None
             session.fail(place, error)
 
     record = Record(value=request.value, timestamp=broker.clock.wall_ms())
-    broker.gatherer.add(replica, record, placed)
+    broker.gatherer.add(replica, record, placed, is_leader_only=request.acks != _ALL)
 
 
 def handle_produce_batch(session: MlogSession, request: ProduceBatch, place: Place) -> None:
@@ -82,7 +82,7 @@ def handle_produce_batch(session: MlogSession, request: ProduceBatch, place: Pla
 
     now = broker.clock.wall_ms()
     records = [Record(value=value, timestamp=now) for value in values]
-    broker.gatherer.add_all(replica, records, placed)
+    broker.gatherer.add_all(replica, records, placed, is_leader_only=request.acks != _ALL)
 
 
 def _partition(session: MlogSession, topic: str, acks: int, place: Place) -> Replica:

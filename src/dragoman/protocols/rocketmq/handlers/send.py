@@ -7,6 +7,7 @@ until it is due, the half of a transaction until its producer has decided.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from dragoman.broker.deferring import Token
@@ -334,20 +335,26 @@ def _is_dead(call: Call, head: Head) -> bool:
 
 
 def _place(call: Call, topic: TopicMetadata, queue: int, sent: list[Sent]) -> None:
-    """A batch is stored whole or not at all, unless it is more than the log has in one."""
+    """A batch is stored whole or not at all, unless it is more than the log has in one.
+
+    A message that says not to wait until it is stored well is not kept waiting for other replicas,
+    nor refused because they are too few.
+    """
     broker = call.service.broker
     partition = topic.partitions[queue]
     now_ms = broker.clock.wall_ms()
     placed = _Placed(call, partition.partition_id, queue, sent)
+    is_leader_only = sent[0].properties.get(Property.WAIT) == "false"
+    add = partial(broker.relaying.add, is_leader_only=is_leader_only)
     if len(sent) == 1:
-        broker.relaying.add(partition, sent[0].record(now_ms), placed)
+        add(partition, sent[0].record(now_ms), placed)
         return
     records = [each.record(now_ms) for each in sent]
     try:
-        broker.relaying.add_all(partition, records, placed.all)
+        broker.relaying.add_all(partition, records, placed.all, is_leader_only=is_leader_only)
     except MessageTooLarge:
         for record in records:
-            broker.relaying.add(partition, record, placed)
+            add(partition, record, placed)
 
 
 class _Placed:

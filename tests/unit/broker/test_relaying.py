@@ -1,0 +1,145 @@
+"""Goal: what is relayed to a partition's leader keeps its order and waits no longer than it may.
+
+Method: two nodes on one virtual time; connections between them are cut, held, and lose answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from dragoman.broker.errors import NotLeader
+from dragoman.broker.neighbours import Answer, Append, Request
+from dragoman.broker.replica import Replica
+from dragoman.errors import DragomanError
+from dragoman.limits import RELAY_PATIENCE_S, RELAY_RETRY_S
+from dragoman.log.batch import Record
+from dragoman.types import Buffer
+from neighbour_world import Pair
+
+TOPIC = "t"
+
+
+@pytest.fixture
+def pair() -> Pair:
+    """Node 2 leads the partition that clients of node 1 write to."""
+    pair = Pair()
+    pair.create(TOPIC, 2)
+    return pair
+
+
+class Errand:
+    """One that is never done, because the leader cannot be reached or does not answer."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+        self.arrived = pair.scheduler.time()
+        self.waited_s = -1.0
+        self.error: DragomanError | None = None
+
+    def here(self, _replica: Replica) -> None:
+        raise AssertionError("this node leads nothing")
+
+    def request(self) -> tuple[Request, Sequence[Buffer]]:
+        return Append(topic=TOPIC, partition=0), (b"",)
+
+    def done(self, answer: Answer | DragomanError) -> None:
+        assert isinstance(answer, DragomanError)
+        self.error = answer
+        self.waited_s = self._pair.scheduler.time() - self.arrived
+
+
+def run(pair: Pair, count: int, pause_s: float) -> list[Errand]:
+    partition = pair.one.broker.image.topics[TOPIC].partitions[0]
+    errands = []
+    for _ in range(count):
+        errand = Errand(pair)
+        pair.one.broker.relaying.run(partition, errand)
+        errands.append(errand)
+        pair.advance(pause_s)
+    return errands
+
+
+def values(pair: Pair) -> list[bytes | None]:
+    log = pair.two.broker.find(TOPIC, 0).log
+    return [each.value for each in log.iterate(0, log.log_end_offset)]
+
+
+class Placed(list[tuple[int, str]]):
+    def __call__(self, offset: int, error: DragomanError | None) -> None:
+        self.append((offset, type(error).__name__ if error else ""))
+
+
+def add(pair: Pair, value: bytes, placed: Placed, *, is_leader_only: bool = False) -> None:
+    partition = pair.one.broker.image.topics[TOPIC].partitions[0]
+    record = Record(value=value, timestamp=pair.one.clock.wall_ms())
+    pair.one.broker.relaying.add(partition, record, placed, is_leader_only=is_leader_only)
+
+
+def test_queued_errands_wait_from_their_arrival_on(pair: Pair) -> None:
+    pair.lines[1].is_cut = True
+    errands = run(pair, 5, 0.5)
+    pair.advance(RELAY_PATIENCE_S)
+    for errand in errands:
+        assert isinstance(errand.error, NotLeader)
+        assert RELAY_PATIENCE_S <= errand.waited_s <= RELAY_PATIENCE_S + 2 * RELAY_RETRY_S
+
+
+def test_errands_behind_one_without_an_answer_wait_from_their_arrival_on(pair: Pair) -> None:
+    """The outcome of the first is not known for long; the others have not been sent at all."""
+    pair.lines[1].held = []
+    first, *others = run(pair, 4, 0.5)
+    pair.advance(RELAY_PATIENCE_S)
+    for errand in others:
+        assert isinstance(errand.error, NotLeader)
+        assert errand.error.leader == 2
+        assert errand.waited_s == pytest.approx(RELAY_PATIENCE_S)
+    assert first.error is None
+    assert len(pair.lines[1].asked) == 1
+
+
+def test_records_that_come_late_have_a_deadline_of_their_own(pair: Pair) -> None:
+    pair.lines[1].is_cut = True
+    run(pair, 1, 0.5)
+    early, late = Placed(), Placed()
+    add(pair, b"a", early)
+    pair.advance(2)
+    add(pair, b"b", late)
+    pair.advance(RELAY_PATIENCE_S - 2 + RELAY_RETRY_S)
+    assert (early, late) == ([(-1, "NotLeader")], [])
+    pair.lines[1].is_cut = False
+    pair.advance(1)
+    assert late == [(0, "")]
+    assert values(pair) == [b"b"]
+
+
+def test_an_errand_that_was_given_up_does_not_hold_up_what_follows(pair: Pair) -> None:
+    pair.lines[1].held = []
+    first, second, third = Placed(), Placed(), Placed()
+    add(pair, b"a", first)
+    pair.settle()
+    add(pair, b"b", second)
+    pair.advance(RELAY_PATIENCE_S + 1)
+    add(pair, b"c", third)
+    pair.lines[1].release()
+    pair.advance(1)
+    assert (first, second, third) == ([(0, "")], [(-1, "NotLeader")], [(1, "")])
+    assert values(pair) == [b"a", b"c"]
+
+
+def test_records_for_the_leader_alone_do_not_wait_behind_those_for_all(pair: Pair) -> None:
+    line = pair.lines[1]
+    line.held = []
+    for_all, for_leader = Placed(), Placed()
+    add(pair, b"a", for_all)
+    pair.settle()
+    held, line.held = line.held, None
+    add(pair, b"b", for_leader, is_leader_only=True)
+    pair.settle()
+    assert (for_all, for_leader) == ([], [(0, "")])
+    for arrive in held:
+        arrive()
+    pair.settle()
+    assert for_all == [(1, "")]
+    assert [each.is_leader_only for each in line.asked if isinstance(each, Append)] == [False, True]
