@@ -445,3 +445,19 @@ def only(response: m.FetchResponse) -> m.FetchResponsePartition:
 def only_produced(response: m.ProduceResponse) -> m.ProduceResponsePartition:
     ((partition,),) = [topic.partition_responses for topic in response.responses]
     return partition
+
+
+class Follower:
+    """Has nothing yet: the role of a leader whose only follower is away."""
+
+    epoch_start = 0
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self.is_back = False
+
+    def committed_end(self) -> int:
+        return self._replica.log.stable_end if self.is_back else 0
+
+    def is_sure(self, _refused: object) -> bool:
+        return True

@@ -242,6 +242,7 @@ SEEN_IN_TIME = {
     "producer.id.expiration.ms",
     "log.retention.ms",
     "log.retention.bytes",
+    "log.retention.segments",
     "log.retention.check.interval.ms",
     "log.roll.ms",
     "log.cleaner.delete.retention.ms",
@@ -265,7 +266,7 @@ TOPIC_EFFECTS = {
     "min.compaction.lag.ms": "test_cleaner.test_active_unstable_and_young_segments_are_left_alone",
     "retention.bytes": "test_maintenance.test_size_and_segment_limits_hold_after_the_interval",
     "retention.ms": "test_maintenance.test_old_records_go_after_the_interval_and_not_before",
-    "retention.segments": "test_maintenance.test_size_and_segment_limits_hold",
+    "retention.segments": "test_maintenance.test_segments_past_the_limit_go_when_a_new_one_begins",
     "segment.ms": "test_maintenance.test_active_segment_is_rolled_when_it_is_old_enough",
 }
 

@@ -118,6 +118,7 @@ class Broker:
         store.on_stable = self._stable
         store.on_failure = self._failed
         store.on_refused = self._refused
+        store.on_rolled = self._rolled
         self._metadata_log = self._open_metadata_log()
         self.clustering = Clustering(self, self._metadata_log, links or NoLinks(), etcd)
         self.quorum = self.clustering.quorum
@@ -424,6 +425,10 @@ class Broker:
                 self.clustering.metadata_stable()
         self.clustering.stable(partitions)
         self.after_commit()
+
+    def _rolled(self, partition: PartitionLog) -> None:
+        if isinstance(partition.owner, Replica):
+            self.maintenance.rolled(partition.owner)
 
     def _refused(self, partition: PartitionLog) -> None:
         replica = partition.owner

@@ -3,6 +3,9 @@
 Two rounds, each on its own interval and spread over loop turns. The retention round looks at every
 partition that holds data, a few to a turn. The compaction round works on one partition at a time,
 the dirtiest first, a slice to a turn; what needs the disk waits beside the loop.
+
+A limit on the number of segments does not wait for the round: a partition is trimmed when it begins
+a new segment, once what it has closed is committed.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ class Maintenance:
         self._again_at: dict[int, int] = {}
         #: Until when partitions are left alone whose compaction broke off.
         self._left_until: dict[int, int] = {}
+        #: Partitions with a new segment that will be trimmed once the one before it is committed.
+        self._rolled: set[Replica] = set()
 
     def start(self) -> None:
         self._arm_retention()
@@ -132,6 +137,40 @@ class Maintenance:
                 log.error("retention of %s: %s", where, error)
         self._timers["slice"] = self._broker.scheduler.call_later(0, self._retain_some, partitions)
 
+    def rolled(self, replica: Replica) -> None:
+        """The partition begins a new segment: it may have one too many."""
+        if _segments_max(replica) < 0 or not replica.is_led or replica in self._rolled:
+            return
+
+        def committed(error: DragomanError | None) -> None:
+            if error is None:
+                self._broker.scheduler.call_soon(self._trim, replica)
+            else:
+                self._rolled.discard(replica)
+
+        self._rolled.add(replica)
+        replica.when_committed(replica.log.log_end_offset, committed)
+
+    def _trim(self, replica: Replica) -> None:
+        self._rolled.discard(replica)
+        if self._is_stopped or not replica.is_led or replica.log.is_removed:
+            return
+        policy = RetentionPolicy(retention_segments=_segments_max(replica))
+        try:
+            self._drop(replica.log, policy)
+        except (DragomanError, OSError) as error:
+            log.error("retention of %s: %s", replica.log.describe(), error)
+
+    def _drop(self, partition: PartitionLog, policy: RetentionPolicy) -> None:
+        dropped = retain(partition, policy, self._broker.clock.wall_ms())
+        if dropped:
+            log.info(
+                "%s: dropped %d segments, log starts at %d",
+                partition.describe(),
+                dropped,
+                partition.log_start_offset,
+            )
+
     def retain(self, replica: Replica) -> None:
         """One partition's turn."""
         config, partition = replica.config, replica.log
@@ -139,20 +178,15 @@ class Maintenance:
         roll_due(partition, now_ms)
         # Followers drop what their leader has dropped.
         if config.is_retained_by_age_or_size and replica.is_led:
-            _roll_expired(partition, config, now_ms)
+            segments_max = _segments_max(replica)
+            if segments_max < 0:
+                _roll_expired(partition, config, now_ms)
             policy = RetentionPolicy(
                 retention_ms=config.retention_ms,
                 retention_bytes=config.retention_bytes,
-                retention_segments=config.retention_segments,
+                retention_segments=segments_max,
             )
-            dropped = retain(partition, policy, now_ms)
-            if dropped:
-                log.info(
-                    "%s: dropped %d segments, log starts at %d",
-                    partition.describe(),
-                    dropped,
-                    partition.log_start_offset,
-                )
+            self._drop(partition, policy)
         partition_id = replica.metadata.partition_id
         is_needed = self._broker.publishing.is_publishing_to(
             partition_id
@@ -240,8 +274,20 @@ def _policy_of(config: TopicConfig) -> CompactionPolicy:
     )
 
 
+def _segments_max(replica: Replica) -> int:
+    """Segments that the partition may have; -1: no limit. What internal topics keep is decided by
+    those who write to them, whatever default the node has.
+    """
+    if replica.metadata.topic.is_internal or not replica.config.is_retained_by_age_or_size:
+        return -1
+    return replica.config.retention_segments
+
+
 def _roll_expired(partition: PartitionLog, config: TopicConfig, now_ms: int) -> None:
-    """Retention only takes closed segments: close the active one when all of it is too old."""
+    """Retention only takes closed segments: close the active one when all of it is too old.
+
+    As Kafka does; topics whose segments are counted keep it, as minibroker does.
+    """
     active = partition.active
     if active is None or not active.size or config.retention_ms < 0:
         return

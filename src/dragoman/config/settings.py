@@ -129,6 +129,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     log_retention_ms: int = 604_800_000
     log_retention_bytes: int = -1
+    log_retention_segments: int = -1
     log_retention_check_interval_ms: int = 300_000
     log_segment_bytes: int = 1 << 30
     log_roll_ms: int = 604_800_000
@@ -262,6 +263,7 @@ held.record.check.interval.ms              | int 1..      | live | How often the
 held.record.check.max                      | int 1..      | live | How often the owner is asked before the record is dropped; counted anew by a node that takes over.
 log.retention.ms                           | long -1..    | live | Default of the topics' `retention.ms`.
 log.retention.bytes                        | long -1..    | live | Default of the topics' `retention.bytes`.
+log.retention.segments                     | int -1..     | live | Default of the topics' `retention.segments`. Kafka has no such key; it is minibroker's `-retain`.
 log.retention.check.interval.ms            | long 1..     | live | How often segments past retention are looked for.
 log.segment.bytes                          | int 14..     | live | Default of the topics' `segment.bytes`.
 log.roll.ms                                | long 1..     | live | Default of the topics' `segment.ms`.

@@ -130,7 +130,7 @@ min.compaction.lag.ms           | long 0..     | 0                              
 min.insync.replicas             | int 1..      | =min.insync.replicas             | Replicas that must be in sync for a write with `acks=all`.
 retention.bytes                 | long -1..    | =log.retention.bytes             | Size of a partition past which its oldest segments are dropped; -1: no limit.
 retention.ms                    | long -1..    | =log.retention.ms                | Age past which segments are dropped; -1: no limit.
-retention.segments              | int -1..     | -1                               | Segments of a partition past which the oldest are dropped; -1: no limit. Kafka has no such key.
+retention.segments              | int -1..     | =log.retention.segments          | Segments of a partition, the active one included, past which the oldest are dropped, as soon as a new one begins; -1: no limit. A topic with a limit never drops its active segment for its age. Kafka has no such key.
 segment.bytes                   | int 14..     | =log.segment.bytes               | Size at which a new segment begins.
 segment.ms                      | long 1..     | =log.roll.ms                     | Age at which a new segment begins.
 """)

@@ -159,6 +159,9 @@ class LogStore:
         self.on_stable: Callable[[list[PartitionLog]], None] = _nothing
         #: Told that a sync failed: stop the node.
         self.on_failure: Callable[[OSError], None] = _nothing
+        #: Takes a partition whose active segment has just been closed, in the midst of an append:
+        #: the log must not be changed before this turn of the loop ends.
+        self.on_rolled: Callable[[PartitionLog], None] = _nothing
         #: Told that staged appends of a partition were dropped because the disk is full.
         self.on_refused: Callable[[PartitionLog], None] = _nothing
         self.failure: OSError | None = None
@@ -861,8 +864,10 @@ class LogStore:
 
     def segment_rolled(self, partition: PartitionLog) -> None:
         self._work[partition] = None
+        self.on_rolled(partition)
 
-    manifest_due = segment_rolled
+    def manifest_due(self, partition: PartitionLog) -> None:
+        self._work[partition] = None
 
     # ---- entries of their own
 

@@ -5,7 +5,7 @@ Method: a broker on virtual time; batches counted by their headers on disk.
 
 from __future__ import annotations
 
-from broker_world import World
+from broker_world import Follower, World
 from dragoman.broker.errors import InvalidRecord, MessageTooLarge, NotLeader
 from dragoman.broker.fetch import Wanted
 from dragoman.broker.replica import Replica
@@ -150,22 +150,6 @@ def test_what_is_gathered_goes_first_when_somebody_else_appends(world: World) ->
     told.add(b"c")
     assert told.counts() == [2, 1]
     assert told.offsets == [0, 1, 2]
-
-
-class Follower:
-    """Has nothing yet: the role of a leader whose only follower is away."""
-
-    epoch_start = 0
-
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
-        self.is_back = False
-
-    def committed_end(self) -> int:
-        return self._replica.log.stable_end if self.is_back else 0
-
-    def is_sure(self, _refused: object) -> bool:
-        return True
 
 
 def test_owners_of_one_batch_are_answered_at_their_own_marks(world: World) -> None:

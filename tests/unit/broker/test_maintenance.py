@@ -11,12 +11,13 @@ import struct
 import pytest
 from crc32c import crc32c
 
-from broker_world import World, batch_of
+from broker_world import Follower, World, batch_of
 from dragoman.broker.gather import Gatherer
 from dragoman.broker.replica import Replica
+from dragoman.broker.topics import NewTopic
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
-from dragoman.log.batch import Record
+from dragoman.log.batch import Record, assign
 from dragoman.log.cleaner import _Output
 
 HOUR_S = 3600
@@ -69,6 +70,77 @@ def test_size_and_segment_limits_hold_after_the_interval() -> None:
     world.advance(3)
     assert 2000 <= by_size.log.size < 2600
     assert len(by_count.log.all_segments()) == 2
+
+
+def test_segments_past_the_limit_go_when_a_new_one_begins() -> None:
+    world = World(Settings(log_retention_check_interval_ms=HOUR_S * 1000))
+    for limit in (0, 1, 2, 5):
+        config = {**SMALL, "retention.segments": str(limit)}
+        (replica,) = world.create(f"t{limit}", config=config)
+        fill(world, replica, 60)
+        world.settle()
+        log = replica.log
+        assert len(log.all_segments()) == max(1, limit)
+        assert log.log_start_offset == log.all_segments()[0].base_offset
+
+
+def test_segments_past_the_limit_stay_until_what_follows_is_committed() -> None:
+    world = World(Settings(log_retention_check_interval_ms=HOUR_S * 1000))
+    (replica,) = world.create("t", config={**SMALL, "retention.segments": "1"})
+    follower = replica.role = Follower(replica)
+    fill(world, replica, 30)
+    replica.advance()
+    world.settle()
+    assert replica.log.log_start_offset == 0
+    assert len(replica.log.all_segments()) > 2
+    follower.is_back = True
+    replica.advance()
+    world.settle()
+    assert len(replica.log.all_segments()) == 1
+
+
+def test_followers_leave_trimming_to_their_leader() -> None:
+    world = World(Settings(log_retention_check_interval_ms=HOUR_S * 1000))
+    (replica,) = world.create("t", config={**SMALL, "retention.segments": "1"})
+    replica.is_led = False
+    for _ in range(30):
+        batch = batch_of(b"v" * 20)
+        assign(batch, replica.log.log_end_offset, 0)
+        replica.log.append_as_is(batch)
+        world.settle()
+    assert replica.log.log_start_offset == 0
+
+
+def test_the_nodes_limit_is_for_topics_without_their_own_and_not_for_internal_ones() -> None:
+    world = World(Settings(log_retention_segments=2, log_segment_bytes=500))
+    (plain,) = world.create("plain")
+    (own,) = world.create("own", config={"retention.segments": "4"})
+    (compacted,) = world.create("compacted", config={"cleanup.policy": "compact"})
+    new = NewTopic(name="__internal", partition_count=1, is_internal=True)
+    world.broker.topics.create(new, lambda _: None)
+    world.settle()
+    internal = world.broker.find("__internal", 0)
+    for replica in (plain, own, compacted, internal):
+        fill(world, replica, 60)
+        world.broker.maintenance.retain(replica)
+    assert len(plain.log.all_segments()) == 2
+    assert len(own.log.all_segments()) == 4
+    assert compacted.log.log_start_offset == internal.log.log_start_offset == 0
+
+
+def test_a_topic_with_a_limit_on_segments_keeps_its_active_one_whatever_its_age() -> None:
+    world = World(Settings(log_retention_check_interval_ms=1000))
+    config = {**SMALL, "retention.ms": "5000"}
+    (counted,) = world.create("counted", config={**config, "retention.segments": "100"})
+    (kafka,) = world.create("kafka", config=config)
+    for replica in (counted, kafka):
+        fill(world, replica, 30)
+    world.advance(60)
+    assert kafka.log.log_start_offset == 30
+    assert not counted.log.segments
+    assert counted.log.active is not None
+    assert counted.log.log_start_offset == counted.log.active.base_offset < 30
+    assert values(counted)[-1] == b"29" * 20
 
 
 def test_changed_retention_takes_effect_without_a_restart() -> None:

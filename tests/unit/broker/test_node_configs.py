@@ -495,6 +495,7 @@ EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
     ("producer.id.expiration.ms", "1000", idle_producers_after(601), 1, 0),
     ("log.retention.ms", "1000", log_start_after(601, {"segment.bytes": "600"}), False, True),
     ("log.retention.bytes", "600", log_start_after(601, {"segment.bytes": "600"}), False, True),
+    ("log.retention.segments", "1", log_start_after(1, {"segment.bytes": "600"}), False, True),
     ("log.retention.check.interval.ms", "1000", log_start_after(60, OLD), False, True),
     ("log.segment.bytes", "600", segments_after(3), False, True),
     ("log.roll.ms", "1000", segments_after(2, 400), False, True),

@@ -209,6 +209,13 @@ def test_log_retention_bytes() -> None:
     assert 2000 <= replica.log.size < 2600
 
 
+def test_log_retention_segments() -> None:
+    world = World(Settings(log_retention_segments=3, log_segment_bytes=500))
+    (replica,) = world.create("t")
+    fill(world, replica, 60)
+    assert len(replica.log.all_segments()) == 3
+
+
 def test_log_roll_ms() -> None:
     world = World(Settings(log_roll_ms=5000, log_retention_check_interval_ms=1000))
     (replica,) = world.create("t")

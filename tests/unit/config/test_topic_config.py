@@ -93,6 +93,7 @@ def test_override_wins_over_node_and_node_over_default() -> None:
     ("setting", "field"),
     [
         ({"log_retention_bytes": 7}, "retention_bytes"),
+        ({"log_retention_segments": 7}, "retention_segments"),
         ({"message_max_bytes": 7}, "max_message_bytes"),
         ({"log_cleaner_delete_retention_ms": 7}, "delete_retention_ms"),
         ({"min_insync_replicas": 7}, "min_insync_replicas"),

@@ -36,3 +36,6 @@ STRING_BYTES_MAX: Final = 0xFFFF
 KEY_BYTES_MAX: Final = 0xFFFF
 #: The wire's offsets are unsigned, those of every log are not.
 OFFSET_MAX: Final = (1 << 63) - 1
+#: Of topics that are made for clients of this protocol: any number of segments. In a topic with a
+#: limit on them the active segment is never dropped for its age, as in the original.
+TOPIC_CONFIG: Final = {"retention.segments": str((1 << 31) - 1)}

@@ -1,7 +1,8 @@
 """The original's data directory into topics of this broker: records, keys, offsets, commits.
 
     DIR/TOPIC/part-N/BASE.log            segments, in order of their base offsets (20 digits)
-    DIR/TOPIC/offsets/GROUP/N.off        committed offsets, as decimal text
+    DIR/TOPIC/offsets/GROUP/N.off        committed offsets, as decimal text; a group with slashes in
+                                         its name has as many folders more
     DIR/raft                             not ours to read: what it agreed on is in the segments
 
 Records keep their offsets, so committed offsets mean what they meant. Their time is that of the
@@ -43,7 +44,7 @@ from dragoman.limits import (
     TOPIC_PARTITIONS_MAX,
 )
 from dragoman.log.batch import Record, build_batch
-from dragoman.protocols.minibroker.constants import OFFSET_MAX
+from dragoman.protocols.minibroker.constants import OFFSET_MAX, TOPIC_CONFIG
 from dragoman.protocols.minibroker.storage import Damage, Source, StoredRecord, scan
 from dragoman.types import GroupId, Offset, Partition, TopicName
 
@@ -57,7 +58,7 @@ _SEGMENT: Final = re.compile(r"(\d{20})\.log")
 _COMMIT: Final = re.compile(r"(\d{1,9})\.off")
 #: The original deletes by count of segments, not by age: what is imported shall not vanish because
 #: it is old.
-_CONFIG: Final = {"retention.ms": "-1"}
+_CONFIG: Final = {"retention.ms": "-1", **TOPIC_CONFIG}
 
 
 class SourceError(DragomanError):
@@ -129,11 +130,18 @@ def _segments(part: Path) -> list[Segment]:
 
 
 def _commits(folder: Path) -> Iterator[SourceCommit]:
-    if folder.is_dir():
-        for group in sorted(each for each in folder.iterdir() if each.is_dir()):
-            for file in sorted(group.iterdir()):
-                if match := _COMMIT.fullmatch(file.name):
-                    yield SourceCommit(file, group.name, int(match[1]))
+    """The original makes a path of a group's name: `team/billing` is a folder within another, which
+    may be that of a group `team`.
+    """
+    waiting = [folder] if folder.is_dir() else []
+    while waiting:
+        path = waiting.pop()
+        group = "" if path == folder else path.relative_to(folder).as_posix()
+        inside = sorted(path.iterdir())
+        for each in inside:
+            if (match := _COMMIT.fullmatch(each.name)) and each.is_file():
+                yield SourceCommit(each, group, int(match[1]))
+        waiting += [each for each in reversed(inside) if each.is_dir() and not each.is_symlink()]
 
 
 class Importer:
@@ -358,6 +366,8 @@ def _checked(topic: SourceTopic, commit: SourceCommit) -> tuple[GroupId, int]:
         raise SourceError(
             f"{commit.path}: topic {topic.name!r} has {topic.partition_count} partitions"
         )
+    if not commit.group:
+        raise SourceError(f"{commit.path}: committed by a group without a name")
     try:
         commit.group.encode()
     except UnicodeEncodeError:

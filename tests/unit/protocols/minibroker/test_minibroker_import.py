@@ -182,6 +182,27 @@ def test_power_cut_anywhere_and_repeated_gives_the_same(tmp_path: Path, seed: in
     check_the_same(world, tmp_path)
 
 
+def test_commits_of_groups_with_slashes_are_taken_over(world: World, tmp_path: Path) -> None:
+    """The original makes folders of them, one of which may be another group's."""
+    write_example(tmp_path)
+    groups = {"team": 3, "team/billing": 4, "team/billing/eu": 5, "a/b": 6}
+    for group, offset in groups.items():
+        write_commit(tmp_path, "other", group, 0, str(offset))
+    imported = run(world, tmp_path)
+    assert imported.is_complete
+    found = commits(world)
+    assert {group: found[group, "other", 0] for group in groups} == groups
+
+
+def test_a_commit_of_a_group_without_a_name_is_reported(world: World, tmp_path: Path) -> None:
+    write_example(tmp_path)
+    write_commit(tmp_path, "other", "", 0, "3")
+    imported = run(world, tmp_path)
+    assert not imported.is_complete
+    (problem,) = imported.problems
+    assert str(tmp_path / "other" / "offsets" / "0.off") in problem
+
+
 # ---- what is wrong with the source
 
 

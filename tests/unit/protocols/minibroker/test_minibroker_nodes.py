@@ -12,6 +12,8 @@ from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.groups.direct import DirectMember, DirectRules, by_turns
 from dragoman.broker.kinds import Kind
 from dragoman.broker.neighbours import Append
+from dragoman.cluster.events import LeaderChanged
+from dragoman.cluster.metadata import NO_LEADER
 from dragoman.config.settings import Settings
 from dragoman.limits import RELAY_PATIENCE_S
 from dragoman.protocols.minibroker import messages as m
@@ -87,11 +89,28 @@ def test_a_record_for_another_leader_goes_there(pair: Pair) -> None:
     assert [each.value for each in found.iterate(0, found.high_watermark)] == [b"a", b"b"]
 
 
-def test_records_without_a_key_go_to_partitions_that_the_node_leads(pair: Pair) -> None:
-    placed = connect(pair, 2).publish(TOPIC, *[b""] * 8)
-    assert sorted({partition for partition, _ in placed}) == [1, 3]
+@pytest.mark.parametrize("node", [1, 2])
+def test_records_without_a_key_go_to_all_partitions_in_turn(pair: Pair, node: int) -> None:
+    placed = connect(pair, node).publish(TOPIC, *[b""] * 8)
+    assert placed == [(turn % 4, turn // 4) for turn in range(8)]
     pair.create("u", 1)
     assert connect(pair, 2).publish("u", b"") == [(0, 0)]
+
+
+def test_records_without_a_key_pass_over_partitions_that_no_node_leads(pair: Pair) -> None:
+    for world in pair.worlds.values():
+        partition = world.broker.image.topics[TOPIC].partitions[1]
+        world.broker.image.apply(
+            LeaderChanged(
+                partition_id=partition.partition_id,
+                leader=NO_LEADER,
+                partition_epoch=partition.partition_epoch + 1,
+                leader_epoch=partition.leader_epoch + 1,
+                in_sync=partition.in_sync,
+            )
+        )
+    placed = connect(pair, 2).publish(TOPIC, *[b""] * 6)
+    assert {partition for partition, _ in placed} == {0, 2, 3}
 
 
 def test_records_keep_their_order_while_the_lead_moves_here(pair: Pair) -> None:

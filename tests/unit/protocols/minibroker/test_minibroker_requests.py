@@ -455,3 +455,16 @@ def test_members_that_come_back_before_the_groups_are_read_wait_for_them(world: 
     world.pretend_loading(False)
     world.advance(1)
     assert [type(each) for each in peer.events()] == [m.Committed, m.Joined]
+
+
+@pytest.mark.parametrize("limit", [-1, 3])
+def test_topics_are_made_with_the_originals_rules_of_retention(limit: int) -> None:
+    """Age takes closed segments only; the number of segments is the node's limit, if it has one."""
+    world = World(Settings(log_retention_segments=limit, log_retention_ms=5000))
+    peer = Peer(world, service_of(world))
+    peer.publish("t", *[b"v"] * 8)
+    replica = world.broker.find("t", 0)
+    assert replica.config.retention_segments == (limit if limit >= 0 else (1 << 31) - 1)
+    world.advance(3600)
+    assert replica.log.log_start_offset == 0
+    assert replica.log.high_watermark == 2

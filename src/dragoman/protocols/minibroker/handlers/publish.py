@@ -2,16 +2,18 @@
 
 In the original one node takes all writes, and the others answer `not leader`, upon which a client
 waits 250 ms and tries its next address (spec, section 9). Here every node leads some partitions:
-keys would send every client from node to node all the time. So a record goes to whoever leads its
+keys would send every client from node to node all the time. So a record goes to the leader of its
 partition, and `not leader` is kept for when that node cannot be reached from here: then another
 address is the client's only way.
+
+Records without a key go to all partitions in turn, wherever these are led.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dragoman.cluster.metadata import TopicMetadata
+from dragoman.cluster.metadata import NO_LEADER, TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record
 from dragoman.net.framed import Place
@@ -51,9 +53,9 @@ def _append(
     broker = service.broker
     turn = fnv1a_32(key) if key else service.next_turn(topic.name)
     partition = turn % len(topic.partitions)
-    if not key and topic.partitions[partition].leader != broker.node_id:
-        # Any will do for it: rather one that need not be looked for.
-        led = [each.index for each in topic.partitions if each.leader == broker.node_id]
+    if not key and topic.partitions[partition].leader == NO_LEADER:
+        # Any will do for it: rather one that some node leads.
+        led = [each.index for each in topic.partitions if each.leader != NO_LEADER]
         partition = led[turn % len(led)] if led else partition
 
     def placed(offset: int, error: DragomanError | None) -> None:

@@ -14,6 +14,7 @@ from dragoman.errors import DragomanError
 from dragoman.limits import TOPIC_NAME_BYTES_MAX
 from dragoman.net.framed import Place
 from dragoman.protocols.minibroker import errors
+from dragoman.protocols.minibroker.constants import TOPIC_CONFIG
 from dragoman.protocols.minibroker.handlers.refusals import Refused
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId
@@ -88,8 +89,11 @@ def make_topic(
         except DragomanError as refused:
             place.reply(session.refusal(refused))
 
-    count = broker.settings.minibroker_partitions
-    broker.ensure_topic(NewTopic(name=name, partition_count=count), made)
+    settings = broker.settings
+    # The node's own limit, if it has one, is the topic's, also when it is changed later.
+    config = {} if settings.log_retention_segments >= 0 else TOPIC_CONFIG
+    new = NewTopic(name=name, partition_count=settings.minibroker_partitions, config=config)
+    broker.ensure_topic(new, made)
 
 
 def require_partition(topic: TopicMetadata, partition: int) -> None:
