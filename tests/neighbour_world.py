@@ -123,7 +123,12 @@ class Pair:
     def _registration(self, node: int) -> NodeRegistered:
         addresses = {
             name: f"node-{node}.example:{port}"
-            for name, port in (("kafka", 9092), ("cursus", 9000), ("minibroker", 4222))
+            for name, port in (
+                ("peer", 7071),
+                ("kafka", 9092),
+                ("cursus", 9000),
+                ("minibroker", 4222),
+            )
         }
         known = self.worlds[node].broker.image.registrations[node]
         return msgspec.structs.replace(known, addresses=addresses)

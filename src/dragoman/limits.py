@@ -667,6 +667,13 @@ CURSUS_PRODUCERS_MAX = 100_000
 CURSUS_CONSUME_BYTES_MAX = 4 << 20
 #: The longest that a CONSUME may wait for data. What it asks beyond that is not granted.
 CURSUS_WAIT_MS_MAX = 300_000
+#: How long the first command of a client waits for the internal topic of groups or transactions to
+#: be made or read back, and how often it is looked for; then the command is refused as retryable.
+CURSUS_COORDINATOR_WAIT_S = 10.0
+CURSUS_COORDINATOR_RETRY_S = 0.1
+#: Partitions that a CLUSTER_STATUS lists: the reply is one frame, and is built in one turn of the
+#: loop. It is refused for a larger cluster.
+CURSUS_STATUS_PARTITIONS_MAX = 20_000
 #: Keys and values in one push of a stream, and what a stream pushes before others have their turn.
 CURSUS_PUSH_BYTES = 256 << 10
 CURSUS_TURN_BYTES_MAX = 1 << 20

@@ -49,11 +49,15 @@ CLASSES: Final = tuple(sorted({*_CODES.values(), "internal", "not_found"}))
 
 
 class Refusal(DragomanError):  # noqa: N818
-    """A request that is refused: `text` is the error without its `ERROR: `."""
+    """A request that is refused: `text` is the error without its `ERROR: `.
 
-    def __init__(self, text: str) -> None:
+    A structured one is shown with class and `retryable`, whatever the connection has negotiated.
+    """
+
+    def __init__(self, text: str, *, is_structured: bool = False) -> None:
         super().__init__(text)
         self.text = text
+        self.is_structured = is_structured
 
 
 def error_class(code: str) -> str:

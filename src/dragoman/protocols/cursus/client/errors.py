@@ -18,6 +18,7 @@ from dragoman.dialing.errors import ClientError
 from dragoman.protocols.cursus.constants import ERROR_PREFIX
 from dragoman.protocols.cursus.errors import UNKNOWN_OUTCOME, is_retryable
 
+_FENCED: Final = re.compile(r'^transaction_\w+ .*?reason="(producer fenced|transaction owner)')
 _LEADER: Final = re.compile(r"LEADER_IS (\S+)|host=(\S+) port=(\d+)")
 
 
@@ -68,4 +69,7 @@ _KINDS: dict[str, type[CursusError]] = {
 def server_error(text: str) -> CursusError:
     """The error that a reply's text stands for."""
     plain = text.removeprefix(ERROR_PREFIX)
+    if _FENCED.search(plain):
+        # Commands of transactions have codes of their own, and say the same in their reason.
+        return ProducerFencedError(plain)
     return _KINDS.get(plain.partition(" ")[0], CursusError)(plain)

@@ -68,8 +68,13 @@ def encoded(
     word: str, arguments: Arguments, *, message: bytes | None = None, last: str = ""
 ) -> bytes:
     """The payload of a command. Raises `EncodeError`."""
-    given = {name: str(value) for name, value in arguments.items() if value != ""}
+    given = {name: _shown(value) for name, value in arguments.items() if value != ""}
     return codec.encode_command(Command(word=word, arguments=given, message=message, last=last))
+
+
+def _shown(value: str | int) -> str:
+    """The wire's words for what is true and false are not Python's."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 async def open_link(address: str, settings: CursusSettings, on_push: Pushed | None = None) -> Link:

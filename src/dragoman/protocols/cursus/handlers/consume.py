@@ -178,7 +178,8 @@ class _Consume:
         if remembered is not None:
             return remembered
         start = self._wanted.offset if committed is None else committed
-        if tail.log_start_offset <= start <= tail.replica.log.log_end_offset:
+        if start >= tail.log_start_offset:
+            # Past the end there is nothing yet: the original waits there, and so do its clients.
             return start
         match call.get("autoOffsetReset").lower():
             case "earliest":

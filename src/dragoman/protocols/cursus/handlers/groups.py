@@ -9,23 +9,33 @@ and each would otherwise drive the others out in turn.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from dragoman.broker.errors import CoordinatorNotAvailable, UnknownMember
+from dragoman.broker.groups import State
 from dragoman.broker.groups.direct import DirectGroup, DirectMember, DirectRules
 from dragoman.broker.kinds import Kind
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
+from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
+from dragoman.protocols.cursus.handlers.coordinator import when_coordinated
 from dragoman.protocols.cursus.handlers.policy import topics_named
 from dragoman.protocols.cursus.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, MemberId, TopicName
 
 OWNER: Final = "cursus"
+#: What GROUP_STATUS calls the states of a group with members; all others are stable.
+_STATES: Final = {
+    State.PREPARING_REBALANCE: "Rebalancing",
+    State.COMPLETING_REBALANCE: "Rebalancing",
+}
+#: Go's time that is none.
+NEVER: Final = "0001-01-01T00:00:00Z"
 _LISTED_NAME: Final = re.compile(r"[^\s,]+")
 
 
@@ -136,8 +146,21 @@ def handle_find_coordinator(call: Call) -> None:
     broker.coordination.find_coordinator(kind, key, found)
 
 
+def _when_coordinated(call: Call, then: Callable[[Call], None]) -> None:
+    """A first command waits until the group can be kept here, or is refused."""
+    group_id = call.require("group")
+    call.require("topic")
+    call.authorize(Operation.READ, Resource.GROUP, group_id)
+    when_coordinated(call, Kind.GROUP, group_id, lambda: then(call))
+
+
 def handle_join_group(call: Call) -> None:
-    wanted = call.require("member")
+    call.require("member")
+    _when_coordinated(call, _join)
+
+
+def _join(call: Call) -> None:
+    wanted = call.get("member")
     group = open_group(call, to_join=True)
     resumes = "generation" in call.command.arguments
     known = group.members.get(MemberId(wanted))
@@ -198,6 +221,10 @@ def _by_client_name(call: Call, group: DirectGroup) -> DirectMember | None:
 
 
 def handle_register_group(call: Call) -> None:
+    _when_coordinated(call, _register)
+
+
+def _register(call: Call) -> None:
     group = open_group(call, to_join=True)
     answer = f"group={group.group_id} topic={group.bound_to} registered=true"
     group.write_down(call.after(lambda: call.ok(answer)))
@@ -213,7 +240,8 @@ def handle_group_status(call: Call) -> None:
     broker.coordination.require_group(group_id)
     known = broker.coordination.groups.get(group_id)
     if known is None:
-        raise Refusal(f"group_not_found group={group_id}")
+        reason = quoted(f"group '{group_id}' not found")
+        raise Refusal(f"group_status_failed reason={reason}")
     group = known.membership if isinstance(known.membership, DirectGroup) else None
     topic = "" if group is None else group.bound_to or ""
     listing = broker.coordination.groups.describe(group_id)
@@ -222,24 +250,24 @@ def handle_group_status(call: Call) -> None:
         "status": "OK",
         "group_name": group_id,
         "topic_name": topic,
-        "state": str(listing.state),
+        "state": _STATES.get(listing.state, "Stable") if listing.members else "Dead",
         "generation": listing.generation,
         "member_count": len(listing.members),
         "partition_count": _partition_count(broker.image.topics, topic),
         "members": [
             {
                 "member_id": each.member_id,
-                "last_heartbeat": _time(now_ms - int((now - each.last_seen) * 1000)),
+                "last_heartbeat": go_time(now_ms - int((now - each.last_seen) * 1000)),
                 "assignments": each.assigned,
             }
             for each in (group.members.values() if group is not None else ())
         ],
-        "last_rebalance": _time(0 if group is None else group.assigned_ms),
+        "last_rebalance": NEVER if group is None else go_time(group.assigned_ms),
     }
     call.json(msgspec.json.encode(status))
 
 
-def _time(wall_ms: int) -> str:
+def go_time(wall_ms: int) -> str:
     """RFC 3339 with nine digits behind the point, as Go writes it."""
     from datetime import UTC, datetime
 

@@ -1,17 +1,14 @@
-"""PROTOCOL_INFO, NEGOTIATE, AUTH, HELP, and what is asked about a cluster."""
+"""PROTOCOL_INFO, NEGOTIATE, AUTH and HELP."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-import msgspec
-
 from dragoman.protocols.cursus.codec import quoted
-from dragoman.protocols.cursus.constants import COMMANDS, ERROR_PREFIX, FEATURES
-from dragoman.protocols.cursus.errors import CLASSES, Refusal, error_text
+from dragoman.protocols.cursus.constants import COMMANDS, FEATURES
+from dragoman.protocols.cursus.errors import CLASSES, Refusal
 from dragoman.protocols.cursus.handlers.session import Call
-from dragoman.security.authorizer import Operation, Resource
 
 _FEATURES_MAX: Final = 64
 _FEATURES_BYTES_MAX: Final = 4096
@@ -30,8 +27,8 @@ def handle_protocol_info(call: Call) -> None:
 
 
 def _refusal(text: str) -> Refusal:
-    """Errors of the negotiation itself always have the long form."""
-    return Refusal(error_text(text, is_structured=True).removeprefix(ERROR_PREFIX))
+    """Errors of the negotiation itself always have the long form, and have it once."""
+    return Refusal(text, is_structured=True)
 
 
 def handle_negotiate(call: Call) -> None:
@@ -46,7 +43,7 @@ def handle_negotiate(call: Call) -> None:
     if len(text) > _FEATURES_BYTES_MAX or len(asked) > _FEATURES_MAX or not well_formed:
         raise _refusal("invalid_features command=NEGOTIATE")
     unsupported = ",".join(each for each in asked if each not in FEATURES)
-    if unsupported and call.get("require_features") == "true":
+    if unsupported and call.get("require_features").lower() == "true":
         raise _refusal(f"UNSUPPORTED_FEATURE features={unsupported}")
     enabled = [each for each in FEATURES if each in asked]
     call.session.features = frozenset(enabled)
@@ -59,26 +56,3 @@ def handle_auth(call: Call) -> None:
     if not call.get("principal") or not call.get("token"):
         raise Refusal("invalid_auth command=AUTH")
     raise Refusal("authentication_failed mechanism=PLAIN")
-
-
-def handle_list_cluster(call: Call) -> None:
-    call.ok(f"brokers={msgspec.json.encode(_nodes(call)).decode()}")
-
-
-def handle_cluster_status(call: Call) -> None:
-    status = {"cluster_id": call.service.broker.image.cluster_id, "brokers": _nodes(call)}
-    call.ok(f"cluster={msgspec.json.encode(status).decode()}")
-
-
-def handle_elect_leader(call: Call) -> None:
-    _nodes(call)
-    raise Refusal("leader_election_rejected")
-
-
-def _nodes(call: Call) -> list[dict[str, str]]:
-    """Raises `Refusal` on a single node."""
-    call.authorize(Operation.DESCRIBE, Resource.CLUSTER, "cursus-cluster")
-    nodes = call.service.broker.image.nodes
-    if len(nodes) == 1:
-        raise Refusal("distribution_not_enabled")
-    return [{"id": str(node), "address": call.address_of(node)} for node in sorted(nodes)]

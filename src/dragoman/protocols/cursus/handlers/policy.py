@@ -31,6 +31,7 @@ _CHOICES: Final = {
     "idempotent": ("true", "false"),
     "event_sourcing": ("true", "false"),
 }
+_FLAGS: Final = ("idempotent", "event_sourcing")
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +123,9 @@ def config_from(
 ) -> dict[str, str]:
     """The topic's configuration after a CREATE. Raises `Refusal`."""
     config = dict(present)
+    # The original compares what is true or false without regard to case: a client may say True.
+    flags = {name: arguments[name].lower() for name in _FLAGS if name in arguments}
+    arguments = {**arguments, **flags}
     for name, choices in _CHOICES.items():
         if name in arguments and arguments[name] not in choices:
             raise Refusal(f"invalid_{name} value={quoted(arguments[name])}")

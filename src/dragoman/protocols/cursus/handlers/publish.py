@@ -83,7 +83,7 @@ class Publishing:
         if partition is None:
             partition = route(session, topic, key)
         led = service.partition(topic, partition)
-        is_asked = self.arguments.get("isIdempotent") == "true"
+        is_asked = self.arguments.get("isIdempotent", "").lower() == "true"
         if self._seq_num and is_checked(session, topic, is_asked):
             batch = self._as_batch(partition, payload)
             told = partial(self._acknowledged, session, place)

@@ -262,13 +262,15 @@ class CursusSession(FramedSession):
 
     # ---- answers
 
-    def error(self, text: str) -> bytes:
-        is_structured = STRUCTURED_ERRORS in self.features
+    def error(self, text: str, *, is_structured: bool = False) -> bytes:
+        is_structured = is_structured or STRUCTURED_ERRORS in self.features
         shown = error_text(text[:_ERROR_CHARACTERS_MAX], is_structured=is_structured)
         return codec.frame(shown.encode())
 
     def refuse(self, place: Place, error: DragomanError) -> None:
-        place.reply(self.error(refusal_text(error, self.service.address_of)))
+        is_structured = isinstance(error, Refusal) and error.is_structured
+        text = refusal_text(error, self.service.address_of)
+        place.reply(self.error(text, is_structured=is_structured))
 
     # ---- life
 

@@ -108,10 +108,7 @@ class Stream:
 
     def start(self) -> None:
         self._timer = self._service.scheduler.call_later(KEEP_ALIVE_S, self._keep_alive)
-        if self._tail.offset > self._tail.replica.log.log_end_offset:
-            self.close("offset_out_of_range", " " + out_of_range(self._tail))
-        else:
-            self.pump()
+        self.pump()
 
     def pump(self) -> None:
         """Push what there is and the peer takes; then wait for more of either."""

@@ -13,8 +13,9 @@ transaction still goes on before they write.
 
 from __future__ import annotations
 
+import re
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from dragoman.broker.broker import Broker
 from dragoman.broker.errors import (
@@ -41,9 +42,10 @@ from dragoman.errors import ClusterError, DragomanError, NotSentError
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
+from dragoman.protocols.cursus.handlers.coordinator import when_coordinated
 from dragoman.protocols.cursus.handlers.groups import open_group
 from dragoman.protocols.cursus.handlers.offsets import commit, commit_request, parse_offsets
-from dragoman.protocols.cursus.handlers.publish import named_partition, route
+from dragoman.protocols.cursus.handlers.publish import route
 from dragoman.protocols.cursus.handlers.records import append_records, record_of
 from dragoman.protocols.cursus.handlers.relayed import (
     Forwarded,
@@ -66,8 +68,25 @@ _RESULTS: Final = {
     TransactionState.COMPLETE_ABORT: "abort",
 }
 _PREFIX: Final = "txn-"
+_PRODUCER_NAME: Final = re.compile("txn-([0-7][0-9a-f]{15})")
+#: The code of a command that names a transaction which is not the producer's to use.
+_BEGIN_FAILED: Final = "transaction_begin_failed"
+_PUBLISH_FAILED: Final = "transaction_publish_failed"
+_OFFSETS_FAILED: Final = "transaction_offsets_failed"
+_NOT_FOUND: Final = "transaction_not_found"
+#: Characters of an unreadable argument that a refusal repeats.
+_QUOTED_MAX: Final = 256
 #: How often the end of an earlier transaction is waited for; each time it comes by itself.
 _INIT_TRIES: Final = 5
+
+
+class _Producer(NamedTuple):
+    """Who sends a command, in which transaction."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    #: What the client calls it: for a refusal, which quotes it.
+    name: str
 
 
 class _Begun:
@@ -86,7 +105,8 @@ class _Begun:
     def __init__(self, identity: ProducerIdentity) -> None:
         self.identity = identity
         self.messages = 0
-        self.offsets = 0
+        #: Group, topic and partition of each offset that was staged.
+        self.offsets: set[tuple[str, str, int]] = set()
         #: How it was ended: "commit" or "abort".
         self.result = ""
         #: By topic and partition: a repeated TXN_PUBLISH is not staged twice.
@@ -114,12 +134,12 @@ class Transactions:
         #: By transactional id; only of ids that the coordinator knows.
         self._begun: dict[str, _Begun] = {}
 
-    def known(self, transactional_id: str) -> tuple[TransactionDescription, _Begun | None]:
-        """A transactional id, and what was begun under its present identity. Raises `Refusal`."""
+    def known(self, transactional_id: str) -> tuple[TransactionDescription, _Begun | None] | None:
+        """A transactional id, and what was begun under its present identity."""
         try:
             found = self.coordinator.describe(transactional_id)
         except TransactionalIdNotFound:
-            raise _not_found(transactional_id) from None
+            return None
         begun = self._begun.get(transactional_id)
         result = _RESULTS.get(found.state, "")
         if begun is None or begun.identity != found.identity:
@@ -130,47 +150,55 @@ class Transactions:
         begun.result = result or begun.result
         return found, begun
 
-    def own(
-        self, transactional_id: str, identity: ProducerIdentity
-    ) -> tuple[TransactionState, _Begun | None]:
-        """The same for its producer. Raises `Refusal`."""
-        found, begun = self.known(transactional_id)
-        if found.identity != identity:
-            raise _fenced(transactional_id, identity)
-        return found.state, begun
-
-    def open(
-        self, transactional_id: str, identity: ProducerIdentity, result: str = "commit"
-    ) -> _Begun:
-        """The transaction that this producer has begun and means to end so. Raises `Refusal`."""
-        state, begun = self.own(transactional_id, identity)
-        if begun is None:
-            raise _not_found(transactional_id)
-        if begun.result or state not in _OPEN:
-            raise Refusal(f"transaction_not_committing transactional_id={transactional_id}")
-        if begun.is_in_doubt and result != "abort":
-            raise Refusal(f"transaction_aborted transactional_id={transactional_id}")
+    def open(self, who: _Producer, code: str) -> _Begun:
+        """The transaction that this producer has begun. Raises `Refusal` with that code."""
+        known = self.known(who.transactional_id)
+        if known is None:
+            raise _unknown(who.transactional_id, code)
+        found, begun = known
+        if begun is None or begun.result or found.state not in _OPEN:
+            state = _shown_state(found, begun)
+            raise _failed(code, f"transaction {who.transactional_id} is {state}")
+        _check_owner(who, found.identity, code)
+        if begun.is_in_doubt:
+            raise Refusal(f"transaction_aborted transactional_id={who.transactional_id}")
         return begun
 
-    def begin(self, transactional_id: str, identity: ProducerIdentity) -> None:
-        state, begun = self.own(transactional_id, identity)
-        if state not in _OPEN or (begun is not None and begun.result):
-            who = f"transactional_id={transactional_id} epoch={identity.epoch}"
-            raise Refusal(f"producer_reinitialization_required {who}")
+    def begin(self, who: _Producer) -> None:
+        """Raises `Refusal`."""
+        known = self.known(who.transactional_id)
+        if known is None:
+            name = who.transactional_id
+            reason = f"transaction {name} is not initialized; call INIT_PRODUCER_ID first"
+            raise _failed(_BEGIN_FAILED, reason)
+        found, begun = known
+        _check_owner(who, found.identity, _BEGIN_FAILED)
+        if found.state not in _OPEN or (begun is not None and begun.result):
+            which = f"transactional_id={who.transactional_id} epoch={who.identity.epoch}"
+            raise Refusal(f"producer_reinitialization_required {which}")
         if begun is None:
-            self._begun[transactional_id] = _Begun(identity)
+            self._begun[who.transactional_id] = _Begun(who.identity)
 
-    def to_be_ended(
-        self, transactional_id: str, identity: ProducerIdentity, result: str
-    ) -> tuple[TransactionState, _Begun]:
-        """Also one that has ended the same way: its answer may have been lost. Raises `Refusal`."""
-        state, begun = self.own(transactional_id, identity)
-        if begun is None or not begun.result:
-            begun = self.open(transactional_id, identity, result)
-        elif begun.result != result:
-            code = "already_committed" if begun.result == "commit" else "aborted"
-            raise Refusal(f"transaction_{code} transactional_id={transactional_id}")
-        return state, begun
+    def to_be_ended(self, who: _Producer, result: str) -> tuple[TransactionState, _Begun | None]:
+        """Also one that has ended the same way: its answer may have been lost. Without anything
+        begun there is nothing to abort. Raises `Refusal`.
+        """
+        known = self.known(who.transactional_id)
+        if known is None:
+            raise _unknown(who.transactional_id, _NOT_FOUND)
+        found, begun = known
+        _check_owner(who, found.identity, _NOT_FOUND)
+        which = f"transactional_id={who.transactional_id}"
+        ended = "abort" if begun is None else begun.result
+        if ended and ended != result:
+            code = "already_committed" if ended == "commit" else "aborted"
+            raise Refusal(f"transaction_{code} {which}")
+        if not ended and found.state not in _OPEN:
+            state = _shown_state(found, begun)
+            raise Refusal(f"transaction_not_abortable {which} state={state}")
+        if begun is not None and begun.is_in_doubt and result == "commit":
+            raise Refusal(f"transaction_aborted {which}")
+        return found.state, begun
 
     def forget(self, transactional_id: str) -> None:
         self._begun.pop(transactional_id, None)
@@ -204,9 +232,10 @@ class Transactions:
 
     def stage_offsets(self, call: Call) -> None:
         """On the coordinator of the group. Raises `DragomanError`."""
-        transactional_id, identity = _named(call)
+        transactional_id, identity, _ = _named(call)
         group = open_group(call)
-        request = commit_request(call, group, parse_offsets(call), producer_id=identity.producer_id)
+        offsets = _staged_offsets(call)
+        request = commit_request(call, group, offsets, producer_id=identity.producer_id)
         self._broker.coordination.transacting.enrol(
             transactional_id,
             identity,
@@ -228,52 +257,108 @@ def _from_elsewhere(outcome: bytes | DragomanError) -> bytes | DragomanError:
     return outcome
 
 
-def _not_found(transactional_id: str) -> Refusal:
-    reason = quoted(f"transaction {transactional_id} not found")
-    return Refusal(f"transaction_not_found reason={reason}")
+def _failed(code: str, reason: str) -> Refusal:
+    return Refusal(f"{code} reason={quoted(reason)}")
 
 
-def _fenced(transactional_id: str, identity: ProducerIdentity) -> Refusal:
-    return Refusal(f"producer_fenced transactional_id={transactional_id} epoch={identity.epoch}")
+def _unknown(transactional_id: str, code: str) -> Refusal:
+    return _failed(code, f"transaction {transactional_id} not found")
+
+
+def _check_owner(who: _Producer, present: ProducerIdentity, code: str) -> None:
+    """Raises `Refusal` with that code unless the transactional id is this producer's."""
+    transactional_id, asked = who.transactional_id, who.identity
+    epochs = (
+        f"transactional_id={transactional_id} current_epoch={present.epoch} "
+        f"requested_epoch={asked.epoch}"
+    )
+    if asked.producer_id != present.producer_id:
+        names = f"producer={_name(present)} requested={who.name}"
+        reason = f"transaction owner mismatch transactional_id={transactional_id} {names}"
+        raise _failed(code, reason)
+    if asked.epoch > present.epoch and code == _BEGIN_FAILED:
+        raise _failed(code, f"producer epoch not initialized {epochs}")
+    if asked.epoch != present.epoch:
+        raise _failed(code, f"producer fenced {epochs}")
+
+
+def _shown_state(found: TransactionDescription, begun: _Begun | None) -> str:
+    """The original's word for it. Before anything is begun there it counts as aborted."""
+    if found.state is TransactionState.PREPARE_COMMIT:
+        return "committing"
+    if begun is None or found.state not in (*_OPEN, *_RESULTS):
+        return "aborted"
+    return _SHOWN[begun.result]
+
+
+def _argument(call: Call, *names: str) -> str:
+    """The first of these that is given. Raises `Refusal`."""
+    return next((call.get(each) for each in names if call.get(each)), "") or call.require(names[0])
+
+
+def _transactional_id(call: Call) -> str:
+    return _argument(call, "transactional_id", "txn", "transaction")
 
 
 def _id(call: Call) -> str:
-    transactional_id = call.require("transactional_id")
+    transactional_id = _transactional_id(call)
     call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
     call.service.broker.coordination.require_transaction(transactional_id)
     return transactional_id
 
 
-def _producer(call: Call) -> tuple[str, ProducerIdentity]:
+def _producer(call: Call) -> _Producer:
     """Transactional id and identity that a command names. Raises `Refusal`."""
     _id(call)
     return _named(call)
 
 
-def _named(call: Call) -> tuple[str, ProducerIdentity]:
-    transactional_id, name = call.require("transactional_id"), call.require("producerId")
-    call.require("epoch")
-    epoch = call.number("epoch")
-    try:
-        return transactional_id, ProducerIdentity(int(name.removeprefix(_PREFIX), 16), epoch)
-    except ValueError:
-        raise _fenced(transactional_id, ProducerIdentity(-1, epoch)) from None
+def _named(call: Call) -> _Producer:
+    transactional_id, name = _transactional_id(call), _argument(call, "producerId", "producer_id")
+    epoch = call.number("epoch", 0, refusal=_no_number("invalid_epoch", "ParseInt", call, "epoch"))
+    found = _PRODUCER_NAME.fullmatch(name)
+    producer_id = -1 if found is None else int(found[1], 16)
+    return _Producer(transactional_id, ProducerIdentity(producer_id, epoch), name)
+
+
+def _no_number(code: str, function: str, call: Call, name: str) -> str:
+    """What the original says about an argument that it cannot read."""
+    shown = quoted(call.get(name)[:_QUOTED_MAX])
+    return f"{code} reason={quoted(f'strconv.{function}: parsing {shown}: invalid syntax')}"
+
+
+def _name(identity: ProducerIdentity) -> str:
+    return f"{_PREFIX}{identity.producer_id:016x}"
 
 
 def _shown(identity: ProducerIdentity) -> str:
-    return f"producerId={_PREFIX}{identity.producer_id:016x} epoch={identity.epoch}"
+    return f"producerId={_name(identity)} epoch={identity.epoch}"
 
 
-def _refuse(
-    call: Call, transactional_id: str, identity: ProducerIdentity, error: DragomanError
-) -> None:
+def _refuse(call: Call, who: _Producer, code: str, error: DragomanError) -> None:
+    """What the broker's coordinator refuses, in the words of the command."""
     if isinstance(error, ProducerFenced | InvalidProducerIdMapping):
-        error = _fenced(transactional_id, identity)
-    call.refuse(error)
+        call.attempt(lambda: _refuse_fenced(call, who, code))
+    else:
+        call.refuse(error)
+
+
+def _refuse_fenced(call: Call, who: _Producer, code: str) -> None:
+    """Raises `Refusal`: another producer has taken over, or nothing is known any more."""
+    known = call.service.transactions.known(who.transactional_id)
+    if known is not None:
+        _check_owner(who, known[0].identity, code)
+    raise _unknown(who.transactional_id, code)
 
 
 def handle_init_producer_id(call: Call) -> None:
-    transactional_id = _id(call)
+    transactional_id = _transactional_id(call)
+    call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
+    init = partial(_init_producer_id, call, transactional_id)
+    when_coordinated(call, Kind.TRANSACTION, transactional_id, init)
+
+
+def _init_producer_id(call: Call, transactional_id: str) -> None:
     transactions, settings = call.service.transactions, call.service.broker.settings
     timeout_ms = min(settings.cursus_transaction_timeout_ms, settings.transaction_max_timeout_ms)
     tries = _INIT_TRIES
@@ -287,6 +372,10 @@ def handle_init_producer_id(call: Call) -> None:
         if isinstance(result, ConcurrentTransactions) and tries > 0:
             # The transaction before is being ended.
             transactions.coordinator.when_idle(transactional_id, call.after(ask))
+        elif isinstance(result, ConcurrentTransactions):
+            then = "retry END_TXN before reinitializing producer"
+            reason = f"transaction {transactional_id} is committing; {then}"
+            call.refuse(_failed("init_producer_failed", reason))
         elif isinstance(result, DragomanError):
             call.refuse(result)
         else:
@@ -297,27 +386,42 @@ def handle_init_producer_id(call: Call) -> None:
 
 
 def handle_begin_txn(call: Call) -> None:
-    transactional_id, identity = _producer(call)
-    call.service.transactions.begin(transactional_id, identity)
-    call.ok(f"transactional_id={transactional_id} state=open {_shown(identity)}")
+    who = _producer(call)
+    call.service.transactions.begin(who)
+    call.ok(f"transactional_id={who.transactional_id} state=open {_shown(who.identity)}")
+
+
+def _sequence(call: Call) -> int:
+    """Of the message. Raises `Refusal`."""
+    refused = "invalid_seq_num command=TXN_PUBLISH"
+    if not call.get("seqNum"):
+        raise _failed(refused, "missing seqNum")
+    seq_num = call.number("seqNum", refusal=_no_number(refused, "ParseUint", call, "seqNum"))
+    if not seq_num:
+        raise _failed(refused, "seqNum must be greater than zero")
+    return seq_num
 
 
 def handle_txn_publish(call: Call) -> None:
-    transactional_id, identity = _producer(call)
-    begun = call.service.transactions.open(transactional_id, identity)
-    payload, seq_num, key = call.message(), call.number("seqNum"), call.get("key").encode()
+    _id(call)
+    topic_name, payload = call.require("topic"), call.message()
     if not payload:
         raise Refusal("missing_message command=TXN_PUBLISH")
-    if not seq_num:
-        raise Refusal("invalid_seq_num value=0")
-    topic = call.session.topic_to_write(call.require("topic"))
-    partition = named_partition(call)
+    who = _named(call)
+    transactional_id, identity, _ = who
+    partition = None
+    if call.get("partition"):
+        refused = _no_number("invalid_partition", "Atoi", call, "partition")
+        partition = call.number("partition", refusal=refused)
+    seq_num, key = _sequence(call), call.get("key").encode()
+    topic = call.session.topic_to_write(topic_name)
     if partition is None:
         partition = route(call.session, topic, key)
     metadata = call.service.partition(topic, partition)
+    begun = call.service.transactions.open(who, _PUBLISH_FAILED)
     place = (TopicName(topic.name), Partition(partition))
     message = Message(
-        producer_id=call.get("producerId"),
+        producer_id=who.name,
         epoch=identity.epoch,
         seq_num=seq_num,
         key=key,
@@ -329,12 +433,11 @@ def handle_txn_publish(call: Call) -> None:
 
     def answer(error: DragomanError | None) -> None:
         if error is not None:
-            _refuse(call, transactional_id, identity, error)
+            _refuse(call, who, _PUBLISH_FAILED, error)
         else:
-            call.ok(
-                f"transactional_id={transactional_id} staged_messages={begun.messages} "
-                f"topic={topic.name} partition={partition}"
-            )
+            # The original counts this command's messages, not the transaction's.
+            where = f"topic={topic.name} partition={partition}"
+            call.ok(f"transactional_id={transactional_id} staged_messages=1 {where}")
 
     def staged(outcome: bytes | DragomanError) -> None:
         begun.staged(place, seq_num, outcome if isinstance(outcome, DragomanError) else None)
@@ -383,19 +486,32 @@ def _append(broker: Broker, replica: Replica, message: Message, identity: Produc
     return appended.next_offset
 
 
+def _staged_offsets(call: Call) -> dict[int, int]:
+    """Offset by partition. Raises `Refusal`."""
+    last = call.get("offsets") or call.command.last
+    if ":" not in last or "=" in last:
+        raise _failed("invalid_txn_offsets", "missing offset pairs")
+    return parse_offsets(call)
+
+
 def handle_send_offsets_to_txn(call: Call) -> None:
-    transactional_id, identity = _producer(call)
-    transactions, broker = call.service.transactions, call.service.broker
-    begun = transactions.open(transactional_id, identity)
-    count, group = len(parse_offsets(call)), call.require("group")
+    _id(call)
+    topic, group = call.require("topic"), call.require("group")
+    who = _named(call)
+    call.require("member")
+    call.number("generation", refusal="invalid_generation command=SEND_OFFSETS_TO_TXN")
+    offsets = _staged_offsets(call)
     call.authorize(Operation.READ, Resource.GROUP, group)
+    transactions, broker = call.service.transactions, call.service.broker
+    begun = transactions.open(who, _OFFSETS_FAILED)
+    transactional_id = who.transactional_id
 
     def staged(outcome: bytes | DragomanError) -> None:
         if isinstance(outcome, DragomanError):
-            _refuse(call, transactional_id, identity, outcome)
+            _refuse(call, who, _OFFSETS_FAILED, outcome)
             return
-        begun.offsets += count
-        call.ok(f"transactional_id={transactional_id} staged_offsets={begun.offsets}")
+        begun.offsets.update((group, topic, each) for each in offsets)
+        call.ok(f"transactional_id={transactional_id} staged_offsets={len(offsets)}")
 
     def written(outcome: bytes | DragomanError) -> None:
         staged(_from_elsewhere(outcome))
@@ -416,34 +532,38 @@ def handle_send_offsets_to_txn(call: Call) -> None:
         else:
             broker.coordination.find_coordinator(Kind.GROUP, group, stage)
 
-    transactions.coordinator.enrol_implicitly(transactional_id, identity, (), (group,), enrolled)
+    transactions.coordinator.enrol_implicitly(
+        transactional_id, who.identity, (), (group,), enrolled
+    )
 
 
 def handle_end_txn(call: Call) -> None:
-    transactional_id, identity = _producer(call)
-    result = call.get("result")
+    who = _producer(call)
+    result = (call.get("result") or call.get("action") or call.get("state") or "commit").lower()
     if result not in ("commit", "abort"):
-        raise Refusal(f"invalid_result value={quoted(result)}")
+        raise Refusal(f"invalid_transaction_result value={result}")
     # It may be a repeat of one that is under way.
-    end = partial(_end, call, transactional_id, identity, result)
-    call.service.transactions.coordinator.when_idle(transactional_id, call.after(end))
+    end = partial(_end, call, who, result)
+    call.service.transactions.coordinator.when_idle(who.transactional_id, call.after(end))
 
 
-def _end(call: Call, transactional_id: str, identity: ProducerIdentity, result: str) -> None:
-    transactions = call.service.transactions
+def _end(call: Call, who: _Producer, result: str) -> None:
+    transactions, transactional_id = call.service.transactions, who.transactional_id
     coordinator = transactions.coordinator
-    state, begun = transactions.to_be_ended(transactional_id, identity, result)
+    state, begun = transactions.to_be_ended(who, result)
 
     def answer(_error: DragomanError | None = None) -> None:
         # The decision stands, whatever becomes of the markers.
-        begun.result = result
-        counts = f" messages={begun.messages} offsets={begun.offsets}"
-        shown = _SHOWN[result] + (counts if result == "commit" else "")
+        shown = _SHOWN[result]
+        if begun is not None:
+            begun.result = result
+        if begun is not None and result == "commit":
+            shown += f" messages={begun.messages} offsets={len(begun.offsets)}"
         call.ok(f"transactional_id={transactional_id} state={shown}")
 
     def decided(outcome: ProducerIdentity | DragomanError) -> None:
         if isinstance(outcome, DragomanError):
-            _refuse(call, transactional_id, identity, outcome)
+            _refuse(call, who, _NOT_FOUND, outcome)
         else:
             # Clients expect to read what they committed: the markers are waited for.
             coordinator.when_idle(transactional_id, answer)
@@ -451,18 +571,17 @@ def _end(call: Call, transactional_id: str, identity: ProducerIdentity, result: 
     if state is TransactionState.EMPTY:
         answer()
     else:
-        coordinator.end(transactional_id, identity, result == "commit", False, decided)
+        coordinator.end(transactional_id, who.identity, result == "commit", False, decided)
 
 
 def handle_txn_status(call: Call) -> None:
     transactional_id = _id(call)
-    found, begun = call.service.transactions.known(transactional_id)
-    if begun is None and found.state is TransactionState.EMPTY:
-        raise _not_found(transactional_id)
-    messages, offsets = (0, 0) if begun is None else (begun.messages, begun.offsets)
-    state = "aborted" if begun is None else _SHOWN[begun.result]
-    if found.state is TransactionState.PREPARE_COMMIT:
-        state = "committing"
+    known = call.service.transactions.known(transactional_id)
+    if known is None:
+        raise _unknown(transactional_id, _NOT_FOUND)
+    begun = known[1]
+    messages, offsets = (0, 0) if begun is None else (begun.messages, len(begun.offsets))
     call.ok(
-        f"transactional_id={transactional_id} state={state} messages={messages} offsets={offsets}"
+        f"transactional_id={transactional_id} state={_shown_state(*known)} "
+        f"messages={messages} offsets={offsets}"
     )

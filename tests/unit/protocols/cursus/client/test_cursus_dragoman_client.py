@@ -259,6 +259,12 @@ async def test_event_streams(client: CursusClient) -> None:
         await client.read_events("plain", "o-1")
 
 
+async def test_flags_are_said_in_the_words_of_the_wire(client: CursusClient) -> None:
+    await client.create_topic("flagged", 1, event_sourcing=True, idempotent=False)
+    appended = await client.append_event("flagged", "k", 1, Event(payload=b"{}"))
+    assert appended.version == 1
+
+
 async def test_transactions(client: CursusClient) -> None:
     await client.create_topic("orders", 2)
     async with client.consumer("orders", "g", auto_commit_s=None) as consumer:

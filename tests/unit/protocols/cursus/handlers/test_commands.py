@@ -165,10 +165,6 @@ def test_topics_made_at_the_same_time_are_there_for_all(world: World) -> None:
             "CONSUME topic=orders partition=0 offset=0 member=m isolation=bogus",
             "invalid_isolation isolation=bogus",
         ),
-        (
-            "CONSUME topic=orders partition=0 offset=7 member=m",
-            "OFFSET_OUT_OF_RANGE requested=7 earliest=0 latest=0",
-        ),
         ("STREAM topic=orders partition=0", "invalid_stream_syntax"),
         (
             "STREAM topic=nope partition=0 group=g",
@@ -177,11 +173,16 @@ def test_topics_made_at_the_same_time_are_there_for_all(world: World) -> None:
         ("FIND_COORDINATOR", "missing_coordinator_key command=FIND_COORDINATOR"),
         ("FETCH_OFFSET topic=orders partition=0 group=G", "group_not_found group=G"),
         ("HEARTBEAT topic=orders group=G member=m generation=1", "group_not_found group=G"),
-        ("GROUP_STATUS group=G", "group_not_found group=G"),
+        ("GROUP_STATUS group=G", "group_status_failed reason=\"group 'G' not found\""),
         ("JOIN_GROUP topic=nope group=g member=m", "topic_not_found topic=nope"),
         ("AUTH principal=p", "invalid_auth command=AUTH"),
         ("AUTH principal=p token=t", "authentication_failed mechanism=PLAIN"),
         ("LIST_CLUSTER", "distribution_not_enabled"),
+        ("CLUSTER_STATUS", "distribution_required command=CLUSTER_STATUS"),
+        (
+            "ELECT_LEADER topic=orders partition=0 broker=1",
+            "distribution_required command=ELECT_LEADER",
+        ),
         (
             "RAFT_APPLY internal_token=x",
             "internal_command_unauthorized command=RAFT_APPLY",
@@ -282,6 +283,47 @@ def test_protocol_info_and_negotiation(pipe: CursusPipe) -> None:
         f"OK protocol_version=1 enabled={features} unsupported="
     )
     assert pipe.ask("HELP").startswith("OK commands=CREATE,DELETE,LIST,")
+
+
+@pytest.mark.parametrize("features", ["", "structured_errors_v1", "*"])
+def test_errors_of_the_negotiation_say_their_class_once(pipe: CursusPipe, features: str) -> None:
+    """Also on a connection that has negotiated structured errors already."""
+    assert pipe.ask(f"NEGOTIATE version=1 features={features}").startswith("OK ")
+    assert pipe.ask("NEGOTIATE version=2") == (
+        "ERROR: UNSUPPORTED_PROTOCOL_VERSION class=validation retryable=false "
+        "requested=2 min=1 max=1"
+    )
+    assert pipe.ask("NEGOTIATE version=1 features=foo require_features=TRUE") == (
+        "ERROR: UNSUPPORTED_FEATURE class=validation retryable=false features=foo"
+    )
+    assert pipe.ask("NEGOTIATE features=foo") == (
+        "ERROR: missing_protocol_version class=validation retryable=false command=NEGOTIATE"
+    )
+
+
+@pytest.mark.parametrize("true", ["true", "True", "TRUE"])
+def test_flags_of_create_are_compared_without_case(pipe: CursusPipe, true: str) -> None:
+    created = pipe.ask(f"CREATE topic=es partitions=1 event_sourcing={true} idempotent={true}")
+    assert created.startswith("OK topic=es partitions=1 ")
+    assert pipe.ask("APPEND_STREAM topic=es key=k version=1 message=m") == (
+        "OK version=1 offset=0 partition=0"
+    )
+    gap = batch("late", topic="es", first=5)
+    assert pipe.publish(gap).error == "sequence_gap producer=p1 got=5"
+    assert pipe.ask("CREATE topic=plain partitions=1 event_sourcing=False").startswith("OK ")
+    assert pipe.ask("CREATE topic=bad event_sourcing=maybe") == (
+        'ERROR: invalid_event_sourcing value="maybe"'
+    )
+
+
+def test_the_state_of_a_group_is_said_in_the_words_of_the_original(pipe: CursusPipe) -> None:
+    pipe.ask("REGISTER_GROUP topic=orders group=g")
+    status = json.loads(pipe.ask("GROUP_STATUS group=g"))
+    assert (status["state"], status["member_count"], status["members"]) == ("Dead", 0, [])
+    joined = pipe.ask("JOIN_GROUP topic=orders group=g member=c").split()[2]
+    assert json.loads(pipe.ask("GROUP_STATUS group=g"))["state"] == "Stable"
+    pipe.ask(f"LEAVE_GROUP topic=orders group=g {joined}")
+    assert json.loads(pipe.ask("GROUP_STATUS group=g"))["state"] == "Dead"
 
 
 # ---- publishing and consuming
@@ -416,11 +458,38 @@ def test_a_new_topic_of_the_same_name_is_read_from_its_start(pipe: CursusPipe) -
     assert payloads(pipe.ask_batch(consume)) == ["new"]
 
 
-def test_an_offset_out_of_range_is_reset_when_asked(pipe: CursusPipe) -> None:
+def test_an_offset_that_was_deleted_is_reset_when_asked(pipe: CursusPipe, world: World) -> None:
+    pipe.publish(batch("a", "b", "c"))
+    world.broker.find("orders", 0).delete_below(2)
+    consume = "CONSUME topic=orders partition=0 offset=1 member=m"
+    assert pipe.ask(consume) == "ERROR: OFFSET_OUT_OF_RANGE requested=1 earliest=2 latest=3"
+    assert payloads(pipe.ask_batch(consume + " autoOffsetReset=latest")) == []
+    assert payloads(pipe.ask_batch(consume + " autoOffsetReset=earliest")) == ["c"]
+
+
+@pytest.mark.parametrize("reset", ["", " autoOffsetReset=earliest", " autoOffsetReset=latest"])
+def test_a_read_past_the_end_is_empty_and_waits(pipe: CursusPipe, world: World, reset: str) -> None:
     pipe.publish(batch("a"))
-    consume = "CONSUME topic=orders partition=0 offset=50 member=m autoOffsetReset="
-    assert payloads(pipe.ask_batch(consume + "latest")) == []
-    assert payloads(pipe.ask_batch(consume + "earliest")) == ["a"]
+    consume = f"CONSUME topic=orders partition=0 offset=2 member=m{reset}"
+    assert payloads(pipe.ask_batch(consume)) == []
+    pipe.feed(framed(consume + " wait_ms=1000"))
+    other = CursusPipe(world)
+    other.publish(batch("b", first=2))
+    assert pipe.frames() == [], "offset 1 is not the one that was asked for"
+    other.publish(batch("c", first=3))
+    (found,) = pipe.frames()
+    assert payloads(codec.decode_batch(found)) == ["c"]
+
+
+def test_a_commit_past_the_end_is_waited_for(pipe: CursusPipe, world: World) -> None:
+    """The topic was made again under its name, say: the group goes on where it was."""
+    joined = pipe.ask("JOIN_GROUP topic=orders group=g member=m").split()[2]
+    commit = f"COMMIT_OFFSET topic=orders partition=0 group=g offset=1 generation=1 {joined}"
+    assert pipe.ask(commit) == "OK"
+    consume = "CONSUME topic=orders partition=0 offset=0 member=m group=g"
+    assert payloads(pipe.ask_batch(consume)) == []
+    pipe.publish(batch("a", "b"))
+    assert payloads(CursusPipe(world).ask_batch(consume)) == ["b"]
 
 
 def test_consume_waits_for_data_and_no_longer_than_asked(pipe: CursusPipe, world: World) -> None:

@@ -7,6 +7,7 @@ holds requests back, loses answers, or is cut.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 
@@ -17,7 +18,9 @@ from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.kinds import Kind
 from dragoman.broker.neighbours import Append, Enrol, Relay
 from dragoman.broker.topics import NewTopic
-from dragoman.limits import RELAY_PATIENCE_S
+from dragoman.cluster.events import NodeFenced
+from dragoman.errors import ClusterError, DragomanError
+from dragoman.limits import CURSUS_COORDINATOR_WAIT_S, RELAY_PATIENCE_S
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.handlers.state import STATE_TOPIC
 from dragoman.protocols.cursus.messages import Batch
@@ -235,11 +238,11 @@ def committed(pair: Pair, group: str) -> str:
 def test_a_transaction_takes_in_partitions_and_groups_of_all_nodes(pair: Pair, result: str) -> None:
     group, member = join(pair)
     client = Transactional(pair)
-    staged = f"OK transactional_id={client.name} staged_messages={{}} topic={TOPIC} partition={{}}"
-    assert client.stage(1, "a", 0) == staged.format(1, 0)
-    assert client.stage(2, "b", 1) == staged.format(2, 1)
-    assert client.stage(2, "b", 1) == staged.format(2, 1), "a repeat is not staged twice"
-    assert client.stage(3, "c", 1) == staged.format(3, 1)
+    staged = f"OK transactional_id={client.name} staged_messages=1 topic={TOPIC} partition={{}}"
+    assert client.stage(1, "a", 0) == staged.format(0)
+    assert client.stage(2, "b", 1) == staged.format(1)
+    assert client.stage(2, "b", 1) == staged.format(1), "a repeat is not staged twice"
+    assert client.stage(3, "c", 1) == staged.format(1)
     offsets = f"topic={TOPIC} group={group} member={member} generation=1 P1:5"
     told = client.ask(f"SEND_OFFSETS_TO_TXN {client.who} {offsets}")
     assert told == f"OK transactional_id={client.name} staged_offsets=1"
@@ -327,3 +330,147 @@ def test_a_message_that_comes_after_the_end_does_not_leave_an_open_transaction(p
     assert told.startswith(b"ERROR: ")
     Client(pair, 2).publish(batch("later", partition=1))
     assert stored(pair, 1) == ["later"]
+
+
+# ---- a cluster on which nobody has used groups or transactions
+
+
+@pytest.fixture
+def fresh() -> Pair:
+    made = Pair()
+    made.create(TOPIC, 1, 2)
+    for node in made.worlds:
+        Client(made, node)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("INIT_PRODUCER_ID transactional_id={}", b"OK transactional_id="),
+        ("JOIN_GROUP topic=orders group={} member=m", b"OK generation=1 "),
+        ("REGISTER_GROUP topic=orders group={}", b"OK group="),
+    ],
+)
+def test_the_first_command_of_a_cluster_waits_for_its_topic(
+    fresh: Pair, command: str, answer: bytes
+) -> None:
+    """Of several names each node coordinates some, and sends clients to the other for the rest."""
+    clients = [Client(fresh, node) for node in (1, 2)]
+    for number in range(4):
+        for client in clients:
+            client.feed(codec.frame(command.format(f"name-{number}").encode()))
+    fresh.advance(CURSUS_COORDINATOR_WAIT_S / 2)
+    replies = list(zip(*(each.frames() for each in clients), strict=True))
+    assert len(replies) == 4
+    for pair_of in replies:
+        served = [each for each in pair_of if each.startswith(answer)]
+        sent_on = [each for each in pair_of if each.startswith(b"ERROR: NOT_COORDINATOR host=")]
+        assert (len(served), len(sent_on)) == (1, 1), pair_of
+
+
+def test_a_topic_that_cannot_be_made_is_waited_for_no_longer_than_agreed(
+    fresh: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_new: NewTopic, done: Callable[[DragomanError | None], None]) -> None:
+        done(ClusterError("no quorum"))
+
+    monkeypatch.setattr(fresh.one.broker.topics, "ensure", refuse)
+    client, gone = Client(fresh, 1), Client(fresh, 1)
+    for each in (client, gone):
+        each.feed(codec.frame(b"INIT_PRODUCER_ID transactional_id=t"))
+    fresh.advance(CURSUS_COORDINATOR_WAIT_S - 1)
+    assert client.frames() == []
+    gone.lose()
+    fresh.advance(2)
+    (reply,) = client.frames()
+    assert reply.startswith(b"ERROR: coordinator_not_available ")
+    assert gone.frames() == []
+
+
+# ---- what is asked about the cluster
+
+
+def test_the_cluster_is_described_in_the_words_of_the_original(pair: Pair) -> None:
+    client = Client(pair, 1)
+    client.publish_text(0, "a")
+    brokers = [
+        {
+            "id": str(node),
+            "addr": f"node-{node}.example:7071",
+            "client_addr": "localhost:9000" if node == 1 else "node-2.example:9000",
+            "status": "active",
+        }
+        for node in (1, 2)
+    ]
+    listed = client.ask("LIST_CLUSTER")
+    assert listed.startswith("OK brokers=")
+    found = json.loads(listed.removeprefix("OK brokers="))
+    seen = [each.pop("last_seen") for each in found]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z", each) for each in seen)
+    assert found == brokers
+    assert list(found[0]) == ["id", "addr", "client_addr", "status"]
+    status = client.ask("CLUSTER_STATUS")
+    assert status.startswith("OK cluster=")
+    cluster = json.loads(status.removeprefix("OK cluster="))
+    assert list(cluster) == [
+        "raft_leader",
+        "broker_count",
+        "active_brokers",
+        "inactive_brokers",
+        "partition_count",
+        "leaderless_partitions",
+        "under_replicated_partitions",
+        "brokers",
+        "partitions",
+    ]
+    assert [cluster[each] for each in ("broker_count", "active_brokers")] == [2, 2]
+    assert cluster["brokers"] == brokers
+    assert cluster["partition_count"] == len(cluster["partitions"])
+    first, second = (each for each in cluster["partitions"] if each["topic"] == TOPIC)
+    assert json.dumps(first, separators=(",", ":")) == (
+        '{"key":"orders-0","topic":"orders","partition":0,"leader":"1","leader_epoch":0,'
+        '"replicas":["1"],"isr":["1"],"committed_hwm":1,"leader_available":true,'
+        '"under_replicated":false}'
+    )
+    assert (second["leader"], second["committed_hwm"]) == ("2", 0)
+
+
+def test_a_node_that_is_away_is_inactive_and_its_partitions_are_without_a_leader(
+    pair: Pair,
+) -> None:
+    image = pair.one.broker.image
+    image.apply(NodeFenced(node_id=2, incarnation=image.nodes[2]))
+    client = Client(pair, 1)
+    cluster = json.loads(client.ask("CLUSTER_STATUS").removeprefix("OK cluster="))
+    assert [each["status"] for each in cluster["brokers"]] == ["active", "inactive"]
+    assert (cluster["active_brokers"], cluster["inactive_brokers"]) == (1, 1)
+    away = [each["key"] for each in cluster["partitions"] if not each["leader_available"]]
+    assert "orders-1" in away
+    assert len(away) == cluster["leaderless_partitions"]
+    brokers = json.loads(client.ask("LIST_CLUSTER").removeprefix("OK brokers="))
+    assert brokers[1]["last_seen"] == "0001-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("command", "reply"),
+    [
+        ("ELECT_LEADER x=1", "missing_topic command=ELECT_LEADER"),
+        (
+            "ELECT_LEADER topic=orders partition=x broker=1",
+            "invalid_partition command=ELECT_LEADER",
+        ),
+        ("ELECT_LEADER topic=orders partition=0", "missing_broker command=ELECT_LEADER"),
+        (
+            "ELECT_LEADER topic=orders partition=9 broker=1",
+            "partition_not_found topic=orders partition=9",
+        ),
+        (
+            "ELECT_LEADER topic=orders partition=0 broker=2",
+            "leader_election_rejected topic=orders partition=0 broker=2 "
+            'reason="the cluster elects leaders itself; dragoman cluster elect asks it to"',
+        ),
+    ],
+)
+def test_elections_are_left_to_the_cluster(pair: Pair, command: str, reply: str) -> None:
+    assert Client(pair, 1).ask(command) == f"ERROR: {reply}"

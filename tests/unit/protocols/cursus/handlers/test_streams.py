@@ -111,15 +111,24 @@ def test_a_stream_ends_when_the_node_stops(pipe: CursusPipe, world: World) -> No
     assert opened.frames() == [b"STREAM_CONTROL type=CLOSE reason=stopped offset=0"]
 
 
-def test_offsets_that_are_not_there_end_a_stream(pipe: CursusPipe, world: World) -> None:
+def test_an_offset_that_was_deleted_ends_a_stream(pipe: CursusPipe, world: World) -> None:
     pipe.publish(batch("a", "b"))
     text = "STREAM_CONTROL type=CLOSE reason=offset_out_of_range offset={0} requested={0} "
-    late = stream(world, "offset=9")
-    assert late.frames() == [(text.format(9) + "earliest=0 latest=2").encode()]
     world.broker.find("orders", 0).delete_below(1)
     early = stream(world, "offset=0")
     assert early.frames() == [(text.format(0) + "earliest=1 latest=2").encode()]
     assert early.is_closed
+
+
+def test_a_stream_past_the_end_waits_for_it(pipe: CursusPipe, world: World) -> None:
+    pipe.publish(batch("a"))
+    late = stream(world, "offset=2")
+    assert (late.frames(), late.is_closed) == ([], False)
+    pipe.publish(batch("b", first=2))
+    assert late.frames() == []
+    pipe.publish(batch("c", first=3))
+    (found,) = late.frames()
+    assert payloads(codec.decode_batch(found)) == ["c"]
 
 
 def test_a_stream_without_data_ends_after_its_time(world: World) -> None:

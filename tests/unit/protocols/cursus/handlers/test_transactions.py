@@ -54,10 +54,10 @@ def visible(world: World, partition: int = 0, more: str = "") -> list[str]:
 
 def test_a_commit_shows_everything_at_once(pipe: Transactional) -> None:
     pipe.begin()
-    staged = "OK transactional_id=t1 staged_messages={} topic=orders partition={}"
-    assert pipe.publish_one(1, "a") == staged.format(1, 0)
-    assert pipe.publish_one(2, "b", 1) == staged.format(2, 1)
-    assert pipe.publish_one(2, "b", 1) == staged.format(2, 1), "a repeat is not staged twice"
+    staged = "OK transactional_id=t1 staged_messages=1 topic=orders partition={}"
+    assert pipe.publish_one(1, "a") == staged.format(0)
+    assert pipe.publish_one(2, "b", 1) == staged.format(1)
+    assert pipe.publish_one(2, "b", 1) == staged.format(1), "a repeat is not staged twice"
     assert (visible(pipe.world), visible(pipe.world, 1)) == ([], [])
     assert visible(pipe.world, 0, "isolation=read_uncommitted") == ["a"]
     behind = "CONSUME topic=orders partition=0 offset=1 member=m"
@@ -99,7 +99,8 @@ def test_an_epoch_serves_one_transaction(pipe: Transactional) -> None:
     assert pipe.who == before.replace("epoch=0", "epoch=1")
     pipe.publish_one(1, "b")
     assert pipe.ask(f"TXN_PUBLISH {before} topic=orders seqNum=2 message=late") == (
-        "ERROR: producer_fenced transactional_id=t1 epoch=0"
+        'ERROR: transaction_publish_failed reason="producer fenced transactional_id=t1 '
+        'current_epoch=1 requested_epoch=0"'
     )
     pipe.ask(f"END_TXN {pipe.who} result=commit")
     assert visible(pipe.world) == ["a", "b"]
@@ -141,7 +142,8 @@ def test_an_open_transaction_is_aborted_after_its_time(pipe: Transactional) -> N
     pipe.world.advance(12)
     assert visible(pipe.world) == ["behind"]
     assert Transactional(pipe.world).ask(f"END_TXN {pipe.who} result=commit") == (
-        "ERROR: producer_fenced transactional_id=t1 epoch=0"
+        'ERROR: transaction_not_found reason="producer fenced transactional_id=t1 '
+        'current_epoch=1 requested_epoch=0"'
     )
 
 
@@ -201,35 +203,149 @@ def test_a_commit_that_was_answered_survives(pipe: Transactional) -> None:
     assert visible(reopened) + visible(reopened, 1) == ["m2", "m4", "m1", "m3", "m5"]
 
 
+_T1 = "transactional_id=t1"
+
+
 @pytest.mark.parametrize(
     ("command", "reply"),
     [
         ("INIT_PRODUCER_ID x=1", "missing_transactional_id command=INIT_PRODUCER_ID"),
         ("BEGIN_TXN transactional_id=t1 epoch=0", "missing_producer_id command=BEGIN_TXN"),
-        ("BEGIN_TXN transactional_id=t1 producerId=txn-1", "missing_epoch command=BEGIN_TXN"),
+        (
+            "BEGIN_TXN transactional_id=t1 producerId=me epoch=x",
+            r'invalid_epoch reason="strconv.ParseInt: parsing \"x\": invalid syntax"',
+        ),
+        (
+            "BEGIN_TXN transactional_id=zz producerId=me",
+            'transaction_begin_failed reason="transaction zz is not initialized; '
+            'call INIT_PRODUCER_ID first"',
+        ),
         (
             "BEGIN_TXN transactional_id=t1 producerId=me epoch=0",
-            "producer_fenced transactional_id=t1 epoch=0",
+            f'transaction_begin_failed reason="transaction owner mismatch {_T1} producer=OWN '
+            'requested=me"',
         ),
+        (
+            "BEGIN_TXN transactional_id=t1 producerId=OWN epoch=7",
+            f'transaction_begin_failed reason="producer epoch not initialized {_T1} '
+            'current_epoch=0 requested_epoch=7"',
+        ),
+        (
+            "TXN_PUBLISH transactional_id=t1 producerId=OWN seqNum=1 message=m",
+            "missing_topic command=TXN_PUBLISH",
+        ),
+        (
+            "TXN_PUBLISH transactional_id=t1 producerId=OWN topic=orders seqNum=1 message=",
+            "missing_message command=TXN_PUBLISH",
+        ),
+        (
+            "TXN_PUBLISH transactional_id=t1 topic=orders seqNum=1 message=m",
+            "missing_producer_id command=TXN_PUBLISH",
+        ),
+        (
+            "TXN_PUBLISH transactional_id=t1 producerId=OWN topic=orders partition=a message=m",
+            r'invalid_partition reason="strconv.Atoi: parsing \"a\": invalid syntax"',
+        ),
+        (
+            "TXN_PUBLISH transactional_id=t1 producerId=OWN topic=orders message=m",
+            'invalid_seq_num command=TXN_PUBLISH reason="missing seqNum"',
+        ),
+        (
+            "TXN_PUBLISH transactional_id=t1 producerId=OWN topic=orders seqNum=0 message=m",
+            'invalid_seq_num command=TXN_PUBLISH reason="seqNum must be greater than zero"',
+        ),
+        (
+            "TXN_PUBLISH transactional_id=t1 producerId=OWN topic=orders seqNum=x message=m",
+            "invalid_seq_num command=TXN_PUBLISH "
+            r'reason="strconv.ParseUint: parsing \"x\": invalid syntax"',
+        ),
+        (
+            "TXN_PUBLISH transactional_id=t1 producerId=OWN topic=nope seqNum=1 message=m",
+            "topic_not_found topic=nope",
+        ),
+        (
+            "TXN_PUBLISH transactional_id=t1 producerId=OWN topic=orders partition=9 seqNum=1 "
+            "message=m",
+            "partition_not_found partition=9",
+        ),
+        (
+            "TXN_PUBLISH transactional_id=zz producerId=OWN topic=orders seqNum=1 message=m",
+            'transaction_publish_failed reason="transaction zz not found"',
+        ),
+        (
+            "TXN_PUBLISH transactional_id=t1 producerId=OWN topic=orders seqNum=1 message=m",
+            'transaction_publish_failed reason="transaction t1 is aborted"',
+        ),
+        (
+            "SEND_OFFSETS_TO_TXN transactional_id=t1 producerId=OWN topic=orders group=g member=m "
+            "generation=x P0:1",
+            "invalid_generation command=SEND_OFFSETS_TO_TXN",
+        ),
+        (
+            "SEND_OFFSETS_TO_TXN transactional_id=t1 producerId=OWN topic=orders group=g member=m "
+            "generation=1",
+            'invalid_txn_offsets reason="missing offset pairs"',
+        ),
+        (
+            "SEND_OFFSETS_TO_TXN transactional_id=t1 producerId=OWN topic=orders group=g member=m "
+            "generation=1 P0:1",
+            'transaction_offsets_failed reason="transaction t1 is aborted"',
+        ),
+        (
+            "END_TXN transactional_id=t1 producerId=OWN result=maybe",
+            "invalid_transaction_result value=maybe",
+        ),
+        (
+            "END_TXN transactional_id=t1 producerId=me result=commit",
+            f'transaction_not_found reason="transaction owner mismatch {_T1} producer=OWN '
+            'requested=me"',
+        ),
+        ("END_TXN transactional_id=t1 producerId=OWN", "transaction_aborted transactional_id=t1"),
         (
             "TXN_STATUS transactional_id=zz",
             'transaction_not_found reason="transaction zz not found"',
         ),
     ],
 )
-def test_refusals(pipe: Transactional, command: str, reply: str) -> None:
+def test_refusals_in_the_words_of_the_original(
+    pipe: Transactional, command: str, reply: str
+) -> None:
+    """`OWN` stands for the producer's name. The transaction is initialised, not begun."""
     pipe.init()
-    assert pipe.ask(command) == f"ERROR: {reply}"
+    own = pipe.who.split("producerId=")[1].split()[0]
+    assert pipe.ask(command.replace("OWN", own)) == f"ERROR: {reply}".replace("OWN", own)
 
 
-def test_refusals_inside_a_transaction(pipe: Transactional) -> None:
+def test_a_producer_that_has_begun_nothing_has_an_aborted_transaction(pipe: Transactional) -> None:
     pipe.init()
-    assert pipe.publish_one(1, "a") == (
-        'ERROR: transaction_not_found reason="transaction t1 not found"'
+    assert pipe.ask("TXN_STATUS transactional_id=t1") == (
+        "OK transactional_id=t1 state=aborted messages=0 offsets=0"
     )
+    end = f"END_TXN {pipe.who}"
+    assert pipe.ask(f"{end} result=abort") == "OK transactional_id=t1 state=aborted"
     pipe.begin()
-    assert pipe.publish_one(0, "a") == "ERROR: invalid_seq_num value=0"
-    assert pipe.ask(f"END_TXN {pipe.who} result=maybe") == 'ERROR: invalid_result value="maybe"'
-    assert pipe.ask(f"TXN_PUBLISH {pipe.who} topic=nope seqNum=1 message=m") == (
-        "ERROR: topic_not_found topic=nope"
+    pipe.publish_one(1, "a")
+    ended = f"END_TXN {pipe.who}"
+    assert pipe.ask(ended) == "OK transactional_id=t1 state=committed messages=1 offsets=0"
+    assert pipe.publish_one(2, "b") == (
+        'ERROR: transaction_publish_failed reason="transaction t1 is committed"'
     )
+
+
+def test_other_names_of_arguments_and_capitals(pipe: Transactional) -> None:
+    named = pipe.ask("INIT_PRODUCER_ID txn=t1").split("producerId=")[1].split()[0]
+    begun = pipe.ask(f"BEGIN_TXN transaction=t1 producer_id={named}")
+    assert begun == f"OK transactional_id=t1 state=open producerId={named} epoch=0"
+    end = f"END_TXN txn=t1 producer_id={named} action=ABORT"
+    assert pipe.ask(end) == "OK transactional_id=t1 state=aborted"
+
+
+def test_a_transaction_counts_each_partition_whose_offset_it_stages_once(
+    pipe: Transactional,
+) -> None:
+    member = pipe.ask("JOIN_GROUP topic=orders group=g member=m").split()[2]
+    pipe.begin()
+    send = f"SEND_OFFSETS_TO_TXN {pipe.who} topic=orders group=g {member} generation=1 "
+    assert pipe.ask(send + "P0:1,P1:1") == "OK transactional_id=t1 staged_offsets=2"
+    assert pipe.ask(send + "P0:2") == "OK transactional_id=t1 staged_offsets=1"
+    assert pipe.ask("TXN_STATUS transactional_id=t1").endswith("messages=0 offsets=2")
