@@ -14,6 +14,8 @@ from dragoman.protocols.rocketmq.messages import Message, decode_messages, encod
 
 ADDRESS = ("127.0.0.1", 10911)
 BROKER = "dragoman-1"
+#: Properties that consumers find in every message, because the broker adds them.
+BROKERS_OWN = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}
 
 
 class RocketmqPipe(Pipe):

@@ -12,11 +12,25 @@ import pytest
 
 from dragoman.api.values import ClusterStatus
 from dragoman.cli.remote import Remote
+from dragoman.client.rocketmq import BlockingRocketmqClient, Message
 from served_cluster import free_ports
 from served_node import SOURCE, WAIT_S
 
 #: One cluster at a time: they look for free ports.
 pytestmark = pytest.mark.xdist_group("cluster")
+
+
+def sent_and_read(name_server: str) -> list[bytes]:
+    """By a RocketMQ client that knows nothing but a name server."""
+    with BlockingRocketmqClient(name_server) as client:
+        with client.producer("local") as producer:
+            producer.send(Message(topic="local", body=b"hello"))
+        with client.pull_consumer("local") as reader:
+            bodies = []
+            for queue in reader.queues("local"):
+                reader.seek(queue, 0)
+                bodies += [each.body for each in reader.pull(queue).messages]
+            return bodies
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -34,8 +48,11 @@ def test_a_local_cluster_serves_until_it_is_told_to_stop(
     )
     try:
         assert process.stdout is not None
-        said = dict(process.stdout.readline().split() for _ in range(6))
+        said = dict(process.stdout.readline().split() for _ in range(8))
         assert said["kafka"] == f"127.0.0.1:{base},127.0.0.1:{base + 10}"
+        assert said["rocketmq"] == f"127.0.0.1:{base + 8},127.0.0.1:{base + 18}"
+        assert said["rocketmq-broker"] == f"127.0.0.1:{base + 9},127.0.0.1:{base + 19}"
+        assert sent_and_read(said["rocketmq"].partition(",")[0]) == [b"hello"]
         first, _, _ = said["http"].partition(",")
         status = Remote(f"http://{first}").get("/api/v1/cluster", ClusterStatus)
         assert [(node.node_id, node.alive) for node in status.nodes] == [(1, True), (2, True)]

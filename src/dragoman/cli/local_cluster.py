@@ -20,8 +20,19 @@ from cyclopts import Parameter
 from dragoman.cli.status import USAGE, CommandError, say
 
 _HOST = "127.0.0.1"
-#: Listeners of a node, at this many ports after its first one.
-_LISTENERS = ("kafka", "cursus", "minibroker", "mlog", "any", "http", "peer")
+#: Listeners of a node, at this many ports after its first one. Two ports before a RocketMQ broker
+#: is where clients of before 4.5.1 look for it.
+_LISTENERS = {
+    "kafka": 0,
+    "cursus": 1,
+    "minibroker": 2,
+    "mlog": 3,
+    "any": 4,
+    "http": 5,
+    "peer": 6,
+    "rocketmq": 8,
+    "rocketmq-broker": 9,
+}
 _PORTS_PER_NODE = 10
 _NODES_MAX = 9
 
@@ -83,7 +94,7 @@ class _Nodes:
 
     def _address(self, node: int, listener: str) -> str:
         first = self._port_base + _PORTS_PER_NODE * (node - 1)
-        return f"{_HOST}:{first + _LISTENERS.index(listener)}"
+        return f"{_HOST}:{first + _LISTENERS[listener]}"
 
     def _start(self, node: int) -> subprocess.Popen[str]:
         cluster = ",".join(f"{each}@{self._address(each, 'peer')}" for each in self._numbers)

@@ -21,7 +21,7 @@ from dragoman.protocols.rocketmq.messages import (
     encode_properties,
     read_message_id,
 )
-from rocketmq_pipe import RocketmqPipe, send_fields
+from rocketmq_pipe import BROKERS_OWN, RocketmqPipe, send_fields
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 
@@ -162,7 +162,21 @@ def test_each_retry_waits_longer_until_the_message_is_dead(pipe: RocketmqPipe) -
     (dead,) = pipe.messages("%DLQ%g")
     assert dead.body == b"v"
     assert dead.properties["DLQ_ORIGIN_TOPIC"] == "T"
+    assert dead.properties["ORIGIN_MESSAGE_ID"] == reply.fields["msgId"]
     assert dead.properties["DLQ_ORIGIN_MESSAGE_ID"] == reply.fields["msgId"]
+
+
+def test_the_origin_of_a_dead_letter_is_the_id_that_it_is_looked_up_by(pipe: RocketmqPipe) -> None:
+    """Clients name the unique key in the request; that is not the id which the original keeps."""
+    reply = pipe.put("T", b"v", {"UNIQ_KEY": "U"})
+    assert send_back(pipe, reply, delayLevel=-1, originMsgId="U", originTopic="T").code == 0
+    (dead,) = pipe.messages("%DLQ%g")
+    assert dead.properties["UNIQ_KEY"] == "U"
+    origin = dead.properties["ORIGIN_MESSAGE_ID"]
+    assert origin == reply.fields["msgId"] == dead.properties["DLQ_ORIGIN_MESSAGE_ID"]
+    _, physical = read_message_id(origin)
+    found = pipe.ok(Request.VIEW_MESSAGE_BY_ID, {"offset": physical, "topic": "T"})
+    assert [each.body for each in decode_messages(found.body)] == [b"v"]
 
 
 def test_a_negative_level_means_dead_at_once(pipe: RocketmqPipe) -> None:
@@ -240,7 +254,14 @@ def test_a_half_is_seen_when_it_is_committed(pipe: RocketmqPipe) -> None:
     (message,) = pipe.messages("T", queue=1)
     assert message.body == b"v"
     assert message.sys_flag & 12 == 8
-    assert "TRAN_MSG" not in message.properties
+    assert message.properties == BROKERS_OWN | {
+        "TRAN_MSG": "true",
+        "PGROUP": "pg",
+        "UNIQ_KEY": "U",
+        "__transactionId__": "U",
+        "REAL_TOPIC": "T",
+        "REAL_QID": "1",
+    }
     assert end(pipe, reply, COMMIT).code == 0
     assert len(pipe.messages("T", queue=1)) == 1
 
@@ -293,6 +314,15 @@ def test_a_producer_is_asked_after_a_kill_between_half_and_commit(kill: bool) ->
     (message,) = decode_messages(asked.body)
     assert (message.topic, message.queue_id, message.body) == ("T", 1, b"v")
     assert message.sys_flag & 12 == 4
+    assert message.properties == BROKERS_OWN | {
+        "TRAN_MSG": "true",
+        "PGROUP": "pg",
+        "UNIQ_KEY": "U",
+        "__transactionId__": "U",
+        "REAL_TOPIC": "T",
+        "REAL_QID": "1",
+        "TRANSACTION_CHECK_TIMES": "1",
+    }
     assert asked.fields["msgId"] == asked.fields["transactionId"] == "U"
     pipe.ok(
         Request.END_TRANSACTION,
@@ -312,12 +342,17 @@ def test_a_producer_is_asked_after_a_kill_between_half_and_commit(kill: bool) ->
 
 def test_a_producer_is_asked_so_often_and_then_the_half_is_put_aside(pipe: RocketmqPipe) -> None:
     reply = half(pipe)
-    times = 0
+    questions = []
     for _ in range(60):
         pipe.beat("c1", producer="pg")
         pipe.world.advance(10)
-        times += len(checked(pipe))
-    assert times == 15
+        questions += checked(pipe)
+    counted = [
+        message.properties["TRANSACTION_CHECK_TIMES"]
+        for each in questions
+        for message in decode_messages(each.body)
+    ]
+    assert counted == [str(number) for number in range(1, 16)]
     assert end(pipe, reply, COMMIT).code == 1
     (message,) = pipe.messages("TRANS_CHECK_MAX_TIME_TOPIC")
     assert message.properties["REAL_TOPIC"] == "T"
@@ -342,16 +377,17 @@ def test_a_half_without_a_group_is_refused(pipe: RocketmqPipe) -> None:
     assert pipe.refused(Request.SEND_MESSAGE, fields, b"v")[0] == Response.MESSAGE_ILLEGAL
 
 
-def test_a_half_that_cannot_be_asked_about_holds_nobody_up(pipe: RocketmqPipe) -> None:
-    """With what the question adds, its properties are longer than a message may have."""
+def test_a_half_whose_properties_leave_no_room_for_the_question_is_refused(
+    pipe: RocketmqPipe,
+) -> None:
     pipe.create("T", 1)
-    pipe.beat("c1", producer="pg")
     properties = {"PGROUP": "pg", "UNIQ_KEY": "U", "x": "y"}
     properties["x"] *= 32_760 - len(encode_properties(properties)) + 1
-    assert pipe.put("T", b"half", properties, sysFlag=4).code == 0
-    due = str(pipe.world.broker.clock.wall_ms() + 6000)
-    for number in range(3):
-        pipe.put("T", b"%d" % number, {"TIMER_DELIVER_MS": due})
-    for _ in range(5):
-        pipe.world.advance(7)
-    assert bodies_of(pipe, "T") == [b"0", b"1", b"2"]
+    refused = pipe.put("T", b"half", properties, sysFlag=4)
+    assert (refused.code, refused.remark) == (
+        Response.MESSAGE_ILLEGAL,
+        "the properties of a half take more than 32511 bytes",
+    )
+    assert pipe.put("T", b"plain", properties).code == 0
+    (message,) = pipe.messages("T")
+    assert message.properties == properties, "nothing is added where there is no room"

@@ -446,6 +446,36 @@ def test_setting_that_cannot_be_set_is_refused(pipe: RocketmqPipe, line: str) ->
     assert pipe.world.broker.settings.auto_create_topics_enable
 
 
+def test_every_setting_that_is_shown_is_known_when_it_is_changed(pipe: RocketmqPipe) -> None:
+    """What cannot be changed is read-only by its name; nothing that is listed is unknown."""
+    lines = bodies.read_lines(pipe.ok(Request.GET_BROKER_CONFIG).body)
+    for name in lines:
+        reply = pipe.ask(Request.UPDATE_BROKER_CONFIG, {}, f"{name}=no such value\n".encode())
+        assert "unknown" not in (reply.remark or ""), (name, reply.remark)
+    code, remark = pipe.refused(Request.UPDATE_BROKER_CONFIG, {}, b"flushDiskType=ASYNC_FLUSH\n")
+    assert code == Response.INVALID_PARAMETER
+    assert remark == (
+        "flushDiskType=ASYNC_FLUSH cannot be set while the node runs: flushDiskType is read-only"
+    )
+    code, remark = pipe.refused(Request.UPDATE_BROKER_CONFIG, {}, b"noSuchThing=1\n")
+    assert "unknown key 'noSuchThing'" in remark
+
+
+def test_the_permission_of_a_broker_is_a_setting(pipe: RocketmqPipe) -> None:
+    def shown() -> str:
+        return bodies.read_lines(pipe.ok(Request.GET_BROKER_CONFIG).body)["brokerPermission"]
+
+    pipe.ok(Request.UPDATE_BROKER_CONFIG, {}, b"brokerPermission=4\nnum.partitions=3\n")
+    assert (shown(), pipe.world.broker.settings.num_partitions) == ("4", 3)
+    pipe.ok(Request.UPDATE_BROKER_CONFIG, {}, b"brokerPermission=6\n")
+    assert shown() == "6"
+    code, remark = pipe.refused(Request.UPDATE_BROKER_CONFIG, {}, b"brokerPermission=2\n")
+    assert (code, remark) == (
+        Response.INVALID_PARAMETER,
+        "brokerPermission=2 cannot be set: it is one of 4 and 6",
+    )
+
+
 def test_settings_have_a_version() -> None:
     pipe = RocketmqPipe(World(Settings()))
     before = pipe.ok(Request.GET_BROKER_CONFIG).fields["version"]

@@ -33,7 +33,7 @@ from dragoman.protocols.rocketmq.messages import (
     read_message_id,
 )
 from dragoman.types import GroupId
-from rocketmq_pipe import BROKER, RocketmqPipe, pull_fields, send_fields, table
+from rocketmq_pipe import BROKER, BROKERS_OWN, RocketmqPipe, pull_fields, send_fields, table
 
 SUSPEND = {"sysFlag": 6, "suspendTimeoutMillis": 20_000}
 
@@ -189,7 +189,7 @@ def test_a_message_comes_back_as_it_was_sent(pipe: RocketmqPipe) -> None:
     assert reply.fields["transactionId"] == "U1"
     (message,) = pipe.messages("T", queue=1)
     assert message.body == b"hello"
-    assert message.properties == properties
+    assert message.properties == properties | BROKERS_OWN
     assert (message.flag, message.born_ms, message.queue_id, message.queue_offset) == (7, 123, 1, 0)
     assert message.message_id == reply.fields["msgId"]
     host, physical = read_message_id(reply.fields["msgId"])
@@ -208,6 +208,21 @@ def test_a_kafka_consumer_sees_properties_as_headers(pipe: RocketmqPipe) -> None
     assert "rocketmq.KEYS" not in headers
 
 
+def test_what_the_broker_says_about_itself_is_not_stored(pipe: RocketmqPipe) -> None:
+    """Kafka clients see the properties that were sent; consumers see the broker's own as well."""
+    reply = pipe.put("T", b"v", {"UNIQ_KEY": "U", "TRACE_ON": "false", "MSG_REGION": "elsewhere"})
+    (message,) = pipe.messages("T")
+    assert message.properties == {"UNIQ_KEY": "U"} | BROKERS_OWN
+    replica = pipe.world.broker.find("T", 0)
+    (record,) = replica.log.iterate(0, 1)
+    names = [name for name, _ in record.headers]
+    assert names == ["rocketmq", "rocketmq.UNIQ_KEY", "rocketmq.TRACE_ON", "rocketmq.MSG_REGION"]
+    _, physical = read_message_id(reply.fields["msgId"])
+    found = pipe.ok(Request.VIEW_MESSAGE_BY_ID, {"offset": physical, "topic": "T"})
+    (viewed,) = decode_messages(found.body)
+    assert viewed.properties == message.properties
+
+
 def test_records_of_other_protocols_are_messages(pipe: RocketmqPipe) -> None:
     (replica,) = pipe.world.create("T")
     record = Record(
@@ -219,7 +234,7 @@ def test_records_of_other_protocols_are_messages(pipe: RocketmqPipe) -> None:
     pipe.world.append(replica, build_batch([record]))
     (message,) = pipe.messages("T", subscription="a||b")
     assert message.body == b""
-    assert message.properties == {"TAGS": "a", "KEYS": "key"}
+    assert message.properties == {"TAGS": "a", "KEYS": "key"} | BROKERS_OWN
     assert message.born_ms == message.store_ms == 55
     assert pipe.messages("T", subscription="b") == []
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from dragoman.config.dynamic import require_dynamic
+from dragoman.config.dynamic import ReadOnlyKeyError, require_dynamic
 from dragoman.config.settings import NODE_KEYS
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, DragomanError
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.constants import (
     BODY_BYTES_MAX,
@@ -32,6 +32,9 @@ _NAMES: Final[Mapping[str, tuple[str, Callable[[str], str]]]] = {
     "autoCreateTopicEnable": ("auto.create.topics.enable", str),
     "fileReservedTime": ("log.retention.ms", lambda hours: str(int(hours) * _HOUR_MS)),
 }
+#: Whether clients are sent to other brokers; the only permission that a broker changes is writing.
+_PERMISSION: Final = "brokerPermission"
+_PERMISSIONS: Final = {str(int(Perm.READ)): True, str(int(READ_AND_WRITE)): False}
 #: What exports of 4.x do not do without.
 _FIXED: Final = {
     "filterServerNums": "0",
@@ -99,23 +102,47 @@ def change_settings(call: Call, lines: Mapping[str, str]) -> None:
     """Of this node, durable and at once in force. Raises `DragomanError`; nothing changes then."""
     authorize_cluster(call, Operation.ALTER_CONFIGS)
     shown = shown_settings(call)
-    changes: dict[str, str] = {}
-    for name, value in lines.items():
-        if shown.get(name) == value:
-            # Tools send back what they were shown.
-            continue
-        key, read = _NAMES.get(name, (name, str))
-        try:
+    # Tools send back what they were shown.
+    changed = {name: value for name, value in lines.items() if shown.get(name) != value}
+    permission = changed.pop(_PERMISSION, None)
+    is_wiped = None if permission is None else _is_wiped(permission)
+    changes = dict(_change(name, value, shown) for name, value in changed.items())
+
+    def settings_changed(error: DragomanError | None) -> None:
+        if error is not None or is_wiped is None:
+            call.done(error)
+        else:
+            call.node.state.put_wiped(call.node.broker_name, is_wiped, call.done)
+
+    if changes:
+        broker = call.service.broker
+        broker.node_configs.alter(
+            broker.node_id, lambda present: {**present, **changes}, settings_changed
+        )
+    else:
+        settings_changed(None)
+
+
+def _change(name: str, value: str, shown: Mapping[str, str]) -> tuple[str, str]:
+    """Our key and what it is set to. Raises `Refused`."""
+    key, read = _NAMES.get(name, (name, str))
+    try:
+        if key in NODE_KEYS or name not in shown:
             require_dynamic(key)
-            changes[key] = read(value)
-        except (ConfigError, ValueError) as error:
-            text = f"{name}={value[:100]} cannot be set while the node runs: {error}"
-            raise Refused(Response.INVALID_PARAMETER, text) from None
-    if not changes:
-        call.reply()
-        return
-    broker = call.service.broker
-    broker.node_configs.alter(broker.node_id, lambda present: {**present, **changes}, call.done)
+        else:
+            raise ReadOnlyKeyError(f"{name} is read-only")
+        return key, read(value)
+    except (ConfigError, ValueError) as error:
+        text = f"{name}={value[:100]} cannot be set while the node runs: {error}"
+        raise Refused(Response.INVALID_PARAMETER, text) from None
+
+
+def _is_wiped(permission: str) -> bool:
+    """May clients write to this broker no more? Raises `Refused`."""
+    if permission not in _PERMISSIONS:
+        text = f"{_PERMISSION}={permission[:100]} cannot be set: it is one of 4 and 6"
+        raise Refused(Response.INVALID_PARAMETER, text)
+    return _PERMISSIONS[permission]
 
 
 def handle_get_broker_config(call: Call) -> None:

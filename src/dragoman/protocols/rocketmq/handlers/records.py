@@ -8,6 +8,11 @@ header of its name with a reserved prefix; what else a message has is in one hea
                         prepared offset i64
     rocketmq.NAME       the property NAME
 
+What a broker says about itself in every message (`MSG_REGION`, `TRACE_ON`, `CLUSTER`) is the same
+for all and is not stored: it is added when a message is encoded, in the place of what its sender
+or another protocol may have set. Consumers trace nothing without it, and other protocols do not
+see it.
+
 Records of other protocols are messages, too: the key is `KEYS`, and a header that could be a
 property is one, so that a Kafka producer may set `TAGS`.
 """
@@ -26,6 +31,8 @@ from dragoman.limits import ROCKETMQ_INFLATED_BYTES_MAX
 from dragoman.log.batch import Record
 from dragoman.protocols.rocketmq.constants import (
     COMPRESSION_SHIFT,
+    DEFAULT_CLUSTER,
+    DEFAULT_REGION,
     PROPERTIES_BYTES_MAX,
     Property,
     SysFlag,
@@ -35,6 +42,7 @@ from dragoman.protocols.rocketmq.messages import (
     NO_HOST,
     Message,
     decode_properties,
+    encode_properties,
     encode_stored,
 )
 from dragoman.types import Buffer
@@ -45,6 +53,12 @@ _FIELDS: Final = Struct(">iiq8siq")
 _KEYS: Final = Property.KEYS
 _KEYS_HEADER: Final = PREFIX + Property.KEYS
 _SEPARATORS: Final = (b"\x01", b"\x02")
+_BROKERS_OWN: Final = {
+    Property.MSG_REGION: DEFAULT_REGION,
+    Property.TRACE_SWITCH: "true",
+    Property.CLUSTER: DEFAULT_CLUSTER,
+}
+_BROKERS_OWN_BYTES: Final = encode_properties(_BROKERS_OWN)
 _NO_META: Final = (0, 0, -1, NO_HOST, 0, 0)
 _COMPRESSION: Final = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_TYPE)
 _IPV6: Final = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
@@ -188,10 +202,18 @@ def fields_of(record: Record) -> tuple[tuple[int, int, int, bytes, int, int], by
 @lru_cache(maxsize=4096)
 def _property_prefix(name: str) -> bytes | None:
     """Of a header that may be a property."""
-    if "\x01" in name or "\x02" in name:
+    property_name = name.removeprefix(PREFIX)
+    if "\x01" in name or "\x02" in name or property_name in _BROKERS_OWN:
         return None
-    encoded = name.removeprefix(PREFIX).encode()
+    encoded = property_name.encode()
     return encoded + b"\x01" if encoded else None
+
+
+def delivered(properties: bytes) -> bytes:
+    """Properties as consumers get them. Where there is no room left, they are as they were."""
+    if len(properties) > PROPERTIES_BYTES_MAX - len(_BROKERS_OWN_BYTES):
+        return properties
+    return properties + _BROKERS_OWN_BYTES
 
 
 def _is_separated(value: bytes) -> bool:
@@ -208,7 +230,7 @@ def _is_text(value: bytes) -> bool:
 
 def properties_of(record: Record) -> dict[str, str]:
     _, properties = fields_of(record)
-    return decode_properties(properties.decode("utf-8", "replace"))
+    return decode_properties(delivered(properties).decode("utf-8", "replace"))
 
 
 def tags_of(record: Record) -> bytes | None:
@@ -237,7 +259,7 @@ def encoded(
         times,
         prepared,
         record.value or b"",
-        properties,
+        delivered(properties),
     )
 
 
@@ -249,7 +271,7 @@ def message_of(
     return Message(
         topic=topic,
         body=record.value or b"",
-        properties=decode_properties(properties.decode("utf-8", "replace")),
+        properties=decode_properties(delivered(properties).decode("utf-8", "replace")),
         queue_id=queue_id,
         flag=flag,
         queue_offset=record.offset,

@@ -69,10 +69,10 @@ def _copy(call: Call, found: Found, physical: int) -> Sent:
     sent = sent_again(found.record)
     origin = call.fields.get("originTopic") or spelling(found.topic)
     sent.properties.setdefault(Property.RETRY_TOPIC, origin)
+    # Not `originMsgId` of the request: clients name the unique key there, and the original keeps
+    # the id that messages are looked up by.
     message_id = offset_message_id(call.session.store_host, physical)
-    sent.properties.setdefault(
-        Property.ORIGIN_MESSAGE_ID, call.fields.get("originMsgId") or message_id
-    )
+    sent.properties.setdefault(Property.ORIGIN_MESSAGE_ID, message_id)
     return sent
 
 

@@ -18,7 +18,6 @@ from dragoman.limits import ROCKETMQ_INFLATED_BYTES_MAX
 from dragoman.protocols.rocketmq.constants import (
     BODY_BYTES_MAX,
     CLOSED_TOPICS,
-    DEFAULT_CLUSTER,
     DEFAULT_REGION,
     DELAY_LEVELS_S,
     PROPERTIES_BYTES_MAX,
@@ -264,9 +263,6 @@ def _sent(
     if Property.UNIQUE_KEY not in properties:
         # Tools look messages up by it.
         properties[Property.UNIQUE_KEY] = call.node.unique_id(session.store_host)
-    if Property.REPLY_TO_CLIENT in properties:
-        # Whoever replies looks for the reply's topic by it.
-        properties.setdefault(Property.CLUSTER, DEFAULT_CLUSTER)
     return Sent(
         plain,
         properties,

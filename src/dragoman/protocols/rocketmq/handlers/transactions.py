@@ -19,6 +19,7 @@ from dragoman.errors import DragomanError, EncodeError
 from dragoman.log.batch import Record
 from dragoman.protocols.rocketmq.constants import (
     CHECKED_TOO_OFTEN_TOPIC,
+    PROPERTIES_BYTES_MAX,
     TRANSACTION_MASK,
     Property,
     Response,
@@ -39,6 +40,7 @@ from dragoman.protocols.rocketmq.handlers.topics import TOPIC_CONFIG
 from dragoman.protocols.rocketmq.messages import (
     NO_HOST,
     encode_message,
+    encode_properties,
     offset_message_id,
     read_message_id,
 )
@@ -54,6 +56,8 @@ _COMMIT: Final = int(SysFlag.TRANSACTION_COMMIT)
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 _DIGITS_MAX: Final = 9
+#: Of properties that are not stored, but added when the producer is asked.
+_ROOM_BYTES: Final = 256
 _NO_QUEUE: Final = 1 << 31
 
 
@@ -68,7 +72,7 @@ def hold_half(call: Call, topic: TopicMetadata, queue: int, sent: Sent) -> None:
         raise Refused(Response.MESSAGE_ILLEGAL, "the half of a transaction names no producer group")
     seconds = properties.get(Property.CHECK_IMMUNITY_TIME, "")
     is_number = seconds.isascii() and seconds.isdigit() and len(seconds) <= _DIGITS_MAX
-    properties.pop(Property.TRANSACTION_PREPARED, None)
+    _mark(properties, topic.name, queue)
     # As it is to be read: the bits of a half are put back for those who ask about it.
     sent.sys_flag = sent.sys_flag & ~TRANSACTION_MASK | _COMMIT
 
@@ -86,6 +90,25 @@ def hold_half(call: Call, topic: TopicMetadata, queue: int, sent: Sent) -> None:
         int(seconds) * 1000 if is_number else None,
         held,
     )
+
+
+def _mark(properties: dict[str, str], topic: str, queue: int) -> None:
+    """Give a half the properties that its consumers and its producer are shown. Raises `Refused`
+    when there is no room for them, and for those that are added when it is asked for.
+    """
+    properties[Property.TRANSACTION_PREPARED] = "true"
+    properties[Property.REAL_TOPIC] = spelling(topic)
+    properties[Property.REAL_QUEUE_ID] = str(queue)
+    unique = properties.get(Property.UNIQUE_KEY)
+    if unique:
+        properties[Property.TRANSACTION_ID] = unique
+    try:
+        is_short = len(encode_properties(properties)) <= PROPERTIES_BYTES_MAX - _ROOM_BYTES
+    except EncodeError:
+        is_short = False
+    if not is_short:
+        text = f"the properties of a half take more than {PROPERTIES_BYTES_MAX - _ROOM_BYTES} bytes"
+        raise Refused(Response.MESSAGE_ILLEGAL, text)
 
 
 def handle_end_transaction(call: Call) -> None:
@@ -120,13 +143,13 @@ def watch_halves(node: RocketmqNode) -> None:
     """Have halves that nobody decides about asked for, where they are kept."""
 
     def check(
-        token: Token, record: Record, target: Target, labels: dict[str, str], _times: int
+        token: Token, record: Record, target: Target, labels: dict[str, str], times: int
     ) -> None:
         group = labels.get(_GROUP)
         if group is None:
             return
         try:
-            request = check_request(token, record, target, group)
+            request = check_request(token, record, target, group, times)
         except EncodeError as error:
             log.warning("transaction of group %s for %s is not asked for: %s", group, target, error)
         else:
@@ -146,13 +169,17 @@ def watch_halves(node: RocketmqNode) -> None:
     node.broker.deferring.on_given_up.append(given_up)
 
 
-def check_request(token: Token, record: Record, target: Target, group: str) -> CheckProducer:
+def check_request(
+    token: Token, record: Record, target: Target, group: str, times: int
+) -> CheckProducer:
     physical = physical_offset(*token)
     topic = spelling(target.topic)
     message = message_of(record, topic, token.partition_id, target.partition, NO_HOST)
     message.queue_offset, message.physical_offset = token.offset, physical
     message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | _PREPARED
+    # Halves of earlier releases are stored without it.
     message.properties[Property.TRANSACTION_PREPARED] = "true"
+    message.properties[Property.TRANSACTION_CHECK_TIMES] = str(times)
     unique = message.properties.get(Property.UNIQUE_KEY, "")
     fields = {
         "tranStateTableOffset": str(token.offset),
@@ -212,13 +239,14 @@ def _hold_again(call: Call, found: Found) -> None:
     if found.topic != CHECKED_TOO_OFTEN_TOPIC:
         raise Refused(Response.SYSTEM_ERROR, "the message is no half that was given up")
     sent = sent_again(found.record)
-    topic = visible_topic(broker.image, sent.properties.pop(Property.REAL_TOPIC, ""))
-    number = sent.properties.pop(Property.REAL_QUEUE_ID, "0")
+    topic = visible_topic(broker.image, sent.properties.get(Property.REAL_TOPIC, ""))
+    number = sent.properties.get(Property.REAL_QUEUE_ID, "0")
     # Clients of other protocols may have written there.
     queue = int(number) if number.isdecimal() and len(number) <= _DIGITS_MAX else _NO_QUEUE
     group = sent.properties.get(Property.PRODUCER_GROUP, "")
     if topic is None or queue >= len(topic.partitions):
         raise Refused(Response.TOPIC_NOT_EXIST, "the topic of the message is gone")
+    _mark(sent.properties, topic.name, queue)
 
     def held(token: Token | DragomanError) -> None:
         call.done(token if isinstance(token, DragomanError) else None)
