@@ -24,8 +24,9 @@ class RocketmqPipe(Pipe):
         world: World,
         language: str = "JAVA",
         serialization: Serialization = Serialization.JSON,
+        host: str = ADDRESS[0],
     ) -> None:
-        service = RocketmqService(world.broker, world.budget, lambda _: ADDRESS)
+        service = RocketmqService(world.broker, world.budget, lambda _: (host, ADDRESS[1]))
         super().__init__(world, service.session, ADDRESS)
         self.language = language
         self.serialization = serialization

@@ -143,6 +143,11 @@ BATCH_BYTES_MAX = PEER_FRAME_BYTES_MAX - (16 << 20)
 PEER_REQUESTS_MAX = 1024
 #: Bytes that another node has not taken; past it messages are dropped and requests fail.
 PEER_UNSENT_BYTES_MAX = 16 << 20
+#: How long the address of a host name counts, and how long it counts that there is none, before
+#: the name is looked up again; and names that are remembered. The longest unused is forgotten.
+HOST_NAME_LIFETIME_S = 60.0
+HOST_NAME_FAILED_S = 5.0
+HOST_NAMES_MAX = 64
 #: Pause before a lost connection to another node is dialled again; it doubles up to the second.
 PEER_RETRY_MIN_S = 0.05
 PEER_RETRY_MAX_S = 1.0

@@ -36,6 +36,7 @@ from dragoman.limits import (
 from dragoman.log.store import Durability, LogStore
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Session
+from dragoman.net.hosts import CachedHostNames, look_up_beside
 from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
 from dragoman.net.peer_frames import VERSION_MIN, Hello
 from dragoman.net.peering import Peering
@@ -79,6 +80,8 @@ _TOLD_INSTEAD = {"rocketmq": "rocketmq-broker"}
 #: the VIP channel.
 _VIP_DISTANCE = 2
 _VIP = "rocketmq-vip"
+#: Listeners whose clients get message ids with this node's address in them.
+_HAVE_ADDRESSES_IN_IDS = frozenset({"rocketmq", "rocketmq-broker", "any"})
 
 
 class Service(Protocol):
@@ -127,6 +130,7 @@ class Node:
         except BaseException:
             self.store.abandon()
             raise
+        self.broker.host_names = CachedHostNames(loop, look_up_beside(loop.call_soon_threadsafe))
         self.broker.on_fatal = self._fatal
         self.broker.after_commit = self._send_replies
         self.captures = CaptureProcesses(loop, self._kafka_address, _spool(disk))
@@ -223,6 +227,9 @@ class Node:
             log.warning("%s; not opened (use --listen %s=off to silence)", error, listener.name)
             return
         self.listeners.append(opened)
+        if opened.advertised is not None and listener.name in _HAVE_ADDRESSES_IN_IDS:
+            # Begun here, so that the first client finds it done.
+            self.broker.host_names.ipv4(opened.advertised.host)
 
     async def _open_vip(self) -> None:
         """After the others: a port that was asked for is not taken from whoever asked.

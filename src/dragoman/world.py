@@ -18,7 +18,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -60,6 +60,32 @@ class Scheduler(Protocol):
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: object
     ) -> Handle: ...
+
+
+#: What is given for a name without an address.
+NO_ADDRESS: Final = "0.0.0.0"
+
+
+class HostNames(Protocol):
+    def ipv4(self, host: str) -> str:
+        """The address of a host as far as it is known now, without waiting; `NO_ADDRESS` while it
+        is not.
+        """
+        ...
+
+
+class NumericHosts:
+    """Knows no names: addresses are their own."""
+
+    def ipv4(self, host: str) -> str:
+        return host if is_ipv4(host) else NO_ADDRESS
+
+
+def is_ipv4(host: str) -> bool:
+    parts = host.split(".")
+    return len(parts) == 4 and all(
+        each.isascii() and each.isdigit() and len(each) <= 3 and int(each) <= 255 for each in parts
+    )
 
 
 class File(Protocol):

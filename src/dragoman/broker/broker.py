@@ -57,7 +57,7 @@ from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
 from dragoman.security.authorizer import AllowAll, Authorizer
 from dragoman.types import TopicName
-from dragoman.world import Clock, Random, Scheduler
+from dragoman.world import Clock, HostNames, NumericHosts, Random, Scheduler
 
 log = logging.getLogger("dragoman.broker")
 
@@ -104,6 +104,8 @@ class Broker:
         self.is_recovered = False
         #: Whether the cluster knows this node, and clients may come.
         self.is_ready = False
+        #: Names that are resolved beside the loop; the server sets one that can.
+        self.host_names: HostNames = NumericHosts()
         self.is_stopping = False
         #: Told when the node begins to stop: for what waits for no answer, such as streams.
         self.on_stopping: list[Callable[[], None]] = []

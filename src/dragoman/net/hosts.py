@@ -1,15 +1,101 @@
-"""Host names as IPv4 addresses, for protocols that have four bytes for one."""
+"""Host names as IPv4 addresses, for protocols that have four bytes for one.
+
+The system's resolver blocks for as long as a name server is silent, so names are looked up in a
+thread beside the loop, one look-up per name at a time. Who asks gets what is known at the moment.
+What was found counts for a while and is then looked up again; so is, sooner, what was not found.
+While a look-up fails, the address that was found last is still given.
+"""
 
 from __future__ import annotations
 
+import logging
 import socket
-from functools import lru_cache
+import threading
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from dragoman.limits import HOST_NAME_FAILED_S, HOST_NAME_LIFETIME_S, HOST_NAMES_MAX
+from dragoman.world import NO_ADDRESS, Scheduler, is_ipv4
+
+log = logging.getLogger("dragoman.net")
+#: Has an address, or None when there is none, given to a callback, some time later.
+LookUp: TypeAlias = Callable[[str, Callable[[str | None], None]], None]
 
 
-@lru_cache(maxsize=64)
-def ipv4(host: str) -> str:
-    """0.0.0.0 for a name that has none. Looked up once: advertised hosts do not change."""
+class _Known(NamedTuple):
+    address: str
+    #: When it is to be looked up again.
+    until: float
+
+
+class CachedHostNames:
+    """Belongs to the loop: asked and told there."""
+
+    def __init__(self, scheduler: Scheduler, look_up: LookUp) -> None:
+        self._scheduler = scheduler
+        self._look_up = look_up
+        #: The one that was looked up the longest ago first.
+        self._known: dict[str, _Known] = {}
+        self._under_way: set[str] = set()
+        self._failing: set[str] = set()
+
+    def ipv4(self, host: str) -> str:
+        if is_ipv4(host):
+            return host
+        known = self._known.get(host)
+        if known is None or known.until <= self._scheduler.time():
+            self._begin(host)
+            known = self._known.get(host)
+        return NO_ADDRESS if known is None else known.address
+
+    def _begin(self, host: str) -> None:
+        if host in self._under_way or len(self._under_way) >= HOST_NAMES_MAX:
+            return
+        self._under_way.add(host)
+        self._look_up(host, lambda address: self._found(host, address))
+
+    def _found(self, host: str, address: str | None) -> None:
+        self._under_way.discard(host)
+        before = self._known.pop(host, None)
+        now = self._scheduler.time()
+        if address is None:
+            if host not in self._failing:
+                log.warning("host name %s cannot be resolved; tried again while it is needed", host)
+                self._failing.add(host)
+            stale = NO_ADDRESS if before is None else before.address
+            self._known[host] = _Known(stale, now + HOST_NAME_FAILED_S)
+        else:
+            if host in self._failing:
+                log.info("host name %s is resolved again: %s", host, address)
+                self._failing.discard(host)
+            self._known[host] = _Known(address, now + HOST_NAME_LIFETIME_S)
+        while len(self._known) > HOST_NAMES_MAX:
+            forgotten = next(iter(self._known))
+            del self._known[forgotten]
+            self._failing.discard(forgotten)
+
+
+def look_up_beside(call_soon_threadsafe: Callable[..., object]) -> LookUp:
+    """By the system, in a thread of its own. Threads that hang do not keep a process from ending,
+    as those of an executor would."""
+
+    def look_up(host: str, done: Callable[[str | None], None]) -> None:
+        def work() -> None:
+            found = _address(host)
+            try:
+                call_soon_threadsafe(done, found)
+            except RuntimeError:
+                # The loop has been closed meanwhile.
+                return
+
+        threading.Thread(target=work, name="dragoman-host-name", daemon=True).start()
+
+    return look_up
+
+
+def _address(host: str) -> str | None:
     try:
-        return socket.gethostbyname(host)
-    except OSError:
-        return "0.0.0.0"
+        found = socket.getaddrinfo(host, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return None
+    return str(found[0][4][0]) if found else None

@@ -12,9 +12,9 @@ from typing import Final
 from dragoman.broker.addresses import address_of
 from dragoman.broker.broker import Broker
 from dragoman.framing import Scratch
+from dragoman.limits import HOST_NAMES_MAX
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
-from dragoman.net.hosts import ipv4
 from dragoman.protocols.rocketmq.constants import Request
 from dragoman.protocols.rocketmq.handlers.node import node_of
 from dragoman.protocols.rocketmq.handlers.session import Handler, RocketmqSession
@@ -102,6 +102,7 @@ class RocketmqService:
         self.scratch = Scratch()
         self.node = node_of(broker)
         self._handlers: dict[int, Handler] = {}
+        #: By address and port; few, because those are what this node is advertised as.
         self._store_hosts: dict[tuple[str, int], bytes] = {}
 
     def session(self, channel: Channel) -> RocketmqSession:
@@ -124,9 +125,11 @@ class RocketmqService:
 
     def store_host(self, channel: Channel) -> bytes:
         """This node's address as message ids have it."""
-        address = self.advertised(channel)
+        host, port = self.advertised(channel)
+        address = (self.broker.host_names.ipv4(host), port)
         found = self._store_hosts.get(address)
         if found is None:
-            host, port = address
-            found = self._store_hosts[address] = host_bytes(ipv4(host), port)
+            if len(self._store_hosts) >= HOST_NAMES_MAX:
+                self._store_hosts.clear()
+            found = self._store_hosts[address] = host_bytes(*address)
         return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from dragoman.broker.errors import GroupNotAuthorized, NotAuthorized, Overloaded
@@ -202,11 +202,9 @@ class RocketmqSession(MatchedSession):
         self._opaque = 0
         self._asked: dict[int, tuple[Answered, Handle]] = {}
 
-    @cached_property
+    @property
     def store_host(self) -> bytes:
-        """This node's address as message ids have it. Where clients are told to connect to does
-        not change while a node runs.
-        """
+        """This node's address as message ids have it, as far as its name is resolved by now."""
         return self.service.store_host(self.channel)
 
     # ---- requests of the client
