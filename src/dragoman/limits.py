@@ -228,10 +228,20 @@ TOPIC_CONFIGS_CACHED = 4096
 HTTP_BODY_BYTES_MAX = 1 << 20
 #: Request line and headers of a request to the HTTP API. Larger: answered 400 and closed.
 HTTP_HEADER_BYTES_MAX = 64 << 10
-#: Connections to the HTTP API at a time; people and scrapers need few. More: closed at once.
+#: Connections to the HTTP API at a time; people and scrapers need few. One more takes the place of
+#: one that the node does no work for; when there is none, it is closed at once.
 HTTP_CONNECTIONS_MAX = 256
+#: Operations of the HTTP API that are worked on at a time, each with its body in memory, far below
+#: the connections so that health probes always find room. One more takes the place of one whose
+#: body is still to come; when there is none, it is answered 503.
+HTTP_OPERATIONS_MAX = 32
 #: Time to send a whole request head, and again a whole body. Longer: closed, or answered 408.
 HTTP_REQUEST_SECONDS = 10
+#: Requests to the HTTP API that begin in one turn of the loop, each of which may take a few
+#: milliseconds. More begin in the turns after it.
+HTTP_REQUESTS_PER_TURN = 2
+#: Time to take an answer. Longer: closed.
+HTTP_DELIVERY_SECONDS = 30
 #: Idle time between two requests of a connection. Longer: closed.
 HTTP_KEEP_ALIVE_SECONDS = 30
 #: Items in one page of an HTTP listing; asking for more is refused.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,15 +15,20 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dragoman.api.admission import BEGUN, Admission, Pace
 from dragoman.api.errors import ApiError
 from dragoman.api.openapi import openapi_document
-from dragoman.api.operations import OPERATIONS, Operation
+from dragoman.api.operations import OPERATIONS, Operation, admission_of
 from dragoman.api.ports import NodeView
 from dragoman.api.problems import on_fault, on_http_exception, on_refusal
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
     from dragoman.telemetry.metrics import Exposition
+
+
+#: Answered to any client, at once, and without saying anything about the node's data.
+HEALTH_PATHS = frozenset(("/livez", "/readyz"))
 
 
 def create_app(node: NodeView) -> ASGIApp:
@@ -44,7 +50,20 @@ def create_app(node: NodeView) -> ASGIApp:
         },
     )
     app.router.redirect_slashes = False
-    return _RawPath(app)
+    app.state.admission = Admission()
+    return _Paced(_RawPath(app))
+
+
+class _Paced:
+    """Begins requests at a pace that other clients of the node do not notice."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._pace = Pace()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._pace.turn(is_urgent=scope["path"] in HEALTH_PATHS)
+        await self._app(scope, receive, send)
 
 
 class _RawPath:
@@ -82,7 +101,9 @@ def _endpoint(
             raise ApiError(503, "not_ready", "the node is not ready to serve clients")
         # HEAD is GET without a body, which the server leaves out.
         method = "GET" if request.method == "HEAD" else request.method
-        return await operations[method].handler(node, request)
+        request.scope.setdefault("state", {})[BEGUN] = True
+        with admission_of(request).operation():
+            return await operations[method].handler(node, request)
 
     return endpoint
 
@@ -121,4 +142,9 @@ class _Metrics:
 
 
 async def _openapi(_request: Request) -> Response:
-    return Response(msgspec.json.encode(openapi_document()), media_type="application/json")
+    return Response(_openapi_text(), media_type="application/json")
+
+
+@cache
+def _openapi_text() -> bytes:
+    return msgspec.json.encode(openapi_document())

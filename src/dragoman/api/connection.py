@@ -1,9 +1,9 @@
 """One HTTP connection: uvicorn's h11 protocol on a transport of ours, with the time-outs it lacks.
 
 uvicorn closes a connection that is idle between requests, but waits for ever for the first byte,
-for the rest of a request's head, and for the rest of a body that nobody reads. Here a timer runs
-in each of these states. The body of a request that is being served is timed by the operation that
-reads it.
+for the rest of a request's head, for the rest of a body that nobody reads, and for a client that
+does not take its answer. Here a timer runs in each of these states. The body of a request that is
+being served is timed by the operation that reads it.
 
 Imports uvicorn and h11: only `listener.py` imports this, when the first connection comes.
 """
@@ -11,7 +11,9 @@ Imports uvicorn and h11: only `listener.py` imports this, when the first connect
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from email.utils import formatdate
+from itertools import count
 
 import h11
 from starlette.types import ASGIApp
@@ -20,6 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from dragoman import limits
+from dragoman.api.admission import BEGUN
 from dragoman.world import Clock
 
 
@@ -44,8 +47,14 @@ class Engine:
         )
         self.config.load()
         self.state = ServerState()
+        self.ranks = count()
         self._clock = clock
         self._second = -1
+
+    def connections(self) -> Iterator[HttpConnection]:
+        for each in self.state.connections:
+            assert isinstance(each, HttpConnection)
+            yield each
 
     def stamp(self) -> None:
         """Keep the Date header that every answer carries at the current second."""
@@ -60,6 +69,28 @@ class HttpConnection(H11Protocol):
         super().__init__(engine.config, engine.state, {}, loop)
         self._engine = engine
         self._deadline: asyncio.TimerHandle | None = None
+        #: Runs while the client has an answer to take.
+        self._delivery: asyncio.TimerHandle | None = None
+        #: Lower for a connection that was made, or whose last request was answered, earlier.
+        self.quiet_rank = next(engine.ranks)
+
+    @property
+    def host(self) -> str:
+        """Where the client is."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the node waits for the client, and not the client for the node."""
+        is_serving = self.cycle is not None and not self.cycle.response_complete
+        owes_body = self.conn.their_state is h11.SEND_BODY
+        return not is_serving or owes_body or self.flow.write_paused
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether its request is not begun."""
+        assert self.cycle is not None
+        return not self.cycle.scope["state"].get(BEGUN)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -71,13 +102,44 @@ class HttpConnection(H11Protocol):
         self._watch()
 
     def on_response_complete(self) -> None:
+        self.quiet_rank = next(self._engine.ranks)
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY:
             self._watch()
+        if self.transport.is_closing():
+            self._await_delivery()
+
+    def send_400_response(self, msg: str) -> None:
+        super().send_400_response(msg)
+        self._await_delivery()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._await_delivery()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_delivery()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._delivered()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self._delivered()
         super().connection_lost(exc)
+
+    def _await_delivery(self) -> None:
+        """A transport that is closed waits for ever for the client to take what is left."""
+        if self._delivery is None:
+            self._delivery = self.loop.call_later(limits.HTTP_DELIVERY_SECONDS, self._expire)
+
+    def _delivered(self) -> None:
+        if self._delivery is not None:
+            self._delivery.cancel()
+            self._delivery = None
 
     def _watch(self) -> None:
         """Run the timer exactly while the client owes bytes that no operation waits for."""

@@ -12,6 +12,11 @@ it, and one that is scraped pays it in a thread while its other clients are serv
                             │ no
                        reading paused ── import in a thread ── done ──> handed over, reading resumed
 
+At the bound on connections a new one takes the place of one that the node does no work for: one
+that sends its request slowly, does not take its answer, or rests between requests; failing that, of
+one whose request is not begun. Operations are far fewer than connections may be, so a client that
+holds connections open never keeps a health probe out.
+
 Nothing here imports uvicorn or starlette at module level.
 """
 
@@ -19,6 +24,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from dragoman import limits
@@ -26,7 +33,7 @@ from dragoman.api.ports import NodeView
 from dragoman.world import Clock
 
 if TYPE_CHECKING:
-    from dragoman.api.connection import Engine
+    from dragoman.api.connection import Engine, HttpConnection
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +47,8 @@ class HttpListener:
         self._loop = loop
         self._engine: Engine | None = None
         self._loading: asyncio.Future[Engine] | None = None
-        #: Connections that came before the engine was loaded.
-        self._waiting: set[Arrival] = set()
+        #: Connections that came before the engine was loaded, the oldest first.
+        self._waiting: dict[Arrival, None] = {}
         self._closed = False
 
     def protocol(self) -> asyncio.Protocol:
@@ -74,17 +81,32 @@ class HttpListener:
             await asyncio.wait(list(state.tasks))
 
     def arrived(self, arrival: Arrival) -> None:
-        if self._closed or self.connection_count >= limits.HTTP_CONNECTIONS_MAX:
+        is_full = self.connection_count >= limits.HTTP_CONNECTIONS_MAX
+        if self._closed or (is_full and not self._make_room()):
             arrival.transport.abort()
         elif self._engine is not None:
             self._hand_over(arrival, self._engine)
         else:
-            self._waiting.add(arrival)
+            self._waiting[arrival] = None
             self._start_loading()
+
+    def _make_room(self) -> bool:
+        """Cut one connection that no work is done for; False: there is none."""
+        if self._waiting:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.transport.abort()
+            return True
+        if self._engine is None:
+            return False
+        given_up = least_needed(self._engine.connections())
+        if given_up is not None:
+            given_up.transport.abort()
+        return given_up is not None
 
     def departed(self, arrival: Arrival) -> None:
         """A connection was lost before it could be handed over."""
-        self._waiting.discard(arrival)
+        self._waiting.pop(arrival, None)
 
     def _start_loading(self) -> None:
         if self._loading is None:
@@ -99,7 +121,7 @@ class HttpListener:
 
     def _loaded(self, loading: asyncio.Future[Engine]) -> None:
         self._loading = None
-        waiting, self._waiting = self._waiting, set()
+        waiting, self._waiting = self._waiting, {}
         error = loading.exception()
         if error is not None:
             # The next connection tries again.
@@ -121,6 +143,17 @@ class HttpListener:
         if arrival.early:
             arrival.transport.resume_reading()
             connection.data_received(arrival.early)
+
+
+def least_needed(connections: Iterable[HttpConnection]) -> HttpConnection | None:
+    """Of the address that has most connections without work, the one that is so for longest; None
+    when operations work for all.
+    """
+    still_open = [each for each in connections if not each.transport.is_closing()]
+    found = [each for each in still_open if each.is_quiet]
+    found = found or [each for each in still_open if each.is_queued]
+    held = Counter(each.host for each in found)
+    return min(found, key=lambda each: (-held[each.host], each.quiet_rank), default=None)
 
 
 class Arrival(asyncio.Protocol):

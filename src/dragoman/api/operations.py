@@ -4,7 +4,6 @@ made from.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeVar
 from urllib.parse import quote, unquote
@@ -14,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from dragoman import limits
+from dragoman.api.admission import Admission
 from dragoman.api.errors import ApiError
 from dragoman.api.ports import NodeView
 from dragoman.api.values import (
@@ -412,6 +412,12 @@ def _flag(request: Request, name: str) -> bool:
     return text == "true"
 
 
+def admission_of(request: Request) -> Admission:
+    admission = request.app.state.admission
+    assert isinstance(admission, Admission)
+    return admission
+
+
 async def _read(request: Request, kind: type[Body]) -> Body:
     body = await _json_body(request)
     try:
@@ -430,7 +436,7 @@ async def _json_body(request: Request) -> bytes:
     if media_type != "application/json":
         raise ApiError(415, "unsupported_media_type", "send the body as application/json")
     try:
-        async with asyncio.timeout(limits.HTTP_REQUEST_SECONDS):
+        async with admission_of(request).reading():
             return await _bounded_body(request)
     except TimeoutError:
         raise ApiError(408, "request_timeout", "the request body did not arrive in time") from None

@@ -17,7 +17,7 @@ from dragoman.api.connection import Engine, HttpConnection
 
 GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = (
-    b"POST /api/v1/topics HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"POST /api/v1/topics HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Content-Length: %d\r\n\r\n"
 )
 
@@ -172,3 +172,58 @@ async def test_date_follows_the_clock(scene: Scene) -> None:
     await scene.settle()
     assert b"date: Tue, 14 Nov 2023 22:13:20 GMT\r\n" in scene.transport.written
     assert b"date: Tue, 14 Nov 2023 22:13:21 GMT\r\n" in scene.transport.written
+
+
+async def test_answer_that_is_not_taken_is_timed_and_cut(scene: Scene) -> None:
+    scene.connection.data_received(GET)
+    await scene.settle()
+    scene.connection.pause_writing()
+    assert scene.connection.is_quiet
+    (deadline,) = scene.loop.deadlines()
+    deadline.fire()
+    assert scene.transport.aborted
+
+
+async def test_answer_that_is_taken_is_not_timed_any_more(scene: Scene) -> None:
+    scene.connection.pause_writing()
+    scene.connection.data_received(GET)
+    assert len(scene.loop.deadlines()) == 1
+    scene.connection.resume_writing()
+    assert scene.loop.deadlines() == []
+    await scene.settle()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), b"NONSENSE\r\n\r\n"],
+    ids=["close", "not-http"],
+)
+async def test_last_answer_is_timed(scene: Scene, request_: bytes) -> None:
+    """Also one that fits the buffers: a closed transport waits until it is taken."""
+    scene.connection.data_received(request_)
+    await scene.settle()
+    assert scene.transport.is_closing()
+    assert any(timer.callback.__name__ == "_expire" for timer in scene.loop.deadlines())
+
+
+async def test_idle_connection_that_takes_nothing_is_cut(scene: Scene) -> None:
+    scene.connection.data_received(GET)
+    await scene.settle()
+    assert scene.loop.deadlines() == []
+    scene.connection.timeout_keep_alive_handler()
+    assert len(scene.loop.deadlines()) == 1
+
+
+async def test_connection_is_quiet_while_the_client_owes_something(scene: Scene, node) -> None:
+    node.may_create = asyncio.Event()
+    assert scene.connection.is_quiet
+    rank = scene.connection.quiet_rank
+    scene.connection.data_received(POST % 12 + b"{")
+    assert scene.connection.is_quiet
+    scene.connection.data_received(b'"name":"t"}')
+    assert not scene.connection.is_quiet
+    assert scene.connection.quiet_rank == rank
+    node.may_create.set()
+    await scene.settle()
+    assert scene.connection.is_quiet
+    assert scene.connection.quiet_rank > rank

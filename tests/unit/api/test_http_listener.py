@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -20,9 +21,10 @@ import uvloop
 
 import dragoman.api.app
 from dragoman import limits
-from dragoman.api.listener import HttpListener
+from dragoman.api.listener import HttpListener, least_needed
 
 SOURCE = Path(__file__).parents[3] / "src"
+PROBE = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 class FixedClock:
@@ -106,9 +108,8 @@ def test_answers_carry_the_date_of_the_clock(run, node) -> None:
 
 def test_connections_that_come_while_loading_are_all_served(run, node) -> None:
     async def scenario() -> None:
-        request = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         async with serving(node) as served:
-            answers = await asyncio.gather(*(served.exchange(request) for _ in range(20)))
+            answers = await asyncio.gather(*(served.exchange(PROBE) for _ in range(20)))
             assert all(answer.endswith(b"\r\n\r\nok\n") for answer in answers)
 
     run(scenario)
@@ -135,7 +136,7 @@ def test_requests_sent_together_are_answered_in_order(run, node) -> None:
         b"NONSENSE\r\n\r\n",
         b"GET /livez HTTP/1.1\r\n\r\n",
         b"GET /livez SPDY/1\r\nHost: x\r\n\r\n",
-        b"POST /api/v1/topics HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST /api/v1/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"y" * (limits.HTTP_HEADER_BYTES_MAX + 1),
     ],
     ids=["tls", "kafka", "words", "no-host", "version", "length", "huge-head"],
@@ -154,7 +155,7 @@ def test_what_is_not_http_is_refused_and_closed(run, node, data: bytes) -> None:
 def test_large_body_is_refused_before_it_is_read(run, node) -> None:
     async def scenario() -> None:
         head = (
-            b"POST /api/v1/topics HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST /api/v1/topics HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: 999999999\r\n\r\n"
         )
         async with serving(node) as served:
@@ -166,20 +167,86 @@ def test_large_body_is_refused_before_it_is_read(run, node) -> None:
     run(scenario)
 
 
-def test_connections_past_the_bound_are_closed(run, node, monkeypatch: pytest.MonkeyPatch) -> None:
+HELD = {
+    "silent": b"",
+    "slow head": b"GET /livez HTTP/1.1\r\nHost:",
+    "slow body": b"POST /api/v1/topics HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+    "keep-alive": b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("data", HELD.values(), ids=HELD.keys())
+def test_held_connections_give_way_to_a_probe(
+    run, node, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
     async def scenario() -> None:
         async with serving(node) as served:
-            first = await served.connect()
-            second = await served.connect()
-            third = await served.connect()
-            assert await _read_until_closed(third[0]) == b""
-            first[1].write(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert (await first[0].readline()).startswith(b"HTTP/1.1 200 ")
-            for _, writer in (first, second, third):
+            await served.exchange(PROBE)
+            held = [await served.connect() for _ in range(4)]
+            for reader, writer in held:
+                writer.write(data)
+                if data.endswith(b"\r\n\r\n"):
+                    await reader.readuntil(b"ok\n")
+            for _ in range(3):
+                assert (await served.exchange(PROBE)).endswith(b"\r\n\r\nok\n")
+            assert served.listener.connection_count <= 4
+            # The oldest went first.
+            assert await _read_until_closed(held[0][0]) == b""
+            for _, writer in held:
                 writer.close()
 
-    monkeypatch.setattr(limits, "HTTP_CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(limits, "HTTP_CONNECTIONS_MAX", 4)
     run(scenario)
+
+
+def test_a_probe_is_answered_although_others_came_while_loading(
+    run, node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with serving(node) as served:
+            held = [await served.connect() for _ in range(4)]
+            assert (await served.exchange(PROBE)).endswith(b"\r\n\r\nok\n")
+            for _, writer in held:
+                writer.close()
+
+    monkeypatch.setattr(limits, "HTTP_CONNECTIONS_MAX", 4)
+    run(scenario)
+
+
+def test_connection_that_work_is_done_for_keeps_its_place(
+    run, node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        node.may_create = asyncio.Event()
+        async with serving(node) as served, served.client() as client:
+            await client.get("/livez")
+            creation = asyncio.create_task(client.post("/api/v1/topics", json={"name": "t"}))
+            await _request_started(served)
+            assert await served.exchange(PROBE) == b""
+            node.may_create.set()
+            assert (await creation).status_code == 201
+
+    monkeypatch.setattr(limits, "HTTP_CONNECTIONS_MAX", 1)
+    run(scenario)
+
+
+def test_address_with_most_quiet_connections_loses_the_oldest() -> None:
+    def connection(host: str, since: int, *, is_quiet: bool = True) -> SimpleNamespace:
+        transport = SimpleNamespace(is_closing=lambda: False)
+        return SimpleNamespace(
+            host=host, quiet_rank=since, is_quiet=is_quiet, is_queued=False, transport=transport
+        )
+
+    scraper = connection("10.0.0.1", 1)
+    busy = connection("10.0.0.9", 0, is_quiet=False)
+    holders = [connection("10.0.0.9", since) for since in (5, 3, 4)]
+    assert least_needed([scraper, busy, *holders]) is holders[1]  # type: ignore[list-item]
+    assert least_needed([busy]) is None  # type: ignore[list-item]
+    queued = connection("10.0.0.9", 2, is_quiet=False)
+    queued.is_queued = True
+    assert least_needed([busy, queued]) is queued  # type: ignore[list-item]
+    assert least_needed([busy, queued, scraper]) is scraper  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("data", [b"", b"GET /livez HTTP/1.1\r\nHost:"], ids=["silent", "slow"])

@@ -50,8 +50,10 @@ def test_bounds_are_the_real_ones() -> None:
         "request body": f"{limits.HTTP_BODY_BYTES_MAX} bytes",
         "request line and headers, while incomplete": f"{limits.HTTP_HEADER_BYTES_MAX} bytes",
         "connections": str(limits.HTTP_CONNECTIONS_MAX),
+        "operations at a time": str(limits.HTTP_OPERATIONS_MAX),
         "time for a request's head": f"{limits.HTTP_REQUEST_SECONDS} s",
         "time for a request's body": f"{limits.HTTP_REQUEST_SECONDS} s",
+        "time for a client to take an answer": f"{limits.HTTP_DELIVERY_SECONDS} s",
         "idle time between requests": f"{limits.HTTP_KEEP_ALIVE_SECONDS} s",
     }
     assert f"{limits.METRIC_SERIES_MAX} series" in PAGE
