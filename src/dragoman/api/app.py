@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dragoman.api.admission import BEGUN, Admission, Pace
 from dragoman.api.errors import ApiError
+from dragoman.api.hosts import OwnHosts
 from dragoman.api.openapi import openapi_document
 from dragoman.api.operations import OPERATIONS, Operation, admission_of
 from dragoman.api.ports import NodeView
@@ -51,7 +52,8 @@ def create_app(node: NodeView) -> ASGIApp:
     )
     app.router.redirect_slashes = False
     app.state.admission = Admission()
-    return _Paced(_RawPath(app))
+    own = OwnHosts(_RawPath(app), node.own_names, node.allowed_hosts, exempt=HEALTH_PATHS)
+    return _Paced(own)
 
 
 class _Paced:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -74,6 +76,20 @@ class BrokerView:
         if self._broker.store.is_disk_full or not self._broker.clustering.replication.has_room:
             return "the disk is full"
         return ""
+
+    def own_names(self) -> Iterator[str]:
+        yield os.uname().nodename
+        own = self._node.settings.cluster_nodes.get(self._broker.node_id)
+        if own is not None:
+            yield own.host
+        for each in self._node.listeners:
+            yield each.bound.host
+            if each.advertised is not None:
+                yield each.advertised.host
+
+    @property
+    def allowed_hosts(self) -> tuple[str, ...]:
+        return self._node.settings.http_allowed_hosts
 
     # ---- topics
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from dragoman.api.pipelines import PipelineReports
@@ -41,6 +42,15 @@ class NodeView(Protocol):
 
     def objection(self) -> str:
         """Why clients should go to other nodes; empty: they need not."""
+        ...
+
+    def own_names(self) -> Iterable[str]:
+        """Names under which this node knows itself to be reached."""
+        ...
+
+    @property
+    def allowed_hosts(self) -> tuple[str, ...]:
+        """Others under which its operator lets it be reached (`config/hosts.py`)."""
         ...
 
     def list_topics(self, after: str, limit: int) -> list[TopicSummary]:

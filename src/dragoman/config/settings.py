@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from dragoman import limits
+from dragoman.config.hosts import check_hosts
 from dragoman.config.keys import INT_MAX, Accepted, Key, Source, Value, table_rows
 from dragoman.config.listeners import Address, Listener, default_addresses, parse_address
 from dragoman.config.nodes import own_address, parse_nodes
@@ -70,6 +71,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     metadata_etcd_prefix: str = "/dragoman"
     metadata_etcd_lease_seconds: int = 5
     metadata_etcd_allow_bad_version: bool = False
+
+    http_allowed_hosts: tuple[str, ...] = ()
 
     auto_create_topics_enable: bool = True
     delete_topic_enable: bool = True
@@ -211,6 +214,7 @@ metadata.etcd.endpoints                    | list         |      | Where the mem
 metadata.etcd.prefix                       | string       |      | What the keys in etcd begin with; each cluster needs its own.
 metadata.etcd.lease.seconds                | int 2..300   |      | How long etcd takes a node for alive that it does not hear of; so long nobody leads the metadata when the machine of the node that does is gone.
 metadata.etcd.allow.bad.version            | boolean      |      | For tests: use an etcd even of a version that may lose metadata.
+http.allowed.hosts                         | list         |      | Names under which the HTTP API may be reached, beside `localhost`, the names that the node listens on or advertises and the machine's own; `*.NAME` stands for names below it, `*` for any. Pages of these hosts may use it, too. Addresses need not be named.
 auto.create.topics.enable                  | boolean      | live | Create a topic when a client first names it.
 delete.topic.enable                        | boolean      | live | Allow clients to delete topics.
 num.partitions                             | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic created without a number.
@@ -324,6 +328,7 @@ def check_consistent(settings: Settings) -> None:
             "listen peer: other nodes have to be told where this one is, "
             "with --advertise peer=HOST:PORT"
         )
+    check_hosts("http.allowed.hosts", settings.http_allowed_hosts)
     if not settings.data:
         raise ConfigError("data: expected a directory, got nothing")
     if not settings.metadata_etcd_prefix.strip("/"):

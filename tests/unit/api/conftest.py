@@ -78,6 +78,10 @@ class FakeNode:
         #: While unset, creation of a topic waits.
         self.may_create = asyncio.Event()
         self.may_create.set()
+        self.allowed_hosts: tuple[str, ...] = ()
+
+    def own_names(self) -> tuple[str, ...]:
+        return ("node", "127.0.0.1")
 
     def is_serving(self) -> bool:
         return self.ready

@@ -335,9 +335,13 @@ heavy = {"uvicorn", "starlette", "h11", "prometheus_client"}
 class Clock:
     def wall_ms(self): return 0
 
+class Node:
+    allowed_hosts = ()
+    def own_names(self): return ()
+
 async def main():
     loop = asyncio.get_running_loop()
-    listener = HttpListener(None, Clock(), loop)
+    listener = HttpListener(Node(), Clock(), loop)
     server = await loop.create_server(listener.protocol, "127.0.0.1", 0)
     assert heavy.isdisjoint(sys.modules), heavy & sys.modules.keys()
     port = server.sockets[0].getsockname()[1]
