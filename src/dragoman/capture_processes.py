@@ -42,6 +42,7 @@ from dragoman.captures.control import (
     encode_line,
 )
 from dragoman.captures.definition import Definition
+from dragoman.captures.policy import capture_environment
 from dragoman.errors import DragomanError
 from dragoman.limits import (
     CAPTURE_CHECK_TIMEOUT_S,
@@ -276,8 +277,7 @@ async def _spawn(command: tuple[str, ...]) -> Process:
         stdout=PIPE,
         stderr=PIPE,
         limit=CAPTURE_LINE_BYTES_MAX,
-        # Meant for the command line, which may have been run from the same shell as the node.
-        env={name: text for name, text in os.environ.items() if name != "DRAGOMAN_CDC_DSN"},
+        env=capture_environment(os.environ),
         # What a terminal sends the node is the node's to pass on.
         start_new_session=True,
     )

@@ -762,6 +762,8 @@ CAPTURE_TOPICS_MAX = 10_000
 #: Pause before a capture tries again what failed; it doubles up to the second.
 CAPTURE_RETRY_MIN_S = 0.5
 CAPTURE_RETRY_MAX_S = 60.0
+#: A certificate, key or password file that a capture's address names. Larger: refused.
+CAPTURE_FILE_BYTES_MAX = 1 << 20
 #: One line between a node and a capture's process, or of what that logs. After a longer report the
 #: process is ended; longer words for the log are left out.
 CAPTURE_LINE_BYTES_MAX = 1 << 20

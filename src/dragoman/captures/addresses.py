@@ -7,7 +7,8 @@ What cannot be read for sure is hidden altogether.
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl, quote, unquote
+from collections.abc import Mapping
+from urllib.parse import quote, unquote
 
 _HIDDEN = "********"
 _SECRETS = frozenset(
@@ -22,7 +23,9 @@ _SECRETS = frozenset(
 )
 _SCHEMES = ("postgresql://", "postgres://")
 _PAIR = re.compile(
-    r"\s*(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)(?:[^\s\\]|\\.)*|(?=\s|\Z))\s*", re.DOTALL
+    r"\s*(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)(?:[^\s\\]|\\.)*|(?=\s|\Z))\s*",
+    # As libpq reads it: only spaces of ASCII part the pairs.
+    re.DOTALL | re.ASCII,
 )
 #: Shorter words would be found in any text.
 _WORD_MIN = 3
@@ -31,17 +34,22 @@ _PORT = "5432"
 
 def without_secrets(dsn: str) -> str:
     """The address with secrets hidden."""
-    found = _parameters(dsn)
+    found = parameters(dsn)
     if found is None:
         return _HIDDEN
     shown = {key: _HIDDEN if key in _SECRETS else value for key, value in found.items()}
-    return " ".join(f"{key}={_quoted(value)}" for key, value in shown.items())
+    return compose(shown)
+
+
+def compose(parameters: Mapping[str, str]) -> str:
+    """`keyword=value …`, as libpq takes it."""
+    return " ".join(f"{key}={_quoted(value)}" for key, value in parameters.items())
 
 
 def hide_secrets(text: str, dsn: str) -> str:
     """A text, such as an error of the driver, in which the address may be found, or its parts."""
     words = {dsn}
-    for key, value in (_parameters(dsn) or {}).items():
+    for key, value in (parameters(dsn) or {}).items():
         if key in _SECRETS:
             words |= {value, quote(value), quote(value, safe=""), _quoted(value)}
     for word in sorted(words, key=len, reverse=True):
@@ -52,13 +60,13 @@ def hide_secrets(text: str, dsn: str) -> str:
 
 def server_of(dsn: str) -> tuple[str, str] | None:
     """Host and port, or lists of them; None: not known."""
-    found = _parameters(dsn)
+    found = parameters(dsn)
     if found is None or "service" in found:
         return None
     return found.get("hostaddr") or found.get("host", ""), found.get("port") or _PORT
 
 
-def _parameters(dsn: str) -> dict[str, str] | None:
+def parameters(dsn: str) -> dict[str, str] | None:
     """By keyword; None for what libpq might read otherwise than it is read here."""
     scheme = next((each for each in _SCHEMES if dsn.startswith(each)), None)
     if scheme is not None:
@@ -100,7 +108,16 @@ def _of_uri(rest: str) -> dict[str, str] | None:
         found["port"] = ",".join(each[2] or _PORT for each in places if each)
     if slash and database:
         found["dbname"] = unquote(database)
-    return found | dict(parse_qsl(query, keep_blank_values=True))
+    for pair in query.split("&") if query else ():
+        key, equals, value = pair.partition("=")
+        if not equals or "=" in value:
+            return None
+        # A + is itself here, unlike in forms; `ssl=true` is how Java's driver says it.
+        key, value = unquote(key), unquote(value)
+        if (key, value) == ("ssl", "true"):
+            key, value = "sslmode", "require"
+        found[key] = value
+    return found
 
 
 def _quoted(value: str) -> str:

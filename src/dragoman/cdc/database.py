@@ -1,4 +1,5 @@
-"""Ordinary connections to the captured database, and what its refusals mean to whoever reads them.
+"""Connections to the captured database, by addresses that are secured (`captures/policy.py`), and
+what its refusals mean to whoever reads them.
 
 A message of libpq can quote the address it could not read, and with it the password, so its text is
 shown only when the address was understood and never with the password in it.
@@ -6,18 +7,27 @@ shown only when the address was understood and never with the password in it.
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from typing import Any, TypeAlias
 
 import psycopg
+from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dragoman.captures.addresses import hide_secrets, without_secrets
-from dragoman.errors import CdcError
+from dragoman.captures.addresses import parameters as parameters_of
+from dragoman.captures.policy import FILES, NO_FILE, secured
+from dragoman.errors import CdcError, ConfigError
+from dragoman.limits import CAPTURE_FILE_BYTES_MAX
 
 Row: TypeAlias = tuple[Any, ...]
 Connection: TypeAlias = psycopg.AsyncConnection[Row]
 CONNECT_TIMEOUT_S = 10
+#: The first that knows `require_auth`.
+_LIBPQ_MIN = 160_000
+_SYSTEM = "system"
 _GONE = re.compile(r"(publication|replication slot) \S+ does not exist")
 
 WAL_LEVEL_REMEDY = (
@@ -26,6 +36,13 @@ WAL_LEVEL_REMEDY = (
 )
 #: What libpq or the server says → what it means, what to do, and whether waiting may help.
 _REFUSALS: tuple[tuple[str, str, str, bool], ...] = (
+    (
+        "authentication method requirement",
+        "{host} wants the password of {user} in a way that gives it away",
+        "have it ask for scram-sha-256 (password_encryption and pg_hba.conf there), or use TLS:"
+        " sslmode=verify-full in the DSN",
+        False,
+    ),
     (
         "password authentication failed",
         "the database refuses the password of {user}",
@@ -115,17 +132,15 @@ class SourceError(CdcError):
 
 
 async def connect(
-    dsn: str, *, name: str, settings: dict[str, str] | None = None, autocommit: bool = True
+    dsn: str,
+    *,
+    name: str,
+    settings: dict[str, str] | None = None,
+    autocommit: bool = True,
+    parameters: dict[str, str] | None = None,
 ) -> Connection:
-    """`settings` are those of the session; raises `SourceError`."""
-    try:
-        given = conninfo_to_dict(dsn)
-    except psycopg.Error:
-        raise SourceError(
-            "the DSN is not one that libpq understands",
-            "write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters of the"
-            " password percent-encoded",
-        ) from None
+    """`settings` are those of the session, `parameters` libpq's own; raises `SourceError`."""
+    given = _understood(dsn)
     given.setdefault("connect_timeout", str(CONNECT_TIMEOUT_S))
     given.setdefault("fallback_application_name", f"dragoman {name}")
     # A server that is gone without a word is noticed within a minute.
@@ -136,6 +151,7 @@ async def connect(
     given.setdefault("tcp_user_timeout", "60000")
     # Otherwise PGCLIENTENCODING would count, or the database's own, and SQL_ASCII has no text.
     given["client_encoding"] = "UTF8"
+    given |= parameters or {}
     if settings:
         own = " ".join(f"-c {key}={_option(value)}" for key, value in settings.items())
         given["options"] = f"{given.get('options') or ''} {own}".strip()
@@ -147,13 +163,58 @@ async def connect(
         raise refusal(error, dsn) from None
 
 
+def _understood(dsn: str) -> dict[str, Any]:
+    if pq.version() < _LIBPQ_MIN:
+        raise SourceError(
+            "libpq is too old to be told how passwords may be sent",
+            "pip install 'psycopg[binary]', or install libpq 16 or later",
+        )
+    strange = SourceError(
+        "the DSN is not one that libpq understands",
+        "write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters of the"
+        " password percent-encoded",
+    )
+    if parameters_of(dsn) is None:
+        raise strange
+    try:
+        given = conninfo_to_dict(secured(dsn))
+    except ConfigError as error:
+        what, _, remedy = str(error).partition(": ")
+        raise SourceError(what, remedy) from None
+    except psycopg.Error:
+        raise strange from None
+    for keyword in FILES:
+        named = given.get(keyword)
+        if named and named not in (NO_FILE, _SYSTEM):
+            _check_file(keyword, str(named))
+    return given
+
+
+def _check_file(keyword: str, path: str) -> None:
+    """Devices and pipes would be read without an end."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise SourceError(
+            f"the DSN's {keyword} cannot be read: {error.strerror}",
+            "it has to be a file of the machine that runs the capture",
+        ) from None
+    is_folder = keyword == "sslcrldir"
+    is_fit = stat.S_ISDIR(found.st_mode) if is_folder else stat.S_ISREG(found.st_mode)
+    if not is_fit or (not is_folder and found.st_size > CAPTURE_FILE_BYTES_MAX):
+        raise SourceError(
+            f"the DSN's {keyword} is no such file",
+            f"name a regular one of at most {CAPTURE_FILE_BYTES_MAX} bytes",
+        )
+
+
 def _option(value: str) -> str:
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
 def refusal(error: psycopg.Error, dsn: str) -> SourceError:
     """What an error of the database means. Nothing of the password is in it."""
-    given = conninfo_to_dict(dsn)
+    given = parameters_of(dsn) or {}
     text = hide_secrets(" ".join(str(error).split()), dsn)
     known = {
         "user": given.get("user") or "the user",

@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 import psycopg
 from psycopg import pq
-from psycopg.conninfo import make_conninfo
 
 from dragoman.captures.definition import Definition
 from dragoman.cdc.database import Connection, SourceError, connect, refusal
@@ -197,8 +196,12 @@ class ReplicationConnection:
 
 async def open_replication(definition: Definition, session: str) -> ReplicationConnection:
     """`session` is what the database shall call it. Raises `SourceError`."""
-    dsn = make_conninfo(definition.dsn, replication="database", application_name=session)
-    connection = await connect(dsn, name=definition.name, settings=dict(SESSION_SETTINGS))
+    connection = await connect(
+        definition.dsn,
+        name=definition.name,
+        settings=dict(SESSION_SETTINGS),
+        parameters={"replication": "database", "application_name": session},
+    )
     return ReplicationConnection(connection, definition)
 
 

@@ -73,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     metadata_etcd_allow_bad_version: bool = False
 
     http_allowed_hosts: tuple[str, ...] = ()
+    capture_allowed_hosts: tuple[str, ...] = ()
 
     auto_create_topics_enable: bool = True
     delete_topic_enable: bool = True
@@ -215,6 +216,7 @@ metadata.etcd.prefix                       | string       |      | What the keys
 metadata.etcd.lease.seconds                | int 2..300   |      | How long etcd takes a node for alive that it does not hear of; so long nobody leads the metadata when the machine of the node that does is gone.
 metadata.etcd.allow.bad.version            | boolean      |      | For tests: use an etcd even of a version that may lose metadata.
 http.allowed.hosts                         | list         |      | Names under which the HTTP API may be reached, beside `localhost`, the names that the node listens on or advertises and the machine's own; `*.NAME` stands for names below it, `*` for any. Pages of these hosts may use it, too. Addresses need not be named.
+capture.allowed.hosts                      | list         |      | Hosts of databases that may be captured or looked at from this node: names, `*.NAME` for names below it, addresses, networks such as `10.0.0.0/8`, and directories of sockets; none: any.
 auto.create.topics.enable                  | boolean      | live | Create a topic when a client first names it.
 delete.topic.enable                        | boolean      | live | Allow clients to delete topics.
 num.partitions                             | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic created without a number.
@@ -329,6 +331,7 @@ def check_consistent(settings: Settings) -> None:
             "with --advertise peer=HOST:PORT"
         )
     check_hosts("http.allowed.hosts", settings.http_allowed_hosts)
+    check_hosts("capture.allowed.hosts", settings.capture_allowed_hosts)
     if not settings.data:
         raise ConfigError("data: expected a directory, got nothing")
     if not settings.metadata_etcd_prefix.strip("/"):

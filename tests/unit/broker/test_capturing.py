@@ -26,9 +26,10 @@ from dragoman.broker.transactions.state import ProducerIdentity, TransactionStat
 from dragoman.broker.writable import check_writable
 from dragoman.captures.control import Done, Finding, Pause, Resume, Rewind, Snapshot, Status, Stop
 from dragoman.captures.definition import POSITIONS_TOPIC, Definition
+from dragoman.captures.policy import secured
 from dragoman.cluster.events import CaptureDefined, NodeAdded
 from dragoman.config.settings import Settings
-from dragoman.errors import ClusterError, DragomanError
+from dragoman.errors import ClusterError, ConfigError, DragomanError
 from dragoman.limits import CAPTURE_COMMANDS_MAX, CAPTURE_RESTART_S_MAX, CAPTURE_SILENCE_S
 from dragoman.log.batch import Record, build_batch
 from neighbour_world import Pair
@@ -95,7 +96,7 @@ def test_a_capture_that_was_added_runs_and_is_there_after_a_restart(
     world: World, runner: FakeRunner
 ) -> None:
     ran = running(world, runner)
-    assert (ran.definition, ran.is_paused) == (defined(), False)
+    assert (ran.definition, ran.is_paused) == (defined(dsn=secured(DSN)), False)
     assert state(world).status.state == "starting"
     ran.say(STREAMING)
     assert state(world) == CaptureState(name="shop", node=1, status=STREAMING, rows=7)
@@ -376,6 +377,39 @@ def test_databases_are_looked_at(world: World, runner: FakeRunner) -> None:
     world.broker.capturing.check(defined(), found.append)
     assert found[0] == runner.findings
     assert isinstance(found[1], CaptureRefused)
+
+
+@pytest.mark.parametrize(
+    "dsn", ["host=db.example hostaddr=10.6.6.6 user=app", "host=other.example user=app"]
+)
+def test_an_address_that_must_not_be_used_is_neither_added_nor_looked_at(dsn: str) -> None:
+    world = World(Settings(capture_allowed_hosts=("db.example",)))
+    runner = with_runner(world)
+    assert isinstance(added(world, defined(dsn=dsn)), ConfigError)
+    found: list[object] = []
+    runner.findings = ()
+    world.broker.capturing.check(defined(dsn=dsn), found.append)
+    assert isinstance(found[0], ConfigError)
+    assert runner.ran == []
+    assert added(world, defined()) is None
+
+
+def test_a_capture_that_an_earlier_release_took_does_not_run_with_a_refused_address(
+    world: World, runner: FakeRunner
+) -> None:
+    old = defined(dsn="host=db.example hostaddr=10.6.6.6 user=app password=hunter2")
+    event = CaptureDefined(name="shop", definition=msgspec.json.encode(old))
+    world.broker.changes.make(lambda: [event], Outcome())
+    world.settle()
+    assert runner.ran == []
+    status = state(world).status
+    assert status.state == "failed"
+    assert "hostaddr" in status.problem
+    refused = removed(world)
+    assert isinstance(refused, CaptureRefused)
+    assert "--keep-slot" in str(refused)
+    assert runner.cleaned_up == []
+    assert removed(world, keeps_slot=True) is None
 
 
 # ---- the end

@@ -39,7 +39,7 @@ def test_entry_that_could_never_match_is_refused(entry: str) -> None:
         check_hosts("some.key", [entry])
 
 
-@pytest.mark.parametrize("key", ["http.allowed.hosts"])
+@pytest.mark.parametrize("key", ["http.allowed.hosts", "capture.allowed.hosts"])
 def test_settings_are_checked(key: str) -> None:
     def loaded(text: str) -> object:
         flags = Flags(assignments=(Assignment("--set", key, text),))

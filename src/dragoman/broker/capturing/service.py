@@ -43,7 +43,9 @@ from dragoman.broker.turns import Turns
 from dragoman.captures.addresses import server_of
 from dragoman.captures.control import Resume, Rewind, Snapshot, Status
 from dragoman.captures.definition import POSITIONS_TOPIC, Definition, read_definition
+from dragoman.captures.policy import secured
 from dragoman.cluster.events import CaptureDefined, Event
+from dragoman.config.hosts import host_matches
 from dragoman.errors import ClusterError, ConfigError, DragomanError
 from dragoman.limits import CAPTURE_ASK_TIMEOUT_S, CAPTURE_DEFINITION_BYTES_MAX, CAPTURES_MAX
 
@@ -150,7 +152,7 @@ class Capturing:
 
     def _fit_one(self, name: str, event: CaptureDefined) -> None:
         try:
-            definition = read_definition(event.definition)
+            definition = self._secured(read_definition(event.definition))
             wanted = Wanted(definition, event.is_paused, event.incarnation)
         except ConfigError as error:
             if name not in self._unreadable:
@@ -221,6 +223,7 @@ class Capturing:
 
         try:
             # Before a topic is made for nothing.
+            self._secured(definition)
             self._broker.image.check_level([event])
             self._check_new(definition)
         except DragomanError as error:
@@ -380,7 +383,7 @@ class Capturing:
         self._require_here(name)
         if name in self._removing:
             raise CaptureRefused(f"capture {name} is being removed already")
-        definition = None if keeps_slot else self.definition(name)
+        definition = None if keeps_slot else self._removable(name)
         self._removing.add(name)
 
         def removed(error: DragomanError | None) -> None:
@@ -393,6 +396,15 @@ class Capturing:
             self._stop(name, removal.run)
         else:
             removal.run()
+
+    def _removable(self, name: str) -> Definition:
+        try:
+            return self._secured(self.definition(name))
+        except ConfigError as error:
+            raise CaptureRefused(
+                f"the slot of capture {name} cannot be dropped from here: {error}; --keep-slot"
+                " removes the capture and leaves the slot in the database"
+            ) from None
 
     def _find(self, name: str, done: TakeNode) -> None:
         try:
@@ -414,8 +426,23 @@ class Capturing:
         objection = self.runner.objection()
         if objection:
             done(CaptureRefused(objection))
+            return
+        try:
+            definition = self._secured(definition)
+        except ConfigError as error:
+            done(error)
         else:
             self.runner.check(definition, done)
+
+    def _secured(self, definition: Definition) -> Definition:
+        """With its address as it is to be used. Raises `ConfigError` for one that must not be."""
+        allowed = self._broker.settings.capture_allowed_hosts
+        may_reach = partial(_is_allowed, allowed) if allowed else None
+        return msgspec.structs.replace(definition, dsn=secured(definition.dsn, may_reach))
+
+
+def _is_allowed(allowed: tuple[str, ...], host: str) -> bool:
+    return host_matches(host, allowed)
 
 
 def _stopped(running: Supervised, done: Acknowledge) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ from dragoman.api.values import (
 from dragoman.captures.addresses import hide_secrets
 from dragoman.captures.control import Finding, decode_finding
 from dragoman.captures.definition import Definition
+from dragoman.captures.policy import capture_environment
 from dragoman.cli.cdc.options import CaptureOptions
 from dragoman.cli.cdc.showing import (
     print_list,
@@ -238,6 +240,7 @@ def _look(definition: Definition) -> Findings:
             capture_output=True,
             timeout=CAPTURE_CHECK_TIMEOUT_S,
             check=False,
+            env=capture_environment(os.environ),
         )
         found: list[Finding] = [decode_finding(line) for line in ended.stdout.splitlines()]
     except subprocess.TimeoutExpired:

@@ -5,6 +5,7 @@ Rows are copied into a temporary table and put from there into the target with o
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -21,6 +22,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from dragoman.captures.addresses import hide_secrets
+from dragoman.captures.policy import with_methods
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.pipelines.definition import PostgresSink
 from dragoman.pipelines.sinks.batches import passed_over
@@ -62,14 +65,15 @@ class PostgresWriter:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         query = query_id(batch)
         try:
-            with psycopg.connect(self._sink.dsn) as connection:
+            with psycopg.connect(with_methods(self._sink.dsn, os.environ)) as connection:
                 if self._is_new(connection, query, batch_id):
                     self._write(connection, batch)
                 else:
                     passed_over(batch)
         except psycopg.Error as error:
             place = f"sinks.{self._writer.sink}: PostgreSQL"
-            raise PostgresError(f"{place}: {' '.join(str(error).split())}") from None
+            text = hide_secrets(" ".join(str(error).split()), self._sink.dsn)
+            raise PostgresError(f"{place}: {text}") from None
 
     def _is_new(self, connection: psycopg.Connection, query: str, batch_id: int) -> bool:
         """Take the batch's number down; False when it is there already."""

@@ -1,0 +1,172 @@
+"""Goal: an address of a database uses nothing of the node's that it does not name, and gives no
+password away to a server that asks for it in clear.
+
+Method: addresses in both forms; what libpq makes of the secured one is compared.
+"""
+
+from __future__ import annotations
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from dragoman.captures.policy import NO_FILE, capture_environment, secured, with_methods
+from dragoman.errors import ConfigError
+
+SECRET = "hunter2"
+SCRAM = "scram-sha-256,none"
+ANY = "password,md5,scram-sha-256,none"
+
+
+def used(dsn: str) -> dict[str, object]:
+    return conninfo_to_dict(secured(dsn))
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "host=prod-db hostaddr=10.6.6.6 user=app",
+        "postgresql://prod-db/shop?hostaddr=10.6.6.6",
+        "postgresql://prod-db/shop?%68ostaddr=10.6.6.6",
+        "service=shop",
+        "postgresql:///?service=shop",
+        "host=db sslkeylogfile=/tmp/keys",
+        "host=db gssdelegation=1",
+        "host=db replication=database",
+        "host=db oauth_issuer=http://10.6.6.6/",
+        "host=db servicefile=/tmp/x service=y",
+        "host=db passfile=.pgpass",
+        "host=db sslcert=/c sslkey=pkcs11:token",
+        "host=db sslcert=/c",
+        "host=db sslkey=/k",
+        "host=db sslcertmode=require",
+        "postgresql://u:p%00@db/shop",
+        "postgresql://db/shop?host=a%00",
+        "postgresql://u:hun@ter2@db/shop",
+        "host=db password='hunter2",
+    ],
+)
+def test_addresses_that_lead_elsewhere_or_use_the_nodes_own_are_refused(dsn: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        secured(dsn)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "methods"),
+    [
+        ("host=db password=x", SCRAM),
+        ("postgresql://u:x@db/shop", SCRAM),
+        ("host=127.0.0.1 password=x", SCRAM),
+        ("host=db sslmode=prefer", SCRAM),
+        ("host=db sslmode=disable", SCRAM),
+        ("host=db sslmode=verify-full", ANY),
+        ("postgresql://db/shop?sslmode=require", ANY),
+        ("postgresql://db/shop?ssl=true", ANY),
+        ("host=/run/postgresql", ANY),
+        ("host=@abstract", ANY),
+        ("dbname=shop", ANY),
+        ("postgresql://%2Frun%2Fpostgresql/shop", ANY),
+        ("host=/run/postgresql,db", SCRAM),
+        ("host=db passfile=/etc/capture.pgpass sslmode=verify-full", SCRAM),
+        ("host=/run/postgresql passfile=/etc/capture.pgpass", SCRAM),
+        ("host=db require_auth=scram-sha-256", "scram-sha-256"),
+        ("host=db require_auth=gss", "gss"),
+        ("host=db require_auth=!password,!md5,!gss,!sspi", SCRAM),
+    ],
+)
+def test_passwords_are_given_away_by_scram_or_over_tls_or_locally(dsn: str, methods: str) -> None:
+    assert used(dsn)["require_auth"] == methods
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "host=db require_auth=password",
+        "host=db require_auth=!none",
+        "host=db require_auth=md5,scram-sha-256",
+        "host=db sslmode=verify-full passfile=/p require_auth=password",
+        "host=db sslmode=require require_auth=oauth",
+    ],
+)
+def test_address_cannot_ask_for_less(dsn: str) -> None:
+    with pytest.raises(ConfigError, match="require_auth"):
+        secured(dsn)
+
+
+def test_files_of_the_node_are_used_only_where_they_are_named() -> None:
+    plain = used("host=db")
+    assert plain["passfile"] == NO_FILE
+    assert plain["sslcertmode"] == "disable"
+    assert plain["gssencmode"] == "disable"
+    named = used("host=db passfile=/p sslcert=/c sslkey=/k sslrootcert=system sslmode=verify-full")
+    assert named["passfile"] == "/p"
+    assert (named["sslcert"], named["sslkey"]) == ("/c", "/k")
+    assert "sslcertmode" not in named
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://app:p%40s+s%25@db:1,other:2/shop?target_session_attrs=any&sslmode=prefer",
+        r"host=db password='a \' b\\' dbname=my\ shop",
+        "host='' user=app",
+    ],
+)
+def test_what_an_address_says_is_kept_and_securing_it_again_changes_nothing(dsn: str) -> None:
+    given = {key: value for key, value in conninfo_to_dict(dsn).items() if value != ""}
+    assert given.items() <= used(dsn).items()
+    assert secured(secured(dsn)) == secured(dsn)
+
+
+def test_only_allowed_hosts_are_reached() -> None:
+    def may_reach(host: str) -> bool:
+        return host in {"db", "/run/postgresql"}
+
+    for dsn in ("host=db", "host=db,/run/postgresql", "postgresql://db:1,db:2/x"):
+        secured(dsn, may_reach)
+    for dsn in (
+        "host=db,other",
+        "postgresql://db/x?host=other",
+        "postgresql://db%2Cother/x",
+        "host=db host=other",
+        "dbname=x",
+        "host=db,",
+        "host=/tmp",
+    ):
+        with pytest.raises(ConfigError):
+            secured(dsn, may_reach)
+
+
+def test_environment_of_a_capture_has_nothing_of_libpq() -> None:
+    environment = {
+        "PATH": "/bin",
+        "HOME": "/root",
+        "PGPASSWORD": SECRET,
+        "PGHOSTADDR": "10.6.6.6",
+        "PGSERVICEFILE": "/x",
+        "DRAGOMAN_CDC_DSN": SECRET,
+    }
+    assert capture_environment(environment) == {"PATH": "/bin", "HOME": "/root"}
+
+
+@pytest.mark.parametrize(
+    ("dsn", "environment", "methods"),
+    [
+        ("host=db", {}, SCRAM),
+        ("dbname=shop", {"PGHOST": "db"}, SCRAM),
+        ("dbname=shop", {"PGHOSTADDR": "10.0.0.1"}, SCRAM),
+        ("dbname=shop", {}, ANY),
+        ("host=db", {"PGSSLMODE": "verify-full"}, ANY),
+        ("host=db passfile=/p sslmode=require", {}, ANY),
+        ("host=db require_auth=password", {}, "password"),
+        ("host=db", {"PGREQUIREAUTH": "md5"}, None),
+        ("service=shop", {}, None),
+        ("host=db", {"PGSERVICE": "shop"}, None),
+    ],
+)
+def test_an_operators_own_address_keeps_to_what_it_says(
+    dsn: str, environment: dict[str, str], methods: str | None
+) -> None:
+    told = conninfo_to_dict(with_methods(dsn, environment))
+    assert told.get("require_auth") == methods
+    assert told.items() >= conninfo_to_dict(dsn).items()
