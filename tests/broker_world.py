@@ -248,7 +248,9 @@ def batch_of(
 class FakeTransport:
     """The part of an asyncio transport that a channel uses, without a peer until one takes."""
 
-    def __init__(self, on_lost: Callable[[], None], local: tuple[str, int]) -> None:
+    def __init__(
+        self, on_lost: Callable[[], None], local: tuple[str, int], peer: str = "10.0.0.9"
+    ) -> None:
         self.unsent = bytearray()
         #: When set, nothing leaves until the test takes it.
         self.is_stuck = False
@@ -260,9 +262,10 @@ class FakeTransport:
         self._is_paused = False
         self._on_lost = on_lost
         self._local = local
+        self._peer = peer
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        return {"sockname": self._local, "peername": ("10.0.0.9", 5)}.get(name, default)
+        return {"sockname": self._local, "peername": (self._peer, 5)}.get(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert high is not None

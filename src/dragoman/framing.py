@@ -15,8 +15,10 @@ the next read. (With a lead, it is the lead and the size that may be cut off.)
     scratch   | size frame | size frame | size fra        -> two frames out, the third is open
     open               | fra.................. |          <- the next reads go here
 
-An idle connection therefore holds no buffer. Every frame handed out is a bytearray of its own:
-whoever gets it may keep and change it.
+An idle connection therefore holds no buffer. An open frame holds what has arrived of it: its buffer
+is enlarged when the transport is about to read, in proportion to what has come so far. What a peer
+announces and does not send takes no memory. Every frame handed out is a bytearray of its own: the
+receiver may keep and change it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,12 @@ from struct import Struct
 from typing import Final
 
 from dragoman.errors import DecodeError
-from dragoman.limits import FRAME_GROWTH_BYTES, SCRATCH_BYTES
+from dragoman.limits import (
+    FRAME_GROWTH_BYTES_MAX,
+    FRAME_GROWTH_BYTES_MIN,
+    LARGE_FRAME_BYTES_MIN,
+    SCRATCH_BYTES,
+)
 from dragoman.types import Buffer
 
 _unpack_size: Final = Struct(">i").unpack_from
@@ -69,18 +76,25 @@ class FrameReader:
 
     @property
     def pending_bytes(self) -> int:
-        """Memory that an unfinished frame holds at the moment."""
-        return 0 if self._frame is None else len(self._frame)
+        """Memory that an unfinished frame holds at the moment; more than 0 while one is open."""
+        return 0 if self._frame is None else len(self._frame) or 1
+
+    @property
+    def announced_bytes(self) -> int:
+        """The size that an unfinished frame will have; 0 while none is open."""
+        return 0 if self._frame is None else self._frame_size
 
     def forget(self) -> None:
         """Let go of an unfinished frame: the connection is gone, and with it what would follow."""
         self._frame = None
         self._rest = b""
 
-    def get_buffer(self, size_hint: int = -1) -> memoryview:  # noqa: ARG002
-        """Where the transport shall put the next bytes. Never empty."""
+    def get_buffer(self, size_hint: int = -1) -> memoryview:
+        """Where the transport shall put the next bytes. Never empty. An open frame grows by no
+        more than `size_hint`, unless that is -1.
+        """
         if self._frame is not None:
-            return self._rest_of_frame(self._frame)
+            return self._rest_of_frame(self._frame, size_hint)
         kept = len(self._rest)
         if not kept:
             return self._scratch.view
@@ -143,16 +157,21 @@ class FrameReader:
     def _open(self, size: int, start: bytearray) -> None:
         self._frame_size = size
         self._filled = len(start)
-        start.extend(bytes(min(size - len(start), FRAME_GROWTH_BYTES)))
         self._frame = start
 
-    def _rest_of_frame(self, frame: bytearray) -> memoryview:
+    def _rest_of_frame(self, frame: bytearray, growth_max: int) -> memoryview:
         # The frame grows only here, where no view of it is left: transports hold theirs until a
         # read has been reported, and a bytearray with a view on it cannot change its size.
-        if self._filled == len(frame):
-            more = bytes(min(self._frame_size - len(frame), FRAME_GROWTH_BYTES))
+        filled = self._filled
+        if filled == len(frame):
+            # Few steps keep the copies few; small ones at first keep memory near what has come.
+            step = filled if filled < LARGE_FRAME_BYTES_MIN else 3 * filled
+            step = min(max(step, FRAME_GROWTH_BYTES_MIN), FRAME_GROWTH_BYTES_MAX)
+            if growth_max > 0:
+                step = min(step, growth_max)
+            more = bytes(min(self._frame_size - filled, step))
             try:
                 frame.extend(more)
             except BufferError:
                 frame = self._frame = frame + more
-        return memoryview(frame)[self._filled :]
+        return memoryview(frame)[filled:]

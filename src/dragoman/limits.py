@@ -155,6 +155,15 @@ PEER_RETRY_MAX_S = 1.0
 #: taken for gone or moved, and dialled again; without that, the system would wait for 15 minutes.
 PEER_UNACKNOWLEDGED_S = 5.0
 
+#: Connections of nodes that have not said who they are. One more: the oldest of them is closed.
+PEER_STRANGERS_MAX = 64
+#: Seconds that such a connection has to say it. Longer: closed.
+PEER_HELLO_TIMEOUT_S = 10.0
+#: What may be announced as the words that say it. More: closed.
+PEER_HELLO_BYTES_MAX = 64 << 10
+#: Connections of nodes that have said who they are. One more is refused.
+PEER_CONNECTIONS_MAX = 1024
+
 # ---- the broker
 
 #: Descriptors that a node asks the system for: files of the log, and connections.
@@ -255,6 +264,10 @@ CLI_RESPONSE_BYTES_MAX = 32 << 20
 CLI_PAGES_MAX = 10_000
 #: Time the command line waits for a server.
 CLI_TIMEOUT_SECONDS = 30
+#: Lines that peers can cause at will, of one kind in one interval. More are counted, and logged as
+#: one line at its end.
+LIMITED_LOG_LINES_MAX = 10
+LIMITED_LOG_INTERVAL_S = 10.0
 #: Longest line of a log about the node itself; the rest is cut.
 LOG_LINE_CHARS_MAX = 16 << 10
 
@@ -267,9 +280,13 @@ DEMO_RECORDS_MAX = 10_000_000
 
 #: One receive buffer shared by all connections; a frame that does not fit gets a buffer of its own.
 SCRATCH_BYTES = 64 << 10
-#: Memory taken for a large frame before its bytes have arrived. It grows by this much as they do,
-#: so that an announced size alone cannot make the broker take 100 MiB.
-FRAME_GROWTH_BYTES = 1 << 20
+#: Memory taken for a frame before its bytes have arrived: as much again as has come, and three
+#: times as much for a large one, within these bounds. An announced size alone makes the broker
+#: take nothing, and a large frame is not copied over and over while it grows.
+FRAME_GROWTH_BYTES_MIN = 4 << 10
+FRAME_GROWTH_BYTES_MAX = 1 << 20
+#: What has come of a frame from which on it counts as large: nearly a whole receive buffer.
+LARGE_FRAME_BYTES_MIN = 60 << 10
 
 # ---- the Kafka wire
 
@@ -288,6 +305,8 @@ SEND_BUFFER_BYTES_MAX = 1 << 20
 #: Bytes that one connection may bring in one loop turn. Past it, the others come first. It bounds
 #: how much one group commit has to write, and with it how long a small durable write waits.
 READ_PER_TURN_BYTES_MAX = 512 << 10
+#: Bytes read at once from a connection that has to wait for memory before it is not read any more.
+SHORT_READ_BYTES_MAX = 4 << 10
 #: Requests of one connection that are worked on at the same time. Past it, it is not read.
 READ_AHEAD_REQUESTS_MAX = 512
 #: The same for protocols whose replies come in any order: a consumer has a pull waiting for each of

@@ -23,7 +23,7 @@ from dragoman.broker.broker import Broker
 from dragoman.broker.replica import Acknowledge
 from dragoman.capture_processes import CaptureProcesses
 from dragoman.config.listeners import Address, Listener
-from dragoman.config.settings import Settings, etcd_addresses
+from dragoman.config.settings import Settings, connections_by_address, etcd_addresses
 from dragoman.errors import ConfigError, CorruptionError, DragomanError
 from dragoman.limits import (
     CONNECTION_CLOSE_GRACE_S,
@@ -36,6 +36,7 @@ from dragoman.limits import (
 from dragoman.log.store import Durability, LogStore
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Session
+from dragoman.net.connections import ConnectionCaps, ConnectionCount
 from dragoman.net.hosts import CachedHostNames, look_up_beside
 from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
 from dragoman.net.peer_frames import VERSION_MIN, Hello
@@ -82,6 +83,8 @@ _VIP_DISTANCE = 2
 _VIP = "rocketmq-vip"
 #: Listeners whose clients get message ids with this node's address in them.
 _HAVE_ADDRESSES_IN_IDS = frozenset({"rocketmq", "rocketmq-broker", "any"})
+#: Nodes among themselves have this part of the memory budget, in addition to it.
+_PEER_BUDGET_SHARE = 4
 
 
 class Service(Protocol):
@@ -111,7 +114,12 @@ class Node:
         self.clock = clock
         self._loop = loop
         nodes = settings.cluster_nodes
-        self.peers = Peers(Peering(self._hello, loop, random), self._addresses, nodes)
+        # Beside what clients may use: replication goes on when they have used up theirs.
+        self.peer_budget = MemoryBudget(
+            settings.memory_budget_bytes // _PEER_BUDGET_SHARE, bounds_working=False
+        )
+        peering = Peering(self._hello, loop, random, self.peer_budget)
+        self.peers = Peers(peering, self._addresses, nodes)
         self._etcd = _etcd_client(settings, loop)
         self.store = LogStore(
             disk, background, loop, clock, random, Durability(settings.durability)
@@ -137,6 +145,7 @@ class Node:
         if settings.listeners:
             self.broker.capturing.runner = self.captures
         self.budget = MemoryBudget(settings.memory_budget_bytes)
+        self.connections = ConnectionCount(self._connection_caps)
         self.channels: dict[str, Channels] = {}
         self._stalled = StalledPeers(self.budget, self.channels, loop)
         #: By listener and protocol, which are two names only on `any`.
@@ -310,7 +319,12 @@ class Node:
         closes_idle = name not in _NEVER_IDLE
         is_for_clients = name != "peer"
         if name not in self.channels:
-            self.channels[name] = Channels(self.budget, self._loop, closes_idle=closes_idle)
+            self.channels[name] = Channels(
+                self.budget if is_for_clients else self.peer_budget,
+                self._loop,
+                closes_idle=closes_idle,
+                connections=self.connections if is_for_clients else None,
+            )
         channels = self.channels[name]
 
         def protocol() -> asyncio.BaseProtocol:
@@ -319,6 +333,14 @@ class Node:
             return Channel(channels, make_session, self._loop)
 
         return protocol
+
+    def _connection_caps(self) -> ConnectionCaps:
+        settings = self.broker.settings
+        return ConnectionCaps(
+            settings.max_connections,
+            settings.max_connections_per_ip,
+            connections_by_address(settings),
+        )
 
     def _room_changed(self, has_room: bool) -> None:
         """A node whose disk is full cannot even learn who leads now what it led: clients are to ask

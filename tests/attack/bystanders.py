@@ -11,9 +11,9 @@ from contextlib import suppress
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from attack.target import Target
+from attack.target import BYSTANDER_TOPIC, Target
 
-TOPIC = "bystander"
+TOPIC = BYSTANDER_TOPIC
 PARTITIONS = 3
 #: A good client gives an operation up after that.
 PATIENCE_S = 5.0

@@ -65,7 +65,8 @@ def run(attack: Attack, nodes: int, source: str | None) -> str:
         began = time.monotonic()
         remark = attack.strike(target) or ""
         took = time.monotonic() - began
-        moved = target.leaders() != leaders
+        after = target.leaders()
+        moved = [name for name, leader in leaders.items() if after.get(name) != leader]
         ended = target.ended()
         row = [
             attack.name,
@@ -80,7 +81,7 @@ def run(attack: Attack, nodes: int, source: str | None) -> str:
             f"{(target.peak_bytes - before) / 1e6:+.0f}",
             f"{target.cpu_seconds() - cpu:.1f}",
             str(target.log_lines() - lines),
-            "yes" if moved else "no",
+            ", ".join(moved) or "none",
             f"{'nodes ended: ' + str(ended) if ended else ''} {remark}".strip(),
         ]
     return "| " + " | ".join(row) + " |"
@@ -99,7 +100,7 @@ _HEADINGS = (
     "RSS MB",
     "CPU s",
     "log lines",
-    "metadata lead moved",
+    "leads moved",
     "remark",
 )
 

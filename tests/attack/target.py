@@ -11,9 +11,14 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
 from dragoman.cli.status import CommandError
 from served_cluster import ServedCluster
 
+#: The topic that good clients write to.
+BYSTANDER_TOPIC = "bystander"
 LISTENERS = ("rocketmq", "rocketmq-broker", "cursus", "minibroker", "mlog", "any")
 _SAMPLE_S = 0.05
 _CONNECT_S = 10.0
@@ -93,9 +98,19 @@ class Target:
         """
         for node in range(1, self.count + 1):
             with suppress(CommandError):
-                status = self.cluster.status(node)
-                return {"metadata": status.controller or 0}
+                found = {"metadata": self.cluster.status(node).controller or 0}
+                with suppress(KafkaException):
+                    found |= self._partition_leaders()
+                return found
         return {}
+
+    def _partition_leaders(self) -> dict[str, int]:
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap(), "log_level": 0})
+        topics = admin.list_topics(timeout=_CONNECT_S).topics
+        if BYSTANDER_TOPIC not in topics:
+            return {}
+        partitions = topics[BYSTANDER_TOPIC].partitions.values()
+        return {f"{BYSTANDER_TOPIC}-{each.id}": each.leader for each in partitions}
 
     def _pid(self, node: int) -> int:
         return self.cluster.nodes[node].process.pid

@@ -27,7 +27,7 @@ from dragoman.framing import Scratch
 from dragoman.limits import (
     CURSUS_CONSUME_BYTES_MAX,
     DETECTION_BYTES_MAX,
-    FRAME_GROWTH_BYTES,
+    FRAME_GROWTH_BYTES_MAX,
     ROCKETMQ_PULL_BYTES_MAX,
     SEND_BUFFER_BYTES_MAX,
 )
@@ -280,7 +280,7 @@ GIANTS = 50
 def test_sizes_that_nobody_accepts(node: Abused, listener: str) -> None:
     sizes = ((100 << 20) + 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
     lead = b"\x00\x02" if listener == "mlog" else b""
-    with node.hosting(len(sizes), FRAME_GROWTH_BYTES) as guests:
+    with node.hosting(len(sizes), FRAME_GROWTH_BYTES_MAX) as guests:
         for size in sizes:
             peer = guests.connect(listener)
             peer.sendall(lead + size.to_bytes(4, "big") + bytes(DETECTION_BYTES_MAX))
@@ -312,7 +312,7 @@ def test_large_sizes_take_memory_as_bytes_arrive(
     start = publish(protocol, 1000)[:200]
     at = 2 if protocol == "mlog" else 0
     giant = start[:at] + announced[protocol].to_bytes(4, "big") + start[at + 4 :]
-    with node.hosting(GIANTS, FRAME_GROWTH_BYTES) as guests:
+    with node.hosting(GIANTS, FRAME_GROWTH_BYTES_MAX) as guests:
         for _ in range(GIANTS):
             guests.connect(listener).sendall(giant)
         guests.check(f"{GIANTS} that announce {announced[protocol]}, {protocol} on {listener}")
@@ -353,7 +353,7 @@ NONSENSE = 100
 @pytest.mark.parametrize("listener", LISTENERS)
 def test_nonsense(node: Abused, listener: str) -> None:
     rng = random.Random(f"nonsense for {listener}")
-    with node.hosting(NONSENSE, FRAME_GROWTH_BYTES) as guests:
+    with node.hosting(NONSENSE, FRAME_GROWTH_BYTES_MAX) as guests:
         for _ in range(NONSENSE):
             peer = guests.connect(listener)
             # The node may have closed before all was sent.
@@ -397,7 +397,7 @@ def test_peers_that_use_up_the_memory_are_cut_off(node: Abused, protocol: str) -
 def test_peers_that_use_up_the_memory_with_beginnings_are_cut_off(node: Abused) -> None:
     giant = (100 << 20).to_bytes(4, "big") + publish("minibroker", 1000)[4:200]
     peers = 300
-    with node.hosting(peers, FRAME_GROWTH_BYTES) as guests:
+    with node.hosting(peers, FRAME_GROWTH_BYTES_MAX) as guests:
         for _ in range(peers):
             guests.connect("minibroker").sendall(giant)
         guests.check(f"{peers} that announce 100 MiB, minibroker")

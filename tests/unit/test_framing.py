@@ -12,7 +12,11 @@ import pytest
 
 from dragoman.errors import DecodeError
 from dragoman.framing import FrameReader, Scratch
-from dragoman.limits import FRAME_GROWTH_BYTES
+from dragoman.limits import (
+    FRAME_GROWTH_BYTES_MAX,
+    FRAME_GROWTH_BYTES_MIN,
+    LARGE_FRAME_BYTES_MIN,
+)
 
 MAX = 8 << 20
 
@@ -95,18 +99,41 @@ def test_large_frame_is_filled_directly() -> None:
     assert buffer.obj is frame
 
 
-def test_announced_size_alone_takes_little_memory() -> None:
+def test_announced_size_alone_takes_next_to_no_memory() -> None:
     reader = FrameReader(100 << 20, Scratch())
     reader.receive((100 << 20).to_bytes(4, "big"))
-    assert reader.pending_bytes <= FRAME_GROWTH_BYTES
-    payload = random.Random(1).randbytes(3 * FRAME_GROWTH_BYTES + 17)
+    assert 0 < reader.pending_bytes <= 16
+    assert reader.announced_bytes == 100 << 20
+    for count in range(1, 100):
+        reader.receive(b"x")
+        assert reader.pending_bytes <= FRAME_GROWTH_BYTES_MIN + count
+
+
+@pytest.mark.parametrize("piece", [1000, 60_000, 300_000])
+def test_frame_holds_little_more_than_has_come(piece: int) -> None:
+    payload = random.Random(1).randbytes(3 * FRAME_GROWTH_BYTES_MAX + 17)
+    stream = framed(payload)
     reader = FrameReader(MAX, Scratch())
-    assert deliver(reader, framed(payload), [300_000]) == [payload]
+    frames: list[bytearray] = []
+    for start in range(0, len(stream), piece):
+        frames += reader.receive(stream[start : start + piece])
+        come = start + piece
+        spare = come if come < LARGE_FRAME_BYTES_MIN else 3 * come
+        spare = min(max(spare, FRAME_GROWTH_BYTES_MIN), FRAME_GROWTH_BYTES_MAX)
+        assert reader.pending_bytes <= come + spare
+    assert frames == [payload]
+
+
+def test_growth_can_be_kept_small() -> None:
+    reader = FrameReader(MAX, Scratch())
+    reader.receive((1 << 20).to_bytes(4, "big") + bytes(50_000))
+    assert len(reader.get_buffer(4096)) == 4096
+    assert reader.pending_bytes == 50_000 + 4096
 
 
 def test_frame_grows_although_a_transport_keeps_its_buffer() -> None:
     reader = FrameReader(MAX, Scratch(64))
-    payload = random.Random(2).randbytes(2 * FRAME_GROWTH_BYTES)
+    payload = random.Random(2).randbytes(2 * FRAME_GROWTH_BYTES_MAX)
     stream = framed(payload)
     held = []
     frames: list[bytearray] = []

@@ -13,6 +13,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,7 +27,11 @@ from dragoman.cluster.events import NodeRegistered
 from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError, FormatError
-from dragoman.limits import READ_AHEAD_REQUESTS_MAX, SEND_BUFFER_BYTES_MAX
+from dragoman.limits import (
+    FRAME_GROWTH_BYTES_MIN,
+    READ_AHEAD_REQUESTS_MAX,
+    SEND_BUFFER_BYTES_MAX,
+)
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.codec import Command, encode
@@ -309,6 +314,43 @@ def test_over_its_budget_the_node_stops_reading_and_recovers(running: Running) -
         running.look(lambda: budget.give_back(running.node.settings.memory_budget_bytes))
         client.receive()
         assert running.look(lambda: running.node.services["kafka", "kafka"].requests) == before + 1
+
+
+def test_announced_frames_take_next_to_nothing(running: Running) -> None:
+    announced = (100 << 20).to_bytes(4, "big") + b"\0"
+    with ExitStack() as sockets:
+        for _ in range(100):
+            sockets.enter_context(running.connect()).socket.sendall(announced)
+        channels = running.node.channels["kafka"]
+        running.wait_until(lambda: channels.bytes_in == 100 * len(announced))
+        assert running.look(lambda: running.node.budget.used) <= 100 * FRAME_GROWTH_BYTES_MIN
+        assert running.look(lambda: {each._receiving > 0 for each in channels.open}) == {True}
+
+
+@pytest.mark.parametrize(
+    ("caps", "most"),
+    [
+        ({"max_connections": 3}, 3),
+        ({"max_connections_per_ip": 2}, 2),
+        ({"max_connections_per_ip": 2, "max_connections_per_ip_overrides": ("127.0.0.1:4",)}, 4),
+    ],
+)
+@pytest.mark.parametrize(
+    "name", ["kafka", "cursus", "minibroker", "mlog", "any", "rocketmq", "rocketmq-broker"]
+)
+def test_connections_past_a_cap_are_closed_at_once(
+    start: Callable[..., Running], name: str, caps: dict[str, object], most: int
+) -> None:
+    running = start(listening(name, **caps))
+    with ExitStack() as sockets:
+        clients = [sockets.enter_context(running.connect()) for _ in range(most + 1)]
+        assert clients.pop().is_closed_by_peer()
+        assert running.look(lambda: len(running.node.channels[name].open)) == most
+        assert running.look(lambda: running.node.channels[name].refused) == 1
+        clients.pop().socket.close()
+        running.wait_until(lambda: len(running.node.channels[name].open) < most)
+        sockets.enter_context(running.connect())
+        running.wait_until(lambda: len(running.node.channels[name].open) == most)
 
 
 # ---- idle connections

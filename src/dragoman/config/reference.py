@@ -28,7 +28,8 @@ def json_schema() -> dict[str, object]:
     root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     root["title"] = "dragoman.toml"
     for name, key in NODE_KEYS.items():
-        _place(root, name.split("."), _key_schema(key))
+        path = [name] if _is_quoted(name) else name.split(".")
+        _place(root, path, _key_schema(key))
     properties = root["properties"]
     assert isinstance(properties, dict)
     properties["listen"] = _listener_schema("Where each listener binds: HOST:PORT, or off.")
@@ -50,6 +51,11 @@ def _place(parent: dict[str, object], path: list[str], leaf: dict[str, object]) 
         properties[path[0]] = leaf
     else:
         _place(properties.setdefault(path[0], _object()), path[1:], leaf)
+
+
+def _is_quoted(name: str) -> bool:
+    """Whether another key is the beginning of this one: in TOML, a value cannot be a table, too."""
+    return any(name.startswith(f"{each}.") for each in NODE_KEYS)
 
 
 def _key_schema(key: Key) -> dict[str, object]:
@@ -89,7 +95,10 @@ def toml_listing(configuration: Configuration, *, origins: bool = False) -> str:
         ),
         *((name, settings.value(name)) for name in NODE_KEYS),
     ]
-    written = [f"{name} = {toml_value(value)}" for name, value in lines]
+    written = [
+        f"{toml_value(name) if _is_quoted(name) else name} = {toml_value(value)}"
+        for name, value in lines
+    ]
     if not origins:
         return "\n".join(written)
     width = max(map(len, written))

@@ -85,6 +85,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     fetch_max_bytes: int = 57_671_680
     socket_request_max_bytes: int = 104_857_600
     connections_max_idle_ms: int = 600_000
+    max_connections: int = 32_768
+    max_connections_per_ip: int = 16_384
+    max_connections_per_ip_overrides: tuple[str, ...] = ()
     max_incremental_fetch_session_cache_slots: int = 1_000
     any_detection_timeout_ms: int = 10_000
     mlog_connections_max_idle_ms: int = 300_000
@@ -226,6 +229,9 @@ message.max.bytes                          | int 0..      | live | Largest recor
 fetch.max.bytes                            | int 1024..   | live | Most bytes of records in one reply to a fetch.
 socket.request.max.bytes                   | int 1024..   |      | Largest request; a connection that announces more is closed.
 connections.max.idle.ms                    | long -1..    | live | Close a connection idle for longer; -1: never.
+max.connections                            | int 1..      | live | Most connections of clients over all listeners, HTTP and other nodes aside; one more is closed at once.
+max.connections.per.ip                     | int 0..      | live | Most of them from one address; one more is closed at once.
+max.connections.per.ip.overrides           | list         | live | Addresses that may have another number of them, such as a proxy's, as `ADDRESS:NUMBER`.
 max.incremental.fetch.session.cache.slots  | int 0..      | live | Fetch sessions kept for Kafka consumers; 0: none, every request is a full one.
 any.detection.timeout.ms                   | int 1..      | live | Close a connection to the listener `any` whose first bytes do not tell its protocol within this time.
 mlog.connections.max.idle.ms               | long -1..    | live | Close a connection to the listener `mlog` idle for longer; -1: never.
@@ -337,6 +343,20 @@ def check_consistent(settings: Settings) -> None:
     if not settings.metadata_etcd_prefix.strip("/"):
         raise ConfigError("metadata.etcd.prefix: expected a name, got nothing")
     etcd_addresses(settings)
+    connections_by_address(settings)
+
+
+def connections_by_address(settings: Settings) -> dict[str, int]:
+    """Most connections of the addresses that have a number of their own. Raises `ConfigError`."""
+    found: dict[str, int] = {}
+    for text in settings.max_connections_per_ip_overrides:
+        address, _, number = text.rpartition(":")
+        if not address or not (number.isascii() and number.isdecimal()) or int(number) > INT_MAX:
+            raise ConfigError(
+                f"max.connections.per.ip.overrides: expected ADDRESS:NUMBER, got {text!r}"
+            )
+        found[address.strip("[]")] = int(number)
+    return found
 
 
 def etcd_addresses(settings: Settings) -> list[Address]:

@@ -2,8 +2,9 @@
 
 The session is given a buffer's worth of bytes at a time and hands back buffers to send. Reading
 stops while the peer does not take what was sent, while the session asks for it (enough read ahead),
-while the node is over its memory budget, and for the rest of a loop turn once a connection has had
-its share of it; each reason is kept apart, and reading goes on when none is left.
+while others hold more of the node's memory than the connection's ceiling, and for the rest of a
+loop turn once a connection has had its share of it; each reason is kept apart, and reading goes on
+when none is left.
 """
 
 from __future__ import annotations
@@ -16,8 +17,14 @@ from enum import Flag, auto
 from typing import Protocol, cast
 
 from dragoman.errors import RemoteProtocolError
-from dragoman.limits import READ_PER_TURN_BYTES_MAX, SEND_BUFFER_BYTES_MAX
-from dragoman.net.admission import MemoryBudget
+from dragoman.limits import (
+    READ_PER_TURN_BYTES_MAX,
+    SEND_BUFFER_BYTES_MAX,
+    SHORT_READ_BYTES_MAX,
+)
+from dragoman.log_limiter import LogLimiter
+from dragoman.net.admission import Ceiling, MemoryBudget
+from dragoman.net.connections import ConnectionCount
 from dragoman.types import Buffer
 from dragoman.world import Scheduler
 
@@ -35,7 +42,9 @@ _TCP_NOTSENT_LOWAT: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 class Session(Protocol):
     """One connection as its protocol sees it."""
 
-    def get_buffer(self, size_hint: int) -> memoryview: ...
+    def get_buffer(self, size_hint: int) -> memoryview:
+        """Where bytes go; no memory is taken for more than `size_hint` of them, unless it is -1."""
+        ...
 
     def buffer_updated(self, count: int) -> None:
         """Bytes arrived. Raises `RemoteProtocolError` for bytes that the protocol forbids."""
@@ -80,12 +89,22 @@ class Channels:
     """All open connections of a node, and what they share."""
 
     def __init__(
-        self, budget: MemoryBudget, scheduler: Scheduler, *, closes_idle: bool = True
+        self,
+        budget: MemoryBudget,
+        scheduler: Scheduler,
+        *,
+        closes_idle: bool = True,
+        connections: ConnectionCount | None = None,
     ) -> None:
-        """`closes_idle` is false for protocols whose clients may listen without ever speaking."""
+        """`closes_idle` is false for protocols whose clients may listen without ever speaking.
+        `connections` is None where the number of connections is bounded elsewhere.
+        """
         self.budget = budget
         self.closes_idle = closes_idle
+        #: For lines that peers can cause at will.
+        self.log = LogLimiter(log, scheduler)
         self._scheduler = scheduler
+        self._connections = connections
         #: Sessions with replies that the channel does not have yet, and channels with such.
         self._due: list[Flushed] = []
         self._unsent: list[Channel] = []
@@ -94,10 +113,33 @@ class Channels:
         self._turn: dict[Channel, int] = {}
         self.open: dict[Channel, None] = {}
         self.accepted = 0
+        #: Accepted and closed at once, because there were too many.
+        self.refused = 0
         self.bytes_in = 0
         self.bytes_out = 0
         #: Called when the last open connection is gone.
         self.on_empty: Callable[[], None] = _nothing
+
+    def take(self, channel: Channel) -> bool:
+        """Whether a connection that was just accepted may stay."""
+        self.accepted += 1
+        if self._connections is not None:
+            address = channel.peer_address[0]
+            refusal = self._connections.refusal(address)
+            if refusal:
+                self.refused += 1
+                self.log.warning("refusing %s:%d: %s", *channel.peer_address, refusal)
+                return False
+            self._connections.opened(address)
+        self.open[channel] = None
+        return True
+
+    def lost(self, channel: Channel) -> None:
+        if channel not in self.open:
+            return
+        del self.open[channel]
+        if self._connections is not None:
+            self._connections.closed(channel.peer_address[0])
 
     def count_read(self, channel: Channel, size: int) -> None:
         """Keep one busy connection from filling a loop turn: past its share it reads on later."""
@@ -189,6 +231,7 @@ class Channel(asyncio.BufferedProtocol):
         "_transport",
         "_unsent",
         "is_closing",
+        "is_working",
         "is_writable",
         "last_active",
         "local_address",
@@ -218,6 +261,8 @@ class Channel(asyncio.BufferedProtocol):
         self._moved = 0
         self.is_writable = True
         self.is_closing = False
+        #: Whether the peer has been sent something: what it asked for was understood.
+        self.is_working = False
         self.last_active = 0.0
         self.local_address: tuple[str, int] = ("", 0)
         self.peer_address: tuple[str, int] = ("", 0)
@@ -227,6 +272,11 @@ class Channel(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not inherit from asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
+        self.local_address = tuple(transport.get_extra_info("sockname") or ("", 0))[:2]
+        self.peer_address = tuple(transport.get_extra_info("peername") or ("", 0))[:2]
+        if not self._channels.take(self):
+            self.abort()
+            return
         transport.set_write_buffer_limits(high=SEND_BUFFER_BYTES_MAX)
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
@@ -234,16 +284,23 @@ class Channel(asyncio.BufferedProtocol):
             if not self._channels.closes_idle:
                 # A peer that is gone without a word must be noticed some other way.
                 keep_alive(connected)
-        self.local_address = tuple(transport.get_extra_info("sockname") or ("", 0))[:2]
-        self.peer_address = tuple(transport.get_extra_info("peername") or ("", 0))[:2]
         self.last_active = self._loop.time()
-        self._channels.open[self] = None
-        self._channels.accepted += 1
         self._session = self._make_session(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        assert self._session is not None
-        return self._session.get_buffer(sizehint)
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        session = self._session
+        assert session is not None
+        budget = self._channels.budget
+        if budget.used >= budget.new.bytes_max and self._is_over_ceiling():
+            # Too late to refuse this read. Reading stops after it: libuv does not survive a stop
+            # in between.
+            buffer = session.get_buffer(SHORT_READ_BYTES_MAX)[:SHORT_READ_BYTES_MAX]
+        else:
+            buffer = session.get_buffer(-1)
+        if self._receiving:
+            # The message has grown to make room for what comes, and may be left without a read.
+            self._charge(session.pending_bytes)
+        return buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = self._loop.time()
@@ -257,18 +314,29 @@ class Channel(asyncio.BufferedProtocol):
         try:
             session.buffer_updated(nbytes)
         except RemoteProtocolError as error:
-            log.info("closing %s:%d: %s", *self.peer_address, error)
+            self.complain(error)
             self.close()
             return
+        self._charge(session.pending_bytes)
         budget = self._channels.budget
-        pending = session.pending_bytes
-        if pending != self._receiving:
-            budget.change(pending - self._receiving)
-            self._receiving = pending
-        if budget.is_exhausted and not pending:
-            # Frames that are arriving may finish: stopping them would never free their memory.
+        if budget.used >= budget.new.bytes_max and self._is_over_ceiling():
             self.pause(Reason.NO_MEMORY)
-            budget.wait(self)
+            budget.wait(self, self._ceiling)
+
+    def _charge(self, pending: int) -> None:
+        if pending != self._receiving:
+            change, self._receiving = pending - self._receiving, pending
+            self._channels.budget.change(change)
+
+    @property
+    def _ceiling(self) -> Ceiling:
+        budget = self._channels.budget
+        if not self.is_working:
+            return budget.new
+        return budget.finishing if self._receiving else budget.working
+
+    def _is_over_ceiling(self) -> bool:
+        return self._channels.budget.used - self._receiving >= self._ceiling.bytes_max
 
     def eof_received(self) -> bool:
         return False
@@ -276,7 +344,7 @@ class Channel(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.is_closing = True
         channels = self._channels
-        channels.open.pop(self, None)
+        channels.lost(self)
         channels.budget.forget(self)
         channels.budget.give_back(self._receiving + self._unsent)
         self._receiving = self._unsent = 0
@@ -302,7 +370,7 @@ class Channel(asyncio.BufferedProtocol):
         if self._session is not None:
             self._session.writable()
 
-    # ---- for whoever looks for memory
+    # ---- for `stalled.py`
 
     @property
     def held_bytes(self) -> int:
@@ -310,6 +378,17 @@ class Channel(asyncio.BufferedProtocol):
         held = self._unsent if self._session is None else self._unsent + self._session.waiting_bytes
         # What is not read for other reasons is not the peer's to send.
         return held if self._reasons & Reason.READ_AHEAD else held + self._receiving
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """Whether it is this node that does not read."""
+        return bool(self._reasons & Reason.NO_MEMORY)
+
+    def look_again(self) -> None:
+        """Read on if the others hold less by now; what this one holds may be all that is left."""
+        if self.waits_for_memory and not self._is_over_ceiling():
+            self._channels.budget.forget(self)
+            self.resume()
 
     @property
     def moved_bytes(self) -> int:
@@ -342,6 +421,7 @@ class Channel(asyncio.BufferedProtocol):
         if transport is None or not out:
             return
         self._channels.bytes_out += size
+        self.is_working = True
         self._moved += size
         if not self.is_writable:
             self._unsent += size
@@ -380,6 +460,10 @@ class Channel(asyncio.BufferedProtocol):
     def resume(self) -> None:
         """There is memory again."""
         self.unpause(Reason.NO_MEMORY)
+
+    def complain(self, why: object, level: int = logging.INFO) -> None:
+        """Log why the connection is closed; peers can cause no flood of such lines."""
+        self._channels.log.log(level, "closing %s:%d: %s", *self.peer_address, why)
 
     def close(self) -> None:
         """Send what is due, then close."""

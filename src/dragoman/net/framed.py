@@ -11,7 +11,6 @@ whoever pushes asks `can_push` first and is told by `on_writable` when to go on.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Sequence
 
@@ -22,7 +21,6 @@ from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Reason
 from dragoman.types import Buffer
 
-log = logging.getLogger("dragoman.net")
 #: With so few unanswered, reading goes on.
 _READ_ON_REQUESTS = READ_AHEAD_REQUESTS_MAX // 2
 
@@ -174,7 +172,7 @@ class FramedSession:
         try:
             self._begin_all()
         except RemoteProtocolError as error:
-            log.info("closing %s:%d: %s", *self.channel.peer_address, error)
+            self.channel.complain(error)
             self.channel.close()
         self._read_on()
 

@@ -8,7 +8,6 @@ that have come already wait, and whoever waits to send much asks `can_send` firs
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 
 from dragoman.errors import RemoteProtocolError
@@ -18,7 +17,6 @@ from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Reason
 from dragoman.types import Buffer
 
-log = logging.getLogger("dragoman.net")
 #: With so few unanswered, reading goes on.
 _READ_ON_REQUESTS = UNANSWERED_REQUESTS_MAX // 2
 
@@ -109,7 +107,7 @@ class MatchedSession:
                 self._budget.give_back(len(frame))
                 self.received(frame)
         except RemoteProtocolError as error:
-            log.info("closing %s:%d: %s", *self.channel.peer_address, error)
+            self.channel.complain(error)
             self.channel.close()
 
     def closed(self) -> None:

@@ -5,8 +5,10 @@ is asked arrives on the connections that others dialled, on the listener `peer`.
 is lost is dialled again for as long as the node is wanted, after pauses that grow.
 
 A connection begins with a HELLO that says who calls; one of another cluster, of a version that is
-not understood or of this node itself is refused with a log line. Everything is bounded: past the
-bound messages are dropped, which their senders must expect anyway, and requests fail.
+not understood or of this node itself is refused with a log line. Strangers, which have not said it
+yet, are few and get little time and memory: however many there are, a node that calls finds a
+place. Everything is bounded: past the bound messages are dropped, which their senders must expect
+anyway, and requests fail.
 """
 
 from __future__ import annotations
@@ -29,13 +31,18 @@ from dragoman.errors import (
 )
 from dragoman.framing import FrameReader, Scratch
 from dragoman.limits import (
+    PEER_CONNECTIONS_MAX,
     PEER_FRAME_BYTES_MAX,
+    PEER_HELLO_BYTES_MAX,
+    PEER_HELLO_TIMEOUT_S,
     PEER_REQUESTS_MAX,
     PEER_RETRY_MAX_S,
     PEER_RETRY_MIN_S,
+    PEER_STRANGERS_MAX,
     PEER_UNACKNOWLEDGED_S,
     PEER_UNSENT_BYTES_MAX,
 )
+from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, keep_alive
 from dragoman.net.peer_frames import Arrived, Hello, Kind, frame, read_hello, take_apart
 from dragoman.types import Buffer
@@ -76,17 +83,23 @@ class Peering:
         hello: Callable[[], Hello],
         loop: asyncio.AbstractEventLoop,
         random: Random,
+        budget: MemoryBudget,
         *,
         connect_timeout_s: float = 1.0,
     ) -> None:
         """`hello` says who this node is, as it is known at the moment."""
         self.hello = hello
+        self.budget = budget
+        #: All connections receive into it, one at a time.
+        self.scratch = Scratch()
         self._loop = loop
         self._random = random
         self._connect_timeout_s = connect_timeout_s
         self._services: dict[int, PeerService] = {}
         self._lines: dict[int, _Line] = {}
         self._sessions: dict[PeerSession, None] = {}
+        #: Those of them that have not said who they are, the oldest first.
+        self._strangers: dict[PeerSession, None] = {}
         #: Told when another node can be sent to, and when it cannot any more.
         self.on_connected: list[Callable[[int], None]] = []
         self.on_lost: list[Callable[[int], None]] = []
@@ -101,8 +114,13 @@ class Peering:
 
     def session(self, channel: Channel) -> PeerSession:
         """For a connection that was accepted on the listener `peer`."""
+        if len(self._strangers) >= PEER_STRANGERS_MAX:
+            # Nodes say who they are at once. Refusing the newest instead would keep them out for as
+            # long as the others like.
+            next(iter(self._strangers)).give_up(f"{PEER_STRANGERS_MAX} others have not, either")
         session = PeerSession(self, channel)
         self._sessions[session] = None
+        self._strangers[session] = None
         return session
 
     def set_peers(self, addresses: Mapping[int, tuple[str, int]]) -> None:
@@ -198,8 +216,15 @@ class Peering:
             raise ClusterError(f"there is no service {number} here; a node of another release?")
         return found
 
+    def welcome(self, session: PeerSession) -> None:
+        """The session has said who calls. Raises `RemoteProtocolError` when there are too many."""
+        if len(self._sessions) - len(self._strangers) >= PEER_CONNECTIONS_MAX:
+            raise RemoteProtocolError(f"there are {PEER_CONNECTIONS_MAX} connections already")
+        self._strangers.pop(session, None)
+
     def session_closed(self, session: PeerSession) -> None:
         self._sessions.pop(session, None)
+        self._strangers.pop(session, None)
         node = session.node
         if node is not None and not self.is_calling(node):
             for told in self.on_caller_lost:
@@ -282,7 +307,9 @@ class _Link(asyncio.BufferedProtocol):
         self._peering = peering
         self._line = line
         self._loop = loop
-        self._reader = FrameReader(PEER_FRAME_BYTES_MAX, Scratch())
+        self._reader = FrameReader(PEER_FRAME_BYTES_MAX, peering.scratch)
+        #: Of the budget, for a reply that is arriving.
+        self._receiving = 0
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, tuple[Answered, Handle]] = {}
         self._asked = 0
@@ -338,8 +365,16 @@ class _Link(asyncio.BufferedProtocol):
         self._transport.writelines(frame(Kind.HELLO, 0, 0, hello))
         self._line.connected(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.get_buffer(sizehint)
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        buffer = self._reader.get_buffer()
+        self._charge()
+        return buffer
+
+    def _charge(self) -> None:
+        pending = self._reader.pending_bytes
+        if pending != self._receiving:
+            change, self._receiving = pending - self._receiving, pending
+            self._peering.budget.change(change)
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
@@ -348,6 +383,7 @@ class _Link(asyncio.BufferedProtocol):
         except RemoteProtocolError as error:
             log.warning("closing the connection to node %d: %s", self._line.node, error)
             self.abort()
+        self._charge()
 
     def _deliver(self, arrived: Arrived) -> None:
         if arrived.kind is Kind.REFUSAL and arrived.number == _WELCOME:
@@ -369,6 +405,8 @@ class _Link(asyncio.BufferedProtocol):
         if self._is_lost:
             return
         self._is_lost = True
+        self._reader.forget()
+        self._charge()
         node = self._line.node
         waiting, self._waiting = self._waiting, {}
         if self._line.link is self:
@@ -396,10 +434,11 @@ class PeerSession:
     def __init__(self, peering: Peering, channel: Channel) -> None:
         self._peering = peering
         self._channel = channel
-        self._reader = FrameReader(PEER_FRAME_BYTES_MAX, Scratch())
+        self._reader = FrameReader(PEER_FRAME_BYTES_MAX, peering.scratch)
         #: Who calls, once that is known.
         self.node: int | None = None
         self.directory = ""
+        self._timer = peering.call_later(PEER_HELLO_TIMEOUT_S, self._expire)
 
     def get_buffer(self, size_hint: int) -> memoryview:
         return self._reader.get_buffer(size_hint)
@@ -415,11 +454,24 @@ class PeerSession:
     def buffer_updated(self, count: int) -> None:
         for data in self._reader.buffer_updated(count):
             self._received(take_apart(data))
+        announced = self._reader.announced_bytes
+        if self.node is None and announced > PEER_HELLO_BYTES_MAX:
+            raise DecodeError(f"{announced} bytes from a node that has not said who it is")
 
     def writable(self) -> None: ...
 
     def closed(self) -> None:
+        self._timer.cancel()
+        self._reader.forget()
         self._peering.session_closed(self)
+
+    def give_up(self, why: str) -> None:
+        """Close a connection whose peer has not said who it is."""
+        self._channel.complain(f"a node that has not said who it is: {why}")
+        self._channel.abort()
+
+    def _expire(self) -> None:
+        self.give_up(f"not within {PEER_HELLO_TIMEOUT_S:g} s")
 
     def _received(self, arrived: Arrived) -> None:
         if self.node is None:
@@ -470,5 +522,7 @@ class PeerSession:
                 f"node {theirs.node_id} belongs to cluster {theirs.cluster_id}, "
                 f"this one to {ours.cluster_id}"
             )
+        self._peering.welcome(self)
+        self._timer.cancel()
         self.node = theirs.node_id
         self.directory = theirs.directory

@@ -6,7 +6,6 @@ bytes tell nothing, in time or at all, is closed, and so is one that begins with
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 
 from dragoman.errors import RemoteProtocolError
@@ -14,8 +13,6 @@ from dragoman.limits import DETECTION_BYTES_MAX
 from dragoman.net.channel import Channel, Session
 from dragoman.net.detection import TLS, detect
 from dragoman.world import Scheduler
-
-log = logging.getLogger("dragoman.net")
 
 
 class RoutingSession:
@@ -62,11 +59,7 @@ class RoutingSession:
         _feed(self._channel, session, first)
 
     def _expire(self) -> None:
-        log.info(
-            "closing %s:%d: its protocol was not known after %g s",
-            *self._channel.peer_address,
-            self._timeout_s,
-        )
+        self._channel.complain(f"its protocol was not known after {self._timeout_s:g} s")
         self._channel.close()
 
     @property

@@ -4,7 +4,8 @@ Half a frame, replies that nobody takes, requests behind one that waits: each ta
 node's budget, and a few hundred peers can take all of it for as long as they like. Nobody minds
 until the budget is used up, and no connection is read. Then those that moved next to nothing from
 one look to the next go, the largest first, until there is enough for the rest. Requests that the
-node itself is slow to answer are no reason.
+node itself is slow to answer are no reason. Those in the middle of a request that is not read for
+lack of memory go last, and of them those first that have never been answered.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class StalledPeers:
         if not missing:
             return
         stalled = []
-        for channel in [each for channels in self._channels.values() for each in channels.open]:
+        for channel in self._open():
+            channel.look_again()
             held = channel.held_bytes
             if held:
                 moved = self._moved[channel] = channel.moved_bytes
@@ -53,8 +55,13 @@ class StalledPeers:
                     stalled.append((held, channel))
         self._cut_off(stalled, missing)
 
+    def _open(self) -> list[Channel]:
+        """All that share the budget: nodes among themselves have their own."""
+        sharing = (each for each in self._channels.values() if each.budget is self._budget)
+        return [channel for channels in sharing for channel in channels.open]
+
     def _cut_off(self, stalled: list[tuple[int, Channel]], missing: int) -> None:
-        stalled.sort(key=lambda each: each[0], reverse=True)
+        stalled.sort(key=lambda each: (_patience(each[1]), -each[0]))
         count = freed = 0
         for held, channel in stalled:
             if freed >= missing:
@@ -64,3 +71,7 @@ class StalledPeers:
             freed += held
         if count:
             log.warning("cut off %d peers that held %d bytes and did not move", count, freed)
+
+
+def _patience(channel: Channel) -> int:
+    return 1 + channel.is_working if channel.waits_for_memory else 0

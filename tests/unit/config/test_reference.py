@@ -17,6 +17,9 @@ WRITER = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "configuration_
 
 
 def leaf(schema: dict, name: str) -> dict:
+    if name in schema["properties"]:
+        # Quoted in a file: another key is its beginning.
+        return schema["properties"][name]
     for part in name.split("."):
         schema = schema["properties"][part]
     return schema
@@ -60,7 +63,12 @@ def test_schema_has_bounds_and_choices() -> None:
 
 def test_listing_read_as_a_file_gives_the_same_settings() -> None:
     flags = Flags(
-        assignments=(Assignment("--set", "log.cleanup.policy", "compact,delete"),),
+        assignments=(
+            Assignment("--set", "log.cleanup.policy", "compact,delete"),
+            Assignment("--set", "max.connections", "7"),
+            Assignment("--set", "max.connections.per.ip", "5"),
+            Assignment("--set", "max.connections.per.ip.overrides", "10.0.0.1:3"),
+        ),
         listen=("kafka=[::1]:19092",),
         advertise=("kafka=broker.example:1",),
     )

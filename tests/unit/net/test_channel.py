@@ -11,9 +11,10 @@ import pytest
 
 from broker_world import FakeTransport
 from dragoman.errors import RemoteProtocolError
-from dragoman.limits import SEND_BUFFER_BYTES_MAX
+from dragoman.limits import SEND_BUFFER_BYTES_MAX, SHORT_READ_BYTES_MAX
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Reason
+from dragoman.net.connections import ConnectionCaps, ConnectionCount
 from dragoman.testing.sim.scheduler import SimScheduler
 
 
@@ -22,12 +23,15 @@ class Recorder:
         self.channel = channel
         self.pending_bytes = 0
         self.received: list[int] = []
+        self.hints: list[int] = []
+        self.largest = 100
         self.writable_calls = 0
         self.closed_calls = 0
         self.error: Exception | None = None
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        return memoryview(bytearray(100))
+        self.hints.append(size_hint)
+        return memoryview(bytearray(self.largest))
 
     def buffer_updated(self, count: int) -> None:
         self.received.append(count)
@@ -48,18 +52,20 @@ class Rig:
         self.channels = Channels(self.budget, self.scheduler)
         self.channel, self.session, self.transport = self.connect()
 
-    def connect(self) -> tuple[Channel, Recorder, FakeTransport]:
+    def connect(
+        self, channels: Channels | None = None, peer: str = "10.0.0.9"
+    ) -> tuple[Channel, Recorder, FakeTransport]:
         sessions: list[Recorder] = []
 
         def make(channel: Channel) -> Recorder:
             sessions.append(Recorder(channel))
             return sessions[0]
 
-        channel = Channel(self.channels, make, self.scheduler)  # type: ignore[arg-type]
-        transport = FakeTransport(lambda: channel.connection_lost(None), ("127.0.0.1", 9092))
+        channel = Channel(channels or self.channels, make, self.scheduler)  # type: ignore[arg-type]
+        transport = FakeTransport(lambda: channel.connection_lost(None), ("127.0.0.1", 9092), peer)
         transport.channel = channel
         channel.connection_made(transport)  # type: ignore[arg-type]
-        return channel, sessions[0], transport
+        return channel, sessions[0] if sessions else Recorder(channel), transport
 
 
 @pytest.fixture
@@ -210,6 +216,64 @@ def test_past_the_budget_a_message_that_is_arriving_may_finish(rig: Rig) -> None
     rig.session.pending_bytes = 0
     rig.channel.buffer_updated(10)
     assert transport.is_reading
+
+
+def test_past_the_budget_a_read_brings_little_and_is_the_last(rig: Rig) -> None:
+    rig.session.largest = 1 << 20
+    assert len(rig.channel.get_buffer(-1)) == 1 << 20
+    rig.budget.take(750)
+    assert len(rig.channel.get_buffer(-1)) == SHORT_READ_BYTES_MAX
+    assert rig.session.hints[-1] == SHORT_READ_BYTES_MAX
+    rig.session.pending_bytes = 10
+    rig.channel.buffer_updated(10)
+    assert not rig.transport.is_reading, "although its message is open"
+    rig.budget.give_back(750)
+    assert rig.transport.is_reading
+
+
+def test_what_a_message_grows_by_is_charged_before_it_is_read(rig: Rig) -> None:
+    rig.session.pending_bytes = 10
+    rig.channel.buffer_updated(10)
+    rig.session.pending_bytes = 500
+    rig.channel.get_buffer(-1)
+    assert rig.budget.used == 500
+
+
+def test_those_that_work_have_memory_that_others_do_not_get(rig: Rig) -> None:
+    rig.channel.send([b"an answer"])
+    rig.scheduler.advance(0.0)
+    new, _, transport = rig.connect()
+    rig.budget.take(900)
+    for channel in (rig.channel, new):
+        channel.buffer_updated(10)
+    assert (rig.transport.is_reading, transport.is_reading) == (True, False)
+    # In the middle of a message it has a quarter more.
+    rig.budget.take(300)
+    rig.session.pending_bytes = 100
+    rig.channel.buffer_updated(10)
+    assert rig.transport.is_reading
+    rig.budget.take(50)
+    rig.channel.buffer_updated(10)
+    assert not rig.transport.is_reading
+
+
+def test_connections_are_capped_in_all_and_by_address(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caps = ConnectionCaps(in_all=5, per_address=2, overrides={"10.0.0.7": 3})
+    channels = Channels(rig.budget, rig.scheduler, connections=ConnectionCount(lambda: caps))
+    addresses = ["10.0.0.9"] * 3 + ["10.0.0.7"] * 4 + ["10.0.0.8"]
+    made = [rig.connect(channels, address) for address in addresses]
+    assert [not transport.is_closed for _, _, transport in made] == [
+        *(True, True, False),
+        *(True, True, True, False),
+        False,
+    ]
+    assert (channels.accepted, channels.refused, len(channels.open)) == (8, 3, 5)
+    assert "refusing 10.0.0.9:5: max.connections.per.ip is 2 for this address" in caplog.text
+    assert "refusing 10.0.0.8:5: max.connections is 5" in caplog.text
+    made[0][0].abort()
+    assert not rig.connect(channels, "10.0.0.9")[2].is_closed
 
 
 def test_lost_channel_does_not_wait_for_room(rig: Rig) -> None:

@@ -10,7 +10,11 @@ import pytest
 from broker_world import FakeTransport
 from dragoman.errors import RemoteProtocolError
 from dragoman.framing import FrameReader, Scratch
-from dragoman.limits import READ_AHEAD_REQUESTS_MAX, SEND_BUFFER_BYTES_MAX
+from dragoman.limits import (
+    FRAME_GROWTH_BYTES_MIN,
+    READ_AHEAD_REQUESTS_MAX,
+    SEND_BUFFER_BYTES_MAX,
+)
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels
 from dragoman.net.framed import FramedSession, Place
@@ -171,7 +175,9 @@ def test_half_a_frame_is_let_go_with_its_connection(rig: Rig) -> None:
     start = (1 << 20).to_bytes(4, "big") + b"half"
     rig.channel.get_buffer(-1)[: len(start)] = start
     rig.channel.buffer_updated(len(start))
-    assert rig.session.pending_bytes == rig.budget.used == 1 << 20
+    assert rig.session.pending_bytes == rig.budget.used == len(b"half")
+    rig.channel.get_buffer(-1)
+    assert rig.session.pending_bytes == rig.budget.used == 4 + FRAME_GROWTH_BYTES_MIN
     rig.channel.connection_lost(None)
     assert rig.session.pending_bytes == rig.budget.used == 0
 

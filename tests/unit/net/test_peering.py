@@ -12,8 +12,15 @@ from random import Random
 import msgspec
 import pytest
 
+from broker_world import FakeTransport
 from dragoman.errors import ClusterError, DecodeError, NotSentError
-from dragoman.limits import PEER_FRAME_BYTES_MAX, PEER_REQUESTS_MAX
+from dragoman.limits import (
+    PEER_FRAME_BYTES_MAX,
+    PEER_HELLO_BYTES_MAX,
+    PEER_HELLO_TIMEOUT_S,
+    PEER_REQUESTS_MAX,
+    PEER_STRANGERS_MAX,
+)
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels
 from dragoman.net.peer_frames import Hello, Kind, frame, read_hello, take_apart
@@ -57,12 +64,13 @@ class Member:
     def start(self, incarnation: int) -> None:
         world = self.world
         self.loop: SimLoop = world.loop(f"n{self.node}")
+        self.budget = MemoryBudget(1 << 30, bounds_working=False)
         hello = Hello(node_id=self.node, incarnation=incarnation, cluster_id=self.cluster_id)
-        self.peering = Peering(lambda: hello, self.loop, Random(self.node))
+        self.peering = Peering(lambda: hello, self.loop, Random(self.node), self.budget)
         self.peering.serve(SERVICE, self.service)
         for name in ("connected", "lost", "caller_lost"):
             getattr(self.peering, f"on_{name}").append(partial(self._note, name))
-        self.channels = Channels(MemoryBudget(1 << 30), self.loop)
+        self.channels = Channels(self.budget, self.loop)
         world.run(self.loop.create_server(self._accept, self.loop.host, PORT), self.loop, 1)
 
     def _note(self, name: str, node: int) -> None:
@@ -356,3 +364,83 @@ def test_whoever_is_turned_away_is_told_why_once(caplog: pytest.LogCaptureFixtur
     told = [each.getMessage() for each in caplog.records if "take calls" in each.getMessage()]
     assert len(told) == 1
     assert "node 1 does not take calls from this one: node 2 speaks versions 8 to 9" in told[0]
+
+
+# ---- strangers
+
+
+class Stranger:
+    """A connection to a member's listener, of which the test says what comes."""
+
+    def __init__(self, member: Member) -> None:
+        self.channel = Channel(member.channels, member.peering.session, member.loop)
+        self.transport = FakeTransport(
+            lambda: self.channel.connection_lost(None), ("10.0.0.1", PORT)
+        )
+        self.transport.channel = self.channel
+        self.channel.connection_made(self.transport)  # type: ignore[arg-type]
+
+    def send(self, data: bytes) -> None:
+        while data and not self.transport.is_closed:
+            buffer = self.channel.get_buffer(-1)
+            count = min(len(buffer), len(data))
+            buffer[:count] = data[:count]
+            self.channel.buffer_updated(count)
+            data = data[count:]
+
+    def say_hello(self, node: int = 7) -> None:
+        hello = msgspec.msgpack.encode(Hello(node_id=node, incarnation=1, cluster_id="c"))
+        self.send(b"".join(frame(Kind.HELLO, 0, 0, hello)))
+
+
+def test_stranger_may_not_announce_a_large_frame(pair: Pair) -> None:
+    stranger = Stranger(pair.one)
+    stranger.send((100 << 20).to_bytes(4, "big") + b"x")
+    assert stranger.transport.is_closed
+    node = Stranger(pair.one)
+    node.say_hello()
+    used = pair.one.budget.used
+    node.send((100 << 20).to_bytes(4, "big") + b"x")
+    assert not node.transport.is_closed
+    assert pair.one.budget.used == used + 1
+
+
+def test_large_request_may_follow_at_once(pair: Pair) -> None:
+    node = Stranger(pair.one)
+    hello = msgspec.msgpack.encode(Hello(node_id=7, incarnation=1, cluster_id="c"))
+    request = frame(Kind.REQUEST, SERVICE, 1, b"hold", [bytes(3 * PEER_HELLO_BYTES_MAX)])
+    node.send(b"".join([*frame(Kind.HELLO, 0, 0, hello), *request]))
+    assert not node.transport.is_closed
+    assert len(pair.one.service.held) == 1
+
+
+def test_stranger_has_little_time(pair: Pair) -> None:
+    silent, node = Stranger(pair.one), Stranger(pair.one)
+    node.say_hello()
+    pair.wait(PEER_HELLO_TIMEOUT_S + 1)
+    assert (silent.transport.is_closed, node.transport.is_closed) == (True, False)
+
+
+def test_however_many_strangers_there_are_a_node_finds_a_place(pair: Pair) -> None:
+    first = Stranger(pair.one)
+    first.say_hello()
+    strangers = [Stranger(pair.one) for _ in range(10 * PEER_STRANGERS_MAX)]
+    gone = [each.transport.is_closed for each in strangers]
+    assert gone == [True] * (9 * PEER_STRANGERS_MAX) + [False] * PEER_STRANGERS_MAX
+    last = Stranger(pair.one)
+    last.say_hello(8)
+    assert (first.transport.is_closed, last.transport.is_closed) == (False, False)
+    assert pair.one.peering.is_calling(8)
+
+
+def test_half_a_frame_of_another_node_is_in_the_budget_until_it_is_gone(pair: Pair) -> None:
+    before = pair.one.budget.used, pair.two.budget.used
+    outcomes = pair.one.ask(2, b"abc", [bytes(5 << 20)])
+    pair.wait(1)
+    assert isinstance(outcomes[0], PeerAnswer)
+    node = Stranger(pair.one)
+    node.say_hello()
+    node.send((1 << 20).to_bytes(4, "big") + bytes(1000))
+    assert pair.one.budget.used == before[0] + 1000
+    node.channel.abort()
+    assert (pair.one.budget.used, pair.two.budget.used) == before == (0, 0)

@@ -150,11 +150,56 @@ def test_whoever_moves_may_stay(rig: Rig) -> None:
 def test_the_largest_go_until_there_is_enough(rig: Rig) -> None:
     peers = [rig.connect() for _ in range(10)]
     for number, peer in enumerate(peers):
+        peer.channel.is_working = True
         peer.begin_frame(BUDGET // 100 * (6 + number))
     rig.look()
     rig.look()
     assert [peer.is_gone for peer in peers] == [False] * 8 + [True] * 2
     assert rig.budget.missing == 0
+
+
+def test_those_that_are_not_read_for_lack_of_memory_go_last_and_those_that_work_after_them(
+    rig: Rig,
+) -> None:
+    stalled, working, new = rig.connect(), rig.connect(), rig.connect()
+    working.channel.is_working = True
+    percent = BUDGET // 100
+    stalled.begin_frame(60 * percent)
+    # What the node works on leaves no room for the others, and is then half done.
+    rig.budget.take(100 * percent)
+    working.begin_frame(5 * percent)
+    new.begin_frame(30 * percent)
+    rig.budget.give_back(55 * percent)
+    assert (working.transport.is_reading, new.transport.is_reading) == (False, False)
+    rig.look()
+    rig.look()
+    assert (stalled.is_gone, new.is_gone, working.is_gone) == (True, True, False)
+
+
+def test_one_that_holds_all_that_is_left_reads_on(rig: Rig) -> None:
+    """Its own memory keeps the budget used up, and it alone can change that."""
+    peer = rig.connect()
+    peer.begin_frame(BUDGET * 9 // 10)
+    rig.budget.take(BUDGET)
+    peer.send(1)
+    assert not peer.transport.is_reading
+    rig.budget.give_back(BUDGET)
+    other = rig.connect()
+    other.send(1)
+    assert not other.transport.is_reading
+    rig.look()
+    assert peer.transport.is_reading
+
+
+def test_nodes_are_not_cut_off_for_the_sake_of_clients(rig: Rig) -> None:
+    rig.channels["peer"] = Channels(MemoryBudget(BUDGET), rig.scheduler)
+    node, client = rig.connect("peer"), rig.connect()
+    node.begin_frame(BUDGET)
+    client.begin_frame(BUDGET)
+    client.send(1)
+    rig.look()
+    rig.look()
+    assert (node.is_gone, client.is_gone) == (False, True)
 
 
 def test_whoever_holds_nothing_is_never_meant(rig: Rig) -> None:

@@ -86,6 +86,10 @@ class ServerConnection:
         """Memory that an unfinished request holds at the moment."""
         return self._reader.pending_bytes
 
+    def forget(self) -> None:
+        """Drop an unfinished request: the connection is gone."""
+        self._reader.forget()
+
     def frames(self, count: int) -> list[bytearray]:
         """`count` bytes were put into the buffer; the requests that are complete now, unopened."""
         return self._reader.buffer_updated(count)

@@ -8,7 +8,6 @@ connection only pushes.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from dragoman.protocols.cursus.handlers.service import CursusService
     from dragoman.protocols.cursus.handlers.streams import Stream
 
-log = logging.getLogger("dragoman.cursus")
 Request: TypeAlias = Command | Batch | UnreadableRequest
 _PERMISSIONS: Final = {
     Resource.TOPIC: "topic.read",
@@ -290,7 +288,7 @@ class CursusSession(FramedSession):
         if self.stream is not None or self.has_unanswered:
             left = service.idle_s
         if left <= 0:
-            log.info("closing %s:%d: silent for %g s", *self.channel.peer_address, service.idle_s)
+            self.channel.complain(f"silent for {service.idle_s:g} s")
             self.close()
             return
         self._idle_timer = service.scheduler.call_later(left, self._check_idle)

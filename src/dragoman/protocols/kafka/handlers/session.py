@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 
-log = logging.getLogger("dragoman.kafka")
-
 
 class Call:
     """One request and its place in the line of replies."""
@@ -152,25 +150,25 @@ class KafkaSession:
 
     @property
     def waiting_bytes(self) -> int:
-        return sum(each.size for each in self._line if each.is_done)
+        done = sum(each.size for each in self._line if each.is_done)
+        return done + sum(map(len, self._backlog))
 
     def buffer_updated(self, count: int) -> None:
         frames = self._connection.frames(count)
         self._ahead += len(frames)
         if self._backlog or not self.channel.is_writable:
-            self._backlog.extend(frames)
+            self._put_off(frames)
         else:
             self._begin_all(frames)
         if self._ahead > READ_AHEAD_REQUESTS_MAX:
             self.channel.pause(Reason.READ_AHEAD)
 
     def writable(self) -> None:
-        frames = list(self._backlog)
-        self._backlog.clear()
+        frames = self._take_backlog()
         try:
             self._begin_all(frames)
         except RemoteProtocolError as error:
-            log.info("closing %s:%d: %s", *self.channel.peer_address, error)
+            self.channel.complain(error)
             self.channel.close()
         self._read_on()
 
@@ -179,7 +177,7 @@ class KafkaSession:
         while at < len(frames) and not self.channel.is_closing:
             if not self.channel.is_writable:
                 # What was answered so far is more than the peer takes at once.
-                self._backlog.extend(frames[at:])
+                self._put_off(frames[at:])
                 return
             taken = self._express.take(frames, at) if self._express is not None else None
             if taken is not None:
@@ -188,12 +186,24 @@ class KafkaSession:
                 self._begin(self._connection.request(frames[at]))
                 at += 1
 
+    def _put_off(self, frames: Sequence[bytearray]) -> None:
+        self._backlog.extend(frames)
+        self.service.budget.take(sum(map(len, frames)))
+
+    def _take_backlog(self) -> list[bytearray]:
+        frames = list(self._backlog)
+        self._backlog.clear()
+        self.service.budget.give_back(sum(map(len, frames)))
+        return frames
+
     def closed(self) -> None:
         for waiting in self._line:
             waiting.drop()
             self.service.budget.give_back(waiting.size)
         self._line.clear()
-        self._backlog.clear()
+        self._take_backlog()
+        # Sessions may be parts of cycles, which the collector takes its time to find.
+        self._connection.forget()
 
     # ---- requests
 
@@ -224,14 +234,8 @@ class KafkaSession:
         self._express.learn(request, records, replica)
 
     def _close(self, level: int, request: Request, error: Exception) -> None:
-        log.log(
-            level,
-            "closing %s:%d: api key %d version %d: %s",
-            *self.channel.peer_address,
-            request.api_key,
-            request.version,
-            error,
-        )
+        what = f"api key {request.api_key} version {request.version}: {error}"
+        self.channel.complain(what, level)
         self.channel.close()
 
     def flush(self) -> None:

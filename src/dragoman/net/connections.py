@@ -1,0 +1,51 @@
+"""How many connections clients may have at a time: in all, and from one address.
+
+One more is closed as soon as it is accepted. The nodes' connections to each other are not counted
+here: a flood of clients does not keep nodes from each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+
+class ConnectionCaps(msgspec.Struct, frozen=True):
+    """As the settings have them at the moment."""
+
+    in_all: int
+    per_address: int
+    #: Addresses, such as those of proxies, that have a cap of their own.
+    overrides: Mapping[str, int]
+
+
+class ConnectionCount:
+    """The connections of all clients, over all listeners."""
+
+    def __init__(self, caps: Callable[[], ConnectionCaps]) -> None:
+        self._caps = caps
+        self._by_address: dict[str, int] = {}
+        self.in_all = 0
+
+    def refusal(self, address: str) -> str:
+        """Why one more from this address is not taken; empty when it is."""
+        caps = self._caps()
+        if self.in_all >= caps.in_all:
+            return f"max.connections is {caps.in_all}"
+        most = caps.overrides.get(address, caps.per_address)
+        if self._by_address.get(address, 0) >= most:
+            return f"max.connections.per.ip is {most} for this address"
+        return ""
+
+    def opened(self, address: str) -> None:
+        self.in_all += 1
+        self._by_address[address] = self._by_address.get(address, 0) + 1
+
+    def closed(self, address: str) -> None:
+        self.in_all -= 1
+        left = self._by_address[address] - 1
+        if left:
+            self._by_address[address] = left
+        else:
+            del self._by_address[address]
