@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -69,6 +69,13 @@ _SERVICES = {
     "minibroker": "dragoman.protocols.minibroker.handlers.service:MinibrokerService",
     "mlog": "dragoman.protocols.mlog.handlers.service:MlogService",
     "rocketmq": "dragoman.protocols.rocketmq.handlers.service:RocketmqService",
+}
+#: What says of a topic's name whether clients of a protocol can use it. minibroker's can use any.
+_NAMES = {
+    "kafka": "dragoman.protocols.kafka.handlers.names:is_visible",
+    "cursus": "dragoman.protocols.cursus.handlers.policy:is_expressible",
+    "mlog": "dragoman.protocols.mlog.handlers.names:is_expressible",
+    "rocketmq": "dragoman.protocols.rocketmq.handlers.names:is_expressible",
 }
 #: Listeners whose clients may listen for ever without sending anything. Cursus closes those that
 #: have no stream by itself.
@@ -141,6 +148,7 @@ class Node:
         self.broker.host_names = CachedHostNames(loop, look_up_beside(loop.call_soon_threadsafe))
         self.broker.on_fatal = self._fatal
         self.broker.after_commit = self._send_replies
+        self.broker.topics.on_created = self._created
         self.captures = CaptureProcesses(loop, self._kafka_address, _spool(disk))
         if settings.listeners:
             self.broker.capturing.runner = self.captures
@@ -289,8 +297,7 @@ class Node:
             told = listener
         service = self.services.get((told, protocol))
         if service is None:
-            module, _, name = _SERVICES[protocol].partition(":")
-            make = getattr(import_module(module), name)
+            make = _load(_SERVICES[protocol])
             service = make(self.broker, self.budget, self._advertised(told))
             service.listener = told
             self.services[told, protocol] = service
@@ -400,6 +407,21 @@ class Node:
                 Address("::1" if ":" in opened.bound.host else "127.0.0.1", opened.bound.port)
             )
         return str(opened.bound)
+
+    def hidden_from(self, topic: str) -> tuple[str, ...]:
+        """Protocols that this node serves and whose clients cannot name the topic."""
+        opened = {each.name for each in self.settings.listeners}
+        served = {_PROTOCOLS.get(name, name) for name in opened}
+        return tuple(
+            protocol
+            for protocol, says in _NAMES.items()
+            if (protocol in served or "any" in opened) and not _load(says)(topic)
+        )
+
+    def _created(self, topic: str) -> None:
+        hidden = self.hidden_from(topic)
+        if hidden:
+            log.info("topic %r is hidden from clients of %s", topic, ", ".join(hidden))
 
     def mlog_events(self) -> list[bytes]:
         """The metadata as the events that a cluster of mlog would have agreed on."""
@@ -609,6 +631,12 @@ async def _first_of(*events: asyncio.Event) -> None:
         for each in waiting:
             each.cancel()
         await asyncio.wait(waiting)
+
+
+def _load(place: str) -> Any:
+    """What `module:name` stands for; imported when it is first needed."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _exit_status(node: Node) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 import struct
 import sys
@@ -23,6 +24,7 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from broker_world import batch_of, values_in
+from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import NodeRegistered
 from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
@@ -434,6 +436,44 @@ def test_any_serves_every_protocol(
 
 
 # ---- RocketMQ
+
+
+@pytest.mark.parametrize(
+    ("topic", "hidden"),
+    [
+        ("orders", ()),
+        ("a/b", ("kafka", "cursus", "rocketmq")),
+        ("%RETRY%g", ("kafka", "cursus")),
+        ("a=b", ("kafka", "rocketmq")),
+        ("orders@2", ("kafka", "cursus", "mlog", "rocketmq")),
+    ],
+)
+def test_node_knows_which_clients_cannot_name_a_topic(
+    start: Callable[..., Running], topic: str, hidden: tuple[str, ...]
+) -> None:
+    assert start(listening("any")).node.hidden_from(topic) == hidden
+
+
+def test_only_protocols_that_are_served_count(start: Callable[..., Running]) -> None:
+    assert start(listening("minibroker")).node.hidden_from("a/b") == ()
+    assert start(rocketmq("rocketmq-broker")).node.hidden_from("a/b") == ("rocketmq",)
+
+
+def test_topic_that_a_client_makes_and_others_cannot_name_is_logged(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever protocol made it: those have no answer in which to say it."""
+    topics = running.node.broker.topics
+
+    async def create() -> None:
+        for name in ("ab", "a/b"):
+            created = running.loop.create_future()
+            topics.create(NewTopic(name=name), created.set_result)
+            assert await created is None
+
+    with caplog.at_level(logging.INFO, "dragoman.server"):
+        running.call(create)
+    assert caplog.messages == ["topic 'a/b' is hidden from clients of kafka"]
 
 
 def rocketmq(*names: str, host: str = "127.0.0.1", ports: dict[str, int] | None = None) -> Settings:

@@ -123,6 +123,7 @@ class BrokerView:
                 )
                 for entry in describe_topic_config(self._broker.settings, topic.config)
             ),
+            hidden_from=() if topic.is_internal else self._node.hidden_from(name),
         )
 
     def _partition(self, metadata: PartitionMetadata) -> PartitionDescription:

@@ -51,6 +51,8 @@ class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
     internal: bool
     partitions: tuple[PartitionDescription, ...]
     config: tuple[ConfigValue, ...]
+    #: Protocols of this node whose clients cannot name the topic, and so do not see it.
+    hidden_from: tuple[str, ...] = ()
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -84,6 +84,8 @@ class Topics:
         self._next_partition_id = 0
         #: Changes of configurations that build on what is there.
         self._turns = Turns()
+        #: Called with the name of each topic that this node has created for a client.
+        self.on_created: Callable[[str], None] = _ignore
 
     def reconfigure(self, settings: Settings) -> None:
         """From now on these settings hold."""
@@ -172,7 +174,12 @@ class Topics:
                 created_ms=self._clock.wall_ms(),
             )
 
-        self._change(new.name, decide, done)
+        def created(error: DragomanError | None) -> None:
+            if error is None and not new.is_internal:
+                self.on_created(new.name)
+            done(error)
+
+        self._change(new.name, decide, created)
 
     def ensure(self, new: NewTopic, done: Done) -> None:
         """Create the topic unless it exists; all who ask while it is being created share that."""
@@ -303,6 +310,10 @@ class Topics:
         except DragomanError as error:
             return error
         return Overloaded(f"topic {name!r} is being changed already")
+
+
+def _ignore(_name: str) -> None:
+    """Of what the composition root does not want to know."""
 
 
 def _check_config(config: Mapping[str, str]) -> None:

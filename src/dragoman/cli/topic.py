@@ -85,6 +85,8 @@ def create(
     if output == "json":
         print_json(topic)
     say(f"created topic {topic.name!r} with partitions: {len(topic.partitions)}")
+    if topic.hidden_from:
+        say(_hidden(topic))
 
 
 @app.command
@@ -116,8 +118,20 @@ def _parse_config(assignments: tuple[str, ...]) -> dict[str, str]:
     return config
 
 
+def _hidden(topic: TopicDescription) -> str:
+    protocols = ", ".join(topic.hidden_from)
+    return f"warning: clients of {protocols} cannot name this topic and do not see it"
+
+
 def _print_description(topic: TopicDescription) -> None:
-    print_fields((("name", topic.name), ("topic id", topic.topic_id), ("internal", topic.internal)))
+    fields: list[tuple[str, str | bool]] = [
+        ("name", topic.name),
+        ("topic id", topic.topic_id),
+        ("internal", topic.internal),
+    ]
+    if topic.hidden_from:
+        fields.append(("hidden from", ", ".join(topic.hidden_from)))
+    print_fields(fields)
     print()
     columns = (
         "PARTITION",

@@ -240,6 +240,7 @@ class FakeNode:
             internal=False,
             partitions=partitions,
             config=config,
+            hidden_from=("kafka", "cursus") if "/" in topic.name else (),
         )
 
     def add_topic(self, name: str) -> None:

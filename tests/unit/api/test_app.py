@@ -90,6 +90,13 @@ async def test_topic_is_created_described_listed_and_deleted(client: httpx.Async
     assert_problem(await client.get("/api/v1/topics/orders"), 404, "unknown_topic")
 
 
+async def test_answer_says_whose_clients_do_not_see_a_topic(client: httpx.AsyncClient) -> None:
+    created = await client.post("/api/v1/topics", json={"name": "a/b"})
+    assert (created.status_code, created.json()["hidden_from"]) == (201, ["kafka", "cursus"])
+    described = await client.get(created.headers["location"])
+    assert described.json()["hidden_from"] == ["kafka", "cursus"]
+
+
 async def test_missing_topic_and_group_are_not_found(client: httpx.AsyncClient) -> None:
     detail = assert_problem(await client.get("/api/v1/topics/nope"), 404, "unknown_topic")
     assert detail == "there is no topic 'nope'"

@@ -109,6 +109,19 @@ async def test_awkward_names_arrive_whole(dragoman, node) -> None:
     assert "a/b" in node.topics
 
 
+async def test_topic_that_clients_cannot_name_is_created_with_a_warning(dragoman) -> None:
+    created = await dragoman("topic", "create", "a/b")
+    assert created.status == 0
+    assert created.err.splitlines()[1:] == [
+        "warning: clients of kafka, cursus cannot name this topic and do not see it"
+    ]
+    described = (await dragoman("topic", "describe", "a/b")).words()
+    assert ["hidden", "from", "kafka,", "cursus"] in described
+    plain = await dragoman("topic", "create", "ab")
+    assert "warning" not in plain.err
+    assert "hidden" not in (await dragoman("topic", "describe", "ab")).out
+
+
 async def test_refusal_is_one_line_and_status_1(dragoman) -> None:
     missing = await dragoman("topic", "describe", "nope")
     assert (missing.status, missing.out) == (1, "")
