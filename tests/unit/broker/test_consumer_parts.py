@@ -597,3 +597,16 @@ def test_of_two_records_with_one_partition_the_earlier_counts() -> None:
     group.roster.add_restored(taker)
     assert taker.position == Position(3, MemberState.UNRELEASED, frozenset({B}), NOTHING)
     assert (group.roster.holder(A), group.roster.holder(B)) == ("giver", "taker")
+
+
+def test_what_members_hold_is_a_frozen_set_as_declared() -> None:
+    group = ConsumerGroup("g", "kafka", World().groups._ports, 3)
+    member = group.new_member("m", None)
+    member.position = Position(1, MemberState.UNREVOKED, frozenset({B}), frozenset({A}))
+    group.roster.add(member)
+    for asked, held in (({A, B}, {A, B}), ({A}, {A}), (set(), set())):
+        found = group.roster.held(frozenset(asked))
+        assert type(found) is frozenset
+        assert found == held
+    group.roster.remove(member)
+    assert group.roster.held(frozenset({A, B})) == frozenset()

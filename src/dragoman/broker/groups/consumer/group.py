@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from dragoman import limits
@@ -639,9 +639,10 @@ class ConsumerGroup:
 
     def restore_members(
         self,
-        members: dict[MemberId, StoredConsumerMember],
-        targets: dict[MemberId, StoredTarget],
+        members: Mapping[MemberId, StoredConsumerMember],
+        targets: Mapping[MemberId, StoredTarget],
     ) -> None:
+        """`members` in the order in which their last records were written."""
         for member_id, stored in members.items():
             if stored.origin != self.origin:
                 continue

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from dragoman.broker.groups.consumer.member import ConsumerMember
-from dragoman.broker.groups.consumer.messages import MemberState, PartitionOf
+from dragoman.broker.groups.consumer.messages import MemberState, PartitionOf, Partitions
 from dragoman.broker.groups.consumer.reconcile import Position
 from dragoman.types import MemberId
 
@@ -36,6 +36,14 @@ class ConsumerRoster:
     def holder(self, partition: PartitionOf) -> MemberId | None:
         return self._holders.get(partition)
 
+    def held(self, partitions: Partitions) -> Partitions:
+        """Those of the partitions that some member has.
+
+        Not by `&` with the keys of a dictionary: whatever its left side is, that gives a set, which
+        can be changed and has no hash, under the name of a frozen one.
+        """
+        return frozenset(filter(self._holders.__contains__, partitions))
+
     def add(self, member: ConsumerMember) -> None:
         assert member.member_id not in self._members
         self._members[member.member_id] = member
@@ -55,7 +63,7 @@ class ConsumerRoster:
         rival = self._static.get(member.instance_id or "")
         if rival is not None:
             self.remove(rival)
-        taken = member.holds & self._holders.keys()
+        taken = self.held(member.holds)
         if taken:
             now = member.position
             revoking = now.revoking - taken
