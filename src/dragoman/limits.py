@@ -427,6 +427,11 @@ FAR_READ_BYTES_MAX = 262_144
 #: How long such a reader waits there for records, and until it asks again when nobody leads.
 FAR_READ_WAIT_MS = 5_000
 FAR_READ_RETRY_S = 0.2
+#: How long an mlog client's question who leads waits for a leader that answers, which is longer
+#: than a silent node keeps its lead, and until it is looked for again. Then: code 4 or 11, upon
+#: which clients ask again.
+MLOG_LEADER_WAIT_S = 3.0
+MLOG_LEADER_RETRY_S = 0.05
 #: How long, from its arrival on, a client's errand to the leader of a partition waits for one that
 #: takes it, which is longer than a silent node keeps its lead, and until it is tried again. Then:
 #: not leader.

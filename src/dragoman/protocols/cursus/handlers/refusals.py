@@ -21,7 +21,13 @@ from dragoman.broker.errors import (
     TransactionCoordinatorLoading,
     TransactionError,
 )
-from dragoman.errors import ClusterError, DiskFullError, DragomanError
+from dragoman.errors import (
+    ClusterError,
+    DiskFullError,
+    DragomanError,
+    NotControllerError,
+    NotSentError,
+)
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import UNKNOWN_OUTCOME, Refusal
 
@@ -38,6 +44,9 @@ _CODES: Final[tuple[tuple[type[DragomanError], str], ...]] = (
     # What passes when other nodes are back, or lead: clients come again.
     (NotEnoughReplicas, "cluster_not_available"),
     (DiskFullError, "cluster_not_available"),
+    # Nothing was done: other than below, this may be repeated.
+    (NotControllerError, "no_raft_leader"),
+    (NotSentError, "cluster_not_available"),
     (RequestTimedOut, UNKNOWN_OUTCOME),
     (ClusterError, UNKNOWN_OUTCOME),
     (GroupNotFound, "group_not_found"),

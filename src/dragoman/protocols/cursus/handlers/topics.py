@@ -11,7 +11,7 @@ from dragoman.broker.errors import TopicExists, UnknownTopic
 from dragoman.broker.reading import Ends, find_all_ends
 from dragoman.broker.topics import DEFAULT, NewTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
-from dragoman.errors import DragomanError
+from dragoman.errors import ClusterError, DragomanError
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import (
@@ -94,6 +94,9 @@ def _answer(call: Call, name: str, error: DragomanError | None) -> None:
     topic = call.service.broker.image.topics.get(name)
     if error is None and topic is not None:
         call.ok(f"topic={name} partitions={len(topic.partitions)} {policy_text(topic)}")
+    elif isinstance(error, ClusterError):
+        # No fault of the request: its code tells clients to come again.
+        call.refuse(error)
     else:
         reason = quoted(str(error or "deleted meanwhile"))
         call.refuse(Refusal(f"create_topic_failed topic={name} reason={reason}"))

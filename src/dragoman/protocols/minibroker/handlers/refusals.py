@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from dragoman.broker.errors import NotCoordinator, NotLeader
-from dragoman.errors import BrokerError, DragomanError, NotSentError
+from dragoman.errors import BrokerError, DragomanError, NotControllerError, NotSentError
 from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker.messages import Failed
 
@@ -26,7 +26,7 @@ def refusal(error: DragomanError, address_of: AddressOf) -> bytes:
     if isinstance(error, NotLeader | NotCoordinator):
         leader = address_of(error.leader)
         reason = errors.not_leader("" if leader is None else f"{leader[0]}:{leader[1]}")
-    elif isinstance(error, NotSentError):
-        # Who leads cannot be reached from here, perhaps from another node.
+    elif isinstance(error, NotSentError | NotControllerError):
+        # The leader cannot be reached from here, perhaps from another node. Nothing was done.
         reason = errors.not_leader()
     return codec.encode(Failed(reason=errors.fitting(reason)))

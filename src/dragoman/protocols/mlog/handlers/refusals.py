@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from dragoman.broker import errors as broker
-from dragoman.errors import BrokerError, DragomanError, OffsetOutOfRangeError
+from dragoman.errors import BrokerError, ClusterError, DragomanError, OffsetOutOfRangeError
 from dragoman.protocols.mlog.errors import CATCH_UP_TEXT, NOT_LEADER_TEXT, ErrorCode
 from dragoman.protocols.mlog.messages import RPCError
 
@@ -35,6 +35,8 @@ _CODES: Final[tuple[tuple[type[DragomanError], ErrorCode], ...]] = (
     (broker.CoordinatorLoading, ErrorCode.RAFT_LEADER_UNAVAILABLE),
     (broker.CoordinatorNotAvailable, ErrorCode.RAFT_LEADER_UNAVAILABLE),
     (broker.NotCoordinator, ErrorCode.RAFT_LEADER_UNAVAILABLE),
+    # Without a quorum, or when the node that decides does not answer.
+    (ClusterError, ErrorCode.RAFT_LEADER_UNAVAILABLE),
     (broker.ForeignGroup, ErrorCode.COMMIT_OFFSET),
     (broker.UnknownMember, ErrorCode.COMMIT_OFFSET),
     (broker.InvalidCommitOffset, ErrorCode.COMMIT_OFFSET),

@@ -11,7 +11,14 @@ from dragoman.framing import Scratch
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
 from dragoman.protocols.mlog import messages as m
-from dragoman.protocols.mlog.handlers import fetch, offsets, produce, replicas, topics
+from dragoman.protocols.mlog.handlers import (
+    fetch,
+    leaders,
+    offsets,
+    produce,
+    replicas,
+    topics,
+)
 from dragoman.protocols.mlog.handlers.session import Handler, MlogSession
 
 HANDLERS: Final[dict[type[m.Message], Handler]] = {
@@ -25,8 +32,8 @@ HANDLERS: Final[dict[type[m.Message], Handler]] = {
     m.CreateTopic: topics.handle_create,
     m.DeleteTopic: topics.handle_delete,
     m.ListTopics: topics.handle_list,
-    m.FindTopicLeader: topics.handle_find_topic_leader,
-    m.FindRaftLeader: topics.handle_find_raft_leader,
+    m.FindTopicLeader: leaders.handle_find_topic_leader,
+    m.FindRaftLeader: leaders.handle_find_raft_leader,
     m.ReplicateStream: replicas.handle_replicate,
     m.ApplyIsrUpdateEvent: replicas.handle_isr_update,
 }

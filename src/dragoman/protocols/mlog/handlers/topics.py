@@ -1,4 +1,4 @@
-"""CreateTopic (16), DeleteTopic (18), ListTopics (25), and who leads (21, 23).
+"""CreateTopic (16), DeleteTopic (18) and ListTopics (25).
 
 Nodes are called `node-ID`. A topic made here has one partition; its leader epoch is shown from 1
 on, as in the original, which leaves the choice of leader to the cluster as well.
@@ -6,7 +6,7 @@ on, as in the original, which leaves the choice of leader to the cluster as well
 
 from __future__ import annotations
 
-from dragoman.broker.errors import NotLeader, TopicExists, UnknownTopic
+from dragoman.broker.errors import TopicExists, UnknownTopic
 from dragoman.broker.replica_ends import find_replica_ends
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata
@@ -18,9 +18,7 @@ from dragoman.protocols.mlog.errors import (
     topic_not_found,
 )
 from dragoman.protocols.mlog.handlers.names import (
-    find_partition,
     is_expressible,
-    require_topic,
     visible_topic,
 )
 from dragoman.protocols.mlog.handlers.refusals import Refused
@@ -30,10 +28,6 @@ from dragoman.protocols.mlog.messages import (
     CreateTopicResp,
     DeleteTopic,
     DeleteTopicResp,
-    FindRaftLeader,
-    FindRaftLeaderResp,
-    FindTopicLeader,
-    FindTopicLeaderResp,
     ListTopics,
     ListTopicsResp,
     ReplicaInfo,
@@ -138,27 +132,3 @@ def _info(partition: PartitionMetadata, ends: dict[int, int]) -> TopicInfo:
             if node != partition.leader
         ],
     )
-
-
-def handle_find_topic_leader(session: MlogSession, request: FindTopicLeader, place: Place) -> None:
-    require_topic(request.topic)
-    leader = find_partition(session, request.topic, Operation.DESCRIBE).leader
-    address = _address(session, leader)
-    if address is None:
-        raise NotLeader(f"no node leads topic {request.topic} at the moment")
-    session.reply(place, FindTopicLeaderResp(leader_addr=address))
-
-
-def handle_find_raft_leader(session: MlogSession, _request: FindRaftLeader, place: Place) -> None:
-    address = _address(session, session.service.broker.quorum.leader)
-    if address is None:
-        raise Refused(ErrorCode.RAFT_LEADER_UNAVAILABLE, "no Raft leader at the moment")
-    session.reply(place, FindRaftLeaderResp(raft_leader_addr=address))
-
-
-def _address(session: MlogSession, node: int) -> str | None:
-    found = session.service.address_of(session.channel, node)
-    if found is None:
-        return None
-    host, port = found
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
