@@ -194,6 +194,10 @@ RAFT_READS_MAX = 10_000
 CONTROL_REQUESTS_MAX = 10_000
 #: Partitions that the controller gives back to their preferred leaders at once.
 BALANCED_AT_ONCE_MAX = 100
+#: Moves and elections of one partition each that the controller decides together: one round of the
+#: quorum for so many. More: in the next round. Nodes open replicas in the turn of the loop that
+#: applies a round: with more of them it would be too long for heartbeats.
+CONTROL_DECISIONS_MAX = 25
 #: The events of one proposal to etcd, whose own limit for a request is 1.5 MiB. More: refused.
 ETCD_PROPOSAL_BYTES_MAX = 1 << 20
 #: Proposals in one transaction of etcd, whose own limit is 128 operations. More wait for the next.
@@ -253,6 +257,12 @@ HTTP_REQUESTS_PER_TURN = 2
 HTTP_DELIVERY_SECONDS = 30
 #: Idle time between two requests of a connection. Longer: closed.
 HTTP_KEEP_ALIVE_SECONDS = 30
+#: Moves and elections that one request to the HTTP API begins, how many of them are under way at a
+#: time, and for how long further ones are begun. The rest is counted in the answer: the client
+#: repeats the request for it.
+HTTP_CHANGES_MAX = 5000
+HTTP_CHANGES_AT_ONCE_MAX = 100
+HTTP_CHANGES_SECONDS = 5.0
 #: Items in one page of an HTTP listing; asking for more is refused.
 HTTP_PAGE_ITEMS_MAX = 1000
 #: Series of one metric, so that a scrape stays small whatever clients call themselves. The rest

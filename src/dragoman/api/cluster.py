@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
+from typing import TypeVar
 
 import msgspec
 
 from dragoman import limits
 from dragoman.api.errors import ApiError
 from dragoman.api.values import (
+    Elected,
     Election,
     FewCopies,
     ListenerStatus,
@@ -29,7 +32,11 @@ from dragoman.api.values import (
 )
 from dragoman.broker import planning
 from dragoman.broker.broker import Broker
-from dragoman.broker.errors import ElectionNotNeeded, PreferredLeaderNotAvailable
+from dragoman.broker.errors import (
+    ElectionNotNeeded,
+    NoReassignmentInProgress,
+    PreferredLeaderNotAvailable,
+)
 from dragoman.broker.replica import Acknowledge
 from dragoman.broker.replication.messages import (
     AddNode,
@@ -42,6 +49,8 @@ from dragoman.broker.replication.messages import (
 )
 from dragoman.cluster.metadata import EVERY_NODE, NO_LEADER, PartitionMetadata
 from dragoman.errors import DragomanError, OutcomeUnknownError
+
+Item = TypeVar("Item")
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +157,7 @@ class ClusterOperations:
             raise ApiError(400, "invalid_request", "nothing is asked for: metadata_to or relieve")
         return Told(detail="; ".join(told))
 
-    async def elect(self, wanted: Election) -> Told:
+    async def elect(self, wanted: Election) -> Elected:
         partitions = self._partitions(wanted.topic, wanted.partition)
         leadership = self._broker.leadership
         node_id = wanted.unclean_node
@@ -157,18 +166,28 @@ class ClusterOperations:
                 raise ApiError(400, "invalid_request", "name one partition for an unclean election")
             chosen = partitions[0]
             await called_back(lambda done: leadership.elect_unclean(chosen, node_id, done))
-            return Told(detail=f"node {node_id} leads {_name(chosen)}; what it lacked is lost")
-        elected = unable = 0
-        for each in partitions:
-            try:
-                await called_back(lambda done, each=each: leadership.elect_preferred(each, done))  # type: ignore[misc]
-                elected += 1
-            except ElectionNotNeeded:
-                continue
-            except PreferredLeaderNotAvailable:
-                unable += 1
+            detail = f"node {node_id} leads {_name(chosen)}; what it lacked is lost"
+            return Elected(detail=detail, elected=1)
+        due = [each for each in partitions if each.leader != each.replicas[0]]
+        able = [each for each in due if each.replicas[0] in each.in_sync]
+        outcomes = await _begun(able, leadership.elect_preferred)
+        elected = sum(each is None for each in outcomes)
+        # They may have changed since they were looked at.
+        late = sum(isinstance(each, PreferredLeaderNotAvailable) for each in outcomes)
+        over = sum(isinstance(each, ElectionNotNeeded) for each in outcomes)
+        expected = (ElectionNotNeeded, PreferredLeaderNotAvailable)
+        failures = [None if isinstance(each, expected) else each for each in outcomes]
+        so_far = f"preferred leaders elected: {elected}" if elected else ""
+        _check(list(zip(able, failures, strict=False)), so_far)
+        unable = len(due) - len(able) + late
+        remaining = len(able) - elected - late - over
         text = f"preferred leaders elected: {elected}"
-        return Told(detail=f"{text}; not in sync yet: {unable}" if unable else text)
+        return Elected(
+            detail=f"{text}; not in sync yet: {unable}" if unable else text,
+            elected=elected,
+            unable=unable,
+            remaining=remaining,
+        )
 
     # ---- who holds what
 
@@ -186,13 +205,12 @@ class ClusterOperations:
             plan = self._spread(wanted, partitions)
         else:
             raise ApiError(400, "invalid_request", "name either nodes, or one node to drain")
-        for each, replicas in plan:
-            await called_back(
-                lambda done, each=each, replicas=replicas: self._broker.leadership.move(  # type: ignore[misc]
-                    each, replicas, may_resize=True, done=done
-                )
-            )
-        return Moves(items=tuple(_status(each) for each, _ in plan))
+        leadership = self._broker.leadership
+
+        def begin(change: tuple[PartitionMetadata, tuple[int, ...]], done: Acknowledge) -> None:
+            leadership.move(*change, may_resize=True, done=done)
+
+        return _moves([each for each, _ in plan], await _begun(plan, begin), "begun")
 
     async def _throttle(self, bytes_per_s: int) -> None:
         def alter(config: Mapping[str, str]) -> dict[str, str]:
@@ -210,11 +228,12 @@ class ClusterOperations:
         return [(partitions[0], wanted.nodes)]
 
     async def _cancel(self, partitions: list[PartitionMetadata]) -> Moves:
-        for each in partitions:
-            await called_back(
-                lambda done, each=each: self._broker.leadership.cancel_move(each, done)  # type: ignore[misc]
-            )
-        return Moves(items=tuple(map(_status, partitions)))
+        outcomes = await _begun(partitions, self._broker.leadership.cancel_move)
+        # One that has ended meanwhile needs not be taken back.
+        ended = [
+            each if not isinstance(each, NoReassignmentInProgress) else None for each in outcomes
+        ]
+        return _moves(partitions, ended, "taken back")
 
     # ---- shared
 
@@ -285,6 +304,59 @@ def _status(partition: PartitionMetadata) -> PartitionStatus:
         target=partition.target,
         unclean_epoch=partition.unclean_epoch if partition.unclean_epoch >= 0 else None,
     )
+
+
+async def _begun(
+    items: Sequence[Item], begin: Callable[[Item, Acknowledge], None]
+) -> list[DragomanError | None]:
+    """Begin items in turn, some at a time, for as long as a request may take; what became of those
+    that there was time for. After one that was refused nothing more is begun.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + limits.HTTP_CHANGES_SECONDS
+    outcomes: list[DragomanError | None] = []
+    at_once = limits.HTTP_CHANGES_AT_ONCE_MAX
+    for start in range(0, min(len(items), limits.HTTP_CHANGES_MAX), at_once):
+        is_refused = any(each is not None for each in outcomes[-at_once:])
+        if is_refused or (start and loop.time() >= until):
+            break
+        some = items[start : min(start + at_once, limits.HTTP_CHANGES_MAX)]
+        outcomes += await asyncio.gather(*(_outcome(partial(begin, each)) for each in some))
+    return outcomes
+
+
+async def _outcome(begin: Callable[[Acknowledge], None]) -> DragomanError | None:
+    try:
+        await called_back(begin)
+    except DragomanError as error:
+        return error
+    return None
+
+
+def _moves(
+    partitions: Sequence[PartitionMetadata], outcomes: Sequence[DragomanError | None], done: str
+) -> Moves:
+    """The answer. Raises an error that says how far it came."""
+    answered = list(zip(partitions, outcomes, strict=False))
+    begun = [partition for partition, outcome in answered if outcome is None]
+    _check(answered, f"{len(begun)} of {len(partitions)} moves were {done}" if begun else "")
+    return Moves(items=tuple(map(_status, begun)), remaining=len(partitions) - len(begun))
+
+
+def _check(answered: Sequence[tuple[PartitionMetadata, DragomanError | None]], so_far: str) -> None:
+    """Raises the first error that is one. What may or may not have happened, after other things
+    did, is none: it is asked for again, and nothing happens twice.
+    """
+    for partition, outcome in answered:
+        if outcome is not None and not (so_far and isinstance(outcome, OutcomeUnknownError)):
+            raise _interrupted(outcome, partition, so_far)
+
+
+def _interrupted(error: DragomanError, partition: PartitionMetadata, so_far: str) -> DragomanError:
+    """The error, which says how far the request has come if it has."""
+    if not so_far:
+        return error
+    return ApiError(409, "refused", f"{so_far}; {_name(partition)}: {error}")
 
 
 async def called_back(begin: Callable[[Acknowledge], None]) -> None:

@@ -18,6 +18,7 @@ from dragoman.api.values import (
     CaptureDescription,
     ClusterStatus,
     ConfigValue,
+    Elected,
     Election,
     Findings,
     GroupAssignment,
@@ -279,7 +280,7 @@ class BrokerView:
     async def move(self, wanted: NewMoves) -> Moves:
         return await self._operations.move(wanted)
 
-    async def elect(self, wanted: Election) -> Told:
+    async def elect(self, wanted: Election) -> Elected:
         return await self._operations.elect(wanted)
 
     # ---- captures

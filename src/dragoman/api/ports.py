@@ -11,6 +11,7 @@ from dragoman.api.values import (
     CaptureCommand,
     CaptureDescription,
     ClusterStatus,
+    Elected,
     Election,
     Findings,
     GroupDescription,
@@ -84,10 +85,10 @@ class NodeView(Protocol):
     async def transfer(self, wanted: Transfer) -> Told: ...
 
     async def move(self, wanted: NewMoves) -> Moves:
-        """Returns the moves that have begun."""
+        """Returns the moves that have begun, and how many there was no time for."""
         ...
 
-    async def elect(self, wanted: Election) -> Told: ...
+    async def elect(self, wanted: Election) -> Elected: ...
 
     async def list_captures(self, after: str, limit: int) -> list[CaptureDescription]:
         """At most `limit` captures with names above `after`, in order of name."""

@@ -231,7 +231,10 @@ class NewMoves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Moves(msgspec.Struct, frozen=True, kw_only=True):
+    #: Those that this request has begun, or taken back.
     items: tuple[PartitionStatus, ...]
+    #: Partitions that it asks for and that there was no time for: repeat it for them.
+    remaining: int = 0
 
 
 class Election(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -343,6 +346,16 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
     #: Replicas that still wait for a node that was taken out of the quorum.
     waiting_replicas: int = 0
+
+
+class Elected(Told, frozen=True, kw_only=True):
+    """What has become of elections."""
+
+    elected: int = 0
+    #: Partitions whose preferred leader is not in sync.
+    unable: int = 0
+    #: Partitions that the request asks for and that there was no time for: repeat it for them.
+    remaining: int = 0
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, rename={"kind": "type"}):

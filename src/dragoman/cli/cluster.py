@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
+import msgspec
 from cyclopts import App, Parameter
 
 from dragoman.api.values import (
     ClusterStatus,
+    Elected,
     Election,
     MlogEvents,
     Moves,
@@ -31,6 +35,7 @@ _PATH = "/api/v1/cluster"
 #: The lead of the metadata, to any node other than the one that has it.
 _ANYBODY = -1
 _LOOK_S = 0.5
+_BEGUN = "moves were begun before, and go on"
 
 
 @app.command
@@ -184,7 +189,7 @@ def remove(node: int, /, *, keep_replicas: bool = False, server: Server = DEFAUL
     remote, path = Remote(server), f"{_PATH}/nodes/{node}"
     told = remote.remove(path, Told)
     if told.waiting_replicas and not keep_replicas:
-        _wait(remote, remote.post(f"{_PATH}/moves", NewMoves(drain=node, shrink=True), Moves))
+        _wait(remote, _begin(remote, NewMoves(drain=node, shrink=True)))
         told = remote.remove(path, Told)
     say(told.detail)
 
@@ -262,14 +267,14 @@ def reassign(
         throttle=throttle,
     )
     remote = Remote(server)
-    begun = remote.post(f"{_PATH}/moves", wanted, Moves)
-    if wait and begun.items and not cancel:
+    begun = _begin(remote, wanted)
+    if wait and begun and not cancel:
         _wait(remote, begun)
     if output == "json":
-        print_json(begun)
+        print_json(Moves(items=tuple(begun)))
     else:
         done = "taken back" if cancel else "moved" if wait else "being moved"
-        say(f"partitions {done}: {len(begun.items)}")
+        say(f"partitions {done}: {len(begun)}")
 
 
 def _node_list(text: str) -> tuple[int, ...]:
@@ -279,24 +284,62 @@ def _node_list(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def _wait(remote: Remote, begun: Moves) -> None:
-    """Until nothing of what was begun is under way; a bar shows how far it is."""
+def _begin(remote: Remote, wanted: NewMoves) -> list[PartitionStatus]:
+    """All moves of a wish. A node begins as many as a request has time for, and counts the rest."""
+    begun: list[PartitionStatus] = []
+    asked = wanted
+    with _progress("beginning moves") as show:
+        while True:
+            try:
+                moves = remote.post(f"{_PATH}/moves", asked, Moves)
+            except CommandError as error:
+                raise _interrupted(
+                    error, len(begun), "moves were begun before, and go on"
+                ) from None
+            begun += moves.items
+            show(len(begun), len(begun) + moves.remaining)
+            if not moves.remaining:
+                return begun
+            if not moves.items:
+                text = CommandError(f"moves that cannot be begun: {moves.remaining}")
+                raise _interrupted(text, len(begun), _BEGUN)
+            # That has been done.
+            asked = msgspec.structs.replace(wanted, throttle=None)
+
+
+def _interrupted(error: CommandError, count: int, done: str) -> CommandError:
+    """What was done before counts; the command can be repeated for the rest."""
+    if not count:
+        return error
+    return CommandError(f"{error}; {count} {done}: repeat the command for the rest", error.status)
+
+
+@contextmanager
+def _progress(text: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, fed with how many are done and how many there are."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    ours = {(each.topic, each.partition) for each in begun.items}
-    columns = (TextColumn("moving replicas"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn(text), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(file=sys.stderr)
-    bar = Progress(*columns, TimeElapsedColumn(), console=console, disable=not sys.stderr.isatty())
-    with bar as progress:
-        task = progress.add_task("", total=len(ours))
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _wait(remote: Remote, begun: list[PartitionStatus]) -> None:
+    """Until nothing of what was begun is under way."""
+    ours = {(each.topic, each.partition) for each in begun}
+    with _progress("moving replicas") as show:
         while True:
             cluster = remote.get(_PATH, ClusterStatus)
             moving = {(each.topic, each.partition) for each in cluster.attention if each.target}
-            left = moving & ours
-            progress.update(task, completed=len(ours) - len(left))
-            # Of very many moves not all are shown: ours may be among the rest.
-            if not left and cluster.moving <= len(moving):
+            left = len(moving & ours)
+            if cluster.moving > len(moving):
+                # Of very many moves not all are shown: ours may be among the rest.
+                left = min(len(ours), max(left, 1, cluster.moving))
+            show(len(ours) - left, len(ours))
+            if not left:
                 return
             time.sleep(_LOOK_S)
 
@@ -310,7 +353,23 @@ def elect_preferred(*, topic: str | None = None, server: Server = DEFAULT_SERVER
     topic
         Topic to do it for; all when left out.
     """
-    say(Remote(server).post(f"{_PATH}/elections", Election(topic=topic), Told).detail)
+    remote, elected = Remote(server), 0
+    with _progress("electing leaders") as show:
+        while True:
+            try:
+                told = remote.post(f"{_PATH}/elections", Election(topic=topic), Elected)
+            except CommandError as error:
+                raise _interrupted(error, elected, "leaders were elected before") from None
+            elected += told.elected
+            show(elected, elected + told.remaining)
+            if not told.remaining:
+                break
+            if not told.elected:
+                text = CommandError(f"leaders that cannot be elected: {told.remaining}")
+                raise _interrupted(text, elected, "leaders were elected before")
+    behind = f"; not in sync yet: {told.unable}" if told.unable else ""
+    # A node of an earlier release says it in words only.
+    say(f"preferred leaders elected: {elected}{behind}" if elected else told.detail)
 
 
 @app.command

@@ -18,6 +18,7 @@ from dragoman.api.values import (
     CaptureDescription,
     ClusterStatus,
     ConfigValue,
+    Elected,
     Election,
     FewCopies,
     Findings,
@@ -69,6 +70,9 @@ class FakeNode:
         self.copies = 1
         self.few_copies: tuple[FewCopies, ...] = ()
         self.waiting_replicas = 0
+        #: Requests that moves and elections take; and after how many they fail.
+        self.slices = 1
+        self.fails_after = -1
         self.pipelines = PipelineReports(SystemClock())
         self.captures: dict[str, CaptureDescription] = {}
         self.capture_status = Status(state="streaming")
@@ -164,14 +168,24 @@ class FakeNode:
     async def transfer(self, wanted: Transfer) -> Told:
         return self._asked(wanted)
 
-    async def elect(self, wanted: Election) -> Told:
-        return self._asked(wanted)
+    async def elect(self, wanted: Election) -> Elected:
+        self._asked(wanted)
+        left = self._slice()
+        return Elected(detail="done", elected=1, remaining=left)
 
     async def move(self, wanted: NewMoves) -> Moves:
         self._asked(wanted)
-        return Moves(
-            items=(PartitionStatus(topic="t", partition=0, leader=1, replicas=(1,), in_sync=(1,)),)
-        )
+        left = self._slice()
+        moved = PartitionStatus(topic="t", partition=left, leader=1, replicas=(1,), in_sync=(1,))
+        return Moves(items=(moved,), remaining=left)
+
+    def _slice(self) -> int:
+        """One partition of those that are asked for; how many are left."""
+        if self.fails_after == 0:
+            raise TopicExistsError("no quorum")
+        self.fails_after -= 1
+        self.slices = max(0, self.slices - 1)
+        return self.slices
 
     def _asked(self, wanted: object) -> Told:
         if self.failure is not None:

@@ -182,6 +182,46 @@ async def test_replicas_of_a_dead_node_are_moved_before_it_is_forgotten(dragoman
     assert node.asked == [4]
 
 
+async def test_moves_that_take_several_requests_are_asked_for_until_all_have_begun(
+    dragoman, node
+) -> None:
+    node.slices = 3
+    ran = await dragoman("cluster", "reassign", "--nodes", "1,2", "--throttle", "9")
+    assert (ran.status, ran.err) == (0, "partitions moved: 3\n")
+    repeated = NewMoves(nodes=(1, 2))
+    assert node.asked == [NewMoves(nodes=(1, 2), throttle=9), repeated, repeated]
+    node.asked.clear()
+    node.slices = node.waiting_replicas = 2
+    assert (await dragoman("cluster", "remove", "4")).status == 0
+    drain = NewMoves(drain=4, shrink=True)
+    assert node.asked == [4, drain, drain, 4]
+
+
+async def test_elections_that_take_several_requests_are_asked_for_until_all_are_over(
+    dragoman, node
+) -> None:
+    node.slices = 3
+    ran = await dragoman("cluster", "elect")
+    assert (ran.status, ran.err) == (0, "preferred leaders elected: 3\n")
+    assert node.asked == [Election()] * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["reassign", "--nodes", "1"], "2 moves were begun before, and go on: repeat the command"),
+        (["elect"], "2 leaders were elected before: repeat the command for the rest"),
+    ],
+)
+async def test_a_command_that_is_interrupted_says_how_far_it_came(
+    dragoman, node, arguments, text
+) -> None:
+    node.slices, node.fails_after = 5, 2
+    ran = await dragoman("cluster", *arguments)
+    assert ran.status == 1
+    assert text in ran.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "asked"),
     [

@@ -1,7 +1,9 @@
 """The controller at work, on the node that leads the metadata log.
 
 One decision is under way at a time, and the next is made on the image that has it: that is what
-makes compare-and-set true. A decision whose fate is unknown ends the work of this controller; the
+makes compare-and-set true. What operators want of different partitions is decided together, though:
+none of it depends on the rest, and thousands of moves would take as many rounds of the quorum. A
+decision whose fate is unknown ends the work of this controller; the
 next one begins with whatever was agreed on.
 
 A node shows that it is there by heartbeats. One that does not is fenced, which costs it leaderships
@@ -12,7 +14,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import assert_never
+from functools import partial
+from typing import NamedTuple, assert_never
 
 from dragoman.broker.replication.controller import Controller
 from dragoman.broker.replication.messages import (
@@ -34,7 +37,11 @@ from dragoman.cluster.events import Event, Member
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata
 from dragoman.cluster.quorum import MetadataQuorum
 from dragoman.errors import DragomanError, NotControllerError, OutcomeUnknownError
-from dragoman.limits import BALANCED_AT_ONCE_MAX, CONTROL_REQUESTS_MAX
+from dragoman.limits import (
+    BALANCED_AT_ONCE_MAX,
+    CONTROL_DECISIONS_MAX,
+    CONTROL_REQUESTS_MAX,
+)
 from dragoman.world import Scheduler
 
 #: Moves and balance are looked at as often, however patient the controller is with nodes.
@@ -43,6 +50,13 @@ _ACCEPTED = ControlReply(outcomes=(Outcome.ACCEPTED,))
 _REFUSED = ControlReply(outcomes=(Outcome.REFUSED,))
 #: Decides now, on the image as it is: what to agree on, and what to answer then.
 Decide = Callable[[], tuple[list[Event], ControlReply]]
+
+
+class _Waiting(NamedTuple):
+    decide: Decide
+    done: Controlled
+    #: The only partition that the decision looks at and changes; None: it may be any number.
+    partition_id: int | None
 
 
 class Controlling:
@@ -72,7 +86,7 @@ class Controlling:
         self._balance_s = balance_s
         self._balanced_at = 0.0
         self._seen: dict[int, float] = {}
-        self._waiting: deque[tuple[Decide, Controlled]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._is_deciding = False
         #: Counts the times this node became the controller; 0 while it is not.
         self._term = 0
@@ -99,8 +113,8 @@ class Controlling:
         """Somebody else leads it."""
         self._term = 0
         waiting, self._waiting = self._waiting, deque()
-        for _, done in waiting:
-            done(None)
+        for each in waiting:
+            each.done(None)
 
     # ---- requests
 
@@ -119,8 +133,14 @@ class Controlling:
                 self.decide(lambda: self._change(request), done)
             case HandOver():
                 self.decide(lambda: (self.controller.hand_over(request.member), _ACCEPTED), done)
-            case ElectPreferred() | ElectUnclean() | Move() | Relieve():
-                self.decide(lambda: (self._asked(request), _ACCEPTED), done)
+            case ElectPreferred() | ElectUnclean() | Move():
+                decide = partial(self._asked_and_accepted, request)
+                self.decide(decide, done, request.partition_id)
+            case Relieve():
+                self.decide(partial(self._asked_and_accepted, request), done)
+
+    def _asked_and_accepted(self, request: PartitionRequest) -> tuple[list[Event], ControlReply]:
+        return self._asked(request), _ACCEPTED
 
     def _asked(self, request: PartitionRequest) -> list[Event]:
         """What operators want. Raises `DragomanError`."""
@@ -198,33 +218,63 @@ class Controlling:
 
     # ---- one after the other
 
-    def decide(self, decide: Decide, done: Controlled) -> None:
+    def decide(self, decide: Decide, done: Controlled, partition_id: int | None = None) -> None:
         """Also for what operators ask for; `decide` may raise `DragomanError`: refused."""
         if not self._term or len(self._waiting) >= CONTROL_REQUESTS_MAX:
             done(None)
             return
-        self._waiting.append((decide, done))
+        self._waiting.append(_Waiting(decide, done, partition_id))
         self._next()
 
     def _next(self) -> None:
         while self._waiting and not self._is_deciding:
-            decide, done = self._waiting.popleft()
+            term = self._term
+            # Whoever is answered may ask again, within the call: that waits for its turn.
+            self._is_deciding = True
+            events, answers = self._decided()
+            if term != self._term:
+                for answer in answers:
+                    answer(False)
+                return
+            if events:
+                self._propose(events, answers)
+            else:
+                self._is_deciding = False
+
+    def _decided(self) -> tuple[list[Event], list[Callable[[bool], None]]]:
+        """The next decision, and those behind it that concern one other partition each.
+
+        What needs no agreement is answered at once.
+        """
+        events: list[Event] = []
+        answers: list[Callable[[bool], None]] = []
+        decided: set[int] = set()
+        while self._waiting and len(decided) < CONTROL_DECISIONS_MAX:
+            partition_id = self._waiting[0].partition_id
+            if events and (partition_id is None or partition_id in decided):
+                break
+            decide, done, _ = self._waiting.popleft()
             try:
-                events, reply = decide()
+                wanted, reply = decide()
             except DragomanError as error:
                 done(ControlReply(outcomes=(Outcome.REFUSED,), text=str(error)))
                 continue
-            if not events:
+            if not wanted:
                 done(reply)
                 continue
-            self._is_deciding = True
-            self._propose(events, reply, done)
+            events += wanted
+            answers.append(partial(_answer, done, reply))
+            if partition_id is None:
+                break
+            decided.add(partition_id)
+        return events, answers
 
-    def _propose(self, events: list[Event], reply: ControlReply, done: Controlled) -> None:
+    def _propose(self, events: list[Event], answers: list[Callable[[bool], None]]) -> None:
         term = self._term
 
         def agreed(error: DragomanError | None) -> None:
-            done(reply if error is None else None)
+            for answer in answers:
+                answer(error is None)
             if term != self._term:
                 return
             self._is_deciding = False
@@ -234,6 +284,10 @@ class Controlling:
                 self._next()
 
         self._quorum.propose(events, agreed)
+
+
+def _answer(done: Controlled, reply: ControlReply, is_agreed: bool) -> None:
+    done(reply if is_agreed else None)
 
 
 def _ignore(_: ControlReply | None) -> None:

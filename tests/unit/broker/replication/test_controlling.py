@@ -14,16 +14,19 @@ from dragoman.broker.replication.controlling import Controlling
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
+    ElectPreferred,
     HandOver,
     Heartbeat,
     InSyncChange,
     InSyncChanges,
+    Move,
     Outcome,
     Registration,
 )
 from dragoman.cluster.events import Event, Member, PartitionPlacement, TopicCreated
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import ClusterError, DragomanError, OutcomeUnknownError
+from dragoman.limits import CONTROL_DECISIONS_MAX
 from dragoman.testing.sim.scheduler import SimScheduler
 
 
@@ -40,10 +43,13 @@ class Quorum:
 
     def agree(self) -> None:
         while self.proposed:
-            events, done = self.proposed.pop(0)
-            for each in events:
-                self._image.apply(each)
-            done(None)
+            self.agree_once()
+
+    def agree_once(self) -> None:
+        events, done = self.proposed.pop(0)
+        for each in events:
+            self._image.apply(each)
+        done(None)
 
 
 class World:
@@ -186,3 +192,88 @@ def test_requests_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> 
     for _ in range(4):
         world.ask(change(0, 1, 2))
     assert world.outcomes == [None]
+
+
+# ---- many partitions at once
+
+
+def with_partitions(count: int) -> World:
+    """Partition 1 of topic `t`, and others of topic `u`, each on nodes 1 and 2."""
+    world = World()
+    placements = tuple(PartitionPlacement(10 + each, (1, 2)) for each in range(count))
+    world.image.apply(TopicCreated(name="u", topic_id=b"u" * 16, partitions=placements))
+    return world
+
+
+def test_moves_of_many_partitions_take_few_rounds_of_the_quorum() -> None:
+    count = 2 * CONTROL_DECISIONS_MAX + 10
+    world = with_partitions(count)
+    for each in range(count):
+        world.ask(Move(partition_id=10 + each, replicas=(2, 3)))
+    rounds = 0
+    while len(world.replies) < count:
+        world.quorum.agree_once()
+        rounds += 1
+        assert rounds < 10
+    # The first came alone; the rest waited for it, and for each other.
+    assert rounds == 4
+    assert set(world.outcomes) == {Outcome.ACCEPTED}
+    assert all(world.image.partitions[10 + each].target == (2, 3) for each in range(count))
+
+
+def test_what_is_asked_twice_of_a_partition_is_decided_one_after_the_other() -> None:
+    world = with_partitions(3)
+    world.ask(Move(partition_id=10, replicas=(1, 2, 3)))
+    for replicas in ((2, 3), (3, 1)):
+        world.ask(Move(partition_id=11, replicas=replicas))
+    world.ask(Move(partition_id=12, replicas=(9,)))
+    world.ask(Move(partition_id=12, replicas=(3, 2)))
+    world.quorum.agree_once()
+    assert world.outcomes == [Outcome.ACCEPTED]
+    world.quorum.agree_once()
+    assert world.image.partitions[11].target == (2, 3)
+    assert world.image.partitions[12].target == (), "it comes behind the second move of the other"
+    world.quorum.agree_once()
+    assert world.image.partitions[11].target == (3, 1)
+    assert world.image.partitions[12].target == (3, 2)
+    assert sorted(map(str, world.outcomes)) == sorted(
+        map(str, [Outcome.ACCEPTED] * 4 + [Outcome.REFUSED])
+    )
+
+
+def test_requests_about_nodes_are_not_decided_with_others() -> None:
+    """A fence changes every partition: what comes behind it is decided on the image that has it."""
+    world = with_partitions(2)
+    world.ask(Move(partition_id=10, replicas=(1, 2, 3)))
+    world.ask(Move(partition_id=11, replicas=(1, 2, 3)))
+    world.controlling.fence(Member(1, 1))
+    world.ask(ElectPreferred(partition_id=11))
+    world.quorum.agree()
+    assert world.image.fenced == {1}
+    assert world.image.partitions[11].leader == 2
+
+
+def test_a_round_whose_fate_is_unknown_leaves_all_of_it_unanswered() -> None:
+    world = with_partitions(4)
+    for each in range(4):
+        world.ask(Move(partition_id=10 + each, replicas=(2, 3)))
+    world.quorum.agree_once()
+    _, done = world.quorum.proposed.pop()
+    done(OutcomeUnknownError("the quorum is gone"))
+    assert world.outcomes == [Outcome.ACCEPTED, None, None, None]
+
+
+def test_who_asks_again_while_it_is_answered_waits_for_its_turn() -> None:
+    world = with_partitions(3)
+
+    def again(reply: ControlReply | None) -> None:
+        world.replies.append(reply)
+        world.ask(Move(partition_id=12, replicas=(2, 3)))
+
+    world.ask(Move(partition_id=10, replicas=(2, 3)))
+    world.ask(Move(partition_id=11, replicas=(2, 3)))
+    world.controlling.ask(Move(partition_id=12, replicas=(9,)), again)
+    world.quorum.agree()
+    assert world.image.partitions[11].target == (2, 3)
+    assert world.image.partitions[12].target == (2, 3)
+    assert len(world.replies) == 4

@@ -1,0 +1,190 @@
+"""Goal: moves and elections of thousands of partitions are begun in bounded slices, and what was
+begun when something fails is said.
+
+Method: a real image with many partitions; a controller that answers when the loop turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dragoman import limits
+from dragoman.api.cluster import ClusterOperations
+from dragoman.api.errors import ApiError
+from dragoman.api.values import Election, Moves, NewMoves
+from dragoman.broker.errors import InvalidReplicaAssignment
+from dragoman.broker.leadership import Leadership
+from dragoman.broker.replication.controller import Controller
+from dragoman.broker.replication.messages import (
+    ControlReply,
+    ControlRequest,
+    ElectPreferred,
+    Move,
+    Outcome,
+)
+from dragoman.cluster.events import (
+    Member,
+    NodeRegistered,
+    PartitionPlacement,
+    TopicCreated,
+)
+from dragoman.cluster.metadata import MetadataImage
+from dragoman.errors import OutcomeUnknownError
+
+MANY = 3 * limits.HTTP_CHANGES_AT_ONCE_MAX + 17
+
+
+class Cluster:
+    """Three nodes and a topic on the first two; what is asked for happens in the next turn."""
+
+    def __init__(self, count: int = MANY) -> None:
+        self.image = MetadataImage()
+        for node in (1, 2, 3):
+            self.image.apply(NodeRegistered(node_id=node, incarnation=1))
+        placements = tuple(PartitionPlacement(10 + each, (1, 2)) for each in range(count))
+        self.image.apply(TopicCreated(name="t", topic_id=b"t" * 16, partitions=placements))
+        self.controller = Controller(self.image)
+        self.under_way = self.most_under_way = self.asked = 0
+        #: From this request on nothing is accepted.
+        self.fails_at: int | None = None
+        self.failure: ControlReply | None = None
+        broker: Any = SimpleNamespace(image=self.image, leadership=Leadership(self.image, self))
+        self.operations = ClusterOperations(broker)
+
+    def ask(self, request: ControlRequest, done: Callable[[ControlReply | None], None]) -> None:
+        self.asked += 1
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        is_refused = self.fails_at is not None and self.asked > self.fails_at
+
+        def answer() -> None:
+            self.under_way -= 1
+            done(self.failure if is_refused else self._accepted(request))
+
+        asyncio.get_running_loop().call_soon(answer)
+
+    def _accepted(self, request: ControlRequest) -> ControlReply:
+        match request:
+            case Move(partition_id=number, replicas=replicas) if replicas:
+                events = self.controller.reassign(number, replicas)
+            case Move(partition_id=number):
+                events = self.controller.cancel_move(number)
+            case ElectPreferred(partition_id=number):
+                events = self.controller.elect_preferred(self.image.partitions[number])
+            case _:
+                raise AssertionError(request)
+        for each in events:
+            self.image.apply(each)
+        return ControlReply(outcomes=(Outcome.ACCEPTED,))
+
+    def led_by_second(self) -> None:
+        for partition in self.image.partitions.values():
+            partition.set_in_sync((Member(2, 1), Member(1, 1)))
+            partition.leader = 2
+
+
+async def all_of(cluster: Cluster, wanted: NewMoves) -> list[Moves]:
+    """As the command line asks: until nothing is left."""
+    found = [await cluster.operations.move(wanted)]
+    while found[-1].remaining:
+        found.append(await cluster.operations.move(wanted))
+    return found
+
+
+async def test_moves_are_begun_some_at_a_time() -> None:
+    cluster = Cluster()
+    (moves,) = await all_of(cluster, NewMoves(nodes=(2, 3)))
+    assert (len(moves.items), moves.remaining) == (MANY, 0)
+    assert cluster.most_under_way == limits.HTTP_CHANGES_AT_ONCE_MAX
+    assert len(cluster.image.moving) == MANY
+
+
+@pytest.mark.parametrize("wanted", [NewMoves(nodes=(2, 3)), NewMoves(drain=1)])
+async def test_a_request_that_has_no_time_left_counts_the_rest_and_is_repeated(
+    monkeypatch: pytest.MonkeyPatch, wanted: NewMoves
+) -> None:
+    cluster = Cluster()
+    monkeypatch.setattr(limits, "HTTP_CHANGES_SECONDS", 0.0)
+    answers = await all_of(cluster, wanted)
+    at_once = limits.HTTP_CHANGES_AT_ONCE_MAX
+    assert [len(each.items) for each in answers] == [at_once] * 3 + [17]
+    left = [MANY - at_once * turn for turn in (1, 2, 3)]
+    assert [each.remaining for each in answers] == [*left, 0]
+    assert cluster.asked == MANY, "each partition once"
+    taken_back = await all_of(cluster, NewMoves(cancel=True))
+    assert sum(len(each.items) for each in taken_back) == MANY
+    assert not cluster.image.moving
+
+
+async def test_a_request_is_bounded_by_number_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HTTP_CHANGES_MAX", 120)
+    answers = await all_of(Cluster(), NewMoves(nodes=(2, 3)))
+    assert [len(each.items) for each in answers] == [120, 120, MANY - 240]
+
+
+async def test_elections_are_counted_over_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    cluster.led_by_second()
+    behind = cluster.image.partitions[10]
+    behind.set_in_sync((Member(2, 1),))
+    monkeypatch.setattr(limits, "HTTP_CHANGES_SECONDS", 0.0)
+    answers = [await cluster.operations.elect(Election())]
+    while answers[-1].remaining:
+        answers.append(await cluster.operations.elect(Election()))
+    assert sum(each.elected for each in answers) == MANY - 1
+    assert {each.unable for each in answers} == {1}
+    assert answers[-1].detail == f"preferred leaders elected: {answers[-1].elected}; " + (
+        "not in sync yet: 1"
+    )
+    again = await cluster.operations.elect(Election())
+    assert (again.elected, again.remaining) == (0, 0)
+
+
+async def test_what_was_begun_before_a_refusal_is_said_and_nothing_more_is_begun() -> None:
+    cluster = Cluster()
+    at_once = limits.HTTP_CHANGES_AT_ONCE_MAX
+    cluster.fails_at = at_once + 3
+    cluster.failure = ControlReply(outcomes=(Outcome.REFUSED,), text="not so")
+    text = f"^{at_once + 3} of {MANY} moves were begun; t-{at_once + 3}: not so$"
+    with pytest.raises(ApiError, match=text):
+        await cluster.operations.move(NewMoves(nodes=(2, 3)))
+    assert cluster.asked == 2 * at_once
+    assert len(cluster.image.moving) == cluster.fails_at
+
+
+@pytest.mark.parametrize("elects", [False, True])
+async def test_what_may_have_happened_while_the_controller_changed_is_asked_for_again(
+    elects: bool,
+) -> None:
+    cluster = Cluster()
+    cluster.led_by_second()
+    at_once = limits.HTTP_CHANGES_AT_ONCE_MAX
+
+    async def ask() -> tuple[int, int]:
+        if elects:
+            elected = await cluster.operations.elect(Election())
+            return elected.elected, elected.remaining
+        moves = await cluster.operations.move(NewMoves(nodes=(2, 3)))
+        return len(moves.items), moves.remaining
+
+    cluster.fails_at = at_once + 3
+    assert await ask() == (at_once + 3, MANY - at_once - 3)
+    with pytest.raises(OutcomeUnknownError):
+        await ask()
+    cluster.fails_at = None
+    assert await ask() == (MANY - at_once - 3, 0)
+
+
+async def test_a_single_refusal_is_what_it_was() -> None:
+    cluster = Cluster(1)
+    with pytest.raises(InvalidReplicaAssignment, match="there is no node 9"):
+        await cluster.operations.move(NewMoves(nodes=(9,)))
+    cluster.fails_at = 0
+    cluster.failure = ControlReply(outcomes=(Outcome.REFUSED,), text="not so")
+    with pytest.raises(InvalidReplicaAssignment, match=r"^not so$"):
+        await cluster.operations.move(NewMoves(topic="t", partition=0, nodes=(3,)))
