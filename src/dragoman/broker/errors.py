@@ -30,6 +30,10 @@ class InvalidTopicName(BrokerError): ...
 class InvalidPartitions(BrokerError): ...
 
 
+class TooManyPartitions(InvalidPartitions):
+    """More partitions than `max.partitions.per.request` or `max.partitions.per.node` allows."""
+
+
 class InvalidReplicationFactor(BrokerError): ...
 
 

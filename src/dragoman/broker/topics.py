@@ -6,6 +6,7 @@ one of the same topic is refused, so what was checked still holds when the event
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import TypeAlias
@@ -20,6 +21,7 @@ from dragoman.broker.errors import (
     InvalidReplicationFactor,
     InvalidTopicName,
     Overloaded,
+    TooManyPartitions,
     TopicDeletionDisabled,
     TopicExists,
     UnknownTopic,
@@ -82,6 +84,9 @@ class Topics:
         self._ensuring: dict[str, list[Done]] = {}
         #: Ids given to topics whose creation is not applied yet.
         self._next_partition_id = 0
+        #: Replicas that changes under way give to each node: by topic, and together.
+        self._promised: dict[str, Counter[int]] = {}
+        self._promised_in_all: Counter[int] = Counter()
         #: Changes of configurations that build on what is there.
         self._turns = Turns()
         #: Called with the name of each topic that this node has created for a client.
@@ -106,12 +111,41 @@ class Topics:
             raise TopicExists(f"topic {new.name!r} exists already")
         _check_config(new.config)
         if new.assignment:
-            return self._check_assignment(new)
+            placed = self._check_assignment(new)
+        else:
+            count = self.count_of(new)
+            _check_count(count)
+            placed = self._place(count, new.replication_factor, new.led_by)
+        if not new.is_internal:
+            self._check_room(placed)
+        return placed
+
+    def count_of(self, new: NewTopic) -> int:
+        """How many partitions a topic is to have, without a look at whether it may."""
+        if new.assignment:
+            return len(new.assignment)
         count = new.partition_count
-        if count == DEFAULT:
-            count = self._settings.num_partitions
-        _check_count(count)
-        return self._place(count, new.replication_factor, new.led_by)
+        return self._settings.num_partitions if count == DEFAULT else count
+
+    def check_request(self, count: int) -> None:
+        """Raises `TooManyPartitions` for a request that would make so many, over all topics."""
+        most = self._settings.max_partitions_per_request
+        if count > most:
+            raise TooManyPartitions(
+                f"{count} partitions in one request; `max.partitions.per.request` is {most}"
+            )
+
+    def _check_room(self, placed: Sequence[tuple[int, ...]]) -> None:
+        self.check_request(len(placed))
+        most = self._settings.max_partitions_per_node
+        added = _replicas_by_node(placed)
+        for node, count in added.items():
+            held = self._image.replica_counts[node] + self._promised_in_all[node]
+            if held + count > most:
+                raise TooManyPartitions(
+                    f"node {node} has {held} replicas and would get {count} more; "
+                    f"`max.partitions.per.node` is {most}"
+                )
 
     def _place(self, count: int, factor: int, led_by: int = DEFAULT) -> tuple[tuple[int, ...], ...]:
         nodes = self._nodes_by_rack()
@@ -160,11 +194,23 @@ class Topics:
                 raise InvalidReplicaAssignment(f"{list(replicas)} is not a list of live nodes")
         return new.assignment
 
+    def _promise(self, name: str, placed: Sequence[tuple[int, ...]]) -> None:
+        """Count replicas until the change that makes them is over."""
+        self._forget_promise(name)
+        self._promised[name] = _replicas_by_node(placed)
+        self._promised_in_all.update(self._promised[name])
+
+    def _forget_promise(self, name: str) -> None:
+        self._promised_in_all.subtract(self._promised.pop(name, None) or ())
+
     def create(self, new: NewTopic, done: Done) -> None:
         """`done` comes when the topic is durable and can be used."""
 
         def decide() -> Event:
+            # It may be decided again, on another image.
+            self._forget_promise(new.name)
             assignment = self.check_new(new)
+            self._promise(new.name, assignment)
             return TopicCreated(
                 name=new.name,
                 topic_id=self._new_topic_id(),
@@ -232,8 +278,11 @@ class Topics:
         """Grow the topic to `total` partitions; existing ones stay as they are."""
 
         def decide() -> Event:
+            self._forget_promise(name)
             topic = self._existing(name)
-            placements = self._placements(self.check_added(topic, total, assignment))
+            added = self.check_added(topic, total, assignment)
+            self._promise(name, added)
+            placements = self._placements(added)
             return PartitionsAdded(topic_id=topic.topic_id, partitions=placements)
 
         self._change(name, decide, done)
@@ -249,8 +298,11 @@ class Topics:
         if assignment:
             if len(assignment) != added:
                 raise InvalidReplicaAssignment(f"{len(assignment)} lists for {added} partitions")
-            return self._check_assignment(NewTopic(name=topic.name, assignment=assignment))
-        return self._place(added, len(topic.partitions[0].replicas))
+            placed = self._check_assignment(NewTopic(name=topic.name, assignment=assignment))
+        else:
+            placed = self._place(added, len(topic.partitions[0].replicas))
+        self._check_room(placed)
+        return placed
 
     def change_config(self, name: str, config: dict[str, str], done: Done) -> None:
         """Replace the topic's overrides as a whole."""
@@ -293,12 +345,19 @@ class Topics:
     def _change(self, name: str, decide: Callable[[], Event], done: Done) -> None:
         """One change of a topic at a time; `decide` raises `BrokerError`."""
         if name in self._changing:
-            done(self._refusal(name, decide))
+            promised = self._promised.get(name)
+            refusal = self._refusal(name, decide)
+            self._forget_promise(name)
+            if promised is not None:
+                self._promised[name] = promised
+                self._promised_in_all.update(promised)
+            done(refusal)
             return
         self._changing.add(name)
 
         def agreed(error: DragomanError | None) -> None:
             self._changing.discard(name)
+            self._forget_promise(name)
             done(error)
 
         self._changes.make(lambda: [decide()], agreed)
@@ -314,6 +373,10 @@ class Topics:
 
 def _ignore(_name: str) -> None:
     """Of what the composition root does not want to know."""
+
+
+def _replicas_by_node(placed: Sequence[tuple[int, ...]]) -> Counter[int]:
+    return Counter(node for replicas in placed for node in replicas)
 
 
 def _check_config(config: Mapping[str, str]) -> None:

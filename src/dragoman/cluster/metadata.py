@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias, assert_never
 
@@ -123,6 +124,8 @@ class MetadataImage:
         self.topics: dict[str, TopicMetadata] = {}
         self.topics_by_id: dict[bytes, TopicMetadata] = {}
         self.partitions: dict[int, PartitionMetadata] = {}
+        #: Replicas that each node has, or is about to have.
+        self.replica_counts: Counter[int] = Counter()
         #: Newest incarnation of every node that ever registered, and with what it did.
         self.nodes: dict[int, int] = {}
         self.registrations: dict[int, NodeRegistered] = {}
@@ -190,6 +193,7 @@ class MetadataImage:
                 del self.topics[topic.name]
                 for partition in topic.partitions:
                     del self.partitions[partition.partition_id]
+                    self.replica_counts.subtract(partition.replicas)
                     self.moving.pop(partition.partition_id, None)
                 return topic
             case PartitionsAdded():
@@ -273,6 +277,7 @@ class MetadataImage:
             partition = PartitionMetadata(topic, len(topic.partitions), placement)
             topic.partitions.append(partition)
             self.partitions[placement.partition_id] = partition
+            self.replica_counts.update(placement.replicas)
             live = [node for node in placement.replicas if node not in self.fenced]
             if live:
                 partition.leader = live[0]
@@ -308,6 +313,8 @@ class MetadataImage:
         partition.leader = event.leader
         partition.leader_epoch = event.leader_epoch
         partition.partition_epoch = event.partition_epoch
+        self.replica_counts.subtract(partition.replicas)
+        self.replica_counts.update(event.replicas)
         partition.replicas = event.replicas
         partition.eligible = event.eligible
         partition.target = event.target

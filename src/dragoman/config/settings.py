@@ -78,6 +78,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     auto_create_topics_enable: bool = True
     delete_topic_enable: bool = True
     num_partitions: int = 1
+    max_partitions_per_request: int = 10_000
+    max_partitions_per_node: int = 50_000
     default_replication_factor: int = 0
     replication_factor_lenient: bool = False
 
@@ -223,6 +225,8 @@ capture.allowed.hosts                      | list         |      | Hosts of data
 auto.create.topics.enable                  | boolean      | live | Create a topic when a client first names it.
 delete.topic.enable                        | boolean      | live | Allow clients to delete topics.
 num.partitions                             | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic created without a number.
+max.partitions.per.request                 | int 1..      | live | Most partitions that one request may make, over all topics that it names.
+max.partitions.per.node                    | int 1..      | live | Most replicas that a node may have; what would make one more is refused, the node's own topics aside. Each takes about 4 kB of memory.
 default.replication.factor                 | int 0..{limits.REPLICATION_FACTOR_MAX} | live | Replicas of a topic created without a number; 0: one for each node, up to three.
 replication.factor.lenient                 | boolean      | live | Create a topic with as many replicas as there are nodes when a client asks for more, instead of refusing.
 message.max.bytes                          | int 0..      | live | Largest record batch. Default of the topics' `max.message.bytes`.

@@ -18,6 +18,7 @@ from dragoman.broker.errors import (
     InvalidReplicationFactor,
     InvalidTopicName,
     Overloaded,
+    TooManyPartitions,
     TopicDeletionDisabled,
     TopicExists,
     UnknownTopic,
@@ -26,6 +27,7 @@ from dragoman.broker.topics import NewTopic, check_name
 from dragoman.cluster.events import NodeRegistered
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
+from dragoman.log.store import Durability
 
 
 def partition_ids(world: World, name: str) -> list[int]:
@@ -382,3 +384,73 @@ def test_added_partitions_need_a_fitting_assignment(
     world.broker.topics.add_partitions("t", 3, assignment, outcome)
     world.settle()
     assert isinstance(outcome.error, InvalidReplicaAssignment)
+
+
+# ---- how many partitions there may be
+
+
+def bounded(request: int = 100, node: int = 100) -> World:
+    settings = Settings(max_partitions_per_request=request, max_partitions_per_node=node)
+    return World(settings, durability=Durability.OS)
+
+
+def test_one_topic_may_not_have_more_partitions_than_a_request_may_make() -> None:
+    world = bounded(request=5)
+    assert world.create_outcome(NewTopic(name="t", partition_count=5)) is None
+    error = world.create_outcome(NewTopic(name="u", partition_count=6))
+    assert isinstance(error, TooManyPartitions)
+    assert "max.partitions.per.request" in str(error)
+    by_hand = NewTopic(name="u", assignment=((1,),) * 6)
+    assert isinstance(world.create_outcome(by_hand), TooManyPartitions)
+
+
+def test_node_has_no_more_replicas_than_it_may() -> None:
+    world = bounded(node=10)
+    assert world.create_outcome(NewTopic(name="t", partition_count=8)) is None
+    error = world.create_outcome(NewTopic(name="u", partition_count=3))
+    assert isinstance(error, TooManyPartitions)
+    assert "max.partitions.per.node" in str(error)
+    outcome = Outcome()
+    world.broker.topics.add_partitions("t", 11, (), outcome)
+    world.settle()
+    assert isinstance(outcome.error, TooManyPartitions)
+    assert world.create_outcome(NewTopic(name="u", partition_count=2)) is None
+
+
+def test_topics_that_are_being_created_count() -> None:
+    world = bounded(node=10)
+    outcomes = [Outcome() for _ in range(4)]
+    for at, outcome in enumerate(outcomes):
+        world.broker.topics.create(NewTopic(name=f"t{at}", partition_count=4), outcome)
+    world.settle()
+    assert [outcome.error is None for outcome in outcomes] == [True, True, False, False]
+    assert len(world.broker.image.partitions) <= 10
+
+
+def test_room_comes_back_when_topics_go() -> None:
+    world = bounded(node=10)
+    world.create("t", 10)
+    outcome = Outcome()
+    world.broker.topics.delete("t", outcome)
+    world.settle()
+    assert outcome.error is None
+    assert world.create_outcome(NewTopic(name="u", partition_count=10)) is None
+
+
+def test_second_creation_that_is_refused_leaves_the_first_counted() -> None:
+    world = bounded(node=10)
+    first, again, other = Outcome(), Outcome(), Outcome()
+    world.broker.topics.create(NewTopic(name="t", partition_count=8), first)
+    world.broker.topics.create(NewTopic(name="t", partition_count=8), again)
+    world.broker.topics.create(NewTopic(name="u", partition_count=8), other)
+    world.settle()
+    assert first.error is None
+    assert again.error is not None
+    assert isinstance(other.error, TooManyPartitions)
+
+
+def test_the_nodes_own_topics_are_made_all_the_same() -> None:
+    world = bounded(node=10)
+    world.create("t", 10)
+    internal = NewTopic(name="__own", partition_count=50, is_internal=True)
+    assert world.create_outcome(internal) is None

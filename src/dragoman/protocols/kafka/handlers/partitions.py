@@ -6,6 +6,7 @@ from collections import Counter
 
 from dragoman.broker.errors import InvalidTopicName
 from dragoman.errors import DecodeError, DragomanError
+from dragoman.limits import TOPIC_PARTITIONS_MAX
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.gathering import Done, gather
@@ -19,9 +20,12 @@ def handle(call: Call) -> None:
     request = call.decode(m.CreatePartitionsRequest)
     named = Counter(topic.name for topic in request.topics)
 
+    total = sum(_added(call, topic) for topic in request.topics)
+
     def begin(topic: m.CreatePartitionsRequestTopic, done: Done) -> None:
         if named[topic.name] > 1:
             raise DecodeError(f"topic {topic.name!r} is in the request more than once")
+        call.service.broker.topics.check_request(total)
         assignment = _checked(call, topic)
         if request.validate_only:
             done(None)
@@ -39,6 +43,14 @@ def handle(call: Call) -> None:
         )
 
     gather(call, request.topics, begin, build, request.timeout_ms)
+
+
+def _added(call: Call, asked: m.CreatePartitionsRequestTopic) -> int:
+    topic = call.service.broker.image.topics.get(asked.name)
+    if topic is None or asked.count > TOPIC_PARTITIONS_MAX:
+        # Refused for itself.
+        return 0
+    return max(asked.count - len(topic.partitions), 0)
 
 
 def _checked(call: Call, asked: m.CreatePartitionsRequestTopic) -> tuple[tuple[int, ...], ...]:

@@ -36,6 +36,8 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
     broker.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     broker.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
+    # As Kafka answers a request for too many.
+    broker.TooManyPartitions: ErrorCode.POLICY_VIOLATION,
     broker.InvalidReplicationFactor: ErrorCode.INVALID_REPLICATION_FACTOR,
     broker.InvalidReplicaAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     broker.InvalidConfig: ErrorCode.INVALID_CONFIG,

@@ -15,6 +15,7 @@ from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.config.topics import describe_topic_config
 from dragoman.errors import DecodeError, DragomanError
+from dragoman.limits import TOPIC_PARTITIONS_MAX
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.config_resources import SOURCES
@@ -29,6 +30,7 @@ def handle_create(call: Call) -> None:
     request = call.decode(m.CreateTopicsRequest)
     named = Counter(topic.name for topic in request.topics)
     topics = call.service.broker.topics
+    total = sum(_count(call, each) for each in request.topics)
 
     def begin(
         asked: m.CreateTopicsRequestTopic,
@@ -36,6 +38,7 @@ def handle_create(call: Call) -> None:
     ) -> None:
         if named[asked.name] > 1:
             raise DecodeError(f"topic {asked.name!r} is in the request more than once")
+        topics.check_request(total)
         check_kafka_name(asked.name)
         authorize(call, Operation.CREATE, Resource.TOPIC, asked.name)
         new = _new_topic(asked)
@@ -54,6 +57,15 @@ def handle_create(call: Call) -> None:
         )
 
     gather(call, request.topics, begin, build, request.timeout_ms)
+
+
+def _count(call: Call, topic: m.CreateTopicsRequestTopic) -> int:
+    """The partitions that a topic adds to what the request makes; one with too many of its own is
+    refused for itself.
+    """
+    default = call.service.broker.settings.num_partitions
+    count = len(topic.assignments) or topic.num_partitions
+    return default if count < 0 else count if count <= TOPIC_PARTITIONS_MAX else 0
 
 
 def _created(call: Call, new: NewTopic) -> m.CreateTopicsResponseTopic:

@@ -90,6 +90,8 @@ def handle_update_and_create_topic_list(call: Call) -> None:
     wanted = bodies.decode(call.body, bodies.TopicConfigList).topic_config_list
     if len(wanted) > TOPIC_PARTITIONS_MAX:
         raise Refused(Response.INVALID_PARAMETER, f"{len(wanted)} topics at once")
+    queues = sum(max(each.read_queue_nums, each.write_queue_nums, 0) for each in wanted)
+    call.service.broker.topics.check_request(queues)
 
     def begin(each: bodies.TopicConfig, done: Callable[[bool | DragomanError], None]) -> None:
         # Written as they are, or with the sign of a change before them.

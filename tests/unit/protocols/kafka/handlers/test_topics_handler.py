@@ -11,6 +11,7 @@ from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import Event
 from dragoman.cluster.quorum import Done
 from dragoman.config.settings import Settings
+from dragoman.log.store import Durability
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Principal, Resource
@@ -297,3 +298,33 @@ def test_client_is_told_when_its_time_is_over_and_the_change_still_happens(
         {"t": 2},
         {},
     ][kind]
+
+
+# ---- how many partitions one request may make
+
+
+def test_request_for_more_partitions_than_one_may_make_creates_none() -> None:
+    world = World(Settings(max_partitions_per_request=100), durability=Durability.OS)
+    wire = Wire(world)
+    topics = [
+        m.CreateTopicsRequestTopic(name=f"t{at}", num_partitions=60, replication_factor=1)
+        for at in range(2)
+    ]
+    reply = wire.ask(m.CreateTopicsRequest(topics=topics), 5, m.CreateTopicsResponse)
+    assert {each.error_code for each in reply.topics} == {ErrorCode.POLICY_VIOLATION}
+    assert not world.broker.image.topics
+    reply = wire.ask(m.CreateTopicsRequest(topics=topics[:1]), 5, m.CreateTopicsResponse)
+    assert reply.topics[0].error_code == 0
+
+
+def test_growing_topics_beyond_what_one_request_may_make_is_refused() -> None:
+    world = World(Settings(max_partitions_per_request=100), durability=Durability.OS)
+    wire = Wire(world)
+    for at in range(2):
+        world.create(f"t{at}", 10)
+    grown = [
+        m.CreatePartitionsRequestTopic(name=f"t{at}", count=70, assignments=None) for at in range(2)
+    ]
+    reply = wire.ask(m.CreatePartitionsRequest(topics=grown), 2, m.CreatePartitionsResponse)
+    assert {each.error_code for each in reply.results} == {ErrorCode.POLICY_VIOLATION}
+    assert len(world.broker.image.topics["t0"].partitions) == 10
