@@ -224,6 +224,11 @@ DOUBTS_MAX = 1000
 #: Parked fetches per partition. More: answered at once with what there is.
 FETCHES_PARKED_MAX = 20_000
 
+#: What all requests of a node that name many things do in one loop turn, in items of a few
+#: microseconds, and what one of them does before the next has its turn. The rest waits.
+WORK_ITEMS_PER_TURN = 1000
+WORK_ITEMS_PER_QUANTUM = 250
+
 # ---- configuration, HTTP and command line
 
 #: A configuration file is a page or two; more is a wrong path. Larger: refused before it is read.
@@ -300,9 +305,18 @@ LARGE_FRAME_BYTES_MIN = 60 << 10
 
 # ---- the Kafka wire
 
-#: Array elements in one message, over all its arrays: an element of two bytes becomes an object
-#: of a hundred. More: the message is malformed. A metadata reply of 250,000 partitions fits.
+#: Array elements in one reply that our client reads, over all its arrays: an element of two bytes
+#: becomes an object of a hundred. More: the message is malformed. A metadata reply of 250,000
+#: partitions fits. Requests have bounds of their own, in `protocols/kafka/bounds.py`.
 KAFKA_ITEMS_MAX = 1 << 21
+#: Array elements of a request, and bytes of its frame, unless that table says otherwise. More: it
+#: is refused, or its connection closed where the protocol has no place for an error.
+KAFKA_REQUEST_ITEMS_MAX = 2_000
+KAFKA_REQUEST_BYTES_MAX = 1 << 20
+#: Tagged fields in the header of a request, of which none is known. More: closed.
+KAFKA_HEADER_TAGS_MAX = 100
+#: A client's name for itself: it is in memory with every member of a group. Longer: closed.
+CLIENT_ID_BYTES_MAX = 1024
 #: Records up to this size are copied into the frame's first buffer, larger ones stay as they are.
 KAFKA_RECORDS_INLINE_BYTES_MAX = 4 << 10
 #: Requests a client connection may have unanswered. More: `LocalProtocolError`.
@@ -319,6 +333,9 @@ READ_PER_TURN_BYTES_MAX = 512 << 10
 SHORT_READ_BYTES_MAX = 4 << 10
 #: Requests of one connection that are worked on at the same time. Past it, it is not read.
 READ_AHEAD_REQUESTS_MAX = 512
+#: Kafka requests of one connection that are begun in one loop turn, produce requests like earlier
+#: ones aside. The rest waits for the next turn: a read may bring thousands of small ones.
+KAFKA_REQUESTS_PER_TURN_MAX = 32
 #: The same for protocols whose replies come in any order: a consumer has a pull waiting for each of
 #: its queues.
 UNANSWERED_REQUESTS_MAX = 4096

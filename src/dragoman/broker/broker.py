@@ -29,6 +29,7 @@ from dragoman.broker.quotas import ClientQuotas
 from dragoman.broker.relaying import Relaying, Told
 from dragoman.broker.replica import Acknowledge, Replica, not_leader
 from dragoman.broker.topics import NewTopic, Topics
+from dragoman.broker.work_queue import WorkQueue
 from dragoman.captures.definition import POSITIONS_TOPIC
 from dragoman.cluster.etcd.calls import Gateway
 from dragoman.cluster.events import (
@@ -115,6 +116,8 @@ class Broker:
         self.after_commit: Callable[[], None] = _do_nothing
         #: Told once when the log has failed, or the metadata: the process must stop.
         self.on_fatal: Callable[[OSError | DragomanError], None] = _ignore
+        #: Requests that name so many things that they are worked on over several loop turns.
+        self.work = WorkQueue(scheduler)
         self._replicas: dict[int, Replica] = {}
         self._fetches: dict[Fetch, None] = {}
         store.on_stable = self._stable

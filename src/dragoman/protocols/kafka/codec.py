@@ -19,11 +19,15 @@ In flexible versions a tagged section ends the header, except that of ApiVersion
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from struct import Struct
 from typing import Final, TypeAlias, TypeVar
 
+import msgspec
+
 from dragoman.errors import DecodeError, EncodeError
+from dragoman.primitives import uvarint
 from dragoman.protocols.kafka import messages, notation
 from dragoman.protocols.kafka.decoding import Decoder, compile_decoder
 from dragoman.protocols.kafka.emit import has_records
@@ -241,6 +245,69 @@ def _request_framer(spec: notation.MessageSpec, version: int) -> _RequestFramer:
 _ENCODERS: Final = _Encoders()
 _RESPONSE_FRAMERS: Final = _ResponseFramers()
 _REQUEST_FRAMERS: Final = _RequestFramers()
+
+# ---- a reply whose array is encoded piece by piece
+
+
+class ArrayEncoder:
+    """Encodes a response as its elements become known, for arrays of many thousands.
+
+    The response is cut into what stands before the array, the elements, and what stands after. Each
+    part is encoded as if it were a message, since structures are encoded alike wherever they are;
+    only the empty tagged section that would end the first part is taken off again.
+    """
+
+    __slots__ = ("_after", "_before", "_element", "_is_flexible", "_pack", "_what")
+
+    def __init__(self, spec: notation.MessageSpec, field_name: str, version: int) -> None:
+        fields = spec.struct.fields
+        place = next(at for at, field in enumerate(fields) if field.name == field_name)
+        element = fields[place].inner
+        assert spec.direction == "Response", spec.name
+        assert element is not None, field_name
+        assert version in fields[place].versions, (spec.name, field_name, version)
+        before = tuple(field for field in fields[:place] if field.tag is None)
+        after = tuple(field for field in fields if field not in before and field != fields[place])
+
+        def encoder(class_name: str, part: tuple[notation.FieldSpec, ...]) -> Encoder:
+            struct = notation.StructSpec(class_name, part)
+            return compile_encoder(msgspec.structs.replace(spec, struct=struct), version)
+
+        self._before = encoder(spec.name, before)
+        self._element = encoder(element.class_name, element.fields)
+        self._after = encoder(spec.name, after)
+        self._is_flexible = version >= spec.flexible
+        self._pack = (_RESPONSE_HEAD_FLEXIBLE if self._is_flexible else _RESPONSE_HEAD).pack
+        self._what = f"{spec.name} v{version}"
+
+    def element(self, message: Message) -> bytes:
+        return self._part(self._element, message)
+
+    def frame(self, rest: Message, elements: Sequence[bytes], correlation_id: int) -> list[Buffer]:
+        """A whole response frame: `rest` is the response, its own array is not looked at."""
+        before, after = self._part(self._before, rest), self._part(self._after, rest)
+        if self._is_flexible:
+            before = before[:-1] + uvarint(len(elements) + 1)
+        else:
+            before += len(elements).to_bytes(4, "big")
+        body = b"".join((before, *elements, after))
+        after_size = 5 if self._is_flexible else 4
+        return [self._pack(len(body) + after_size, correlation_id) + body]
+
+    def _part(self, encoder: Encoder, message: Message) -> bytes:
+        out: list[Buffer] = []
+        encoder(message, out, out)
+        try:
+            return b"".join(out)
+        except FAULTS as error:
+            raise EncodeError(f"{self._what}: {error}") from error
+
+
+@cache
+def array_encoder(kind: type[Message], field_name: str, version: int) -> ArrayEncoder:
+    """For the array `field_name` of a response without records, other than ApiVersions."""
+    return ArrayEncoder(_encodable(kind, version), field_name, version)
+
 
 # ---- structures embedded in group requests
 

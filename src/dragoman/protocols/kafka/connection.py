@@ -30,11 +30,12 @@ import msgspec
 
 from dragoman.errors import DecodeError, LocalProtocolError, RemoteProtocolError
 from dragoman.framing import FrameReader, Scratch
-from dragoman.limits import KAFKA_IN_FLIGHT_MAX
+from dragoman.limits import CLIENT_ID_BYTES_MAX, KAFKA_HEADER_TAGS_MAX, KAFKA_IN_FLIGHT_MAX
 from dragoman.protocols.kafka import codec, notation
+from dragoman.protocols.kafka.bounds import bound_of
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.decoding import skip_tags
-from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.errors import ErrorCode, OversizedMessageError
 from dragoman.protocols.kafka.messages import (
     ApiVersionsResponse,
     ApiVersionsResponseApiKey,
@@ -65,8 +66,32 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         return memoryview(self.frame)[self.body_start :]
 
     def decode(self) -> Message:
-        """The body. `UnsupportedVersionError` where the schema lacks the key or version."""
+        """The body. `UnsupportedVersionError` where the schema lacks the key or version,
+        `OversizedMessageError` where `bounds.py` allows less.
+        """
+        check_size(self.api_key, len(self.frame))
         return codec.decode_request(self.api_key, self.version, self.frame, self.body_start)
+
+
+class _FrameBounds(dict[int, int | None]):
+    """API key to the largest frame of such a request; None where only the listener has a bound."""
+
+    def __missing__(self, api_key: int) -> int | None:
+        name = notation.name_of(api_key, "Request")
+        bytes_max = None if name is None else bound_of(name).bytes_max
+        if name is not None:
+            self[api_key] = bytes_max
+        return bytes_max
+
+
+_FRAME_BOUNDS: Final = _FrameBounds()
+
+
+def check_size(api_key: int, size: int) -> None:
+    """Raises `OversizedMessageError` for a frame that is larger than its request may be."""
+    bytes_max = _FRAME_BOUNDS[api_key]
+    if bytes_max is not None and size > bytes_max:
+        raise OversizedMessageError(f"request of {size} bytes; at most {bytes_max}")
 
 
 class ServerConnection:
@@ -116,6 +141,8 @@ class ServerConnection:
         end = _REQUEST_HEAD.size + max(size, 0)
         if size < -1 or end > len(frame):
             raise DecodeError(f"client id of {size} bytes in a request of {len(frame)}")
+        if size > CLIENT_ID_BYTES_MAX:
+            raise DecodeError(f"client id of {size} bytes; at most {CLIENT_ID_BYTES_MAX}")
         raw = bytes(frame[8:end])
         try:
             self._client_id = None if size < 0 else raw[2:].decode()
@@ -130,7 +157,7 @@ def _after_tags(frame: bytearray, position: int) -> int:
         count = frame[position]
         if not count:
             return position + 1
-        return skip_tags(frame, position + 1, count, "header")
+        return skip_tags(frame, position + 1, count, "header", KAFKA_HEADER_TAGS_MAX)[0]
     except IndexError:
         raise DecodeError("header is cut off") from None
 

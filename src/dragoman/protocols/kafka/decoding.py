@@ -13,8 +13,8 @@ more):
 Safety: unpacking and indexing beyond the frame raise by themselves and become `DecodeError` at the
 end of the function. Slicing does not, so every length is compared with what is left before it is
 used. An array's count is capped by the bytes left over the fewest an element takes, and all counts
-of a message together by `KAFKA_ITEMS_MAX`. Records are views of the frame; strings and byte fields
-are copies.
+of a message together, tagged fields among them, by what `bounds.py` says of it: `left` is how many
+more there may be. Records are views of the frame; strings and byte fields are copies.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from struct import error as StructError  # noqa: N812
 from typing import Final, NoReturn, TypeAlias
 
 from dragoman.errors import DecodeError
-from dragoman.limits import KAFKA_ITEMS_MAX
 from dragoman.primitives import read_uvarint
+from dragoman.protocols.kafka.bounds import bound_of
 from dragoman.protocols.kafka.emit import (
     FIXED,
     Emitter,
@@ -37,6 +37,7 @@ from dragoman.protocols.kafka.emit import (
     tagged_fields,
     width,
 )
+from dragoman.protocols.kafka.errors import OversizedMessageError
 from dragoman.protocols.kafka.messages import Message
 from dragoman.protocols.kafka.notation import FieldSpec, MessageSpec, StructSpec, TypeSpec
 
@@ -71,7 +72,7 @@ class _DecoderEmitter(Emitter):
         out.line("size = len(d)")
         if has_records(self._spec.struct, self._version):
             out.line("view = memoryview(d)")
-        out.line(f"left = {KAFKA_ITEMS_MAX}")
+        out.line(f"left = {bound_of(self._spec.name).items_max}")
         with out.block("try:"):
             result = self._struct(self._spec.struct, self._what)
             # What follows a request is ignored, as Kafka ignores it: librdkafka 2.16 writes four
@@ -122,7 +123,7 @@ class _DecoderEmitter(Emitter):
             if fields:
                 self._known_tags(fields, values, count, path)
             else:
-                out.line(f"p = skip_tags(d, p, {count}, {path!r})")
+                out.line(f"p, left = skip_tags(d, p, {count}, {path!r}, left)")
         return values
 
     def _known_tags(
@@ -132,6 +133,7 @@ class _DecoderEmitter(Emitter):
         tag, last, end = out.fresh("g"), out.fresh("g"), out.fresh("e")
         with out.block(f"if {count} > 127:"):
             out.line(f"{count}, p = rest_of_uvarint(d, p, {count})")
+        self._count(count, path)
         out.line(f"{last} = -1")
         with out.block(f"for _ in range({count}):"):
             out.line(f"{tag}, {end}, p = tag_header(d, p, {last}, {path!r})")
@@ -211,9 +213,7 @@ class _DecoderEmitter(Emitter):
         smallest = size_min(element, self._spec, self._version)
         with out.block(f"if {count} * {smallest} > size - p:"):
             out.line(f"wrong_length({path!r}, {count}, p, size)")
-        out.line(f"left -= {count}")
-        with out.block("if left < 0:"):
-            out.line(f"too_many_items({path!r}, p)")
+        self._count(count, path)
         if element.kind in FIXED:
             code = FIXED[element.kind]
             table = out.constant(f"UNPACK_{element.kind}", UNPACKERS[code])
@@ -223,6 +223,12 @@ class _DecoderEmitter(Emitter):
         with out.block(f"for _ in range({count}):"):
             item = self._element(element, path)
             out.line(f"{value}.append({item})")
+
+    def _count(self, count: str, path: str) -> None:
+        """Emit the refusal of more elements than the message may have."""
+        self._out.line(f"left -= {count}")
+        with self._out.block("if left < 0:"):
+            self._out.line(f"too_many_items({path!r}, p)")
 
     def _element(self, element: TypeSpec, path: str) -> str:
         if element.struct is not None:
@@ -298,15 +304,21 @@ def tag_header(
     return tag, end, position
 
 
-def skip_tags(data: bytes | bytearray, position: int, first: int, path: str) -> int:
-    """The position after a tagged section of which nothing is known."""
+def skip_tags(
+    data: bytes | bytearray, position: int, first: int, path: str, left: int
+) -> tuple[int, int]:
+    """The position after a tagged section of which nothing is known, and how many more elements
+    there may be of the `left` before it.
+    """
     count = first
     if first > 127:
         count, position = rest_of_uvarint(data, position, first)
+    if count > left:
+        too_many_items(path, position)
     last = -1
     for _ in range(count):
         last, position, _ = tag_header(data, position, last, path)
-    return position
+    return position, left - count
 
 
 def wrong_length(path: str, length: int, position: int, size: int) -> NoReturn:
@@ -324,9 +336,7 @@ def wrong_tag_size(path: str, tag: int, position: int, end: int) -> NoReturn:
 
 
 def too_many_items(path: str, position: int) -> NoReturn:
-    raise DecodeError(
-        f"{path} at byte {position}: more than {KAFKA_ITEMS_MAX} items in one message"
-    )
+    raise OversizedMessageError(f"{path} at byte {position}: too many items in one message")
 
 
 def left_over(what: str, position: int, size: int) -> NoReturn:

@@ -18,6 +18,10 @@ class UnsupportedVersionError(DecodeError):
     """A request or response of an API key or version that the schema does not have."""
 
 
+class OversizedMessageError(DecodeError):
+    """A message with more array elements, or more bytes, than `bounds.py` allows."""
+
+
 class ErrorCode(IntEnum):
     _value_: int
     #: What the code means, for the error message fields of replies and for people.

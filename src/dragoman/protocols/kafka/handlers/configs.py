@@ -42,16 +42,21 @@ from dragoman.protocols.kafka.handlers.config_resources import (
 from dragoman.protocols.kafka.handlers.names import is_visible, topic_of
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.slices import answer_array
 from dragoman.security.authorizer import Operation, Resource
+
+#: What a resource is worth, in items of the queue of long work: it has dozens of keys.
+_DESCRIBE_ITEMS = 50
 
 
 def handle_describe(call: Call) -> None:
     request = call.decode(m.DescribeConfigsRequest)
-    call.reply(
-        m.DescribeConfigsResponse(
-            results=[_describe(call, request, resource) for resource in request.resources]
-        )
+    # Each once, however often it is named.
+    resources = {(each.resource_type, each.resource_name): each for each in request.resources}
+    elements = (
+        (_describe(call, request, resource), _DESCRIBE_ITEMS) for resource in resources.values()
     )
+    answer_array(call, m.DescribeConfigsResponse(), "results", elements)
 
 
 def _describe(

@@ -21,6 +21,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.slices import Elements, answer_array
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, MemberId, TopicName
 
@@ -107,8 +108,14 @@ def _assignment(partitions: Partitions) -> m.ConsumerGroupHeartbeatResponseAssig
 
 def handle_describe(call: Call) -> None:
     request = call.decode(m.ConsumerGroupDescribeRequest)
-    groups = [_describe(call, GroupId(group_id)) for group_id in request.group_ids]
-    call.reply(m.ConsumerGroupDescribeResponse(groups=groups))
+
+    def elements() -> Elements:
+        # Each once, however often it is named.
+        for group_id in dict.fromkeys(request.group_ids):
+            found = _describe(call, GroupId(group_id))
+            yield found, 2 + 5 * len(found.members)
+
+    answer_array(call, m.ConsumerGroupDescribeResponse(), "groups", elements())
 
 
 def _describe(call: Call, group_id: GroupId) -> m.ConsumerGroupDescribeResponseGroup:

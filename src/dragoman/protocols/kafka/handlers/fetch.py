@@ -85,7 +85,8 @@ def _wanted(call: Call, key: Key, partition: FetchRequestPartition) -> Wanted:
         replica = _find(call, key)
         replica.check_epoch(partition.current_leader_epoch)
     except DragomanError as error:
-        return Wanted(None, 0, 0, error)
+        # A fetch may be parked with it; the frames it came through need not be.
+        return Wanted(None, 0, 0, error.with_traceback(None))
     return Wanted(replica, partition.fetch_offset, partition.partition_max_bytes)
 
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
 from dragoman.broker.errors import RequestTimedOut
+from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.messages import Message
+from dragoman.types import Buffer
 from dragoman.world import Handle
 
 Item = TypeVar("Item")
@@ -21,15 +23,17 @@ def gather(
     call: Call,
     items: Sequence[Item],
     begin: Callable[[Item, Callable[[Result | DragomanError], None]], None],
-    build: Callable[[list[Result | DragomanError]], Message],
+    build: Callable[[list[Result | DragomanError]], Message | list[Buffer]],
     timeout_ms: int | None = None,
+    weigh: Callable[[Item], int] = lambda _: 1,
 ) -> None:
     """Begin every item, and reply when each has its result, with the results in the items' order.
 
-    `begin` is given the item and what to call with its result; an error that it raises is one.
-    What has no result after `timeout_ms` is answered with `RequestTimedOut`, and still happens;
-    what this turn of the loop makes durable is in time even if the client does not want to wait
-    at all, which is what zero and less mean to Kafka.
+    Many items are begun over several loop turns; `weigh` says how much one is worth, in items of
+    the queue of long work. `begin` is given the item and what to call with its result; an error
+    that it raises is one. What has no result `timeout_ms` after all have begun is answered with
+    `RequestTimedOut`, and still happens; what that turn of the loop makes durable is in time even
+    if the client does not want to wait at all, which is what zero and less mean to Kafka.
     """
     results: dict[int, Result | DragomanError] = {}
     timer: list[Handle] = []
@@ -39,10 +43,21 @@ def gather(
         if call.is_done:
             return
         assert place not in results
+        if isinstance(result, DragomanError):
+            # Thousands of errors with the frames they came through are a long garbage collection.
+            result.__traceback__ = None
         results[place] = result
         if len(results) == len(items):
             forget_time()
-            call.reply(build([results[each] for each in range(len(items))]))
+            reply([results[each] for each in range(len(items))])
+
+    def reply(ordered: list[Result | DragomanError]) -> None:
+        """`build` may have encoded the reply already."""
+        built = build(ordered)
+        if isinstance(built, list):
+            call.reply_raw(built)
+        else:
+            call.reply(built)
 
     def time_is_over() -> None:
         error = RequestTimedOut(f"not done within {timeout_ms} ms; it may still be")
@@ -54,18 +69,30 @@ def gather(
         for each in timer:
             each.cancel()
 
-    if not items:
-        call.reply(build([]))
-    for place, item in enumerate(items):
-
-        def done(result: Result | DragomanError, place: int = place) -> None:
+    def begin_one(place: int, item: Item) -> None:
+        def done(result: Result | DragomanError) -> None:
             put(place, result)
 
         try:
             begin(item, done)
         except DragomanError as error:
             done(error)
-    if timeout_ms is not None and not call.is_done:
-        seconds = max(timeout_ms, 0) / 1000
-        timer.append(call.service.broker.scheduler.call_later(seconds, time_is_over))
-        call.on_drop(forget_time)
+
+    def steps() -> Steps[None]:
+        for place, item in enumerate(items):
+            begin_one(place, item)
+            yield weigh(item)
+
+    def begun(outcome: DragomanError | None) -> None:
+        # An item's error is its result; only the reply itself can fail here.
+        if outcome is not None:
+            call.fail(outcome)
+        elif timeout_ms is not None and not call.is_done:
+            seconds = max(timeout_ms, 0) / 1000
+            timer.append(call.service.broker.scheduler.call_later(seconds, time_is_over))
+            call.on_drop(forget_time)
+
+    if items:
+        call.service.broker.work.run(steps(), begun, call.is_wanted)
+    else:
+        reply([])

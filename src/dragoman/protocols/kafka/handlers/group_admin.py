@@ -20,6 +20,7 @@ from dragoman.protocols.kafka.handlers.groups import open_groups
 from dragoman.protocols.kafka.handlers.names import exists
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.slices import Elements, answer_array
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, Partition, TopicName
 
@@ -36,14 +37,15 @@ _NOT_FOUND_SINCE = 6
 
 def handle_describe(call: Call) -> None:
     request = call.decode(m.DescribeGroupsRequest)
-    call.reply(
-        m.DescribeGroupsResponse(
-            groups=[
-                _describe(call, group_id, request.include_authorized_operations)
-                for group_id in request.groups
-            ]
-        )
-    )
+    with_operations = request.include_authorized_operations
+
+    def elements() -> Elements:
+        # Each once, however often it is named: a group may have megabytes of metadata.
+        for group_id in dict.fromkeys(request.groups):
+            found = _describe(call, group_id, with_operations)
+            yield found, 2 + len(found.members)
+
+    answer_array(call, m.DescribeGroupsResponse(), "groups", elements())
 
 
 def _describe(call: Call, group_id: str, with_operations: bool) -> m.DescribeGroupsResponseGroup:
@@ -116,20 +118,20 @@ def handle_list(call: Call) -> None:
             and is_allowed(call, Operation.DESCRIBE, Resource.GROUP, group.group_id)
         )
 
-    call.reply(
-        m.ListGroupsResponse(
-            groups=[
-                m.ListGroupsResponseGroup(
-                    group_id=group.group_id,
-                    protocol_type=group.protocol_type,
-                    group_state=group.state,
-                    group_type=_type_of(group),
-                )
-                for group in coordination.groups.listings()
-                if is_listed(group)
-            ]
+    elements = (
+        (
+            m.ListGroupsResponseGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=_type_of(group),
+            ),
+            1,
         )
+        for group in coordination.groups.listings()
+        if is_listed(group)
     )
+    answer_array(call, m.ListGroupsResponse(), "groups", elements)
 
 
 def _type_of(group: GroupListing) -> str:

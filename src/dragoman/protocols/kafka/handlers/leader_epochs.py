@@ -5,27 +5,30 @@ Consumers ask after a change of leader whether what they have read is still part
 
 from __future__ import annotations
 
+from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.slices import answer
 from dragoman.security.authorizer import Operation, Resource
 
 
 def handle(call: Call) -> None:
     request = call.decode(m.OffsetForLeaderEpochRequest)
-    call.reply(
-        m.OffsetForLeaderEpochResponse(
-            topics=[
-                m.OffsetForLeaderEpochResponseTopic(
-                    topic=topic.topic,
-                    partitions=[_look_up(call, topic.topic, each) for each in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
-    )
+    answer(call, _find_all(call, request))
+
+
+def _find_all(call: Call, request: m.OffsetForLeaderEpochRequest) -> Steps[m.Message]:
+    topics: list[m.OffsetForLeaderEpochResponseTopic] = []
+    for topic in request.topics:
+        found: list[m.OffsetForLeaderEpochResponsePartition] = []
+        for each in topic.partitions:
+            found.append(_look_up(call, topic.topic, each))
+            yield 2
+        topics.append(m.OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=found))
+    return m.OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _look_up(

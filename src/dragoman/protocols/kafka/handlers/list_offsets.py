@@ -6,14 +6,18 @@ the earliest offset, latest tiered (-5) and earliest pending upload (-6) are non
 
 from __future__ import annotations
 
+from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.slices import answer
 from dragoman.security.authorizer import Operation, Resource
 
+#: What a look-up by time is worth, in items of the queue of long work.
+_TIME_LOOK_UP_ITEMS = 100
 _NOT_AVAILABLE_SINCE_VERSION = 5
 _EPOCH_SINCE_VERSION = 4
 LATEST = -1
@@ -35,20 +39,19 @@ _SINCE = {
 
 def handle(call: Call) -> None:
     request = call.decode(m.ListOffsetsRequest)
-    call.reply(
-        m.ListOffsetsResponse(
-            topics=[
-                m.ListOffsetsResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        _look_up(call, topic.name, partition, request.isolation_level == 1)
-                        for partition in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
-    )
+    answer(call, _find_all(call, request))
+
+
+def _find_all(call: Call, request: m.ListOffsetsRequest) -> Steps[m.Message]:
+    topics: list[m.ListOffsetsResponseTopic] = []
+    for topic in request.topics:
+        found: list[m.ListOffsetsResponsePartition] = []
+        for each in topic.partitions:
+            found.append(_look_up(call, topic.name, each, request.isolation_level == 1))
+            # A look-up by time reads the log.
+            yield _TIME_LOOK_UP_ITEMS if each.timestamp >= 0 else 2
+        topics.append(m.ListOffsetsResponseTopic(name=topic.name, partitions=found))
+    return m.ListOffsetsResponse(topics=topics)
 
 
 def _look_up(

@@ -2,6 +2,7 @@
 
 A topic that does not exist is created when the client allows it and the broker is set to, and the
 answer waits until it is usable: clients that create a topic by asking need no second try.
+Many topics are described, and their parts of the reply encoded, over several loop turns.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.codec import array_encoder
 from dragoman.protocols.kafka.handlers.access import (
     CLUSTER_NAME,
     NOT_ASKED,
@@ -29,7 +31,9 @@ from dragoman.protocols.kafka.handlers.gathering import gather
 from dragoman.protocols.kafka.handlers.names import check_kafka_name, is_visible
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.slices import answer_array
 from dragoman.security.authorizer import Operation, Resource
+from dragoman.types import Buffer
 
 _Done: TypeAlias = Callable[[m.MetadataResponseTopic | DragomanError], None]
 
@@ -40,11 +44,17 @@ def handle(call: Call) -> None:
     wants_all = request.topics is None or (call.version == 0 and not request.topics)
     if wants_all:
         visible = [topic for topic in image.topics.values() if is_visible(topic.name)]
-        found = [describe(call, request, topic) for topic in visible]
-        call.reply(_response(call, request, found))
+        answer_array(
+            call,
+            _response(call, request),
+            "topics",
+            ((describe(call, request, topic), 1 + len(topic.partitions)) for topic in visible),
+        )
         return
     assert request.topics is not None
-    asked = request.topics
+    # Each once, however often it is named, as in Kafka.
+    asked = list({(each.topic_id, each.name): each for each in request.topics}.values())
+    encoder = array_encoder(m.MetadataResponse, "topics", call.version)
 
     def begin(topic: m.MetadataRequestTopic, done: _Done) -> None:
         if topic.name is not None and not _has_id(topic):
@@ -52,15 +62,27 @@ def handle(call: Call) -> None:
         else:
             done(describe(call, request, _with_id(call, topic.topic_id)))
 
-    def build(results: list[m.MetadataResponseTopic | DragomanError]) -> m.MetadataResponse:
-        # The topics asked for, those that had to be created among them, in the order asked.
-        found = [
-            _refused(call, topic, each) if isinstance(each, DragomanError) else each
-            for topic, each in zip(asked, results, strict=True)
-        ]
-        return _response(call, request, found)
+    def begin_encoded(topic: m.MetadataRequestTopic, done: Callable[[bytes], None]) -> None:
+        def found(outcome: m.MetadataResponseTopic | DragomanError) -> None:
+            if isinstance(outcome, DragomanError):
+                outcome = _refused(call, topic, outcome)
+            done(encoder.element(outcome))
 
-    gather(call, asked, begin, build)
+        try:
+            begin(topic, found)
+        except DragomanError as error:
+            found(error)
+
+    def build(results: list[bytes | DragomanError]) -> list[Buffer]:
+        # The topics asked for, those that had to be created among them, in the order asked.
+        encoded = [each for each in results if isinstance(each, bytes)]
+        return encoder.frame(_response(call, request), encoded, call.request.correlation_id)
+
+    def weigh(topic: m.MetadataRequestTopic) -> int:
+        known = image.topics.get(topic.name or "") or image.topics_by_id.get(topic.topic_id)
+        return 1 if known is None else 1 + len(known.partitions)
+
+    gather(call, asked, begin_encoded, build, weigh=weigh)
 
 
 def _has_id(topic: m.MetadataRequestTopic) -> bool:
@@ -136,9 +158,8 @@ def describe(
     )
 
 
-def _response(
-    call: Call, request: m.MetadataRequest, found: list[m.MetadataResponseTopic]
-) -> m.MetadataResponse:
+def _response(call: Call, request: m.MetadataRequest) -> m.MetadataResponse:
+    """All but the topics."""
     broker = call.service.broker
     return m.MetadataResponse(
         brokers=[
@@ -147,7 +168,6 @@ def _response(
         ],
         cluster_id=broker.image.cluster_id,
         controller_id=broker.quorum.leader,
-        topics=found,
         cluster_authorized_operations=allowed_operations(call, Resource.CLUSTER, CLUSTER_NAME)
         if request.include_cluster_authorized_operations
         else NOT_ASKED,

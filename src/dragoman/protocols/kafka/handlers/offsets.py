@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from dragoman.broker.errors import UnknownTopic, UnknownTopicId
 from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
+from dragoman.broker.work_queue import Steps
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.protocols.kafka import messages as m
@@ -24,6 +25,7 @@ from dragoman.protocols.kafka.handlers.consumer_groups import (
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.slices import answer
 from dragoman.security.authorizer import Operation
 from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, TopicName
 
@@ -148,40 +150,53 @@ class _Found(NamedTuple):
 
 def handle_fetch(call: Call) -> None:
     request = call.decode(m.OffsetFetchRequest)
-    if call.version >= 8:
-        groups = [_group(call, each, request.require_stable) for each in request.groups]
-        call.reply(m.OffsetFetchResponse(groups=groups))
-        return
+    answer(call, _fetch_groups(call, request) if call.version >= 8 else _fetch(call, request))
+
+
+def _fetch(call: Call, request: m.OffsetFetchRequest) -> Steps[m.Message]:
+    """Versions before 8: one group."""
     topics = request.topics
     wanted = None if topics is None else [(each.name, each.partition_indexes) for each in topics]
     try:
-        found = _find(call, request.group_id, wanted, request.require_stable)
+        found = yield from _find(call, request.group_id, wanted, request.require_stable)
     except BrokerError as error:
         code = wire_code(error)
         if call.version >= 2:
-            call.reply(m.OffsetFetchResponse(error_code=code))
-            return
+            return m.OffsetFetchResponse(error_code=code)
         # Version 1 has no place for an error of the whole group: each partition carries it.
         found = [
             (name, [_Found(index, error_code=code) for index in indexes])
             for name, indexes in wanted or ()
         ]
-    call.reply(
-        m.OffsetFetchResponse(
-            topics=[
-                m.OffsetFetchResponseTopic(
-                    name=name,
-                    partitions=[each.to_message(m.OffsetFetchResponsePartition) for each in places],
-                )
-                for name, places in found
-            ]
-        )
+    return m.OffsetFetchResponse(
+        topics=[
+            m.OffsetFetchResponseTopic(
+                name=name,
+                partitions=[each.to_message(m.OffsetFetchResponsePartition) for each in places],
+            )
+            for name, places in found
+        ]
     )
+
+
+def _fetch_groups(call: Call, request: m.OffsetFetchRequest) -> Steps[m.Message]:
+    groups: list[m.OffsetFetchResponseGroup] = []
+    asked_for_all: set[str] = set()
+    for asked in request.groups:
+        if asked.topics is None and asked.group_id in asked_for_all:
+            # All of its offsets are in the reply already.
+            continue
+        if asked.topics is None:
+            asked_for_all.add(asked.group_id)
+        group = yield from _group(call, asked, request.require_stable)
+        groups.append(group)
+        yield 1
+    return m.OffsetFetchResponse(groups=groups)
 
 
 def _group(
     call: Call, asked: m.OffsetFetchRequestGroup, require_stable: bool
-) -> m.OffsetFetchResponseGroup:
+) -> Steps[m.OffsetFetchResponseGroup]:
     wanted = None
     unknown: list[m.OffsetFetchRequestGroupTopic] = []
     if asked.topics is not None:
@@ -195,7 +210,7 @@ def _group(
     try:
         open_groups(call, asked.group_id, Operation.DESCRIBE)
         check_fetching_member(call, asked)
-        found = _find(call, asked.group_id, wanted, require_stable)
+        found = yield from _find(call, asked.group_id, wanted, require_stable)
     except BrokerError as error:
         return m.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=wire_code(error))
     known = call.service.broker.image.topics
@@ -227,7 +242,7 @@ def _find(
     group_id: str,
     wanted: list[tuple[str, list[int]]] | None,
     require_stable: bool,
-) -> list[tuple[str, list[_Found]]]:
+) -> Steps[list[tuple[str, list[_Found]]]]:
     open_groups(call, group_id, Operation.DESCRIBE)
     offsets = call.service.broker.coordination.offsets
     group = GroupId(group_id)
@@ -248,4 +263,11 @@ def _find(
             return _Found(index)
         return _Found(index, committed.offset, committed.leader_epoch, committed.metadata)
 
-    return [(name, [one(name, index) for index in indexes]) for name, indexes in wanted]
+    found: list[tuple[str, list[_Found]]] = []
+    for name, indexes in wanted:
+        places: list[_Found] = []
+        for index in indexes:
+            places.append(one(name, index))
+            yield 1
+        found.append((name, places))
+    return found

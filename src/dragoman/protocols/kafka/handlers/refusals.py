@@ -19,6 +19,7 @@ from dragoman.errors import (
 from dragoman.log import producers
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode, UnsupportedVersionError
+from dragoman.protocols.kafka.notation import message, name_of
 
 _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     DragomanError: ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -175,3 +176,23 @@ def refused_partition(index: int, error: DragomanError, version: int) -> m.Produ
         record_errors=details,
         error_message=str(error),
     )
+
+
+def refusal_of(api_key: int, version: int, error: DragomanError) -> m.Message | None:
+    """A response that refuses the whole request, whatever is in it; None where this version has no
+    place for that.
+    """
+    name = name_of(api_key, "Response")
+    assert name is not None, api_key
+    fields = {
+        field.name
+        for field in message(name).struct.fields
+        if field.tag is None and version in field.versions
+    }
+    if "error_code" not in fields:
+        return None
+    said: dict[str, object] = {"error_code": wire_code(error)}
+    if "error_message" in fields:
+        said["error_message"] = str(error)
+    kind: type[m.Message] = getattr(m, name)
+    return kind(**said)

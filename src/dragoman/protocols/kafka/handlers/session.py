@@ -16,14 +16,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from dragoman.broker.replica import Replica
-from dragoman.errors import EncodeError, RemoteProtocolError
+from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
 from dragoman.framing import Scratch
-from dragoman.limits import READ_AHEAD_REQUESTS_MAX
+from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX, READ_AHEAD_REQUESTS_MAX
 from dragoman.net.channel import Channel, Reason
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.connection import Request, ServerConnection
 from dragoman.protocols.kafka.constants import is_accepted
+from dragoman.protocols.kafka.errors import OversizedMessageError
 from dragoman.protocols.kafka.handlers.express import Express, Run
+from dragoman.protocols.kafka.handlers.refusals import refusal_of
 from dragoman.protocols.kafka.messages import Message
 from dragoman.security.authorizer import ANONYMOUS, Principal
 from dragoman.types import Buffer
@@ -84,6 +86,14 @@ class Call:
         self.is_done = True
         self.session.flush()
 
+    def fail(self, error: DragomanError) -> None:
+        """There is no reply to this request that would tell its error: close the connection."""
+        self.session.fail(self, error)
+
+    def is_wanted(self) -> bool:
+        """Whether somebody still waits for the reply."""
+        return not self.is_done
+
     def on_drop(self, forget: Callable[[], None]) -> None:
         """What to do when the connection goes before the reply is ready."""
         self._on_drop = forget
@@ -136,7 +146,8 @@ class KafkaSession:
         self._connection = ServerConnection(maximum, scratch)
         self.get_buffer = self._connection.get_buffer
         self._line: deque[Waiting] = deque()
-        #: Requests that are not begun, because the peer does not take replies.
+        #: Requests that are not begun, because the peer does not take replies or because enough
+        #: were begun in this loop turn.
         self._backlog: deque[bytearray] = deque()
         #: Requests read and not answered.
         self._ahead = 0
@@ -164,6 +175,13 @@ class KafkaSession:
             self.channel.pause(Reason.READ_AHEAD)
 
     def writable(self) -> None:
+        self._begin_backlog()
+
+    def _next_turn(self) -> None:
+        if self.channel.is_writable and not self.channel.is_closing:
+            self._begin_backlog()
+
+    def _begin_backlog(self) -> None:
         frames = self._take_backlog()
         try:
             self._begin_all(frames)
@@ -173,17 +191,22 @@ class KafkaSession:
         self._read_on()
 
     def _begin_all(self, frames: Sequence[bytearray]) -> None:
-        at = 0
+        at = begun = 0
         while at < len(frames) and not self.channel.is_closing:
             if not self.channel.is_writable:
                 # What was answered so far is more than the peer takes at once.
                 self._put_off(frames[at:])
+                return
+            if begun == KAFKA_REQUESTS_PER_TURN_MAX:
+                self._put_off(frames[at:])
+                self.service.broker.scheduler.call_soon(self._next_turn)
                 return
             taken = self._express.take(frames, at) if self._express is not None else None
             if taken is not None:
                 at += taken.count
             else:
                 self._begin(self._connection.request(frames[at]))
+                begun += 1
                 at += 1
 
     def _put_off(self, frames: Sequence[bytearray]) -> None:
@@ -215,11 +238,22 @@ class KafkaSession:
         self.enter(call)
         try:
             handler(call)
-        except RemoteProtocolError as error:
-            self._close(logging.INFO, request, error)
-        except EncodeError as error:
-            # Our own fault: a reply that the version cannot express.
-            self._close(logging.ERROR, request, error)
+        except (RemoteProtocolError, EncodeError) as error:
+            self.fail(call, error)
+
+    def fail(self, call: Call, error: DragomanError) -> None:
+        """Close the connection of a request that cannot be answered. One that was too large to be
+        decoded is answered where the protocol can say so.
+        """
+        refusal = None
+        if isinstance(error, OversizedMessageError):
+            refusal = refusal_of(call.request.api_key, call.version, error)
+        if refusal is not None:
+            call.reply(refusal)
+        else:
+            # A reply that the version cannot express is our own fault.
+            is_theirs = isinstance(error, RemoteProtocolError)
+            self._close(logging.INFO if is_theirs else logging.ERROR, call.request, error)
 
     def enter(self, waiting: Waiting) -> None:
         """Take a place in the line of replies."""

@@ -15,6 +15,7 @@ from dragoman.broker.transactions import (
     TransactionDescription,
     TransactionState,
 )
+from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
 from dragoman.limits import ID_PATTERN_BYTES_MAX
 from dragoman.log.batch import Marker
@@ -24,6 +25,7 @@ from dragoman.protocols.kafka.handlers.access import authorize, authorize_cluste
 from dragoman.protocols.kafka.handlers.gathering import Done, gather
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.slices import Elements, answer, answer_array
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 
@@ -37,19 +39,22 @@ _EPOCH_PER_TRANSACTION = 2
 
 def handle_describe_producers(call: Call) -> None:
     request = call.decode(m.DescribeProducersRequest)
-    call.reply(
-        m.DescribeProducersResponse(
-            topics=[
-                m.DescribeProducersResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        _producers(call, topic.name, index) for index in topic.partition_indexes
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
-    )
+    # Each partition once, however often it is named: it may have thousands of producers.
+    by_topic: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        by_topic.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+
+    def steps() -> Steps[m.Message]:
+        topics: list[m.DescribeProducersResponseTopic] = []
+        for name, indexes in by_topic.items():
+            found: list[m.DescribeProducersResponsePartition] = []
+            for index in indexes:
+                found.append(_producers(call, name, index))
+                yield 1 + len(found[-1].active_producers)
+            topics.append(m.DescribeProducersResponseTopic(name=name, partitions=found))
+        return m.DescribeProducersResponse(topics=topics)
+
+    answer(call, steps())
 
 
 def _producers(call: Call, topic: str, index: int) -> m.DescribeProducersResponsePartition:
@@ -81,11 +86,14 @@ def _producers(call: Call, topic: str, index: int) -> m.DescribeProducersRespons
 
 def handle_describe(call: Call) -> None:
     request = call.decode(m.DescribeTransactionsRequest)
-    call.reply(
-        m.DescribeTransactionsResponse(
-            transaction_states=[_describe(call, each) for each in request.transactional_ids]
-        )
-    )
+
+    def elements() -> Elements:
+        # Each once, however often it is named.
+        for transactional_id in dict.fromkeys(request.transactional_ids):
+            found = _describe(call, transactional_id)
+            yield found, 2 + sum(len(each.partitions) for each in found.topics)
+
+    answer_array(call, m.DescribeTransactionsResponse(), "transaction_states", elements())
 
 
 def _describe(call: Call, transactional_id: str) -> m.DescribeTransactionsResponseTransaction:
@@ -143,19 +151,19 @@ def handle_list(call: Call) -> None:
     except DragomanError as error:
         call.reply(m.ListTransactionsResponse(error_code=wire_code(error)))
         return
-    call.reply(
-        m.ListTransactionsResponse(
-            unknown_state_filters=unknown,
-            transaction_states=[
-                m.ListTransactionsResponseTransaction(
-                    transactional_id=each.transactional_id,
-                    producer_id=each.producer_id,
-                    transaction_state=each.state.value,
-                )
-                for each in found
-            ],
+    elements = (
+        (
+            m.ListTransactionsResponseTransaction(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                transaction_state=each.state.value,
+            ),
+            1,
         )
+        for each in found
     )
+    rest = m.ListTransactionsResponse(unknown_state_filters=unknown)
+    answer_array(call, rest, "transaction_states", elements)
 
 
 def _id_filter(call: Call, pattern: str | None) -> Callable[[str], bool]:

@@ -115,9 +115,9 @@ def test_group_with_offsets_only_is_empty(world: World, wire: Wire) -> None:
     assert (group.group_state, group.protocol_type, group.members) == ("Empty", "", [])
 
 
-def test_several_groups_in_the_order_asked(wire: Wire) -> None:
+def test_several_groups_in_the_order_asked_each_once(wire: Wire) -> None:
     join(wire, "b")
-    assert [each.group_id for each in described(wire, "a", "b", "a")] == ["a", "b", "a"]
+    assert [each.group_id for each in described(wire, "a", "b", "a")] == ["a", "b"]
 
 
 @pytest.mark.parametrize("version", [0, 6])
