@@ -115,7 +115,7 @@ def test_a_topic_that_no_other_node_can_lead_has_a_retryable_answer_in_time() ->
         answer, seconds = cluster.timed(ask(1, request))
         assert code(answer) == ErrorCode.NOT_TOPIC_LEADER
         assert seconds == pytest.approx(MLOG_LEADER_WAIT_S, abs=0.1)
-    # Requests keep their order, whoever has to wait.
+    # Replies keep the order of the requests although the first has to wait.
     found = cluster.run(ask_all(1, request, m.FindTopicLeader(topic="none"), m.FindTopicLeader()))
     assert [code(each) for each in found] == [
         ErrorCode.NOT_TOPIC_LEADER,

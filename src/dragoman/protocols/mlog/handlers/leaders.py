@@ -122,9 +122,9 @@ class _Search:
         elif leader == NO_LEADER:
             self._look_later()
         else:
-            self._broker.neighbours.ask(leader, self._request, (), partial(self._told, leader))
+            self._broker.neighbours.ask(leader, self._request, (), partial(self._answered, leader))
 
-    def _told(self, leader: int, answer: Answer | DragomanError) -> None:
+    def _answered(self, leader: int, answer: Answer | DragomanError) -> None:
         if self._place.is_done:
             return
         is_leader = (
