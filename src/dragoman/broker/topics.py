@@ -173,7 +173,12 @@ class Topics:
 
     def default_factor(self, nodes: int) -> int:
         """How many replicas a topic gets that is made without a number."""
-        return self._settings.default_replication_factor or min(_COPIES, nodes)
+        return self._settings.default_replication_factor or self.factor_of_nodes(nodes)
+
+    @staticmethod
+    def factor_of_nodes(nodes: int) -> int:
+        """The same where no number is set."""
+        return min(_COPIES, nodes)
 
     def _nodes_by_rack(self) -> list[int]:
         """All nodes, so that neighbours stand in different racks as far as there are any."""

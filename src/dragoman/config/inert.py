@@ -60,8 +60,7 @@ _STARTED_WITH = frozenset(
 
 
 def _key(name: str, accepts: str, doc: str) -> Key:
-    kind, minimum, maximum, choices = Accepted.parse(accepts)
-    return Key(name=name, kind=kind, doc=doc, minimum=minimum, maximum=maximum, choices=choices)
+    return Key(name=name, doc=doc, **Accepted.parse(accepts)._asdict())
 
 
 #: Those of Kafka's own keys whose values are checked and shown.

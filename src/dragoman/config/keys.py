@@ -59,6 +59,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     maximum: float | None = None
     #: All accepted words of a string, or of each element of a list. Empty: any.
     choices: tuple[str, ...] = ()
+    #: Whether a list of chosen words may have none.
+    may_be_empty: bool = False
 
     @property
     def attribute(self) -> str:
@@ -74,8 +76,10 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
     def _accepts(self, value: Value) -> bool:
         if isinstance(value, tuple):
-            # A list of chosen words needs one of them.
-            return not self.choices or (bool(value) and all(map(self.choices.__contains__, value)))
+            # A list of chosen words needs one of them, unless it may be empty.
+            if not self.choices:
+                return True
+            return bool(value or self.may_be_empty) and all(map(self.choices.__contains__, value))
         if isinstance(value, str):
             return not self.choices or value in self.choices
         if isinstance(value, bool):
@@ -100,7 +104,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
                 return f"one of {', '.join(self.choices)}" if self.choices else "text"
             case Kind.LIST:
                 words = f" of {', '.join(self.choices)}" if self.choices else ""
-                return f"a comma-separated list{words}"
+                return f"a comma-separated list{words}{', or nothing' if self.may_be_empty else ''}"
             case Kind.DOUBLE:
                 return f"a number{self._range_words()}"
             case Kind.INT:
@@ -121,14 +125,19 @@ class Accepted(NamedTuple):
     minimum: int | None = None
     maximum: int | None = None
     choices: tuple[str, ...] = ()
+    may_be_empty: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Accepted:
-        """From a table of keys, such as `int 0..9`, `long -1..` or `string fsync,os`."""
+        """From a table of keys, such as `int 0..9`, `long -1..` or `string fsync,os`.
+
+        An empty word among those of a list, as in `list ,one,two`, says that it may be empty.
+        """
         name, _, rest = text.partition(" ")
         kind = Kind(name)
         if kind in (Kind.STRING, Kind.LIST):
-            return cls(kind, choices=tuple(rest.split(",")) if rest else ())
+            words = tuple(rest.split(",")) if rest else ()
+            return cls(kind, choices=tuple(filter(None, words)), may_be_empty="" in words)
         low, _, high = rest.partition("..")
         return cls(kind, int(low) if low else None, int(high) if high else None)
 

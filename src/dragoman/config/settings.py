@@ -283,7 +283,7 @@ log.retention.segments                     | int -1..     | live | Default of th
 log.retention.check.interval.ms            | long 1..     | live | How often segments past retention are looked for.
 log.segment.bytes                          | int 14..     | live | Default of the topics' `segment.bytes`.
 log.roll.ms                                | long 1..     | live | Default of the topics' `segment.ms`.
-log.cleanup.policy                         | list delete,compact | live | Default of the topics' `cleanup.policy`.
+log.cleanup.policy                         | list ,delete,compact | live | Default of the topics' `cleanup.policy`.
 log.cleaner.delete.retention.ms            | long 0..     | live | Default of the topics' `delete.retention.ms`.
 log.cleaner.min.cleanable.ratio            | double 0..1  | live | Default of the topics' `min.cleanable.dirty.ratio`.
 log.cleaner.backoff.ms                     | long 0..     | live | How long the cleaner rests when there is nothing to clean.
@@ -296,8 +296,7 @@ minibroker.heartbeat.timeout.ms            | int 0..      |      | How long a me
 
 
 def _key(name: str, accepts: str, doc: str) -> Key:
-    kind, minimum, maximum, choices = Accepted.parse(accepts)
-    return Key(name=name, kind=kind, doc=doc, minimum=minimum, maximum=maximum, choices=choices)
+    return Key(name=name, doc=doc, **Accepted.parse(accepts)._asdict())
 
 
 NODE_KEYS = {name: _key(name, accepts, doc) for name, accepts, _, doc in _ROWS}

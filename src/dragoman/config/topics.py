@@ -116,7 +116,7 @@ class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 #: Key, what it accepts, its default (`=` and the node's setting that gives it), and its meaning.
 _EFFECTIVE = table_rows(f"""
-cleanup.policy                  | list delete,compact | =log.cleanup.policy              | `delete` drops old segments by age and size, `compact` keeps the last record of each key; `compact,delete` does both.
+cleanup.policy                  | list ,delete,compact | =log.cleanup.policy             | `delete` drops old segments by age and size, `compact` keeps the last record of each key; `compact,delete` does both, nothing neither.
 compression.type                | string producer,uncompressed,gzip,snappy,lz4,zstd | =compression.type                | `producer` keeps batches as they come; another codec recompresses those that differ.
 delete.retention.ms             | long 0..     | =log.cleaner.delete.retention.ms | How long a compacted topic keeps tombstones.
 index.interval.bytes            | int 0..      | 4096                             | Bytes of log between two entries of the sparse index.
@@ -161,14 +161,10 @@ unclean.leader.election.enable          | boolean          | false      | A repl
 
 
 def _topic_key(name: str, accepts: str, default: str, doc: str, effective: bool) -> TopicKey:
-    kind, minimum, maximum, choices = Accepted.parse(accepts)
     return TopicKey(
         name=name,
-        kind=kind,
         doc=doc,
-        minimum=minimum,
-        maximum=maximum,
-        choices=choices,
+        **Accepted.parse(accepts)._asdict(),
         node_key=default[1:] if default.startswith("=") else "",
         default="" if default.startswith("=") else default,
         effective=effective,

@@ -23,6 +23,8 @@ class Operation(Enum):
     ALTER_CONFIGS = "alter_configs"
     #: What nodes do among themselves.
     CLUSTER_ACTION = "cluster_action"
+    #: What Kafka asked of idempotent producers before version 3; WRITE implies it since.
+    IDEMPOTENT_WRITE = "idempotent_write"
 
 
 class Resource(Enum):

@@ -61,6 +61,16 @@ def test_records_without_a_time_stay_for_the_retention_after_the_last_write() ->
     assert replica.log.log_start_offset == 2
 
 
+def test_without_a_cleanup_policy_nothing_goes_by_itself() -> None:
+    world = World(Settings(log_retention_check_interval_ms=1000, log_cleaner_backoff_ms=1000))
+    limits = {"retention.ms": "1000", "retention.bytes": "0", "min.cleanable.dirty.ratio": "0"}
+    (replica,) = world.create("t", config={**SMALL, **limits, "cleanup.policy": ""})
+    fill(world, replica, 30)
+    world.advance(HOUR_S)
+    assert replica.log.log_start_offset == 0
+    assert len(values(replica)) == 30
+
+
 def test_size_and_segment_limits_hold_after_the_interval() -> None:
     world = World(Settings(log_retention_check_interval_ms=1000))
     (by_size,) = world.create("size", config={**SMALL, "retention.bytes": "2000"})

@@ -16,6 +16,7 @@ FLAG = Key(name="some.flag", kind=Kind.BOOLEAN, doc="")
 WORD = Key(name="some.word", kind=Kind.STRING, choices=("red", "blue"), doc="")
 TEXT = Key(name="some.text", kind=Kind.STRING, doc="")
 WORDS = Key(name="some.words", kind=Kind.LIST, choices=("red", "blue"), doc="")
+NO_WORDS = Key(name="k", kind=Kind.LIST, choices=("red", "blue"), may_be_empty=True, doc="")
 
 
 @pytest.mark.parametrize(
@@ -86,12 +87,20 @@ def test_good_value_is_read(key: Key, raw: object, value: Value) -> None:
         (WORDS, []),
         (WORDS, ["red", 1]),
         (WORDS, 5),
+        (NO_WORDS, "green"),
+        (NO_WORDS, ","),
     ],
 )
 def test_bad_value_is_refused_with_the_keys_name(key: Key, raw: object) -> None:
     with pytest.raises(ConfigError, match=rf"^{key.name}: expected .*, got ") as caught:
         key.read(raw)
     assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize("raw", ["", " ", []])
+def test_a_list_of_words_may_be_empty_where_the_key_says_so(raw: object) -> None:
+    assert NO_WORDS.read(raw) == ()
+    assert NO_WORDS.read("blue") == ("blue",)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +114,7 @@ def test_bad_value_is_refused_with_the_keys_name(key: Key, raw: object) -> None:
         (WORD, "one of red, blue"),
         (TEXT, "text"),
         (WORDS, "a comma-separated list of red, blue"),
+        (NO_WORDS, "a comma-separated list of red, blue, or nothing"),
         (Key(name="k", kind=Kind.LIST, doc=""), "a comma-separated list"),
     ],
 )

@@ -135,7 +135,7 @@ def test_topics_with_the_same_overrides_share_one_object() -> None:
             "retention.ms: expected a 64-bit integer of at least -1, got '-2'",
         ),
         ({"cleanup.policy": "compost"}, "cleanup.policy: expected a comma-separated list of"),
-        ({"cleanup.policy": ""}, "cleanup.policy: expected"),
+        ({"cleanup.policy": ","}, "cleanup.policy: expected"),
         ({"segment.bytes": "13"}, "segment.bytes: expected"),
         ({"preallocate": "maybe"}, "preallocate: expected true or false"),
         ({"compression.zstd.level": "23"}, "compression.zstd.level: expected"),

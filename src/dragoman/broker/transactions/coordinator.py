@@ -61,6 +61,7 @@ from dragoman.broker.transactions.rules import (
     judge_init,
 )
 from dragoman.broker.transactions.state import (
+    AT_REST,
     PREPARED,
     ProducerIdentity,
     TopicPartition,
@@ -355,7 +356,10 @@ class TransactionCoordinator:
             if (each := entry.transaction) is not None
             and (not states or each.state in states)
             and (not producer_ids or each.identity.producer_id in producer_ids)
-            and (open_longer_than_ms is None or 0 <= each.started_ms < started_before)
+            and (
+                open_longer_than_ms is None
+                or (each.state not in AT_REST and each.started_ms < started_before)
+            )
             and (accepts_id is None or accepts_id(each.transactional_id))
         ]
 

@@ -73,7 +73,8 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int
     partitions: frozenset[TopicPartition] = frozenset()
     groups: frozenset[str] = frozenset()
-    #: When the first partition or group was enrolled, or `NO_TIME` when nothing is open.
+    #: When the first partition or group of the last transaction was enrolled, or `NO_TIME` when
+    #: there was none since the producer began.
     started_ms: int = NO_TIME
     updated_ms: int
 
@@ -165,7 +166,6 @@ def completed(old: Transaction, now_ms: int) -> Transaction:
         next_producer_id=NO_PRODUCER_ID,
         partitions=frozenset(),
         groups=frozenset(),
-        started_ms=NO_TIME,
         updated_ms=now_ms,
     )
 

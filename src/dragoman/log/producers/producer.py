@@ -125,11 +125,13 @@ def after_marker(
 
 def described(producer_id: int, producer: Producer) -> ProducerDescription:
     last = producer.batches[-1] if producer.batches else None
+    is_ended = last is None or producer.changed_at > last.base_offset
     return ProducerDescription(
         producer_id=producer_id,
         epoch=producer.epoch,
         last_sequence=-1 if last is None else (producer.next_sequence - 1) & SEQUENCE_MASK,
-        last_timestamp=-1 if last is None else last.timestamp,
+        # A marker is the last sign of a producer as much as a batch is.
+        last_timestamp=producer.active_ms if last is None or is_ended else last.timestamp,
         coordinator_epoch=producer.coordinator_epoch,
         open_offset=producer.open_offset,
     )

@@ -97,6 +97,11 @@ ADVERTISED_VERSIONS: Final[dict[ApiKey, Versions]] = ACCEPTED_VERSIONS | {
 }
 
 
+#: Served to clients that ask unbidden, and not listed, as by a Kafka broker that has no receiver of
+#: telemetry: clients that find them listed ask, and would push what nobody wants.
+UNLISTED_KEYS: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+
+
 def is_accepted(api_key: int, version: int) -> bool:
     """Whether a request of this key and version is decoded at all."""
     versions = _ACCEPTED.get(api_key)

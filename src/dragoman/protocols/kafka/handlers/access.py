@@ -35,6 +35,7 @@ _BITS: Final[dict[Operation, int]] = {
     Operation.CLUSTER_ACTION: 9,
     Operation.DESCRIBE_CONFIGS: 10,
     Operation.ALTER_CONFIGS: 11,
+    Operation.IDEMPOTENT_WRITE: 12,
 }
 
 
@@ -50,7 +51,7 @@ _OPERATIONS: Final = {
     Resource.GROUP: _operations("read delete describe describe_configs alter_configs"),
     Resource.TRANSACTIONAL_ID: _operations("write describe"),
     Resource.CLUSTER: _operations(
-        "create alter describe cluster_action describe_configs alter_configs"
+        "create alter describe cluster_action describe_configs alter_configs idempotent_write"
     ),
 }
 

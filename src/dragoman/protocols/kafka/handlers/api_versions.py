@@ -1,8 +1,8 @@
 """ApiVersions (18), versions 0 to 4: what this broker serves.
 
 Any version is answered; an unknown one with error 35 in the layout of version 0, after which the
-client asks again. Only requests that have a handler are listed: clients switch features on by what
-they find here.
+client asks again. Only requests that have a handler are listed, and not all of those: clients
+switch features on by what they find here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 from dragoman.broker.broker import Broker
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import encode_api_versions_fallback
-from dragoman.protocols.kafka.constants import ADVERTISED_VERSIONS, ApiKey
+from dragoman.protocols.kafka.constants import ADVERTISED_VERSIONS, UNLISTED_KEYS, ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.session import Call
 
@@ -61,7 +61,7 @@ def served() -> list[m.ApiVersionsResponseApiKey]:
             min_version=ADVERTISED_VERSIONS[ApiKey(key)].low,
             max_version=ADVERTISED_VERSIONS[ApiKey(key)].high,
         )
-        for key in sorted(HANDLERS)
+        for key in sorted(HANDLERS.keys() - UNLISTED_KEYS)
     ]
 
 

@@ -18,6 +18,7 @@ from dragoman.config.keys import Key, Kind, Source
 from dragoman.config.topics import (
     ConfigEntry,
     Synonym,
+    config_entry,
     describe_node_config,
     describe_topic_config,
 )
@@ -111,7 +112,21 @@ def _node_entries(call: Call, node_id: int) -> Iterable[ConfigEntry]:
     else:
         shown = [*describe_node_config(broker.settings), *_derived_entries(call)]
     inert = broker.node_configs.inert_entries(node_id)
-    return sorted([*shown, *inert], key=lambda entry: entry.key.name)
+    acting = [_as_it_acts(call, entry) for entry in shown]
+    return sorted([*acting, *inert], key=lambda entry: entry.key.name)
+
+
+def _as_it_acts(call: Call, entry: ConfigEntry) -> ConfigEntry:
+    """Kafka's clients know no factor of 0; they are shown what a topic would get."""
+    if entry.key.name != "default.replication.factor":
+        return entry
+    broker = call.service.broker
+    factor = str(broker.topics.factor_of_nodes(len(broker.image.nodes)))
+    synonyms = [
+        msgspec.structs.replace(each, text=factor) if each.text == "0" else each
+        for each in entry.synonyms
+    ]
+    return config_entry(entry.key, synonyms)
 
 
 def _derived_entries(call: Call) -> list[ConfigEntry]:

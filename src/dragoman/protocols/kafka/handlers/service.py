@@ -71,6 +71,8 @@ _PLACES: Final = {
     ApiKey.LIST_TRANSACTIONS: "transaction_admin.handle_list",
     ApiKey.CONSUMER_GROUP_HEARTBEAT: "consumer_groups.handle_heartbeat",
     ApiKey.CONSUMER_GROUP_DESCRIBE: "consumer_groups.handle_describe",
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "telemetry.handle_get_subscriptions",
+    ApiKey.PUSH_TELEMETRY: "telemetry.handle_push",
     ApiKey.LIST_CONFIG_RESOURCES: "configs.handle_list",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "topic_partitions.handle",
     ApiKey.OPEN_STAGING: "staging.handle_open",

@@ -125,8 +125,10 @@ def test_lists_grow_and_shrink(world: World, wire: Wire, version: int) -> None:
     assert config(world) == {"cleanup.policy": "delete,compact"}
     assert change(SUBTRACT, "delete") == 0
     assert config(world) == {"cleanup.policy": "compact"}
-    assert change(SUBTRACT, "compact") == ErrorCode.INVALID_CONFIG
-    assert config(world) == {"cleanup.policy": "compact"}
+    assert change(SUBTRACT, "compact") == 0
+    assert config(world) == {"cleanup.policy": ""}
+    assert change(APPEND, "compost") == ErrorCode.INVALID_CONFIG
+    assert config(world) == {"cleanup.policy": ""}
 
 
 def test_empty_lists_may_grow(world: World, wire: Wire) -> None:
@@ -338,6 +340,17 @@ def test_bad_changes_of_a_broker(
     result = increment(wire, BROKER, name, change)
     assert result.error_code == ErrorCode.INVALID_CONFIG
     assert world.broker.image.node_configs == {}
+
+
+def test_the_last_policy_may_be_taken_away(world: World, wire: Wire) -> None:
+    world.create("t")
+    assert not increment(wire, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")).error_code
+    assert world.broker.find("t", 0).config.cleanup_policy == ()
+    assert value_of(wire, TOPIC, "t", "cleanup.policy") == ("", 1)
+    assert not increment(wire, TOPIC, "t", ("cleanup.policy", APPEND, "compact")).error_code
+    assert world.broker.find("t", 0).config.cleanup_policy == ("compact",)
+    assert not increment(wire, BROKER, "1", ("log.cleanup.policy", SET, "")).error_code
+    assert world.broker.settings.log_cleanup_policy == ()
 
 
 INERT = {

@@ -30,7 +30,7 @@ def test_cluster_is_described(world: World, wire: Wire, version: int) -> None:
 def test_operations_are_shown_when_asked_for(wire: Wire, version: int) -> None:
     request = m.DescribeClusterRequest(include_cluster_authorized_operations=True)
     found = wire.ask(request, version, m.DescribeClusterResponse)
-    expected = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11))
+    expected = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
     assert found.cluster_authorized_operations == expected
 
 
@@ -42,7 +42,7 @@ def test_metadata_shows_operations_of_cluster_and_topics(world: World, wire: Wir
         include_topic_authorized_operations=True,
     )
     found = wire.ask(request, 8, m.MetadataResponse)
-    assert found.cluster_authorized_operations == sum(1 << bit for bit in (5, 7, 8, 9, 10, 11))
+    assert found.cluster_authorized_operations == sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
     expected = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
     assert [each.topic_authorized_operations for each in found.topics] == [expected]
 

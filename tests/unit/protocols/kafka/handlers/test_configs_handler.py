@@ -127,6 +127,18 @@ def test_sources_of_a_broker_are_told_apart() -> None:
     assert value_of(wire, BROKER, "1", "num.partitions") == ("4", 2)
 
 
+def test_the_default_factor_is_shown_as_it_acts(world: World, wire: Wire) -> None:
+    key = "default.replication.factor"
+    assert world.broker.settings.default_replication_factor == 0
+    assert value_of(wire, BROKER, "1", key) == ("1", 5)
+    (config,) = describe(wire, BROKER, "1", [key], synonyms=True).configs
+    assert [each.value for each in config.synonyms] == ["1"]
+    increment(wire, BROKER, "1", (key, SET, "2"))
+    (config,) = describe(wire, BROKER, "1", [key], synonyms=True).configs
+    assert (config.value, [each.value for each in config.synonyms]) == ("2", ["2", "1"])
+    assert not config.read_only
+
+
 def test_keys_without_effect_are_shown_where_they_are_kept(wire: Wire) -> None:
     rate, secret = "follower.replication.throttled.rate", "my.plugin.password"
     increment(wire, BROKER, "", (rate, SET, "1000"), (secret, SET, "xyzzy"))

@@ -190,7 +190,7 @@ def test_garbage_closes_the_connection_or_is_answered(world: World, seed: int) -
         (3, 14),
         (3, -1),
         (38, 9),
-        (71, 0),
+        (71, 1),
         (39, 1),
     ],
 )

@@ -69,6 +69,21 @@ def test_producers_are_shown_with_what_is_open(world: World, wire: Wire) -> None
     assert (producer.current_txn_start_offset, producer.coordinator_epoch) == (0, -1)
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_end_of_a_transaction_is_the_last_sign_of_its_producer(
+    world: World, wire: Wire, commit: bool
+) -> None:
+    (replica,) = world.create("t")
+    write(world, 7)
+    world.advance(60)
+    world.end_transaction(replica, 7, commit=commit)
+    ended_ms = world.clock.wall_ms()
+    world.advance(60)
+    (producer,) = producers(wire, "t", 0).active_producers
+    assert (producer.last_sequence, producer.last_timestamp) == (0, ended_ms)
+    assert producer.current_txn_start_offset == -1
+
+
 def test_producers_of_what_is_not_there(world: World, wire: Wire) -> None:
     world.create("t")
     for topic, index in (("none", 0), ("t", 1), ("t", -1)):
@@ -109,6 +124,21 @@ def test_transaction_is_shown_with_its_partitions_and_groups(world: World, wire:
     # abs("g".hashCode()) % 50, where Kafka keeps the group.
     expected = [("__consumer_offsets", [ord("g") % 50]), ("t", [0])]
     assert [(each.topic, each.partitions) for each in found.topics] == expected
+
+
+def test_a_completed_transaction_still_tells_when_it_began(world: World, wire: Wire) -> None:
+    world.create("t")
+    begun = begin(wire)
+    began_ms = world.clock.wall_ms()
+    world.advance(5)
+    end = m.EndTxnRequest(
+        transactional_id="x", producer_id=begun.producer_id, producer_epoch=0, committed=True
+    )
+    assert wire.ask(end, 3, m.EndTxnResponse).error_code == 0
+    world.settle()
+    (found,) = described(wire, "x")
+    assert found.transaction_state == "CompleteCommit"
+    assert found.transaction_start_time_ms == began_ms
 
 
 def test_transaction_at_rest(wire: Wire) -> None:
