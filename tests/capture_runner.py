@@ -11,7 +11,9 @@ DSN = "postgresql://app:hunter2@db.example/shop"
 
 
 def defined(name: str = "shop", **fields: object) -> Definition:
-    return Definition(**{"name": name, "dsn": DSN, "tables": ("public.orders",), **fields})  # type: ignore[arg-type]
+    # Each of its own table, since no two may write to one topic.
+    tables = ("public.orders" if name == "shop" else f"public.{name}",)
+    return Definition(**{"name": name, "dsn": DSN, "tables": tables, **fields})  # type: ignore[arg-type]
 
 
 class Ran:

@@ -157,7 +157,7 @@ def test_a_capture_is_added_told_things_and_removed(
     assert "there is a capture shop already" in again.err
     assert (
         "capture shop uses the slot dragoman_shop"
-        in cdc(*("add", "other", "--dsn", DSN, "--tables", "orders", "--slot", "dragoman_shop")).err
+        in cdc(*("add", "other", "--dsn", DSN, "--tables", "users", "--slot", "dragoman_shop")).err
     )
     removed = cdc("remove", "shop")
     assert (removed.status, removed.err) == (0, "capture shop is removed; its topics stay\n")
@@ -170,7 +170,7 @@ def test_captures_and_pauses_outlive_the_node(
     broker: EphemeralBroker, cdc: Callable[..., Ran]
 ) -> None:
     added(cdc)
-    added(cdc, "other")
+    added(cdc, "other", "users")
     cdc("pause", "other")
     broker.restart()
     wait(lambda: capture(broker.http_url).status.state == "streaming")

@@ -57,7 +57,10 @@ class CaptureOperations:
         found = await self.describe([name])
         if not found:
             raise UnknownCapture(f"capture {name} was removed meanwhile")
-        return found[0]
+        (described,) = found
+        warnings = (*described.status.warnings, *self._capturing.overlaps(name))
+        status = msgspec.structs.replace(described.status, warnings=warnings)
+        return msgspec.structs.replace(described, status=status)
 
     def _described(self, state: CaptureState) -> CaptureDescription:
         try:

@@ -22,6 +22,7 @@ from dragoman.captures.control import Finding
 from dragoman.captures.definition import Definition
 from dragoman.captures.patterns import is_pattern, schema_and_name, table_matches
 from dragoman.cdc.database import WAL_LEVEL_REMEDY, Connection, SourceError, connect, refusal
+from dragoman.cdc.events import Encoder
 from dragoman.cdc.setup import (
     OPERATIONS,
     PLUGIN,
@@ -32,7 +33,7 @@ from dragoman.cdc.setup import (
     size_text,
 )
 from dragoman.cdc.tables import SourceTable, all_tables, capturable, wanted_tables
-from dragoman.errors import DragomanError
+from dragoman.errors import ConfigError, DragomanError
 
 #: The first release whose pgoutput streams transactions that are under way.
 RELEASE_MIN = 14
@@ -77,6 +78,13 @@ SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
              AND pg_has_role(oid, 'MEMBER')),
   has_database_privilege(current_database(), 'CREATE'), current_database()::text,
   current_setting('server_encoding')
+"""
+
+
+_ADDED_COLUMNS = """
+SELECT attrelid, string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute
+ WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped AND atthasmissing
+ GROUP BY attrelid ORDER BY attrelid
 """
 
 
@@ -204,6 +212,39 @@ async def _check_tables(
         return
     for finding in check_publication(definition, publication, wanted, server):
         yield finding
+    for finding in check_topics(definition, server.database, wanted):
+        yield finding
+    if await find_slot(connection, definition.slot_name) is not None:
+        async for finding in _added_columns(connection, definition, wanted):
+            yield finding
+
+
+def check_topics(
+    definition: Definition, database: str, wanted: list[SourceTable]
+) -> Iterator[Finding]:
+    """Tables whose topics would be one by their dots are told where they go."""
+    encoder = Encoder(definition, database=database, system="")
+    try:
+        encoder.topics_to_be((each.schema, each.name) for each in wanted)
+    except ConfigError as error:
+        yield Finding("problem", str(error))
+    for text in encoder.warnings[:_LISTED_MAX]:
+        yield Finding("warning", text)
+
+
+async def _added_columns(
+    connection: Connection, definition: Definition, wanted: list[SourceTable]
+) -> AsyncIterator[Finding]:
+    """PostgreSQL marks columns that were added with a default, until the table is rewritten."""
+    labels = {each.oid: each.label for each in wanted}
+    found = await rows(connection, _ADDED_COLUMNS, list(labels))
+    for oid, names in found[:_LISTED_MAX]:
+        yield Finding(
+            "warning",
+            f"{labels[oid]} has got {names} with a default: records from before do not have it,"
+            " unless a snapshot was taken since",
+            f"dragoman cdc snapshot {definition.name} --tables {labels[oid]}",
+        )
 
 
 def check_tables(definition: Definition, everything: list[SourceTable]) -> Iterator[Finding]:

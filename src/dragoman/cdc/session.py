@@ -78,6 +78,7 @@ class Session:
         self._stream: Stream | None = None
         self._spool: Spool | None = None
         self._writer: LogWriter | None = None
+        self._encoder: Encoder | None = None
         self.snapshots: Snapshots | None = None
         self.prepared: setup.Prepared | None = None
         #: What the log has, by what was committed there.
@@ -194,6 +195,7 @@ class Session:
         encoder = Encoder(
             definition, database=self._connection.info.dbname, system=self.position.system
         )
+        self._encoder = encoder
         surroundings = Surroundings(
             self._told.client, self._connection, definition, encoder, self._writer.batch_bytes
         )
@@ -350,7 +352,8 @@ class Session:
     def warnings(self) -> tuple[str, ...]:
         known = () if self.prepared is None else self.prepared.warnings
         snapshots = () if self.snapshots is None else self.snapshots.warnings
-        return tuple(dict.fromkeys((*known, *snapshots, *self._told.listener.warnings)))
+        tables = () if self._encoder is None else self._encoder.warnings
+        return tuple(dict.fromkeys((*known, *tables, *snapshots, *self._told.listener.warnings)))
 
     @property
     def lag_bytes(self) -> int:

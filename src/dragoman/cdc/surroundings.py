@@ -22,6 +22,14 @@ SELECT attname FROM pg_index
  ORDER BY place
 """
 
+#: Columns of a table that rows may have got without being changed: when they were added with a
+#: default, or are numbered.
+_FILLED_COLUMNS = b"""
+SELECT attname::text FROM pg_attribute
+ WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+ AND (atthasmissing OR atthasdef OR attidentity <> '')
+"""
+
 
 class Surroundings:
     def __init__(
@@ -67,12 +75,21 @@ class Surroundings:
         try:
             if self._encoder.unknown_types(relation):
                 await self.learn_types()
-            if relation.identity is not Identity.FULL:
-                return ()
-            cursor = await self._connection.execute(_PRIMARY_KEY, (relation.id,))
-            return tuple(name for (name,) in await cursor.fetchall())
+            key: tuple[str, ...] = ()
+            if relation.identity is Identity.FULL:
+                cursor = await self._connection.execute(_PRIMARY_KEY, (relation.id,))
+                key = tuple(name for (name,) in await cursor.fetchall())
+            if added := self._encoder.new_columns(relation, key):
+                await self._look_for_defaults(relation, added)
+            return key
         except psycopg.Error as error:
             raise refusal(error, self._definition.dsn) from None
+
+    async def _look_for_defaults(self, relation: Relation, added: tuple[str, ...]) -> None:
+        cursor = await self._connection.execute(_FILLED_COLUMNS, (relation.id,))
+        filled = {name for (name,) in await cursor.fetchall()}
+        if found := [name for name in added if name in filled]:
+            self._encoder.filled_by_default(relation, found)
 
     async def learn_types(self) -> None:
         cursor = await self._connection.execute(TYPES_QUERY.encode())

@@ -15,8 +15,10 @@ import pytest
 import snapshot_scene as scene
 from capture_inside import is_read, running
 from dragoman.captures.control import Pause, Snapshot
+from dragoman.captures.definition import Definition
 from dragoman.cdc import capture as capture_module
 from dragoman.cdc import guard, snapshot, snapshot_reader
+from dragoman.cdc.doctor import examine
 from dragoman.cdc.snapshot_reader import ChunkReader
 from dragoman.cdc.snapshot_window import Visibility
 from dragoman.cdc.tables import SourceTable
@@ -310,3 +312,66 @@ async def test_a_table_that_was_away_or_is_another_one_now_is_sent_again(
         lambda: list(scene.read_topic(bootstrap, "pgcdc.away_replaced"))
     )
     assert sorted(value["row"]["id"] for _, _, value in replaced) == [1, 2, 4]
+
+
+async def test_column_that_is_added_with_a_default_is_warned_of_until_a_snapshot(
+    database: str, bootstrap: str, tmp_path: Path
+) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE wide (id int PRIMARY KEY)")
+        connection.execute("INSERT INTO wide VALUES (1), (2)")
+        async with running(database, bootstrap, tmp_path, "wide") as it:
+            await it.until(is_read({"wide": 2}))
+            connection.execute("INSERT INTO wide VALUES (3)")
+            connection.execute("ALTER TABLE wide ADD COLUMN plain int")
+            connection.execute("INSERT INTO wide VALUES (4)")
+            await it.until_end()
+            assert it.status.warnings == ()
+            connection.execute("ALTER TABLE wide ADD COLUMN rank int DEFAULT 7")
+            # Many tools drop it again.
+            connection.execute("ALTER TABLE wide ALTER COLUMN rank DROP DEFAULT")
+            connection.execute("INSERT INTO wide VALUES (5)")
+            status = await it.until(lambda status: bool(status.warnings))
+            assert "public.wide has got rank with a default" in status.warnings[0]
+            assert "dragoman cdc snapshot wide --tables public.wide" in status.warnings[0]
+            given = Definition(name="wide", dsn=database, tables=("wide",))
+            found = [each async for each in examine(given)]
+            assert [each.remedy for each in found if "rank" in each.what] == [
+                "dragoman cdc snapshot wide --tables public.wide"
+            ]
+            it.capture.take(Snapshot(id="again", tables=("wide",)))
+            await it.until(lambda status: not status.warnings)
+        given = Definition(name="new", dsn=database, tables=("wide",))
+        assert not [each async for each in examine(given) if "rank" in each.what]
+
+
+async def test_tables_whose_names_differ_by_dots_have_topics_of_their_own(
+    database: str, bootstrap: str, tmp_path: Path
+) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute('CREATE TABLE "dot.ted" (id int PRIMARY KEY)')
+        connection.execute('INSERT INTO "dot.ted" VALUES (1)')
+        tables = ("public.*", "dot.*")
+        async with running(database, bootstrap, tmp_path, "dots", tables=tables) as it:
+            await it.until(is_read({"dot.ted": 1}))
+            connection.execute("CREATE SCHEMA dot")
+            connection.execute("CREATE TABLE dot.ted (id int PRIMARY KEY)")
+            connection.execute("INSERT INTO dot.ted VALUES (2)")
+            await it.until(lambda status: len(status.tables) == 2)
+            connection.execute("INSERT INTO dot.ted VALUES (3)")
+            connection.execute('INSERT INTO "dot.ted" VALUES (4)')
+            status = await it.until(lambda status: bool(status.warnings))
+            await it.until_end()
+        apart = re.search(r"pgcdc\.dot\.ted-[0-9a-f]{8}", status.warnings[0])
+        assert apart is not None
+        async with running(database, bootstrap, tmp_path, "dots", tables=tables) as it:
+            connection.execute('INSERT INTO "dot.ted" VALUES (5)')
+            connection.execute("INSERT INTO dot.ted VALUES (6)")
+            await it.until_end()
+    shared = list(scene.read_records(bootstrap, "pgcdc.dot.ted"))
+    assert {key for key, _, _ in shared} == {b"1", b"2", b"3", b"6"}
+    moved = list(scene.read_records(bootstrap, apart[0]))
+    assert sorted(key for key, _, _ in moved) == [b"4", b"5"]
+    for _, _, headers in (*shared, *moved):
+        assert headers["pgcdc-capture"] == b"dots"
+        assert headers["pgcdc-database"] == database.rpartition("/")[2].encode()

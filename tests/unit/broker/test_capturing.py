@@ -379,6 +379,38 @@ def test_databases_are_looked_at(world: World, runner: FakeRunner) -> None:
     assert isinstance(found[1], CaptureRefused)
 
 
+def test_captures_do_not_write_to_one_topic_unless_both_name_it(
+    world: World, runner: FakeRunner
+) -> None:
+    running(world, runner)
+    twin = defined("twin", dsn=DSN.replace("shop", "crm"), tables=("public.orders",))
+    refused = added(world, twin)
+    assert isinstance(refused, CaptureRefused)
+    assert "capture shop writes to the topic pgcdc.orders, too" in str(refused)
+    found: list[tuple[Finding, ...]] = []
+    world.broker.capturing.check(twin, found.append)  # type: ignore[arg-type]
+    assert found[0][-1].level == "problem"
+    # What is only possible is warned of, at both.
+    assert added(world, defined("all", tables=("public.*",))) is None
+    (warning,) = world.broker.capturing.overlaps("shop")
+    assert "capture all may write to the topic pgcdc.orders" in warning
+    assert len(world.broker.capturing.overlaps("all")) == 1
+    world.broker.capturing.check(defined("more", tables=("*.*",)), found.append)  # type: ignore[arg-type]
+    assert [each.level for each in found[1]] == ["ok", "warning", "warning"]
+
+
+def test_captures_of_an_earlier_release_that_share_a_topic_go_on(
+    world: World, runner: FakeRunner
+) -> None:
+    running(world, runner)
+    twin = defined("twin", tables=("public.orders",))
+    event = CaptureDefined(name="twin", definition=msgspec.json.encode(twin))
+    world.broker.changes.make(lambda: [event], Outcome())
+    world.settle()
+    assert runner.alive == ["shop", "twin"]
+    assert len(world.broker.capturing.overlaps("twin")) == 1
+
+
 @pytest.mark.parametrize(
     "dsn", ["host=db.example hostaddr=10.6.6.6 user=app", "host=other.example user=app"]
 )

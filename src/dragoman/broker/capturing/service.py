@@ -7,7 +7,7 @@ this node leads; whenever one of them changes, processes are started and stopped
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -41,8 +41,9 @@ from dragoman.broker.steps import AllOf
 from dragoman.broker.topics import NewTopic
 from dragoman.broker.turns import Turns
 from dragoman.captures.addresses import server_of
-from dragoman.captures.control import Resume, Rewind, Snapshot, Status
+from dragoman.captures.control import Finding, Resume, Rewind, Snapshot, Status
 from dragoman.captures.definition import POSITIONS_TOPIC, Definition, read_definition
+from dragoman.captures.overlap import Overlap, overlap
 from dragoman.captures.policy import secured
 from dragoman.cluster.events import CaptureDefined, Event
 from dragoman.config.hosts import host_matches
@@ -248,6 +249,29 @@ class Capturing:
                     f"capture {name} uses the slot {new.slot_name} of that server: a slot is for "
                     "one capture; choose another with --slot"
                 )
+        for name, shared in self._overlaps(new):
+            if shared.is_certain:
+                raise CaptureRefused(shared.text(name))
+
+    def _overlaps(self, definition: Definition) -> Iterator[tuple[str, Overlap]]:
+        """Other captures that write to a topic of this one, or may."""
+        for name, event in sorted(self._broker.image.captures.items()):
+            if name == definition.name:
+                continue
+            try:
+                shared = overlap(definition, read_definition(event.definition))
+            except ConfigError:
+                continue
+            if shared is not None:
+                yield name, shared
+
+    def overlaps(self, name: str) -> tuple[str, ...]:
+        """Warnings about other captures that may write to topics of this one."""
+        try:
+            definition = self.definition(name)
+        except DragomanError:
+            return ()
+        return tuple(shared.text(other) for other, shared in self._overlaps(definition))
 
     def set_paused(self, name: str, is_paused: bool, done: Acknowledge) -> None:
         """`done` comes when it is agreed on; the process hears of it soon."""
@@ -428,11 +452,19 @@ class Capturing:
             done(CaptureRefused(objection))
             return
         try:
-            definition = self._secured(definition)
+            secured_one = self._secured(definition)
         except ConfigError as error:
             done(error)
-        else:
-            self.runner.check(definition, done)
+            return
+        own = tuple(
+            Finding("problem" if shared.is_certain else "warning", shared.text(name))
+            for name, shared in self._overlaps(definition)
+        )
+
+        def found(findings: tuple[Finding, ...] | DragomanError) -> None:
+            done(findings if isinstance(findings, DragomanError) else (*findings, *own))
+
+        self.runner.check(secured_one, found)
 
     def _secured(self, definition: Definition) -> Definition:
         """With its address as it is to be used. Raises `ConfigError` for one that must not be."""

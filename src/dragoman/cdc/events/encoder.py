@@ -16,6 +16,7 @@ import msgspec
 
 from dragoman.captures.definition import Definition
 from dragoman.captures.patterns import any_matches, table_matches
+from dragoman.captures.routing import channel_topic, is_dotted, table_topic, topic_apart
 from dragoman.cdc.events import marks, notifications
 from dragoman.cdc.events.columns import check_patterns
 from dragoman.cdc.events.debezium import debezium_form
@@ -32,9 +33,13 @@ from dragoman.cdc.events.records import (
     headers_bytes,
     partitioner,
 )
-from dragoman.cdc.events.routing import channel_topic, table_topic
 from dragoman.cdc.events.tables import Table
-from dragoman.cdc.events.transaction import Transaction, headers_opening, unique_id
+from dragoman.cdc.events.transaction import (
+    Transaction,
+    headers_opening,
+    source_headers,
+    unique_id,
+)
 from dragoman.errors import CdcError
 from dragoman.limits import CAPTURE_TOPICS_MAX
 from dragoman.protocols.postgres import messages as m
@@ -44,6 +49,7 @@ from dragoman.protocols.postgres.values import Form, form_of
 
 Change: TypeAlias = m.Insert | m.Update | m.Delete | m.Truncate
 _log = logging.getLogger(__name__)
+_DEFAULT = "default"
 
 
 class CapturedTable:
@@ -68,6 +74,7 @@ class Encoder:
         self._definition = definition
         self._database = database
         self._system = system
+        self._source = source_headers(definition.name, database)
         self._types = Types()
         #: What tables were made from: description, primary key, kinds of columns.
         self._looks: dict[int, tuple[m.Relation, tuple[str, ...], list[Kind]]] = {}
@@ -78,6 +85,15 @@ class Encoder:
         self._partitioners: dict[str, tuple[int, Callable[[bytes], int]]] = {}
         self._notifications = 0
         self._warned_of_updates = False
+        #: Topic, by the names of tables alone → the captured tables that get it.
+        self._sharing: dict[str, set[tuple[str, str]]] = {}
+        self._mark_topics = _mark_topics(definition)
+        #: What holds now, by what it is about.
+        self._warnings: dict[tuple[str, str], str] = {}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(self._warnings.values())
 
     # ---- what tables look like
 
@@ -110,6 +126,8 @@ class Encoder:
             # The server repeats itself whenever something about the table might have changed.
             return []
         captured = self._captured(relation, primary_key)
+        if isinstance(captured, CapturedTable):
+            self._move_apart(relation)
         records: list[EventRecord] = []
         if (
             self._definition.schema_changes
@@ -127,7 +145,9 @@ class Encoder:
     def table(self, relation: m.Relation, primary_key: Sequence[str] = ()) -> CapturedTable:
         """For rows that were read and not replicated. Raises `ConfigError`."""
         definition = self._definition
-        table = Table(definition, self._database, relation, primary_key, self._form)
+        self._note_tables([(relation.schema, relation.name)])
+        topic = self._table_topic(relation.schema, relation.name)
+        table = Table(definition, topic, relation, primary_key, self._form)
         envelope: Envelope
         match definition.envelope:
             case "pgcdc":
@@ -159,6 +179,32 @@ class Encoder:
         if self._definition.envelope == "debezium":
             return debezium_form(kind, column)
         return form_of(kind)
+
+    # ---- columns that were added
+
+    def new_columns(self, relation: m.Relation, primary_key: Sequence[str] = ()) -> tuple[str, ...]:
+        """Shown ones that the table has not had when it was described before."""
+        before = self._looks.get(relation.id)
+        if before is None or before[0].columns == relation.columns:
+            return ()
+        known = {column.name for column in before[0].columns}
+        captured = self._captured(relation, primary_key)
+        if not isinstance(captured, CapturedTable):
+            return ()
+        return tuple(each.name for each in captured.table.fields if each.name not in known)
+
+    def filled_by_default(self, relation: m.Relation, columns: Sequence[str]) -> None:
+        """Such columns were added with a default. PostgreSQL gives it to the rows that are there
+        without a change of any of them.
+        """
+        label, names = f"{relation.schema}.{relation.name}", ", ".join(columns)
+        text = (
+            f"{label} has got {names} with a default: records from before do not have it, although"
+            f" their rows in the database do; `dragoman cdc snapshot {self._definition.name}"
+            f" --tables {label}` sends them again"
+        )
+        _log.warning("capture %s: %s", self._definition.name, text)
+        self._warnings[label, _DEFAULT] = text
 
     # ---- changes
 
@@ -276,7 +322,7 @@ class Encoder:
 
     def _next(self, transaction: Transaction) -> int:
         if transaction.system != self._system:
-            transaction.belong_to(self._system)
+            transaction.belong_to(self._system, self._source)
         transaction.seq += 1
         return transaction.seq
 
@@ -321,7 +367,9 @@ class Encoder:
     def snapshot_completed(
         self, table: CapturedTable, rows: int, transaction: Transaction
     ) -> list[EventRecord]:
-        return self._snapshot_mark("SNAPSHOT_COMPLETED", table, rows, transaction)
+        records = self._snapshot_mark("SNAPSHOT_COMPLETED", table, rows, transaction)
+        self._warnings.pop((table.table.label, _DEFAULT), None)
+        return records
 
     def _snapshot_mark(
         self, operation: str, table: CapturedTable, rows: int | None, transaction: Transaction
@@ -374,6 +422,8 @@ class Encoder:
                 ("pgcdc-channel", channel.encode()),
                 ("pgcdc-operation", operation.encode()),
                 ("pgcdc-event-id", event_id),
+                ("pgcdc-capture", self._definition.name.encode()),
+                ("pgcdc-database", self._database.encode()),
             )
         )
         return [EventRecord(topic, partition(key), key, value, headers, now_us // 1000)]
@@ -387,15 +437,53 @@ class Encoder:
         """
         definition = self._definition
         names = [channel_topic(each) for each in definition.channels]
-        names += [
-            table_topic(definition, self._database, schema, name)
+        captured = [
+            (schema, name)
             for schema, name in tables
             if any_matches(definition.tables, schema, name)
             and not (definition.outbox and table_matches(definition.outbox, schema, name))
         ]
+        self._note_tables(captured)
+        names += [self._table_topic(*each) for each in captured]
         # As many as there may be; whose event is one too many says so when it comes.
         distinct = list(dict.fromkeys(names))[:CAPTURE_TOPICS_MAX]
         return [TopicNeeded(each, definition.partitions) for each in distinct]
+
+    def _note_tables(self, tables: Iterable[tuple[str, str]]) -> None:
+        for schema, name in tables:
+            topic = table_topic(self._definition, self._database, schema, name)
+            self._sharing.setdefault(topic, set()).add((schema, name))
+
+    def _table_topic(self, schema: str, name: str) -> str:
+        """Of a table that was noted: its own, where another's or one of marks would be the same."""
+        topic = table_topic(self._definition, self._database, schema, name)
+        others = self._sharing[topic] - {(schema, name)}
+        is_apart = others and is_dotted(self._definition, schema, name)
+        if not is_apart and topic not in self._mark_topics:
+            return topic
+        apart = topic_apart(topic, schema, name)
+        known = ", ".join(sorted(f"{each[0]}.{each[1]}" for each in others)) or "events of its own"
+        text = (
+            f"{schema}.{name} goes to the topic {apart}, since {topic} is that of {known};"
+            f" --topic of a capture names another"
+        )
+        if self._warnings.get((schema, name)) != text:
+            _log.warning("capture %s: %s", self._definition.name, text)
+            self._warnings[schema, name] = text
+        return apart
+
+    def _move_apart(self, relation: m.Relation) -> None:
+        """A table has come whose topic a dotted one may have had until now."""
+        name = table_topic(self._definition, self._database, relation.schema, relation.name)
+        if len(self._sharing.get(name, ())) < 2:
+            return
+        for number, table in list(self._tables.items()):
+            if not isinstance(table, CapturedTable) or number == relation.id:
+                continue
+            shown = table.table.relation
+            if table.topic != self._table_topic(shown.schema, shown.name):
+                looks = self._looks[number]
+                self._tables[number] = self.table(looks[0], looks[1])
 
     def _partitioner(self, topic: str, wanted: int = 0) -> Callable[[bytes], int]:
         count = self.partitions.get(topic)
@@ -410,6 +498,15 @@ class Encoder:
         if known is None or known[0] != count:
             known = self._partitioners[topic] = (count, partitioner(count))
         return known[1]
+
+
+def _mark_topics(definition: Definition) -> frozenset[str]:
+    """Those that this capture writes to."""
+    used = [marks.SNAPSHOTS]
+    used += [marks.HEARTBEATS] if definition.heartbeat_s else []
+    used += [marks.TRANSACTIONS] if definition.transactions else []
+    used += [marks.SCHEMAS] if definition.schema_changes else []
+    return frozenset(each.replace(":", ".") for each in used)
 
 
 def _shape(relation: m.Relation) -> tuple[object, ...]:

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Final
 
 from dragoman.captures.definition import Definition
+from dragoman.captures.routing import OUTBOX_PLACES, checked_template, filled, template_for
 from dragoman.cdc.events.records import sized
-from dragoman.cdc.events.routing import OUTBOX_PLACES, checked_template, filled, template_for
-from dragoman.cdc.events.transaction import EVENT_ID_NAME, Transaction
+from dragoman.cdc.events.transaction import COMMON_HEADERS, EVENT_ID_NAME, Transaction
 from dragoman.errors import CdcError, ConfigError
 from dragoman.log.batch import varint
 from dragoman.protocols.postgres.messages import Relation, Row
@@ -26,8 +26,6 @@ from dragoman.protocols.postgres.values import bytes_of
 _COLUMNS: Final = ("id", "aggregatetype", "aggregateid", "type", "payload")
 _DEFAULT: Final = "outbox.event.{aggregatetype}"
 _NULL: Final = varint(-1)
-#: Event id, LSN, position and transaction, which every captured record has.
-_OWN_HEADERS: Final = 4
 
 
 class Outbox:
@@ -49,7 +47,7 @@ class Outbox:
         self._is_bytes = types.kind(payload.type_oid).name == "bytea"
         shown = ["id", "type", *(name for name in places if name not in _COLUMNS)]
         self._headers = [(sized(name.encode()), places[name]) for name in shown]
-        self._count = varint(len(shown) + _OWN_HEADERS)
+        self._count = varint(len(shown) + COMMON_HEADERS)
         template = template_for(definition.topics, relation.schema, relation.name)
         self._template = checked_template(template or _DEFAULT, OUTBOX_PLACES)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 from dragoman.captures.definition import Definition
 from dragoman.cdc.events.columns import key_columns, shown_fields
-from dragoman.cdc.events.routing import table_topic
 from dragoman.cdc.events.rows import Field
 from dragoman.errors import CdcError
 from dragoman.protocols.postgres.messages import Column, Relation, Row
@@ -19,7 +18,7 @@ class Table:
     def __init__(
         self,
         definition: Definition,
-        database: str,
+        topic: str,
         relation: Relation,
         primary_key: Sequence[str],
         form_of: Callable[[Column], Form],
@@ -30,7 +29,7 @@ class Table:
         self.name = relation.name
         self.label = f"{relation.schema}.{relation.name}"
         self.width = len(relation.columns)
-        self.topic = table_topic(definition, database, relation.schema, relation.name)
+        self.topic = topic
         self.channel = "pgcdc:" + self.label.removeprefix("public.")
         names = key_columns(definition, relation, primary_key)
         self.fields = shown_fields(definition, relation, names, form_of)

@@ -20,8 +20,12 @@ EVENT_ID_NAME: Final = sized(b"pgcdc-event-id") + varint(36)
 _LSN: Final = sized(b"pgcdc-lsn") + varint(16)
 _SEQ: Final = sized(b"pgcdc-seq")
 _XID: Final = sized(b"pgcdc-xid")
+_CAPTURE: Final = sized(b"pgcdc-capture")
+_DATABASE: Final = sized(b"pgcdc-database")
+#: Event id, LSN, position, transaction, capture and database, which every captured record has.
+COMMON_HEADERS: Final = 6
 #: Of a row's headers; the first two are the table's.
-_COUNT: Final = varint(6)
+_COUNT: Final = varint(2 + COMMON_HEADERS)
 _CHANNEL: Final = sized(b"pgcdc-channel")
 _OPERATION: Final = sized(b"pgcdc-operation")
 _SMALL: Final = 4096
@@ -37,6 +41,7 @@ class Transaction:
     __slots__ = (
         "_after_id",
         "_id_start",
+        "_last_headers",
         "_xid_header",
         "counts",
         "lsn",
@@ -62,12 +67,15 @@ class Transaction:
         self.system = ""
         self._id_start = b""
         self._after_id = _LSN + self.lsn_text + _SEQ
-        self._xid_header = _XID + sized(b"%d" % xid)
+        self._xid_header = self._last_headers = _XID + sized(b"%d" % xid)
 
-    def belong_to(self, system: str) -> None:
-        """Of which database it is: has to be known before ids are asked for."""
+    def belong_to(self, system: str, source: bytes) -> None:
+        """Of which database it is: has to be known before ids are asked for. `source` is from
+        `source_headers`.
+        """
         self.system = system
         self._id_start = _id_start(f"{system} {self.lsn}", self.time_ms)
+        self._last_headers = self._xid_header + source
 
     def event_id(self, seq: int) -> bytes:
         """As text."""
@@ -83,7 +91,7 @@ class Transaction:
                 _HEX[seq] if is_small else b"%08x" % (seq & 0xFFFF_FFFF),
                 self._after_id,
                 _DECIMALS[seq] if is_small else _sized_decimal(seq),
-                self._xid_header,
+                self._last_headers,
             )
         )
 
@@ -91,6 +99,11 @@ class Transaction:
 def _sized_decimal(value: int) -> bytes:
     text = b"%d" % value
     return _SIZES[len(text)] + text
+
+
+def source_headers(capture: str, database: str) -> bytes:
+    """Where a record comes from: several captures may write to one topic."""
+    return b"".join((_CAPTURE, sized(capture.encode()), _DATABASE, sized(database.encode())))
 
 
 def headers_opening(channel: str, operation: str) -> bytes:

@@ -5,12 +5,13 @@ Method: messages by hand through `Encoder`; pgcdc's own test vectors byte for by
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Any
 
 import pytest
 
-from dragoman.cdc.events import EventRecord, TopicNeeded
+from dragoman.cdc.events import Encoder, EventRecord, TopicNeeded
 from dragoman.cdc.events.records import build_event_batch, headers_bytes, partitioner
 from dragoman.errors import CdcError, ConfigError
 from dragoman.log.batch import batches, read_header, records
@@ -19,7 +20,9 @@ from dragoman.protocols.postgres.messages import UNCHANGED, Identity
 from event_shop import (
     NOON_US,
     ORDERS,
+    SYSTEM,
     changed,
+    definition,
     done,
     encoder,
     headers,
@@ -86,12 +89,15 @@ def test_headers_name_the_change_and_its_place() -> None:
         "pgcdc-lsn",
         "pgcdc-seq",
         "pgcdc-xid",
+        "pgcdc-capture",
+        "pgcdc-database",
     ]
     assert found["pgcdc-channel"] == b"pgcdc:orders"
     assert found["pgcdc-operation"] == b"INSERT"
     assert found["pgcdc-lsn"] == b"00000016b374d848"
     assert (found["pgcdc-seq"], headers(second)["pgcdc-seq"]) == (b"1", b"2")
     assert found["pgcdc-xid"] == b"571"
+    assert (found["pgcdc-capture"], found["pgcdc-database"]) == (b"shop", b"shopdb")
     assert (event_id.version, event_id.variant) == (7, uuid.RFC_4122)
     assert event_id.int >> 80 == NOON_US // 1000
     assert first.timestamp == NOON_US // 1000
@@ -99,7 +105,7 @@ def test_headers_name_the_change_and_its_place() -> None:
     assert changed(encoder(), INSERT)[0].headers == first.headers
     assert headers(second)["pgcdc-event-id"] > found["pgcdc-event-id"]
     other = transaction()
-    other.belong_to("another")
+    other.belong_to("another", b"")
     assert other.event_id(1) != found["pgcdc-event-id"]
 
 
@@ -125,6 +131,73 @@ def test_a_whole_old_row_is_shown() -> None:
     made.relation(FULL, ["id"])
     deleted, _ = changed(made, m.Delete(0, 1, [b"1", b"gone"], True))
     assert value(deleted)["row"] == {"id": 1, "status": "gone"}
+
+
+DOTTED = relation("id:int4", name="dot.ted", number=2)
+PLAIN = relation("id:int4", name="ted", schema="dot", number=3)
+
+
+def topics_of(made: Encoder, *numbers: int) -> list[str]:
+    return [changed(made, m.Insert(0, each, [b"1"]))[0].topic for each in numbers]
+
+
+def test_tables_whose_names_differ_by_dots_only_do_not_share_a_topic() -> None:
+    assert topics_of(encoder(DOTTED), 2) == ["pgcdc.dot.ted"]
+    assert topics_of(encoder(PLAIN), 3) == ["pgcdc.dot.ted"]
+    both = topics_of(encoder(DOTTED, PLAIN), 2, 3)
+    assert both[1] == "pgcdc.dot.ted"
+    assert re.fullmatch(r"pgcdc\.dot\.ted-[0-9a-f]{8}", both[0])
+    # In whatever order they come, and after a restart.
+    assert topics_of(encoder(PLAIN, DOTTED), 2, 3) == both
+    again = Encoder(definition(), database="shopdb", system=SYSTEM)
+    needed = again.topics_to_be([("public", "dot.ted"), ("dot", "ted"), ("public", "orders")])
+    assert [each.topic for each in needed] == [*both, "pgcdc.orders"]
+    again.relation(DOTTED)
+    assert topics_of(again, 2) == both[:1]
+    (warning,) = again.warnings
+    assert warning.startswith(f"public.dot.ted goes to the topic {both[0]}, since pgcdc.dot.ted is")
+
+
+def test_two_dotted_tables_both_get_topics_of_their_own() -> None:
+    first = relation("id:int4", schema="a", name="b.c", number=2)
+    second = relation("id:int4", schema="a.b", name="c", number=3)
+    found = topics_of(encoder(first, second), 2, 3)
+    assert len(set(found)) == 2
+    assert all(each.startswith("pgcdc.a.b.c-") for each in found)
+
+
+def test_a_table_called_like_events_of_the_capture_has_a_topic_of_its_own() -> None:
+    beats = relation("id:int4", name="_heartbeat", number=2)
+    (topic,) = topics_of(encoder(beats), 2)
+    assert topic.startswith("pgcdc._heartbeat-")
+    assert topics_of(encoder(beats, heartbeat_s=0), 2) == ["pgcdc._heartbeat"]
+
+
+def test_tables_that_shall_share_a_topic_do() -> None:
+    for template in ("all", "all.{table}"):
+        topics = {"*.*": template}
+        made = encoder(
+            DOTTED, relation("id:int4", name="dot.ted", schema="x", number=3), topics=topics
+        )
+        assert len(set(topics_of(made, 2, 3))) == 1
+        assert made.warnings == ()
+
+
+def test_column_with_a_default_is_warned_of_until_a_snapshot() -> None:
+    made = encoder()
+    wider = relation("id:int4 status:text rank:int4")
+    assert made.new_columns(ORDERS) == ()
+    assert made.new_columns(wider) == ("rank",)
+    made.filled_by_default(wider, ["rank"])
+    made.relation(wider)
+    (warning,) = made.warnings
+    assert "public.orders has got rank with a default" in warning
+    assert "`dragoman cdc snapshot shop --tables public.orders`" in warning
+    table = made.table(wider)
+    done(made, lambda: made.snapshot_completed(table, 3, transaction()))
+    assert made.warnings == ()
+    assert encoder(exclude=("public.orders.rank",)).new_columns(wider) == ()
+    assert encoder(tables=("other",)).new_columns(wider) == ()
 
 
 def test_outside_public_the_schema_is_named() -> None:

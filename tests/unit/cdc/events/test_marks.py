@@ -146,7 +146,13 @@ def test_notifications(payload: str, operation: bytes, sent: bytes, key: bytes |
     found = headers(record)
     assert record.topic == "app.orders"
     assert record.value == sent
-    assert list(found) == ["pgcdc-channel", "pgcdc-operation", "pgcdc-event-id"]
+    assert list(found) == [
+        "pgcdc-channel",
+        "pgcdc-operation",
+        "pgcdc-event-id",
+        "pgcdc-capture",
+        "pgcdc-database",
+    ]
     assert (found["pgcdc-channel"], found["pgcdc-operation"]) == (b"app:orders", operation)
     assert uuid.UUID(str(found["pgcdc-event-id"], "ascii")).version == 7
     assert record.key == (found["pgcdc-event-id"] if key is None else key)

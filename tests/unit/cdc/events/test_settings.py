@@ -9,7 +9,7 @@ import hashlib
 
 import pytest
 
-from dragoman.cdc.events.routing import topic_name
+from dragoman.captures.routing import topic_name
 from dragoman.errors import ConfigError
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.messages import Identity

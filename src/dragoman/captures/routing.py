@@ -1,7 +1,8 @@
 """Which topic a table goes to.
 
 Names that Kafka's clients could not use are made usable: other characters than theirs become `_`,
-and a hash of the real name keeps two such names apart.
+and a hash of the real name keeps two such names apart. So does one for tables whose names have dots
+in them, where another table would get the same topic: `public."dot.ted"` and `dot.ted`.
 """
 
 from __future__ import annotations
@@ -44,6 +45,21 @@ def table_topic(definition: Definition, database: str, schema: str, table: str) 
         return topic_name(default_topic(schema, table))
     values = {"database": database, "schema": schema, "table": table}
     return filled(checked_template(template, TABLE_PLACES), values)
+
+
+def is_dotted(definition: Definition, schema: str, table: str) -> bool:
+    """Whether a table shares its topic's name by its dots only, and not because the capture wants
+    several tables in one topic.
+    """
+    template = template_for(definition.topics, schema, table)
+    names_both = template is None or ("{schema}" in template and "{table}" in template)
+    return names_both and ("." in schema or "." in table)
+
+
+def topic_apart(topic: str, schema: str, table: str) -> str:
+    """Another topic, for a table whose own is another's."""
+    digest = sha256(f"{schema}\0{table}".encode()).hexdigest()[:_HASH_DIGITS]
+    return f"{topic[: TOPIC_NAME_BYTES_MAX - _HASH_DIGITS - 1]}-{digest}"
 
 
 def channel_topic(channel: str) -> str:

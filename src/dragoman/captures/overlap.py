@@ -1,0 +1,165 @@
+"""Whether two captures write to one topic, as far as their definitions say.
+
+Each definition stands for topics: names, and names with `*` where a pattern of tables, or a part of
+a template that is only known with the rows, has its place. In a topic that two captures share, rows
+of one take the place of the other's that have the same key. Where both name the topic in so many
+words, that is what their owner wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import islice
+
+import msgspec
+
+from dragoman.captures.addresses import parameters
+from dragoman.captures.definition import Definition
+from dragoman.captures.patterns import is_pattern, schema_and_name, table_matches
+from dragoman.captures.routing import channel_topic, default_topic, topic_name
+from dragoman.limits import CAPTURE_OVERLAP_STEPS_MAX, TOPIC_NAME_BYTES_MAX
+
+_ANY = "*"
+_OUTBOX = "outbox.event.{aggregatetype}"
+
+
+class Overlap(msgspec.Struct, frozen=True):
+    #: The topic, or what the names of shared topics look like.
+    topic: str
+    #: Whether it is so whatever tables there are.
+    is_certain: bool
+
+    def text(self, capture: str) -> str:
+        """What it means beside that capture, and what to do about it."""
+        may = "writes" if self.is_certain else "may write"
+        return (
+            f"capture {capture} {may} to the topic {self.topic}, too: rows of one would take the"
+            " place of the other's with the same key; give each its own, as with --topic"
+            " '*.*={database}.{schema}.{table}', or name the topic in both captures if that is"
+            " what you want"
+        )
+
+
+class _Topics(msgspec.Struct, frozen=True):
+    #: Topics that a definition gets from tables' and channels' names.
+    derived: frozenset[str]
+    #: Topics that it names in so many words.
+    named: frozenset[str]
+    #: Derived ones of which only the form is known.
+    forms: tuple[str, ...]
+
+
+def overlap(one: Definition, other: Definition) -> Overlap | None:
+    first, second = _topics(one), _topics(other)
+    for topic in sorted(
+        first.derived & second.derived | first.derived & second.named | first.named & second.derived
+    ):
+        return Overlap(topic, True)
+    for form, topic in islice(_pairs(first, second), CAPTURE_OVERLAP_STEPS_MAX):
+        if _meet(form, topic):
+            return Overlap(min(form, topic, key=lambda each: each.count(_ANY)), False)
+    return None
+
+
+def _pairs(first: _Topics, second: _Topics) -> Iterator[tuple[str, str]]:
+    for form in first.forms:
+        for each in (*second.forms, *sorted(second.derived | second.named)):
+            yield form, each
+    for form in second.forms:
+        for each in sorted(first.derived | first.named):
+            yield form, each
+
+
+@lru_cache(512)
+def _topics_of(
+    tables: tuple[str, ...],
+    channels: tuple[str, ...],
+    outbox: str,
+    templates: tuple[tuple[str, str], ...],
+    database: str,
+) -> _Topics:
+    derived = {channel_topic(each) for each in channels}
+    named: set[str] = set()
+    forms: dict[str, None] = {}
+    for pattern in (*tables, *((outbox,) if outbox else ())):
+        for template, text in _texts(pattern, templates, is_outbox=pattern == outbox):
+            text = text.replace("{database}", database)
+            if is_pattern(text):
+                forms[text] = None
+            elif template is not None and "{" not in template:
+                named.add(topic_name(text))
+            else:
+                derived.add(topic_name(text))
+    return _Topics(frozenset(derived), frozenset(named), tuple(forms))
+
+
+def _topics(definition: Definition) -> _Topics:
+    given = parameters(definition.dsn) or {}
+    database = given.get("dbname") or given.get("user") or _ANY
+    return _topics_of(
+        definition.tables,
+        definition.channels,
+        definition.outbox,
+        tuple(definition.topics.items()),
+        database,
+    )
+
+
+def _texts(
+    pattern: str, templates: tuple[tuple[str, str], ...], *, is_outbox: bool
+) -> Iterator[tuple[str | None, str]]:
+    """Templates that tables of a pattern may get, and what they make of it."""
+    schema, table = schema_and_name(pattern)
+    for template in _templates(pattern, templates):
+        if template is None and not is_outbox:
+            yield None, default_topic(schema, table)
+            if is_pattern(schema) and table_matches(f"{schema}.x", "public", "x"):
+                yield None, default_topic("public", table)
+            continue
+        text = template or _OUTBOX
+        for place, stands in (
+            ("{schema}", schema),
+            ("{table}", table),
+            ("{aggregatetype}", _ANY),
+            ("{type}", _ANY),
+        ):
+            text = text.replace(place, stands)
+        yield template, text
+
+
+def _templates(pattern: str, templates: tuple[tuple[str, str], ...]) -> Iterator[str | None]:
+    """Those that tables of a pattern may get; None: the usual one."""
+    wanted = schema_and_name(pattern)
+    for fits, template in templates:
+        if table_matches(fits, *wanted):
+            # It fits the pattern itself, and so every table of it.
+            yield template
+            return
+        if is_pattern(pattern) and table_matches(pattern, *schema_and_name(fits)):
+            yield template
+    yield None
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether a name fits two forms; `*` stands for anything without a dot, `?` for a character."""
+    if max(len(one), len(other)) > TOPIC_NAME_BYTES_MAX:
+        return False
+    # For each beginning of one, whether it meets what was gone through of the other.
+    width = len(one) + 1
+    reached = [True, *([False] * (width - 1))]
+    for place in range(1, width):
+        reached[place] = reached[place - 1] and one[place - 1] == _ANY
+    for letter in other:
+        last, reached = reached, [False] * width
+        reached[0] = last[0] and letter == _ANY
+        for place in range(1, width):
+            mine = one[place - 1]
+            if letter == _ANY:
+                reached[place] = last[place] or (reached[place - 1] and mine != ".")
+            elif mine == _ANY:
+                reached[place] = reached[place - 1] or (last[place] and letter != ".")
+            else:
+                is_same = mine == letter or "?" in (mine, letter)
+                reached[place] = last[place - 1] and is_same
+    return reached[-1]
