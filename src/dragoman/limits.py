@@ -808,8 +808,9 @@ CAPTURE_ORPHAN_S = 1.0
 #: A record of a captured row, as topics that captures make allow it. Larger: the capture waits and
 #: says so.
 CAPTURE_RECORD_BYTES_MAX = 32 << 20
-#: Forms of topics' names that are compared for two captures, some microseconds each. Beyond it,
-#: that they share a topic goes unnoticed; each record still names its capture.
+#: Forms of topics' names that are compared for two captures, and templates of one that its tables
+#: are compared with, some microseconds each. Beyond it, that two captures share a topic goes
+#: unnoticed; each record still names its capture.
 CAPTURE_OVERLAP_STEPS_MAX = 100
 #: Topics of one capture: an outbox names them by its rows. One more is an error of the capture.
 CAPTURE_TOPICS_MAX = 10_000

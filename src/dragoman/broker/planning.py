@@ -29,6 +29,8 @@ def spread(
     unknown = [each for each in nodes if each not in image.nodes]
     if unknown:
         raise InvalidReplicaAssignment(f"there is no node {unknown[0]} in the cluster")
+    if len(set(nodes)) != len(nodes):
+        raise InvalidReplicaAssignment("a node is named twice")
     ordered = _by_rack(image, nodes)
     plan: Plan = []
     for partition in partitions:

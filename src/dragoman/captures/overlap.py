@@ -82,7 +82,10 @@ def _topics_of(
     derived = {channel_topic(each) for each in channels}
     named: set[str] = set()
     forms: dict[str, None] = {}
-    for pattern in (*tables, *((outbox,) if outbox else ())):
+    # Of very many, the first ones.
+    templates = templates[:CAPTURE_OVERLAP_STEPS_MAX]
+    patterns_max = CAPTURE_OVERLAP_STEPS_MAX**2 // (len(templates) + 1)
+    for pattern in (*tables, *((outbox,) if outbox else ()))[:patterns_max]:
         for template, text in _texts(pattern, templates, is_outbox=pattern == outbox):
             text = text.replace("{database}", database)
             if is_pattern(text):

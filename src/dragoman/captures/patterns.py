@@ -9,9 +9,17 @@ from functools import lru_cache
 
 @lru_cache(1024)
 def _expression(pattern: str) -> re.Pattern[str]:
-    parts = re.split(r"([*?])", pattern)
-    forms = {"*": ".*", "?": "."}
-    return re.compile("".join(forms.get(each) or re.escape(each) for each in parts), re.DOTALL)
+    """Between two stars, the first place that fits is as good as any: no other is tried, so that
+    a pattern with many stars takes no longer than its length times the name's.
+    """
+    first, *rest = [
+        "".join("." if letter == "?" else re.escape(letter) for letter in piece)
+        for piece in re.split(r"\*+", pattern)
+    ]
+    if rest:
+        *middle, last = rest
+        first += "".join(f"(?>.*?{piece})" for piece in middle) + f".*{last}"
+    return re.compile(first, re.DOTALL)
 
 
 def schema_and_name(pattern: str) -> tuple[str, str]:

@@ -23,6 +23,8 @@ INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 #: Longest text of an integer worth reading: Python refuses huge ones slowly and less clearly.
 _NUMBER_CHARS_MAX = 32
+#: Longest name that others are compared with, which takes time by its length. No key is as long.
+_NAME_CHARS_MAX = 100
 
 
 class Kind(enum.Enum):
@@ -158,6 +160,8 @@ def format_value(value: Value) -> str:
 
 def near_match(name: str, candidates: Iterable[str]) -> str:
     """`; did you mean 'x'?` when a candidate is close to the name, else nothing."""
+    if len(name) > _NAME_CHARS_MAX:
+        return ""
     # Only a mistake pays for this import.
     import difflib
 

@@ -399,6 +399,15 @@ def test_captures_do_not_write_to_one_topic_unless_both_name_it(
     assert [each.level for each in found[1]] == ["ok", "warning", "warning"]
 
 
+def test_a_database_is_not_looked_at_for_a_definition_that_is_too_large(
+    world: World, runner: FakeRunner
+) -> None:
+    found: list[object] = []
+    runner.findings = ()
+    world.broker.capturing.check(defined(tables=("t" * (1 << 20),)), found.append)
+    assert isinstance(found[0], CaptureRefused)
+
+
 def test_captures_of_an_earlier_release_that_share_a_topic_go_on(
     world: World, runner: FakeRunner
 ) -> None:

@@ -47,6 +47,8 @@ def test_too_few_or_unknown_nodes_are_refused() -> None:
         spread(made, made.partitions.values(), (1, 9), 2)
     with pytest.raises(InvalidReplicaAssignment, match="3 replicas need as many nodes"):
         spread(made, made.partitions.values(), (1, 2), 3)
+    with pytest.raises(InvalidReplicaAssignment, match="named twice"):
+        spread(made, made.partitions.values(), (1, 2) * 100_000, 200_000)
 
 
 def test_a_drained_node_is_replaced_in_its_place_by_who_holds_least() -> None:

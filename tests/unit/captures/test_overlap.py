@@ -8,6 +8,7 @@ import pytest
 
 from dragoman.captures.definition import Definition
 from dragoman.captures.overlap import _meet, overlap
+from dragoman.captures.patterns import table_matches
 
 
 def capture(name: str = "a", database: str = "shop", **fields: object) -> Definition:
@@ -94,3 +95,18 @@ def test_forms_meet_as_their_names_do() -> None:
     forms = ["", "*", "a", "a*", "*b", "a*b", "*.*", "a.*", "?", "?*", "*.b", "b?"]
     for one, other in product(forms, repeat=2):
         assert _meet(one, other) is any(fits(one, each) and fits(other, each) for each in names)
+
+
+def test_large_definitions_are_compared_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = 0
+
+    def counted(*told: str) -> bool:
+        nonlocal steps
+        steps += 1
+        return table_matches(*told)
+
+    monkeypatch.setattr("dragoman.captures.overlap.table_matches", counted)
+    many = tuple(f"t{number}*" for number in range(3_000))
+    topics = {f"x{number}*": f"y{number}*" for number in range(3_000)}
+    overlap(capture(tables=many, topics=topics), capture("b", tables=many, topics=topics))
+    assert steps <= 4 * 100**2

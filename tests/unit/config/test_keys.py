@@ -146,3 +146,13 @@ def test_near_match_names_the_closest_and_keeps_silent_otherwise() -> None:
         "; did you mean 'num.partitions'?"
     )
     assert near_match("zzz", ["num.partitions", "data"]) == ""
+
+
+def test_a_very_long_name_is_compared_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes from a client, and would keep the node busy."""
+
+    def compare(*_: object, **__: object) -> list[str]:
+        raise AssertionError("compared")
+
+    monkeypatch.setattr("difflib.get_close_matches", compare)
+    assert near_match("n" * 1_000_000, ["num.partitions"]) == ""

@@ -206,7 +206,7 @@ class Capturing:
             done(CaptureRefused(objection))
             return
         if len(encoded) > CAPTURE_DEFINITION_BYTES_MAX:
-            done(CaptureRefused(f"a definition may have {CAPTURE_DEFINITION_BYTES_MAX} bytes"))
+            done(_too_large())
             return
 
         incarnation = f"{self._broker.random.getrandbits(64):016x}"
@@ -451,6 +451,9 @@ class Capturing:
         if objection:
             done(CaptureRefused(objection))
             return
+        if len(msgspec.json.encode(definition)) > CAPTURE_DEFINITION_BYTES_MAX:
+            done(_too_large())
+            return
         try:
             secured_one = self._secured(definition)
         except ConfigError as error:
@@ -471,6 +474,10 @@ class Capturing:
         allowed = self._broker.settings.capture_allowed_hosts
         may_reach = partial(_is_allowed, allowed) if allowed else None
         return msgspec.structs.replace(definition, dsn=secured(definition.dsn, may_reach))
+
+
+def _too_large() -> CaptureRefused:
+    return CaptureRefused(f"a definition may have {CAPTURE_DEFINITION_BYTES_MAX} bytes")
 
 
 def _is_allowed(allowed: tuple[str, ...], host: str) -> bool:
