@@ -61,7 +61,7 @@ def row(record: Record, header: BatchHeader) -> tuple[object, ...]:
     micros = record.timestamp * 1000
     return (
         *(record.key, record.value, "orders", 7, record.offset, micros, is_append_time),
-        headers,
+        headers or None,
     )
 
 

@@ -67,8 +67,9 @@ def test_all_columns_have_the_names_and_values_of_the_kafka_source(node: Ephemer
         record = NewRecord(
             key=None, value=b"v", headers=(("h", b"1"), ("h", None)), timestamp=1_700_000_000_123
         )
-        client.produce_records("orders", [record])
-    (row,) = read(options_for(node, includeHeaders="true"))
+        client.produce_records("orders", [record, NewRecord(value=b"w")])
+    row, bare = read(options_for(node, includeHeaders="true"))
+    assert bare["headers"] is None
     assert row == {
         "key": None,
         "value": b"v",
@@ -163,6 +164,10 @@ def test_topics_are_chosen_by_name_pattern_and_partition(node: EphemeralBroker) 
         write(node, range(10), name, partitions=2)
     pattern = read(options_for(node, subscribePattern="orders.*"))
     assert {row["topic"] for row in pattern} == {"orders", "orders.eu"}
+    part = read(options_for(node, subscribePattern="ders"))
+    assert {row["topic"] for row in part} == {"orders", "orders.eu"}
+    whole = read(options_for(node, subscribePattern="^orders$"))
+    assert {row["topic"] for row in whole} == {"orders"}
     assigned = read(options_for(node, assign='{"other": [1]}'))
     assert {(row["topic"], row["partition"]) for row in assigned} == {("other", 1)}
     with pytest.raises(ConfigError, match="there is no topic 'missing'"):
@@ -193,6 +198,52 @@ def test_pushed_filters_leave_partitions_and_offsets_out(node: EphemeralBroker) 
     }
     since = GreaterThanOrEqual(("timestamp",), datetime.fromtimestamp(1_700_000_000.2, UTC))
     assert sorted(numbers_in(read(options_for(node), filters=[since]))) == list(range(200, 400))
+
+
+def test_offsets_are_given_for_all_partitions_when_filters_leave_some_out(
+    node: EphemeralBroker,
+) -> None:
+    make_topic(node, partitions=2)
+    write(node, range(20), partitions=2)
+    given = options_for(node, startingOffsets='{"orders": {"0": 4, "1": 8}}')
+    rows = read(given, filters=[EqualTo(("partition",), 1)])
+    assert [(row["partition"], row["offset"]) for row in rows] == [(1, 8), (1, 9)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingOffsets": "latest"}, "begins at latest would be empty"),
+        ({"startingOffsets": '{"orders": {"0": -1}}'}, "orders-0 at -1 .latest. would be empty"),
+        ({"endingOffsets": "earliest"}, "earliest is no end"),
+        ({"endingOffsets": '{"orders": {"0": -2}}'}, "-2 .earliest. is no end"),
+        ({"startingOffsets": '{"orders": {"0": 11}}'}, "the start 11 is past the end 10"),
+        (
+            {"startingOffsets": '{"orders": {"0": 11}}', "failOnDataLoss": "false"},
+            "the start 11 is past the end 10",
+        ),
+        (
+            {"startingOffsets": '{"orders": {"0": 5}}', "endingOffsets": '{"orders": {"0": 4}}'},
+            "the start 5 is past the end 4",
+        ),
+    ],
+)
+def test_batches_that_could_have_no_record_are_refused(
+    node: EphemeralBroker, options: dict[str, str], message: str
+) -> None:
+    make_topic(node)
+    write(node, range(10))
+    with pytest.raises(ConfigError, match=message):
+        read(options_for(node, **options))
+
+
+def test_times_by_partition_beat_a_start_at_latest(node: EphemeralBroker) -> None:
+    make_topic(node)
+    write(node, range(10))
+    times = json.dumps({"orders": {"0": 1_700_000_000_007}})
+    given = options_for(node, startingOffsets="latest", startingOffsetsByTimestamp=times)
+    assert numbers_in(read(given)) == [7, 8, 9]
+    assert numbers_in(read(options_for(node, startingTimestamp="0"))) == list(range(10))
 
 
 # ---- transactions and compaction

@@ -235,6 +235,22 @@ def test_records_deleted_before_they_were_read_are_a_loss(node: EphemeralBroker)
         assert numbers_in(stream.step()) == list(range(50, 70))
 
 
+def test_start_past_the_end_of_the_log_is_a_loss_that_is_told(node: EphemeralBroker) -> None:
+    make_topic(node)
+    write(node, range(10))
+    given = options_for(node, startingOffsets='{"orders": {"0": 15}}')
+    with (
+        Stream(given) as stream,
+        pytest.raises(DataLossError, match="the stream is at offset 15, the log ends at 10"),
+    ):
+        stream.step()
+    with Stream({**given, "failOnDataLoss": "false"}) as stream:
+        assert stream.step() == []
+        write(node, range(10, 20))
+        # What is written below the start that was asked for is not passed over.
+        assert numbers_in(stream.step()) == list(range(10, 20))
+
+
 # ---- files and progress
 
 

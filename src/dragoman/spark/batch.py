@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        if options.starting.offsets == LATEST and options.starting.timestamp is None:
-            raise ConfigError("startingOffsets: a batch that begins at latest would be empty")
+        _refuse_late_start(options)
         self._options = options
         self._reading = TypedReading(options, schema)
         self._pushed = Pushed()
@@ -47,13 +46,16 @@ class BatchReader(DataSourceReader):
     def _ranges(self, log: AnyLog) -> list[OffsetRange]:
         options = self._options
         topics = planner.chosen_topics(log, options.topics)
-        partitions = [
-            where for where in planner.partitions_of(topics) if self._pushed.admits(where)
-        ]
+        every = planner.partitions_of(topics)
+        # Options speak of all partitions, whatever filters leave of them.
         starts = starting_offsets(
-            log, partitions, options.starting, is_late_start_allowed=options.is_late_start_allowed
+            log, every, options.starting, is_late_start_allowed=options.is_late_start_allowed
         )
-        ends = ending_offsets(log, partitions, options.ending)
+        ends = ending_offsets(log, every, options.ending)
+        _refuse_starts_past(starts, ends)
+        partitions = [where for where in every if self._pushed.admits(where)]
+        starts = {where: starts[where] for where in partitions}
+        ends = {where: ends[where] for where in partitions}
         earliest, latest = log.earliest(partitions), log.latest(partitions)
         starts = planner.without_lost(
             starts, earliest, latest, fail_on_data_loss=options.fail_on_data_loss
@@ -71,6 +73,30 @@ class PushdownReader(BatchReader):
         for each in filters:
             if not self._pushed.take(each):
                 yield each
+
+
+def _refuse_late_start(options: SourceOptions) -> None:
+    """A batch has no record of a partition that it begins at the end of."""
+    starting = options.starting
+    if starting.timestamp is not None or starting.timestamps is not None:
+        return
+    if starting.offsets == LATEST:
+        raise ConfigError("startingOffsets: a batch that begins at latest would be empty")
+    given = starting.offsets if isinstance(starting.offsets, dict) else {}
+    for topic, parts in given.items():
+        for partition, offset in parts.items():
+            if offset == LATEST:
+                raise ConfigError(
+                    f"startingOffsets: {topic}-{partition} at -1 (latest) would be empty in a batch"
+                )
+
+
+def _refuse_starts_past(starts: Offsets, ends: Offsets) -> None:
+    for where, start in starts.items():
+        if start > ends[where]:
+            raise ConfigError(
+                f"{where}: the start {start} is past the end {ends[where]} of what is read"
+            )
 
 
 def _refuse_ends_past(ends: Offsets, latest: Offsets, options: SourceOptions) -> None:

@@ -107,6 +107,8 @@ def _by_time(
 def _by_number(
     log: Log, partitions: list[TopicPartition], wanted: int | dict[str, dict[int, int]], which: str
 ) -> Offsets:
+    if which == "ending" and wanted == EARLIEST:
+        raise ConfigError("endingOffsets: earliest is no end")
     if isinstance(wanted, int):
         return log.earliest(partitions) if wanted == EARLIEST else log.latest(partitions)
     given = _complete(partitions, wanted, f"{which}Offsets")

@@ -17,6 +17,7 @@ import msgspec
 
 from dragoman.errors import ConfigError
 from dragoman.limits import SPARK_SCHEMA_BYTES_MAX
+from dragoman.spark.client_settings import REFUSED_BY_SOURCE, is_client_setting
 
 log = logging.getLogger("dragoman.spark")
 
@@ -35,7 +36,7 @@ OPTIONS = (
     Option("kafka.bootstrap.servers", "", "brokers, `HOST:PORT` with commas; also `bootstrap.servers`"),
     Option("path", "", "a broker's data directory; alone, no broker is needed"),
     Option("subscribe", "", "topics, with commas; exactly one of this and the next two"),
-    Option("subscribePattern", "", "regular expression that whole topic names match"),
+    Option("subscribePattern", "", "regular expression that is found anywhere in a topic's name; `^orders$` for a whole name"),
     Option("assign", "", 'partitions as JSON: `{"orders": [0, 1]}`'),
     Option("startingOffsets", "batch: earliest, stream: latest", "`earliest`, `latest`, or JSON: `{\"orders\": {\"0\": 23}}`; -2 earliest, -1 latest"),
     Option("endingOffsets", "latest", "batch only; the same form"),
@@ -63,8 +64,9 @@ OPTIONS = (
     Option("kafka.client.id", "dragoman-spark", "how the broker's log names this reader"),
     Option("kafka.request.timeout.ms", "30000", "time for one request"),
     Option("kafkaConsumer.pollTimeoutMs", "120000", "time for data to arrive, with all retries"),
-    Option("fetchOffset.numRetries", "3", "taken; retries go on until the time is up"),
-    Option("fetchOffset.retryIntervalMs", "10", "pause before the first retry"),
+    Option("fetchOffset.numRetries", "3", "how often a stream asks again for an end of the log that lies before its own offset"),
+    Option("fetchOffset.retryIntervalMs", "10", "pause before that, and before the first retry of a request"),
+    Option("useDeprecatedOffsetFetching", "", "taken for jobs of the Kafka source; offsets are always asked of the brokers"),
     Option("decode", "", "`string`, `json`, `avro` or `protobuf`: what the column `value` is read as"),
     Option("valueSchema", "", "fields of `decode=json`, as DDL; else those pinned in the topic's configuration, else inferred and pinned"),
     Option("avroSchema", "", "the schema that values of `decode=avro` were written with, as JSON; else the pinned one"),
@@ -90,6 +92,18 @@ _DECODE_OF = {
     "upcast.unsigned.ints": "protobuf",
 }
 _NAMES = {option.name.lower(): option for option in OPTIONS}
+#: Units of time as Spark reads them; a bare number is milliseconds.
+_SECONDS = {
+    "us": 1e-6,
+    "": 0.001,
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+_BATCH_ONLY = ("endingOffsets", "endingOffsetsByTimestamp")
 
 
 def table() -> str:
@@ -146,6 +160,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     request_timeout_s: float
     poll_timeout_s: float
+    end_retries: int
     retry_pause_s: float
     #: Empty: the bytes as they are.
     decode: str
@@ -173,6 +188,8 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         raise ConfigError("give kafka.bootstrap.servers, or path for a data directory")
     if read_mode == "broker" and not bootstrap:
         raise ConfigError("readMode=broker needs kafka.bootstrap.servers")
+    if mode == "stream":
+        reading.check_stream()
     start_default = EARLIEST if mode == "batch" else LATEST
     return SourceOptions(
         bootstrap=bootstrap,
@@ -186,7 +203,7 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         == "latest",
         fail_on_data_loss=reading.flag("failOnDataLoss"),
         max_offsets=reading.count("maxOffsetsPerTrigger"),
-        min_offsets=reading.count("minOffsetsPerTrigger"),
+        min_offsets=reading.least_offsets(),
         max_delay_s=reading.duration_s("maxTriggerDelay"),
         max_bytes=reading.count("maxBytesPerTrigger"),
         min_partitions=reading.count("minPartitions"),
@@ -205,7 +222,8 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         client_id=reading.text("kafka.client.id"),
         request_timeout_s=(reading.count("kafka.request.timeout.ms") or 0) / 1000,
         poll_timeout_s=(reading.count("kafkaConsumer.pollTimeoutMs") or 0) / 1000,
-        retry_pause_s=(reading.count("fetchOffset.retryIntervalMs") or 0) / 1000,
+        end_retries=reading.count("fetchOffset.numRetries", minimum=0) or 0,
+        retry_pause_s=(reading.count("fetchOffset.retryIntervalMs", minimum=0) or 0) / 1000,
         decode=reading.decode(),
         value_schema=reading.text("valueSchema"),
         avro_schema=reading.text("avroSchema") or reading.text_of("avroSchemaFile"),
@@ -226,8 +244,8 @@ class _Reading:
         self._given = {name.lower(): value for name, value in given.items()}
         if "bootstrap.servers" in self._given:
             self._given.setdefault("kafka.bootstrap.servers", self._given.pop("bootstrap.servers"))
-        for name in self._given:
-            _refuse_unknown(name)
+        for name, value in self._given.items():
+            _refuse_unknown(name, value)
 
     def text(self, name: str) -> str:
         return self._given.get(name.lower(), _NAMES[name.lower()].default).strip()
@@ -248,20 +266,37 @@ class _Reading:
             raise ConfigError(f"{name}: expected true or false, got {value!r}")
         return value == "true"
 
-    def count(self, name: str) -> int | None:
+    def count(self, name: str, minimum: int = 1) -> int | None:
         value = self.text(name)
         if not value:
             return None
-        if not (value.isascii() and value.isdigit() and int(value) > 0):
-            raise ConfigError(f"{name}: expected a positive number, got {value!r}")
+        if not (value.isascii() and value.isdigit() and int(value) >= minimum):
+            expected = "a positive number" if minimum else "a number that is not negative"
+            raise ConfigError(f"{name}: expected {expected}, got {value!r}")
         return int(value)
 
     def duration_s(self, name: str) -> float:
         value = self.text(name)
-        found = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)?", value)
-        if found is None:
+        found = re.fullmatch(r"([0-9]+)([a-z]*)", value.lower())
+        if found is None or found[2] not in _SECONDS:
             raise ConfigError(f"{name}: expected a time such as 30s or 15m, got {value!r}")
-        return int(found[1]) * {"ms": 0.001, "m": 60, "h": 3600, "d": 86400}.get(found[2], 1)
+        return int(found[1]) * _SECONDS[found[2]]
+
+    def check_stream(self) -> None:
+        for name in _BATCH_ONLY:
+            if name.lower() in self._given:
+                raise ConfigError(f"{name} is for batches: a stream has no end")
+        if self.text("endingTimestamp"):
+            # Spark's Kafka source passes it over, so a job that has it must run.
+            log.warning("endingTimestamp is for batches: a stream has no end")
+
+    def least_offsets(self) -> int | None:
+        least, most = self.count("minOffsetsPerTrigger"), self.count("maxOffsetsPerTrigger")
+        if least is not None and most is not None and least > most:
+            raise ConfigError(
+                f"minOffsetsPerTrigger: expected at most maxOffsetsPerTrigger={most}, got {least}"
+            )
+        return least
 
     def decode(self) -> str:
         decode = self.choice("decode", ("", "string", "json", "avro", "protobuf"))
@@ -315,12 +350,15 @@ class _Reading:
         return topic
 
     def topics(self) -> Topics:
-        given = [name for name in ("subscribe", "subscribePattern", "assign") if self.text(name)]
+        choices = ("subscribe", "subscribePattern", "assign")
+        given = [name for name in choices if name.lower() in self._given]
         if len(given) != 1:
             raise ConfigError(
                 "give exactly one of subscribe, subscribePattern and assign; "
                 f"got {' and '.join(given) or 'none'}"
             )
+        if not self.names(given[0]):
+            raise ConfigError(f"{given[0]}: expected topics, got {self.text(given[0])!r}")
         if given == ["assign"]:
             return Topics(partitions=self._assigned())
         if given == ["subscribePattern"]:
@@ -339,7 +377,7 @@ class _Reading:
             raise ConfigError(f'assign: expected JSON such as {{"orders": [0]}}: {error}') from None
 
     def bound(self, which: Literal["starting", "ending"], default: int) -> Bound:
-        timestamp = self.count(f"{which}Timestamp")
+        timestamp = self.count(f"{which}Timestamp", minimum=0)
         by_time = f"{which}OffsetsByTimestamp"
         name = f"{which}Offsets"
         text = self._given.get(name.lower(), "").strip()
@@ -363,13 +401,8 @@ class _Reading:
             raise ConfigError(f"{name}: expected earliest, latest or {expected}: {error}") from None
 
 
-def _refuse_unknown(name: str) -> None:
-    if name in _NAMES:
-        return
-    if name.startswith(("kafka.sasl.", "kafka.ssl.", "kafka.security.")):
-        raise ConfigError(f"{name}: this release has no authentication and no TLS")
-    if name.startswith("kafka."):
-        log.warning("option %s is not used by this source", name)
+def _refuse_unknown(name: str, value: str) -> None:
+    if name in _NAMES or is_client_setting(name, value, REFUSED_BY_SOURCE, "source"):
         return
     near = difflib.get_close_matches(name, _NAMES, n=1)
     hint = f"; is {_NAMES[near[0]].name} meant?" if near else ""

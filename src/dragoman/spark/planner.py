@@ -59,8 +59,9 @@ class RangePartition(InputPartition):
 def chosen_topics(log_: Log, topics: Topics) -> dict[str, Topic]:
     """Raises `ConfigError` when a topic or partition that was named does not exist."""
     if topics.pattern:
+        # As in Spark's Kafka source, which finds a pattern anywhere in a name.
         pattern = re.compile(topics.pattern)
-        return {name: topic for name, topic in log_.topics().items() if pattern.fullmatch(name)}
+        return {name: topic for name, topic in log_.topics().items() if pattern.search(name)}
     names = topics.names or tuple(topics.partitions)
     known = log_.topics(names)
     if missing := [name for name in names if name not in known]:

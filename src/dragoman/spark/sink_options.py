@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
 from collections.abc import Mapping
 
 import msgspec
@@ -11,9 +10,8 @@ import msgspec
 from dragoman.errors import ConfigError
 from dragoman.limits import KAFKA_CLIENT_BATCH_BYTES
 from dragoman.log.compression import Codec, codec_by_name
+from dragoman.spark.client_settings import REFUSED_BY_SINK, is_client_setting
 from dragoman.spark.options import Option
-
-log = logging.getLogger("dragoman.spark")
 
 SINK_OPTIONS = (
     Option("kafka.bootstrap.servers", "", "brokers, `HOST:PORT` with commas; also `bootstrap.servers`"),
@@ -28,6 +26,9 @@ SINK_OPTIONS = (
 _NAMES = {option.name.lower(): option for option in SINK_OPTIONS}
 #: Spark's own, which it hands over as well.
 _SPARKS = frozenset({"bootstrap.servers", "checkpointlocation", "path", "queryname", "outputmode"})
+#: Options of Spark's Kafka sink that change nothing there either: headers are written if a column
+#: of that name is there.
+_TAKEN = frozenset({"includeheaders"})
 _BATCH_BYTES_MIN = 1024
 
 
@@ -47,8 +48,8 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 def parse_sink(given: Mapping[str, str]) -> SinkOptions:
     """Raises `ConfigError` that names the option, what was expected and what came."""
     values = {name.lower(): value.strip() for name, value in given.items()}
-    for name in values:
-        _refuse_unknown(name)
+    for name, value in values.items():
+        _refuse_unknown(name, value)
 
     def text(name: str) -> str:
         return values.get(name.lower(), _NAMES[name.lower()].default)
@@ -82,13 +83,10 @@ def _codec(name: str) -> Codec:
     return codec_by_name(name)
 
 
-def _refuse_unknown(name: str) -> None:
-    if name in _NAMES or name in _SPARKS:
+def _refuse_unknown(name: str, value: str) -> None:
+    if name in _NAMES or name in _SPARKS or name in _TAKEN:
         return
-    if name.startswith(("kafka.sasl.", "kafka.ssl.", "kafka.security.")):
-        raise ConfigError(f"{name}: this release has no authentication and no TLS")
-    if name.startswith("kafka."):
-        log.warning("option %s is not used by this sink", name)
+    if is_client_setting(name, value, REFUSED_BY_SINK, "sink"):
         return
     near = difflib.get_close_matches(name, _NAMES, n=1)
     hint = f"; is {_NAMES[near[0]].name} meant?" if near else ""

@@ -101,12 +101,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topics = self._same_topics(position)
         ends = self._target(topics)
         starts = {where: position.offsets.get(where, 0) for where in ends}
+        back = self._lost(starts, ends)
         ends = {where: max(end, starts[where]) for where, end in ends.items()}
         if not isinstance(limit, ReadAllAvailable):
             if self._is_too_little(starts, ends):
                 return start
             ends = self._admitted(topics, starts, ends)
-        moved = {where: end for where, end in ends.items() if end > starts[where]}
+        moved = {where: end for where, end in ends.items() if end > starts[where]} | back
         if not moved:
             return start
         self._last_batch_at = time.monotonic()
@@ -207,6 +208,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._frozen is not None:
             return self._frozen
         return log.latest(planner.partitions_of(topics))
+
+    def _lost(self, starts: Offsets, ends: Offsets) -> Offsets:
+        """Partitions that end before where the stream is, and where they end.
+
+        The stream continues there when the options allow it; what is written in between would be
+        skipped otherwise. Raises `DataLossError` when they do not.
+        """
+        log, _ = self._opened()
+        behind = {where: end for where, end in ends.items() if end < starts[where]}
+        for _ in range(self._options.end_retries):
+            if not behind:
+                break
+            # A replica that has just become leader may not know the end yet.
+            time.sleep(self._options.retry_pause_s)
+            again = log.latest(behind)
+            behind = {where: end for where, end in again.items() if end < starts[where]}
+        for where, end in behind.items():
+            problem = f"{where}: the stream is at offset {starts[where]}, the log ends at {end}"
+            if self._options.fail_on_data_loss:
+                raise DataLossError(f"{problem} (failOnDataLoss=false reads on from there)")
+            logger.warning("%s; reading on from there", problem)
+        return behind
 
     def _is_too_little(self, starts: Offsets, ends: Offsets) -> bool:
         wanted = self._options.min_offsets

@@ -54,6 +54,10 @@ def test_offsets_are_words_numbers_and_times() -> None:
         ({"path": "/d", "subscribe": "a", "readMode": "broker"}, "readMode=broker needs kafka"),
         ({"path": "/d"}, "exactly one of subscribe.*got none"),
         ({**GIVEN, "assign": '{"a": [0]}'}, "exactly one of .*got subscribe and assign"),
+        ({**GIVEN, "assign": ""}, "exactly one of .*got subscribe and assign"),
+        ({"path": "/d", "subscribe": " , "}, "subscribe: expected topics, got ','"),
+        ({**GIVEN, "fetchOffset.numRetries": "often"}, "numRetries: expected a number that is not"),
+        ({**GIVEN, "startingTimestamp": "-1"}, "startingTimestamp: expected a number that is not"),
         ({**GIVEN, "startingOffset": "earliest"}, "unknown option.*is startingOffsets meant"),
         ({**GIVEN, "startingOffsets": "soon"}, "startingOffsets: expected earliest, latest or"),
         ({**GIVEN, "startingOffsets": '{"a": {"x": 1}}'}, "startingOffsets: expected"),
@@ -69,9 +73,14 @@ def test_offsets_are_words_numbers_and_times() -> None:
         ({**GIVEN, "decode": "protobuf", "messageName": "M"}, "descriptorFile and messageName"),
         ({**GIVEN, "decode": "avro", "pinSchema": "true"}, "pinSchema needs kafka.boot.* a schema"),
         ({**GIVEN, "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger: expected a positive"),
+        (
+            {**GIVEN, "minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
+            "expected at most maxOffsetsPerTrigger=5, got 6",
+        ),
         ({**GIVEN, "failOnDataLoss": "no"}, "failOnDataLoss: expected true or false, got 'no'"),
         ({**GIVEN, "readMode": "fast"}, "readMode: expected auto or segments or broker"),
         ({**GIVEN, "maxTriggerDelay": "soon"}, "maxTriggerDelay: expected a time"),
+        ({**GIVEN, "maxTriggerDelay": "2 weeks"}, "maxTriggerDelay: expected a time"),
         ({**GIVEN, "kafka.security.protocol": "SASL_SSL"}, "no authentication and no TLS"),
         ({**GIVEN, "onDecodeError": "deadletter"}, "onDecodeError=deadletter needs deadLetter"),
         ({"path": "/d", "subscribePattern": "("}, "subscribePattern: .* in '\\('"),
@@ -88,6 +97,41 @@ def test_settings_of_kafka_clients_without_a_meaning_here_are_told(
 ) -> None:
     parse({**GIVEN, "kafka.fetch.max.bytes": "5"}, "batch")
     assert "kafka.fetch.max.bytes is not used" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("auto.offset.reset", "set startingOffsets to earliest or latest"),
+        ("key.deserializer", "keys are read as bytes"),
+        ("value.deserializer", "values are read as bytes"),
+        ("enable.auto.commit", "commits no offsets"),
+        ("interceptor.classes", "may change records"),
+    ],
+)
+def test_settings_that_the_kafka_source_refuses_are_refused(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"kafka\.{name} is not supported: .*{message}"):
+        parse({**GIVEN, f"kafka.{name}": "x"}, "batch")
+
+
+def test_options_that_change_nothing_are_taken() -> None:
+    given = {"useDeprecatedOffsetFetching": "true", "kafka.security.protocol": "plaintext"}
+    assert parse({**GIVEN, **given}, "batch") == parse(GIVEN, "batch")
+
+
+def test_an_end_is_refused_by_streams(caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("endingOffsets", "endingOffsetsByTimestamp"):
+        with pytest.raises(ConfigError, match=f"{name} is for batches"):
+            parse({**GIVEN, name: "latest"}, "stream")
+    parse({**GIVEN, "endingTimestamp": "5"}, "stream")
+    assert "endingTimestamp is for batches" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("1500", 1.5), ("1500ms", 1.5), ("2min", 120), ("1H", 3600), ("0", 0)]
+)
+def test_times_are_read_as_spark_reads_them(text: str, seconds: float) -> None:
+    assert parse({**GIVEN, "maxTriggerDelay": text}, "stream").max_delay_s == seconds
 
 
 def test_page_has_the_table_of_the_code() -> None:

@@ -55,12 +55,19 @@ def test_names_do_not_care_for_case_and_spark_adds_its_own():
         (BROKER | {"kafka.batch.size": "5"}, "kafka.batch.size: expected a number of at least"),
         (BROKER | {"kafka.request.timeout.ms": "x"}, "kafka.request.timeout.ms: expected a number"),
         (BROKER | {"kafka.sasl.mechanism": "PLAIN"}, "no authentication"),
+        (BROKER | {"kafka.key.serializer": "x"}, "key.serializer is not supported: keys are"),
+        (BROKER | {"kafka.value.serializer": "x"}, "value.serializer is not supported: values"),
     ],
     ids=lambda value: str(value)[-40:],
 )
 def test_refusals(given: dict[str, str], message: str):
     with pytest.raises(ConfigError, match=message):
         parse_sink(given)
+
+
+def test_options_that_change_nothing_are_taken():
+    given = {"includeHeaders": "true", "kafka.security.protocol": "PLAINTEXT"}
+    assert parse_sink(BROKER | given) == parse_sink(BROKER)
 
 
 def test_every_option_has_a_meaning_and_a_name_of_its_own():

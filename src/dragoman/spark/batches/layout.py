@@ -77,13 +77,14 @@ class MalformedBatchError(Exception):
 
 
 def headers_column(offsets: NDArray[np.int32], names: pa.Array, values: pa.Array) -> pa.Array:
-    """Raises `pyarrow.ArrowInvalid` when a name is not UTF-8."""
+    """Null for records without headers. Raises `pyarrow.ArrowInvalid` when a name is not UTF-8."""
     names.validate(full=True)
     entries = pa.StructArray.from_buffers(HEADER, len(names), [None], children=[names, values])
+    has_headers = np.packbits(offsets[1:] > offsets[:-1], bitorder="little")
     return pa.ListArray.from_buffers(
         COLUMN_TYPES["headers"],
         len(offsets) - 1,
-        [None, pa.py_buffer(offsets)],
+        [pa.py_buffer(has_headers), pa.py_buffer(offsets)],
         children=[entries],
     )
 
