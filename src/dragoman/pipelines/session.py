@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dragoman.pipelines.definition import Definition
 from dragoman.pipelines.sources import as_text
 from dragoman.pipelines.state import StateFolder
-from dragoman.spark.sessions import PUSHDOWN, session
+from dragoman.spark.sessions import PUSHDOWN, register_source, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,8 +20,6 @@ _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 def pipeline_session(definition: Definition, folder: StateFolder) -> SparkSession:
     from pyspark.sql import SparkSession
-
-    from dragoman.spark.datasource import PushdownDataSource
 
     # Modules beside the file are found by Spark's workers, too.
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -45,5 +43,5 @@ def pipeline_session(definition: Definition, folder: StateFolder) -> SparkSessio
         # What only a start can set is as it is.
         if own.conf.isModifiable(name):
             own.conf.set(name, value)
-    own.dataSource.register(PushdownDataSource)
+    register_source(own)
     return own

@@ -11,6 +11,7 @@ imports this module in every worker, so everything else is imported when it is n
 
 from __future__ import annotations
 
+import sys
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+#: The module of the process that Spark plans a read in when it hands filters over.
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
 class DragomanDataSource(DataSource):
     """Topics as tables. Reads whole record batches and hands Arrow batches to Spark."""
-
-    #: Spark fails reads of a reader that takes filters while `filterPushdown` is off, its default.
-    _pushdown = "false"
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -54,8 +56,11 @@ class DragomanDataSource(DataSource):
         from dragoman.spark.batch import BatchReader, PushdownReader
         from dragoman.spark.options import parse
 
-        options = parse({"pushdown": self._pushdown, **self.options}, "batch")
-        kind = PushdownReader if options.pushdown else BatchReader
+        options = parse(self.options, "batch")
+        takes_filters = options.pushdown == "true" or (
+            options.pushdown == "auto" and _is_handed_filters()
+        )
+        kind = PushdownReader if takes_filters else BatchReader
         return kind(options, schema)
 
     @plainly
@@ -89,7 +94,11 @@ class DragomanDataSource(DataSource):
             raise ConfigError("a topic is appended to: use mode append")
 
 
-class PushdownDataSource(DragomanDataSource):
-    """The same for sessions that have filter pushdown on, as `dragoman.spark.session()` does."""
+def _is_handed_filters() -> bool:
+    """Whether this session has filter pushdown on.
 
-    _pushdown = "true"
+    Spark does not tell a source, and fails reads of one that takes filters while the setting is
+    off, which is its default. The process tells: Spark starts a worker of its own kind for it.
+    """
+    started = getattr(sys.modules["__main__"], "__spec__", None)
+    return _PUSHDOWN_WORKER in sys.modules or getattr(started, "name", "") == _PUSHDOWN_WORKER

@@ -55,7 +55,7 @@ OPTIONS = (
     Option("includeHeaders", "false", "adds the column `headers`"),
     Option("columns", "", "columns wanted, with commas; a schema does the same"),
     Option("readMode", "auto", "`segments`: files only; `broker`: never files; `auto`: files where they are seen"),
-    Option("pushdown", "false", "take filters over; needs `spark.sql.python.filterPushdown.enabled`"),
+    Option("pushdown", "auto", "take filters over: `auto` does when the session has `spark.sql.python.filterPushdown.enabled`; `true` fails without; `false`"),
     Option("onIncomplete", "warn", "`path` alone, directory in use or not stopped cleanly: `warn` or `fail`"),
     Option("pinSeconds", "900", "how long planned files are kept from deletion after their last use"),
     Option("kafka.isolation.level", "read_committed", "or `read_uncommitted`"),
@@ -152,7 +152,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...]
     #: auto, segments or broker
     read_mode: str
-    pushdown: bool
+    #: auto, true or false
+    pushdown: str
     fail_on_incomplete: bool
     pin_s: int
     committed_only: bool
@@ -211,7 +212,7 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         include_headers=reading.flag("includeHeaders"),
         columns=reading.names("columns"),
         read_mode=read_mode,
-        pushdown=reading.flag("pushdown"),
+        pushdown=reading.choice("pushdown", ("auto", "true", "false")),
         fail_on_incomplete=reading.choice("onIncomplete", ("warn", "fail")) == "fail",
         pin_s=reading.count("pinSeconds") or 0,
         committed_only=reading.choice(

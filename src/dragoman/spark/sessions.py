@@ -52,7 +52,6 @@ def session(
         from pyspark.sql import SparkSession
     except ImportError:
         raise ConfigError("PySpark is not installed: `pip install 'dragoman[spark]'`") from None
-    from dragoman.spark.datasource import PushdownDataSource
 
     running = SparkSession.getActiveSession()
     if running is None:
@@ -62,8 +61,28 @@ def session(
             # What only a start can set is as it is.
             if running.conf.isModifiable(name):
                 running.conf.set(name, value)
-    running.dataSource.register(PushdownDataSource)
+    register_source(running)
     return running
+
+
+def register_source(spark: SparkSession) -> None:
+    """Have a session know the source, unless Spark found it by itself.
+
+    Spark imports `pyspark_dragoman` where the package is installed, and warns of a source that is
+    registered again.
+    """
+    if not _knows_source(spark):
+        from dragoman.spark.datasource import DragomanDataSource
+
+        spark.dataSource.register(DragomanDataSource)
+
+
+def _knows_source(spark: SparkSession) -> bool:
+    try:
+        manager = spark._jsparkSession.sessionState().dataSourceManager()
+        return bool(manager.dataSourceExists("dragoman"))
+    except Exception:  # noqa: BLE001 (a session without a JVM here, or a Spark that differs inside)
+        return False
 
 
 def _started(

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from dragoman.cli.main import main
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, TopicPartition
 from dragoman.spark import create_views, readable, table
+from dragoman.spark.sessions import register_source
 from dragoman.testing import EphemeralBroker
 from spark_reads import make_topic, options_for, write
 
@@ -57,17 +58,40 @@ def test_columns_rows_and_filters_of_a_batch(spark: SparkSession, node: Ephemera
     assert recent.count() == 10
 
 
-def test_pushdown_that_is_switched_off_leaves_a_working_source(
+def test_filters_are_taken_over_when_the_session_hands_them_over(
     spark: SparkSession, node: EphemeralBroker
 ) -> None:
     make_topic(node)
     write(node, range(50))
+    narrowed = _frame(spark, node).where("offset >= 40")
+    left_alone = _frame(spark, node, pushdown="false").where("offset >= 40")
+    assert _filters_left(narrowed) == 0
+    assert _filters_left(left_alone) == 1
+    assert narrowed.count() == left_alone.count() == 10
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     try:
-        frame = _frame(spark, node, pushdown="false")
-        assert frame.where("offset >= 40").count() == 10
+        assert _frame(spark, node).where("offset >= 40").count() == 10
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def _filters_left(frame: DataFrame) -> int:
+    """Conditions that Spark applies itself, of those that Python may take over."""
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    return plan.count("Filter (")
+
+
+def test_source_is_not_registered_over_the_one_that_spark_found(spark: SparkSession) -> None:
+    # Spark warns of a registration that replaces one.
+    registered: list[object] = []
+    own = spark.newSession()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(own.dataSource), "register", lambda _, source: registered.append(source))
+        register_source(own)
+        assert registered == []
+        patch.setattr("dragoman.spark.sessions._knows_source", lambda _: False)
+        register_source(own)
+    assert len(registered) == 1
 
 
 def test_empty_topic_is_an_empty_table(spark: SparkSession, node: EphemeralBroker) -> None:
