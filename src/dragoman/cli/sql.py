@@ -66,7 +66,7 @@ def sql(
     if not path and not bootstrap:
         bootstrap = DEFAULT_BOOTSTRAP
     try:
-        from dragoman.spark.failures import readable
+        from dragoman.spark.failures import readable, without_spark_logs
         from dragoman.spark.sql import Query
     except ImportError as error:
         raise CommandError(f"{error}: `pip install 'dragoman[spark]'`") from None
@@ -74,10 +74,11 @@ def sql(
     say("starting Spark …")
     config = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
     try:
-        asked = Query(
-            query, bootstrap=bootstrap, path=path, decode=decode, master=master, config=config
-        )
-        count = _write(asked, output, to)
+        with without_spark_logs():
+            asked = Query(
+                query, bootstrap=bootstrap, path=path, decode=decode, master=master, config=config
+            )
+            count = _write(asked, output, to)
     except CommandError:
         raise
     except DragomanError as error:

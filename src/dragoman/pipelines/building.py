@@ -25,7 +25,7 @@ from dragoman.pipelines.definition import (
 )
 from dragoman.pipelines.loading import PipelineFileError, inputs_of
 from dragoman.pipelines.sources import cdc_frame, table_frame, topic_frame
-from dragoman.spark.failures import readable
+from dragoman.spark.failures import readable, without_spark_logs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +64,8 @@ class Tables:
     def told_of(self, part: str) -> Iterator[None]:
         """Have what Spark, a source or somebody's function raises say which part it is about."""
         try:
-            yield
+            with without_spark_logs():
+                yield
         except PipelineFileError:
             raise
         except (PySparkException, DragomanError) as error:

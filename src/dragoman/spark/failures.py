@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -22,6 +23,8 @@ _SQLSTATE = re.compile(r"(?: SQLSTATE: \w{5})+\Z")
 #: What the bridge between the languages says, and the causes of it in Java.
 _CALL = "An error occurred while calling "
 _JAVA = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)+([\w$]+): (.+)$", re.MULTILINE)
+#: Loggers of PySpark that print an error of a query, with its stack, before anyone can catch it.
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def readable(error: BaseException) -> str:
@@ -39,6 +42,23 @@ def readable(error: BaseException) -> str:
     line = _SQLSTATE.sub("", text.split("\n")[0])
     cause: BaseException | None = getattr(error, "_cause", None)
     return readable(cause) if cause is not None and line.startswith(_EMPTY) else line
+
+
+@contextmanager
+def without_spark_logs() -> Iterator[None]:
+    """Keep PySpark from printing errors of queries: the caller says what is wrong."""
+    from pyspark.logger import PySparkLogger
+
+    # Made by PySpark's own function: it calls them with arguments that others do not take.
+    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, was_disabled in zip(loggers, before, strict=True):
+            logger.disabled = was_disabled
 
 
 def plainly(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

@@ -1,18 +1,29 @@
-"""SQL over topics: a view for each topic that a query names, and the rows that come out."""
+"""SQL over topics: a view for each topic that a query reads, and the rows that come out.
+
+Spark itself says which tables a query reads: it is asked to analyze the query, names a table that
+it does not know, and is asked again when the topic of that name has become a view. So aliases,
+names in a WITH clause, columns, strings and comments are never mistaken for topics.
+"""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dragoman.spark.sessions import session
+from dragoman.errors import ConfigError, DragomanError
+from dragoman.spark.failures import readable, without_spark_logs
+from dragoman.spark.sessions import PUSHDOWN, register_source, session
 from dragoman.spark.tables import frame, topic_names
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import DataFrame, SparkSession
 
-_WORD = re.compile(r"`([^`]+)`|([\w.]+)")
+_NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
+#: The parts of a name as Spark shows it; a backquote within is doubled.
+_PART = re.compile(r"`((?:[^`]|``)*)`")
 
 
 class Query:
@@ -30,15 +41,13 @@ class Query:
     ) -> None:
         """`decode` is an option of the source, or `raw`; keys are text unless it is `raw`."""
         # First the topics: a broker that is not there is told before Spark has been started.
-        named = topics_in(text, topic_names(bootstrap=bootstrap, path=path))
-        spark = session("dragoman sql", master=master, config=config)
-        options = {} if decode == "raw" else {"decode": decode}
-        for name in named:
-            view = frame(spark, name, bootstrap, path, options, stream=False)
-            if decode != "raw":
-                view = view.withColumn("key", view["key"].cast("string"))
-            view.createOrReplaceTempView(f"`{name}`")
-        self._frame: DataFrame = spark.sql(text)
+        topics = topic_names(bootstrap=bootstrap, path=path)
+        # Views of other queries, perhaps of another broker, have no place here.
+        spark = session("dragoman sql", master=master, config=config).newSession()
+        spark.conf.set(PUSHDOWN, "true")
+        register_source(spark)
+        views = TopicViews(spark, topics, bootstrap=bootstrap, path=path, decode=decode)
+        self._frame: DataFrame = views.analyzed(text)
 
     @property
     def columns(self) -> list[str]:
@@ -57,13 +66,78 @@ class Query:
         self._frame.write.parquet(directory)
 
 
-def topics_in(text: str, topics: Sequence[str]) -> list[str]:
-    """Topics that a query mentions, wherever it does; capital letters do not count in SQL."""
-    known = {name.lower(): name for name in topics}
-    found: dict[str, None] = {}
-    for quoted, word in _WORD.findall(text):
-        # A column may be written with its table's name: orders.value.
-        for candidate in (quoted or word, word.partition(".")[0]):
-            if candidate.lower() in known:
-                found[known[candidate.lower()]] = None
-    return list(found)
+class TopicViews:
+    """Views of topics in a session, made when a query first reads them."""
+
+    def __init__(
+        self, spark: SparkSession, topics: Sequence[str], *, bootstrap: str, path: str, decode: str
+    ) -> None:
+        self._spark = spark
+        self._topics = topics
+        self._bootstrap = bootstrap
+        self._path = path
+        self._decode = decode
+        self._made: set[str] = set()
+
+    def analyzed(self, text: str) -> DataFrame:
+        """Raises `ConfigError` for a table that is no topic, and Spark's own errors."""
+        from pyspark.errors import AnalysisException
+
+        while True:
+            try:
+                with without_spark_logs():
+                    return self._spark.sql(text)
+            except AnalysisException as error:
+                parts = missing_table(error)
+                if not parts:
+                    raise
+                topic = topic_named(parts, self._topics)
+                if topic in self._made:
+                    # The view is there, so this is about something else.
+                    raise
+            self._make(topic)
+
+    def _make(self, topic: str) -> None:
+        from pyspark.errors import PySparkException
+
+        options = {} if self._decode == "raw" else {"decode": self._decode}
+        try:
+            view = frame(self._spark, topic, self._bootstrap, self._path, options, stream=False)
+            if self._decode != "raw":
+                view = view.withColumn("key", view["key"].cast("string"))
+        except (PySparkException, DragomanError) as error:
+            problem = readable(error)
+            about = "" if repr(topic) in problem else f"topic {topic!r}: "
+            raise ConfigError(f"{about}{problem}") from None
+        view.createOrReplaceTempView(f"`{topic}`")
+        self._made.add(topic)
+
+
+def missing_table(error: AnalysisException) -> list[str]:
+    """The parts of the name that Spark did not find; none when the error is another."""
+    if not (error.getCondition() or "").startswith(_NOT_FOUND):
+        return []
+    name = (error.getMessageParameters() or {}).get("relationName", "")
+    return [part.replace("``", "`") for part in _PART.findall(name)]
+
+
+def topic_named(parts: Sequence[str], topics: Sequence[str]) -> str:
+    """The topic that a table's name means; capital letters do not count in SQL.
+
+    Raises `ConfigError` when there is none, or more than one.
+    """
+    name = ".".join(parts)
+    alike = [topic for topic in topics if topic.lower() == name.lower()]
+    if len(alike) > 1:
+        raise ConfigError(
+            f"topics {' and '.join(map(repr, alike))} differ in capital letters only, which SQL "
+            "does not tell apart"
+        )
+    if alike and len(parts) > 1:
+        # Without them the dots separate catalog, schema and table.
+        raise ConfigError(f"write `{alike[0]}` in backquotes for the topic {alike[0]!r}")
+    if not alike:
+        near = difflib.get_close_matches(name, topics, n=1)
+        hint = f"; is `{near[0]}` meant?" if near else ""
+        raise ConfigError(f"there is no topic {name!r}{hint}")
+    return alike[0]

@@ -17,9 +17,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 from dragoman.cli.main import main
-from dragoman.client.kafka import BlockingKafkaClient, NewRecord, TopicPartition
+from dragoman.client.kafka import BlockingKafkaClient, NewRecord, ResourceType, TopicPartition
 from dragoman.spark import create_views, readable, table
 from dragoman.spark.sessions import register_source
+from dragoman.spark.sql import TopicViews
 from dragoman.testing import EphemeralBroker
 from spark_reads import make_topic, options_for, write
 
@@ -242,9 +243,89 @@ def test_sql_writes_parquet_and_tells_mistakes_in_a_line(
     assert spark.read.parquet(to).count() == 5
     capsys.readouterr()
     assert main(["sql", "select nothing from orders", *at]) == 1
-    complaint = capsys.readouterr().err.splitlines()[-1]
+    before, complaint = capsys.readouterr().err.splitlines()
+    assert before == "starting Spark …"
     assert complaint.startswith("dragoman: [UNRESOLVED_COLUMN")
     assert main(["sql", "select 1", "--output", "parquet"]) == 2
+
+
+SQL = (
+    # An alias, a name in WITH, a column, a string and a comment are no topics.
+    ("with sold as (table orders) select max(paid.offset) bill, 'dues' from sold paid -- fee", "9"),
+    # Tables are found wherever they are read: in WITH, in a join, below IN and as a value.
+    (
+        "with eu as (table `Orders-EU.1`) select count(*) + (select count(*) from fee) "
+        "from eu join orders o using (key) where key in (select key from (table orders) paid)",
+        "5",
+    ),
+)
+
+
+def test_sql_reads_only_the_topics_that_are_its_tables(
+    spark: SparkSession,
+    node: EphemeralBroker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, count in (("orders", 10), ("orders-eu.1", 4), ("fee", 1)):
+        make_topic(node, name)
+        write(node, range(count), name)
+    for name in ("sold", "paid", "bill", "dues"):
+        make_topic(node, name)
+    views: list[str] = []
+    made = TopicViews._make
+    monkeypatch.setattr(
+        TopicViews, "_make", lambda self, topic: (views.append(topic), made(self, topic))
+    )
+    for query, expected in SQL:
+        assert main(["sql", query, "-b", node.bootstrap_servers, "--output", "csv"]) == 0, query
+        assert capsys.readouterr().out.splitlines()[1].split(",")[0] == expected, query
+    assert sorted(views) == ["fee", "orders", "orders", "orders-eu.1"]
+
+
+def test_sql_pins_no_schema_in_a_topic_that_an_alias_is_named_like(
+    spark: SparkSession, node: EphemeralBroker
+) -> None:
+    with BlockingKafkaClient(node.bootstrap_servers) as client:
+        for name in ("orders", "paid"):
+            make_topic(node, name)
+            client.produce_records(name, [NewRecord(value=b'{"amount": 5}')])
+    query = "select paid.value.amount from orders paid"
+    assert main(["sql", query, "-b", node.bootstrap_servers, "--decode", "json"]) == 0
+    assert _pinned(node, "orders") == "amount:bigint"
+    assert not _pinned(node, "paid")
+
+
+def _pinned(node: EphemeralBroker, topic: str) -> str | None:
+    with BlockingKafkaClient(node.bootstrap_servers) as client:
+        entries = client.describe_configs(ResourceType.TOPIC, topic)
+        return next((each.value for each in entries if each.name == "dragoman.value.schema"), None)
+
+
+@pytest.mark.parametrize(
+    ("query", "decode", "complaint"),
+    [
+        ("select * from ordes", "string", "there is no topic 'ordes'; is `orders` meant?"),
+        ("select * from orders-eu", "string", "must be back quoted as: `orders-eu`"),
+        ("select * from `orders` o join eu.`x` e", "string", "there is no topic 'eu.x'"),
+        ("select * from eu.orders", "string", "write `eu.orders` in backquotes for the topic"),
+        ("select * from orders", "avro", "none is pinned in topic 'orders'"),
+        ("select * from Twice", "string", "topics 'Twice' and 'twice' differ in capital letters"),
+    ],
+)
+def test_sql_names_the_topic_that_is_wrong(
+    spark: SparkSession,
+    node: EphemeralBroker,
+    capsys: pytest.CaptureFixture[str],
+    query: str,
+    decode: str,
+    complaint: str,
+) -> None:
+    for name in ("orders", "eu.orders", "twice", "Twice"):
+        make_topic(node, name)
+    assert main(["sql", query, "-b", node.bootstrap_servers, "--decode", decode]) in (1, 2)
+    *_, told = capsys.readouterr().err.splitlines()
+    assert complaint in told
 
 
 # ---- a machine without Java
