@@ -92,15 +92,21 @@ def run(
         In place of the file's: continuous, once, or a pace such as "every 10s".
     master
         In place of the file's.
+    bootstrap
+        In place of the file's bootstrap; a part that names another cluster keeps it.
     """
     with _told_in_a_line():
         from dragoman.pipelines import sdp
         from dragoman.pipelines.loading import load
 
         if (project := sdp.project_in(target)) is not None:
+            if bootstrap:
+                raise CommandError(
+                    "--bootstrap: a project of Spark names its brokers in its code", USAGE
+                )
             return sdp.run(project, is_dry=check, say=say)
         definition = _job(target, options, bootstrap) or load(target)
-        definition = _with(definition, trigger, master)
+        definition = _with(definition, trigger, master, bootstrap)
         status = _run(definition, _root(state), server, is_check=check)
         if not check:
             _print_profiles(definition)
@@ -163,9 +169,13 @@ def _job(target: str, options: tuple[str, ...], bootstrap: str) -> Definition | 
     return single_job(target, keys, bootstrap or DEFAULT_BOOTSTRAP)
 
 
-def _with(definition: Definition, trigger: str, master: str) -> Definition:
+def _with(definition: Definition, trigger: str, master: str, bootstrap: str) -> Definition:
+    """What the command line says in place of the file."""
+    from dragoman.pipelines.brokers import with_bootstrap
     from dragoman.pipelines.definition import check_trigger
 
+    if bootstrap:
+        definition = with_bootstrap(definition, bootstrap)
     if trigger:
         try:
             check_trigger(trigger)

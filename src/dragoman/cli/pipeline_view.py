@@ -94,10 +94,11 @@ def line(part: Progress) -> str:
     lag = f", {part.lag_records:,} behind" if part.lag_records >= 0 else ""
     state = f", state {part.state_rows:,} rows" if part.state_rows else ""
     note = f", {part.note}" if part.note else ""
-    return (
-        f"{part.part}: batch {part.batch_id}, {part.rows:,} rows, {part.rows_per_s:,.0f} rows/s"
-        f"{lag}, {part.batch_ms:,} ms a batch{state}{note}"
-    )
+    # Jobs without a streaming query have no numbers for what they do at a time.
+    batch = f"batch {part.batch_id}, " if part.batch_id >= 0 else ""
+    pace = f", {part.rows_per_s:,.0f} rows/s" if part.rows_per_s or batch else ""
+    duration = f", {part.batch_ms:,} ms a batch" if part.batch_ms or batch else ""
+    return f"{part.part}: {batch}{part.rows:,} rows{pace}{lag}{duration}{state}{note}"
 
 
 def _table(status: Status) -> Table:

@@ -125,6 +125,25 @@ def test_a_broker_that_is_not_there_ends_with_1(
     assert "127.0.0.1:1" in capsys.readouterr().err
 
 
+def test_an_address_on_the_command_line_wins_over_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pipeline.toml"
+    path.write_text(FILE.format(bootstrap="127.0.0.1:1"))
+    with EphemeralBroker() as broker:
+        assert run("run", str(path), "-b", broker.bootstrap_servers, state=tmp_path) == 2
+        # It was asked, and has no such topic.
+        assert f"no topic 'orders' at {broker.bootstrap_servers}" in capsys.readouterr().err
+
+
+def test_an_address_for_a_project_of_spark_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipeline", "init", str(tmp_path), "--template", "sdp"]) == 0
+    assert run("run", str(tmp_path), "-b", "h:1", state=tmp_path) == 2
+    assert "names its brokers in its code" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -190,6 +209,12 @@ def test_what_was_never_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 # ---- while it runs
+
+
+def test_a_job_without_batch_numbers_shows_none() -> None:
+    part = Progress(part="tier", rows=1200, batches=3, lag_records=7, note="2 files")
+    assert line(part) == "tier: 1,200 rows, 7 behind, 2 files"
+    assert line(PART) == "out: batch 2, 1,200 rows, 80 rows/s, 7 behind, 15 ms a batch"
 
 
 def test_lines_are_few_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
