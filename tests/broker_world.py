@@ -263,9 +263,12 @@ class FakeTransport:
         self._on_lost = on_lost
         self._local = local
         self._peer = peer
+        #: The socket below, if there is to be one.
+        self.connected: object = None
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        return {"sockname": self._local, "peername": (self._peer, 5)}.get(name, default)
+        known = {"sockname": self._local, "peername": (self._peer, 5), "socket": self.connected}
+        return known.get(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert high is not None

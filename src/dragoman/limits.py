@@ -168,6 +168,14 @@ PEER_CONNECTIONS_MAX = 1024
 
 #: Descriptors that a node asks the system for: files of the log, and connections.
 OPEN_FILES_MAX = 1 << 20
+#: Descriptors that the log keeps for itself. It opens files with them when clients have all others.
+SPARE_FILES = 32
+#: Descriptors that connections of clients leave to everything else, that those of HTTP leave, and
+#: that those of other nodes leave. A connection that would take one of them is closed at once.
+#: Clients leave an eighth of all if that is more.
+DESCRIPTORS_LEFT_BY_CLIENTS = 64
+DESCRIPTORS_LEFT_BY_HTTP = 32
+DESCRIPTORS_LEFT_BY_NODES = 16
 #: Metadata changes waiting to become durable. More: refused, the client retries.
 METADATA_PROPOSALS_MAX = 10_000
 #: How long a metadata change waits for somebody who takes it. Then: refused, the client retries.

@@ -27,13 +27,19 @@ from dragoman.config.settings import Settings, connections_by_address, etcd_addr
 from dragoman.errors import ConfigError, CorruptionError, DragomanError
 from dragoman.limits import (
     CONNECTION_CLOSE_GRACE_S,
+    DESCRIPTORS_LEFT_BY_CLIENTS,
+    DESCRIPTORS_LEFT_BY_HTTP,
+    DESCRIPTORS_LEFT_BY_NODES,
     ETCD_CLOSE_GRACE_S,
     HAND_OVER_TIMEOUT_S,
     HTTP_CLOSE_GRACE_S,
     IDLE_SWEEP_INTERVAL_S,
     LISTEN_BACKLOG,
+    OPEN_SEGMENTS_MAX,
+    SPARE_FILES,
 )
 from dragoman.log.store import Durability, LogStore
+from dragoman.log_limiter import LogLimiter
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Session
 from dragoman.net.connections import ConnectionCaps, ConnectionCount
@@ -54,6 +60,7 @@ from dragoman.world import (
     RealDisk,
     SystemClock,
     allow_open_files,
+    open_files_max,
     system_random,
 )
 
@@ -115,6 +122,7 @@ class Node:
         background: Background,
         clock: Clock,
         random: Random,
+        open_segments_max: int = OPEN_SEGMENTS_MAX,
     ) -> None:
         """Opens the data directory. Raises `DirectoryInUseError`, `FormatError`, `OSError`."""
         self.settings = settings
@@ -129,7 +137,13 @@ class Node:
         self.peers = Peers(peering, self._addresses, nodes)
         self._etcd = _etcd_client(settings, loop)
         self.store = LogStore(
-            disk, background, loop, clock, random, Durability(settings.durability)
+            disk,
+            background,
+            loop,
+            clock,
+            random,
+            Durability(settings.durability),
+            open_segments_max=open_segments_max,
         )
         try:
             self.broker = Broker(
@@ -154,6 +168,7 @@ class Node:
             self.broker.capturing.runner = self.captures
         self.budget = MemoryBudget(settings.memory_budget_bytes)
         self.connections = ConnectionCount(self._connection_caps)
+        self._log_of_connections = LogLimiter(logging.getLogger("dragoman.net"), loop)
         self.channels: dict[str, Channels] = {}
         self._stalled = StalledPeers(self.budget, self.channels, loop)
         #: By listener and protocol, which are two names only on `any`.
@@ -331,6 +346,10 @@ class Node:
                 self._loop,
                 closes_idle=closes_idle,
                 connections=self.connections if is_for_clients else None,
+                descriptor_max=_descriptor_max(
+                    DESCRIPTORS_LEFT_BY_CLIENTS if is_for_clients else DESCRIPTORS_LEFT_BY_NODES
+                ),
+                limiter=self._log_of_connections,
             )
         channels = self.channels[name]
 
@@ -435,7 +454,12 @@ class Node:
         from dragoman.api.listener import HttpListener
         from dragoman.api.node import BrokerView
 
-        self._http = http = HttpListener(BrokerView(self), self.clock, self._loop)
+        self._http = http = HttpListener(
+            BrokerView(self),
+            self.clock,
+            self._loop,
+            descriptor_max=_descriptor_max(DESCRIPTORS_LEFT_BY_HTTP),
+        )
         return http.protocol
 
     def _send_replies(self) -> None:
@@ -592,6 +616,8 @@ async def _serve(
             background=Flusher(disk.root, loop),
             clock=SystemClock(),
             random=system_random(),
+            # Where few are allowed, the log leaves most of them to others.
+            open_segments_max=min(OPEN_SEGMENTS_MAX, open_files_max() // 4),
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop_requested)
@@ -674,6 +700,15 @@ async def work_offline(settings: Settings, work: Callable[[Broker, Acknowledge],
         raise error
 
 
+def _descriptor_max(left: int) -> int:
+    """The highest descriptor that a connection may have which leaves so many to others."""
+    most = open_files_max()
+    if left == DESCRIPTORS_LEFT_BY_CLIENTS:
+        left = max(left, most // 8)
+    # However few there are, some connections are taken.
+    return max(most - left, most // 2)
+
+
 def _etcd_client(settings: Settings, loop: asyncio.AbstractEventLoop) -> HttpClient | None:
     """The way to etcd, for a node whose metadata is there."""
     if settings.metadata_quorum != "etcd":
@@ -712,7 +747,7 @@ def _calm_garbage_collector() -> None:
 def open_data_directory(path: str) -> RealDisk:
     """Raises `ConfigError` when the directory cannot be made or written."""
     try:
-        disk = RealDisk(path)
+        disk = RealDisk(path, min(SPARE_FILES, open_files_max() // 8))
     except OSError as error:
         raise ConfigError(f"data directory {path}: {error.strerror or error}") from None
     if not os.access(path, os.W_OK | os.X_OK):

@@ -18,7 +18,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -31,6 +31,11 @@ from dragoman.limits import (
     OPEN_FILES_MAX,
 )
 from dragoman.types import Buffer
+
+#: The process, or the machine, has no descriptor left. Others give theirs back: it passes.
+OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+
+Result = TypeVar("Result")
 
 #: Source of all randomness: seeded in tests, the operating system's in production.
 Random: TypeAlias = random.Random
@@ -323,6 +328,14 @@ def allow_open_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+def open_files_max() -> int:
+    """Descriptors that this process may have."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else soft
+
+
 class SystemClock:
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -339,11 +352,44 @@ def system_random() -> Random:
 _IOV_MAX = 1024
 
 
-class RealFile:
-    __slots__ = ("_fd",)
+class SpareDescriptors:
+    """Descriptors that are open for no purpose but to be closed when there are no others.
 
-    def __init__(self, fd: int) -> None:
+    What is accepted from the network may use up all that the process may have. Those who must not
+    fail for that reason close one of these and try again. It is replaced as soon as one is free.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._open: list[int] = []
+        self.refill()
+
+    def refill(self) -> None:
+        with suppress(OSError):
+            while len(self._open) < self._count:
+                self._open.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def use(self, call: Callable[[], Result]) -> Result:
+        """Do something that needs a descriptor; with a spare one if there is no other."""
+        try:
+            return call()
+        except OSError as error:
+            if error.errno not in OUT_OF_FILES or not self._open:
+                raise
+            os.close(self._open.pop())
+            return call()
+
+    def __del__(self) -> None:
+        while self._open:
+            os.close(self._open.pop())
+
+
+class RealFile:
+    __slots__ = ("_fd", "_spares")
+
+    def __init__(self, fd: int, spares: SpareDescriptors) -> None:
         self._fd = fd
+        self._spares = spares
 
     def read(self, size: int, position: int) -> bytes:
         data = os.pread(self._fd, size, position)
@@ -390,6 +436,7 @@ class RealFile:
 
     def close(self) -> None:
         os.close(self._fd)
+        self._spares.refill()
 
 
 class RealLock:
@@ -425,19 +472,23 @@ class RealDisk:
     is there stays as open as somebody made it.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, spare_files: int = 0) -> None:
+        """`spare_files`: as many may be opened even when the process has no descriptor left."""
         os.makedirs(root, mode=0o700, exist_ok=True)
         self.root = os.path.abspath(root)
+        self._spares = SpareDescriptors(spare_files)
 
     def _path(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
 
     def open(self, path: str, mode: Literal["read", "write", "create"]) -> RealFile:
-        return RealFile(os.open(self._path(path), _OPEN_FLAGS[mode], 0o644))
+        full, flags = self._path(path), _OPEN_FLAGS[mode]
+        return RealFile(self._spares.use(lambda: os.open(full, flags, 0o644)), self._spares)
 
     def names(self, directory: str) -> list[str]:
+        path = self._path(directory)
         try:
-            return sorted(os.listdir(self._path(directory)))
+            return sorted(self._spares.use(lambda: os.listdir(path)))
         except FileNotFoundError:
             return []
 
@@ -467,19 +518,24 @@ class RealDisk:
 
     def sync_directory(self, path: str) -> None:
         try:
-            fd = os.open(self._path(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = self._open_directory(path)
         except FileNotFoundError:
             return
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
+            self._spares.refill()
+
+    def _open_directory(self, path: str) -> int:
+        full, flags = self._path(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        return self._spares.use(lambda: os.open(full, flags))
 
     def sync_all(self) -> None:
         # Few processes need this, and none of them at once: the import can wait until then.
         import ctypes
 
-        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self._open_directory("")
         try:
             # Unlike sync(2), this tells of errors, and leaves other file systems alone.
             if ctypes.CDLL(None, use_errno=True).syncfs(fd):
@@ -487,6 +543,7 @@ class RealDisk:
                 raise OSError(number, os.strerror(number), self.root)
         finally:
             os.close(fd)
+            self._spares.refill()
 
     def free_bytes(self) -> int:
         status = os.statvfs(self.root)

@@ -10,7 +10,8 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,51 @@ def test_a_root_that_is_made_is_for_this_user_alone(disk: RealDisk, tmp_path: Pa
     opened.mkdir(mode=0o755)
     RealDisk(str(opened))
     assert opened.stat().st_mode & 0o777 == 0o755
+
+
+@contextmanager
+def no_descriptors() -> Iterator[list[int]]:
+    """The process has none left; those in the list may be closed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 20, hard))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        yield taken
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for each in taken:
+            os.close(each)
+
+
+def test_a_disk_with_spare_files_opens_some_when_no_descriptor_is_left(tmp_path: Path) -> None:
+    disk = RealDisk(str(tmp_path), 3)
+    disk.make_directory("d")
+    with no_descriptors() as taken:
+        assert disk.names("") == ["d"]
+        disk.sync_directory("d")
+        files = [disk.open(name, "create") for name in "abc"]
+        with pytest.raises(OSError, match="Too many open files"):
+            disk.open("d", "create")
+        # What it closes stays its own.
+        files.pop().close()
+        with pytest.raises(OSError, match="Too many open files"):
+            os.open(os.devnull, os.O_RDONLY)
+        files.append(disk.open("d/e", "create"))
+        os.close(taken.pop())
+        disk.open("d/f", "create").close()
+    for file in files:
+        file.close()
+
+
+def test_spare_files_go_with_their_disk(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    disk = RealDisk(str(tmp_path), 10)
+    assert len(os.listdir("/proc/self/fd")) == before + 10
+    del disk
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 class ShortWrites:

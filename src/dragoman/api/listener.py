@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, cast
 
 from dragoman import limits
 from dragoman.api.ports import NodeView
+from dragoman.net.connections import has_descriptor_left
 from dragoman.world import Clock
 
 if TYPE_CHECKING:
@@ -41,7 +42,16 @@ logger = logging.getLogger(__name__)
 class HttpListener:
     """Owns all HTTP connections of a node, from accept to close."""
 
-    def __init__(self, node: NodeView, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        node: NodeView,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        descriptor_max: int = limits.OPEN_FILES_MAX,
+    ) -> None:
+        """A connection with a descriptor above `descriptor_max` is closed at once."""
+        self._descriptor_max = descriptor_max
         self._node = node
         self._clock = clock
         self._loop = loop
@@ -82,7 +92,8 @@ class HttpListener:
 
     def arrived(self, arrival: Arrival) -> None:
         is_full = self.connection_count >= limits.HTTP_CONNECTIONS_MAX
-        if self._closed or (is_full and not self._make_room()):
+        has_descriptor = has_descriptor_left(arrival.transport, self._descriptor_max)
+        if self._closed or not has_descriptor or (is_full and not self._make_room()):
             arrival.transport.abort()
         elif self._engine is not None:
             self._hand_over(arrival, self._engine)

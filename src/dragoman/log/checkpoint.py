@@ -30,15 +30,15 @@ from dragoman.log.manifest import Manifest, encode_manifest
 from dragoman.log.producer_file import NAME as PRODUCERS
 from dragoman.log.producer_file import encode_producers
 from dragoman.log.segment import Segment
-from dragoman.world import BackgroundJob, Replacement
+from dragoman.world import OUT_OF_FILES, BackgroundJob, Replacement
 
 if TYPE_CHECKING:
     from dragoman.log.partition import PartitionLog
     from dragoman.log.store import LogStore
 
 PARTITIONS = "partitions"
-#: Errors that mean "no room": the work is put off, nothing is lost.
-FULL = (errno.ENOSPC, errno.EDQUOT)
+#: Errors that mean "no room", or no descriptor: the work is put off, nothing is lost.
+FULL = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_FILES)
 
 
 class _Mark(NamedTuple):
@@ -265,6 +265,11 @@ class Checkpoint:
             return
 
         def synced(error: OSError | None) -> None:
+            if error is not None and error.errno in OUT_OF_FILES:
+                # It failed before any sync did: nothing is known to be lost.
+                self._put_off(saves)
+                self.next_job()
+                return
             if self._is_over(error):
                 return
             for save in saves:
@@ -286,6 +291,10 @@ class Checkpoint:
             store.run_job(merged([save.index_job() for save in saves]), finished)
 
         def finished(error: OSError | None) -> None:
+            if error is not None and error.errno in OUT_OF_FILES:
+                self._put_off(saves)
+                self.next_job()
+                return
             if self._is_over(error):
                 return
             for save in saves:
@@ -308,10 +317,13 @@ class Checkpoint:
             self._store.is_disk_full = True
         elif error.errno != errno.ENOENT or not is_removed:
             return False
+        self._put_off(saves)
+        return True
+
+    def _put_off(self, saves: list[PartitionSave]) -> None:
         self._is_complete = False
         for save in saves:
             save.put_back()
-        return True
 
 
 def merged(jobs: list[BackgroundJob]) -> BackgroundJob:

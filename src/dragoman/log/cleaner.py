@@ -59,7 +59,7 @@ from dragoman.log.partition import PartitionLog
 from dragoman.log.reading import batches_of_range, index_for_reading
 from dragoman.log.segment import Segment
 from dragoman.types import Buffer
-from dragoman.world import BackgroundJob, File
+from dragoman.world import OUT_OF_FILES, BackgroundJob, File
 
 #: A generator that yields between slices and returns something at its end.
 Slices: TypeAlias = Generator[None, None, None]
@@ -264,9 +264,13 @@ class _Round:
                 return False
             yield
         self._slice_began = self._clock.monotonic()
-        if outcome[0] is not None:
-            self._store.fail(outcome[0])
-        return outcome[0] is None
+        error = outcome[0]
+        if error is not None and error.errno in OUT_OF_FILES:
+            # It passes: this is put off like anything that finds no room.
+            raise error
+        if error is not None:
+            self._store.fail(error)
+        return error is None
 
     def _batches(self, segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
         index = index_for_reading(self._partition, segment)

@@ -6,13 +6,9 @@ half of ours are given up and the call is tried again.
 
 from __future__ import annotations
 
-import errno
 from collections import OrderedDict
 
-from dragoman.world import Disk, File, parent
-
-#: The process, or the machine, has no descriptor left.
-OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+from dragoman.world import OUT_OF_FILES, Disk, File, parent
 
 
 class FileCache:

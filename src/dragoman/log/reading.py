@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from dragoman.checksum import crc32c
-from dragoman.errors import CorruptionError
+from dragoman.errors import CorruptionError, DiskFullError
 from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log.batch import (
     HEADER,
@@ -26,6 +26,7 @@ from dragoman.log.batch import (
 from dragoman.log.index import Range, SparseIndex
 from dragoman.log.segment import Segment
 from dragoman.types import Buffer
+from dragoman.world import OUT_OF_FILES
 
 if TYPE_CHECKING:
     from dragoman.log.partition import PartitionLog
@@ -168,6 +169,8 @@ def _read_bytes(partition: PartitionLog, segment: Segment, start: int, stop: int
         try:
             data = partition.store.files.get(segment.log_path).read(wanted, start)
         except OSError as error:
+            if error.errno in OUT_OF_FILES:
+                raise DiskFullError("no descriptor is left to read with") from None
             if error.errno != errno.EIO:
                 raise
             # A sector that the disk cannot read any more; the others can be served.

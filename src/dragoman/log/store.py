@@ -51,7 +51,7 @@ from dragoman.limits import (
 )
 from dragoman.log import recovery
 from dragoman.log.checkpoint import FULL, PARTITIONS, Checkpoint, PartitionSave, merged
-from dragoman.log.files import OUT_OF_FILES, FileCache
+from dragoman.log.files import FileCache
 from dragoman.log.index import SparseIndex
 from dragoman.log.index_loading import load_segment_index
 from dragoman.log.journal import (
@@ -83,6 +83,7 @@ from dragoman.log.segment import Segment
 from dragoman.log.tail import TailRing, join_small
 from dragoman.types import Buffer
 from dragoman.world import (
+    OUT_OF_FILES,
     Background,
     BackgroundJob,
     Clock,
@@ -141,6 +142,8 @@ class LogStore:
         clock: Clock,
         random: Random,
         durability: Durability = Durability.FSYNC,
+        *,
+        open_segments_max: int = OPEN_SEGMENTS_MAX,
     ) -> None:
         """Opens the directory and reads the journal back.
 
@@ -150,7 +153,7 @@ class LogStore:
         self.disk = disk
         self.clock = clock
         self.durability = durability
-        self.files = FileCache(disk, OPEN_SEGMENTS_MAX)
+        self.files = FileCache(disk, open_segments_max)
         self.stats = StoreStats()
         #: Told which partitions have records that are being synced beside the loop: other nodes may
         #: copy them (`PartitionLog.copy_end`), for nothing takes them back while the store runs.
@@ -547,7 +550,11 @@ class LogStore:
         self._in_flight = group
 
         def synced(error: OSError | None) -> None:
-            if error is not None:
+            if error is not None and error.errno in OUT_OF_FILES:
+                # The helper could not even begin; the journal's own descriptor is open.
+                if self._in_flight is group:
+                    self.settle_in_flight()
+            elif error is not None:
                 self.fail(error)
             elif self._in_flight is group and not self.has_failed():
                 self._land()
@@ -838,7 +845,7 @@ class LogStore:
         try:
             self._perform(job)
         except OSError as error:
-            if may_be_full and error.errno in FULL:
+            if error.errno in (FULL if may_be_full else OUT_OF_FILES):
                 self.is_disk_full = True
             else:
                 self.fail(error)

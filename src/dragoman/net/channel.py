@@ -18,13 +18,14 @@ from typing import Protocol, cast
 
 from dragoman.errors import RemoteProtocolError
 from dragoman.limits import (
+    OPEN_FILES_MAX,
     READ_PER_TURN_BYTES_MAX,
     SEND_BUFFER_BYTES_MAX,
     SHORT_READ_BYTES_MAX,
 )
 from dragoman.log_limiter import LogLimiter
 from dragoman.net.admission import Ceiling, MemoryBudget
-from dragoman.net.connections import ConnectionCount
+from dragoman.net.connections import ConnectionCount, has_descriptor_left
 from dragoman.types import Buffer
 from dragoman.world import Scheduler
 
@@ -95,16 +96,20 @@ class Channels:
         *,
         closes_idle: bool = True,
         connections: ConnectionCount | None = None,
+        descriptor_max: int = OPEN_FILES_MAX,
+        limiter: LogLimiter | None = None,
     ) -> None:
         """`closes_idle` is false for protocols whose clients may listen without ever speaking.
-        `connections` is None where the number of connections is bounded elsewhere.
+        `connections` is None where the number of connections is bounded elsewhere. A connection
+        with a descriptor above `descriptor_max` is closed at once.
         """
         self.budget = budget
         self.closes_idle = closes_idle
         #: For lines that peers can cause at will.
-        self.log = LogLimiter(log, scheduler)
+        self.log = limiter if limiter is not None else LogLimiter(log, scheduler)
         self._scheduler = scheduler
         self._connections = connections
+        self._descriptor_max = descriptor_max
         #: Sessions with replies that the channel does not have yet, and channels with such.
         self._due: list[Flushed] = []
         self._unsent: list[Channel] = []
@@ -120,19 +125,23 @@ class Channels:
         #: Called when the last open connection is gone.
         self.on_empty: Callable[[], None] = _nothing
 
-    def take(self, channel: Channel) -> bool:
+    def take(self, channel: Channel, transport: asyncio.BaseTransport) -> bool:
         """Whether a connection that was just accepted may stay."""
         self.accepted += 1
+        refusal = self._refusal(channel.peer_address[0], transport)
+        if refusal:
+            self.refused += 1
+            self.log.warning("refusing %s:%d: %s", *channel.peer_address, refusal)
+            return False
         if self._connections is not None:
-            address = channel.peer_address[0]
-            refusal = self._connections.refusal(address)
-            if refusal:
-                self.refused += 1
-                self.log.warning("refusing %s:%d: %s", *channel.peer_address, refusal)
-                return False
-            self._connections.opened(address)
+            self._connections.opened(channel.peer_address[0])
         self.open[channel] = None
         return True
+
+    def _refusal(self, address: str, transport: asyncio.BaseTransport) -> str:
+        if not has_descriptor_left(transport, self._descriptor_max):
+            return f"{self._descriptor_max} files are open, and the log may need the others"
+        return "" if self._connections is None else self._connections.refusal(address)
 
     def lost(self, channel: Channel) -> None:
         if channel not in self.open:
@@ -274,7 +283,7 @@ class Channel(asyncio.BufferedProtocol):
         self._transport = transport = cast(asyncio.Transport, transport)
         self.local_address = tuple(transport.get_extra_info("sockname") or ("", 0))[:2]
         self.peer_address = tuple(transport.get_extra_info("peername") or ("", 0))[:2]
-        if not self._channels.take(self):
+        if not self._channels.take(self, transport):
             self.abort()
             return
         transport.set_write_buffer_limits(high=SEND_BUFFER_BYTES_MAX)

@@ -2,10 +2,14 @@
 
 One more is closed as soon as it is accepted. The nodes' connections to each other are not counted
 here: a flood of clients does not keep nodes from each other.
+
+So is one that takes a descriptor which others will need. The system always gives the lowest number
+that is free, so the number tells how many are in use.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -18,6 +22,12 @@ class ConnectionCaps(msgspec.Struct, frozen=True):
     per_address: int
     #: Addresses, such as those of proxies, that have a cap of their own.
     overrides: Mapping[str, int]
+
+
+def has_descriptor_left(transport: asyncio.BaseTransport, descriptor_max: int) -> bool:
+    """Whether a connection that was just accepted leaves enough descriptors to the others."""
+    connected = transport.get_extra_info("socket")
+    return connected is None or connected.fileno() <= descriptor_max
 
 
 class ConnectionCount:

@@ -30,7 +30,8 @@ def test_show_is_toml_with_all_keys(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_show_origin_says_where_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "show", "--origin", "--durability", "os"]) == 0
-    lines = {line.split(" = ")[0]: line for line in capsys.readouterr().out.splitlines()}
+    shown = capsys.readouterr().out.splitlines()
+    lines = {line.split(" = ")[0].strip('"'): line for line in shown}
     assert lines["durability"].endswith("# flag --durability")
     assert lines["data"].endswith("# default")
     assert NODE_KEYS.keys() <= lines.keys()

@@ -6,6 +6,7 @@ Method: a session that records and a transport whose peer takes bytes when the t
 from __future__ import annotations
 
 import logging
+import socket
 
 import pytest
 
@@ -53,7 +54,10 @@ class Rig:
         self.channel, self.session, self.transport = self.connect()
 
     def connect(
-        self, channels: Channels | None = None, peer: str = "10.0.0.9"
+        self,
+        channels: Channels | None = None,
+        peer: str = "10.0.0.9",
+        connected: socket.socket | None = None,
     ) -> tuple[Channel, Recorder, FakeTransport]:
         sessions: list[Recorder] = []
 
@@ -64,6 +68,7 @@ class Rig:
         channel = Channel(channels or self.channels, make, self.scheduler)  # type: ignore[arg-type]
         transport = FakeTransport(lambda: channel.connection_lost(None), ("127.0.0.1", 9092), peer)
         transport.channel = channel
+        transport.connected = connected
         channel.connection_made(transport)  # type: ignore[arg-type]
         return channel, sessions[0] if sessions else Recorder(channel), transport
 
@@ -274,6 +279,20 @@ def test_connections_are_capped_in_all_and_by_address(
     assert "refusing 10.0.0.8:5: max.connections is 5" in caplog.text
     made[0][0].abort()
     assert not rig.connect(channels, "10.0.0.9")[2].is_closed
+
+
+def test_connection_with_a_descriptor_that_others_need_is_closed(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    connected = socket.socket()
+    number = connected.fileno()
+    for most, is_refused in ((number, False), (number - 1, True)):
+        channels = Channels(rig.budget, rig.scheduler, descriptor_max=most)
+        _, _, transport = rig.connect(channels, connected=connected)
+        assert transport.is_closed == is_refused
+        assert channels.refused == is_refused
+    assert f"refusing 10.0.0.9:5: {number - 1} files are open" in caplog.text
+    connected.close()
 
 
 def test_lost_channel_does_not_wait_for_room(rig: Rig) -> None:

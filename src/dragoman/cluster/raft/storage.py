@@ -22,12 +22,12 @@ from dragoman.log.batch import assign, read_header
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
 from dragoman.types import Buffer
-from dragoman.world import Scheduler, read_whole, replace_file
+from dragoman.world import OUT_OF_FILES, Scheduler, read_whole, replace_file
 
 SNAPSHOT_FILE = "metadata.snapshot"
 #: A vote that found the disk full is tried again after this; nothing is sent meanwhile.
 _RETRY_S = 1.0
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_FILES)
 
 
 class PartitionStorage:

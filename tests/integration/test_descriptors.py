@@ -1,0 +1,46 @@
+"""Goal: clients that hold every descriptor end no node: the log writes, others are turned away.
+
+Method: a served process that may have few, and more idle connections than that.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+from broker_world import batch_of
+from kafka_socket import KafkaSocket
+from served_node import ServedNode
+
+NOFILE = 200
+IDLE = 400
+
+
+def test_more_idle_connections_than_descriptors(tmp_path: Path) -> None:
+    node = ServedNode(
+        *("--data", str(tmp_path), "--listen", "kafka=127.0.0.1:0", "--listen", "http=off"),
+        launcher=("prlimit", f"--nofile={NOFILE}", sys.executable),
+    )
+    with node.ready(), ExitStack() as sockets:
+        host, _, port = node.bootstrap_servers.rpartition(":")
+        client = sockets.enter_context(KafkaSocket(node.bootstrap_servers))
+        client.create_topic("t", 60)
+        idle = [
+            sockets.enter_context(socket.create_connection((host, int(port)))) for _ in range(IDLE)
+        ]
+        # Each partition has a segment file, and the last of the idle ones are turned away.
+        for partition in range(60):
+            batch = batch_of(bytes(100_000))
+            assert client.produce("t", batch, partition).error_code == 0
+        idle[-1].settimeout(60)
+        assert idle[-1].recv(1) == b""
+        client.metadata()
+        for each in idle:
+            each.close()
+        with KafkaSocket(node.bootstrap_servers) as another:
+            assert another.produce("t", batch_of(b"after")).error_code == 0
+        refusals = [line for line in node.log if "refusing" in line]
+        assert 0 < len(refusals) <= 10
+        assert node.stop() == 0
