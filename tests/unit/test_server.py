@@ -13,7 +13,7 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
@@ -40,10 +40,10 @@ from dragoman.protocols.rocketmq.codec import Command, encode
 from dragoman.protocols.rocketmq.connection import Connection
 from dragoman.server import Node, open_data_directory
 from dragoman.testing.memory import MemoryDisk
-from dragoman.testing.sim.background import ImmediateBackground
 from dragoman.types import Buffer
-from dragoman.world import Disk, SystemClock, system_random
+from dragoman.world import Disk
 from kafka_socket import KafkaSocket, fetch_request
+from running_node import Running
 
 Result = TypeVar("Result")
 
@@ -53,78 +53,6 @@ def settings(
 ) -> Settings:
     kafka = Listener(name="kafka", bind=Address(host, 0), explicit=True, advertised=advertised)
     return Settings(listeners=(kafka,), **more)  # type: ignore[arg-type]
-
-
-class Running:
-    """A node on an event loop in a thread of its own."""
-
-    def __init__(
-        self,
-        make_loop: Callable[[], asyncio.AbstractEventLoop],
-        configured: Settings,
-        disk: Disk | None = None,
-    ) -> None:
-        self.loop = make_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self._thread.start()
-        self.disk = disk if disk is not None else MemoryDisk()
-        self._settings = configured
-        self.is_stopped = False
-        try:
-            self.node = self.call(self._open)
-        except BaseException:
-            self._end()
-            raise
-
-    async def _open(self) -> Node:
-        node = Node(
-            self._settings,
-            self.loop,
-            disk=self.disk,
-            background=ImmediateBackground(self.disk, self.loop),
-            clock=SystemClock(),
-            random=system_random(),
-        )
-        await node.start()
-        return node
-
-    def call(self, work: Callable[[], Coroutine[None, None, Result]]) -> Result:
-        return asyncio.run_coroutine_threadsafe(work(), self.loop).result(60)
-
-    def look(self, at: Callable[[], Result]) -> Result:
-        """What the loop's thread sees, between two callbacks."""
-
-        async def seen() -> Result:
-            return at()
-
-        return self.call(seen)
-
-    def wait_until(self, is_so: Callable[[], bool]) -> None:
-        """Let the loop turn until something is so; the test's time-out is the bound."""
-
-        async def turn() -> None:
-            while not is_so():
-                await asyncio.sleep(0)
-
-        self.call(turn)
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.node.listeners[0].bound.port}"
-
-    def connect(self, **more: int) -> KafkaSocket:
-        return KafkaSocket(self.address, **more)
-
-    def stop(self) -> None:
-        if not self.is_stopped:
-            self.is_stopped = True
-            self.call(self.node.stop)
-            self._end()
-
-    def _end(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -210,12 +138,14 @@ def test_bad_size_closes(running: Running, size: int) -> None:
         assert client.is_closed_by_peer()
 
 
-def test_peer_that_ends_its_half_is_closed_and_leaves_nothing(running: Running) -> None:
+def test_peer_that_ends_its_half_is_answered_at_once_and_leaves_nothing(running: Running) -> None:
     with running.connect() as client:
         client.create_topic("t")
         client.send(fetch_request("t", 0, max_wait_ms=600_000), 11)
+        client.send(m.ApiVersionsRequest(), 0)
         running.wait_until(lambda: bool(running.node.broker._fetches))
         client.socket.shutdown(socket.SHUT_WR)
+        assert [client.receive().api_key for _ in range(2)] == [1, 18]
         assert client.is_closed_by_peer()
     running.wait_until(lambda: not running.node.channels["kafka"].open)
     assert running.look(lambda: (running.node.broker._fetches, running.node.budget.used)) == ({}, 0)

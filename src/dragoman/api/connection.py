@@ -69,6 +69,8 @@ class HttpConnection(H11Protocol):
         super().__init__(engine.config, engine.state, {}, loop)
         self._engine = engine
         self._deadline: asyncio.TimerHandle | None = None
+        #: Runs when the client sends no more, and waits for what it asked for.
+        self._ending: asyncio.TimerHandle | None = None
         #: Runs while the client has an answer to take.
         self._delivery: asyncio.TimerHandle | None = None
         #: Lower for a connection that was made, or whose last request was answered, earlier.
@@ -82,9 +84,8 @@ class HttpConnection(H11Protocol):
     @property
     def is_quiet(self) -> bool:
         """Whether the node waits for the client, and not the client for the node."""
-        is_serving = self.cycle is not None and not self.cycle.response_complete
         owes_body = self.conn.their_state is h11.SEND_BODY
-        return not is_serving or owes_body or self.flow.write_paused
+        return not self._is_answering() or owes_body or self.flow.write_paused
 
     @property
     def is_queued(self) -> bool:
@@ -101,9 +102,23 @@ class HttpConnection(H11Protocol):
         super().data_received(data)
         self._watch()
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """uvicorn would close; a client that has sent all it wanted may still want its answer."""
+        if not self._is_answering():
+            return False
+        if self._ending is None:
+            self._ending = self.loop.call_later(limits.ENDED_GRACE_S, self.transport.abort)
+        return True
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
     def on_response_complete(self) -> None:
         self.quiet_rank = next(self._engine.ranks)
         super().on_response_complete()
+        if self._ending is not None and not self._is_answering():
+            self.transport.close()
+            return
         if self.conn.their_state is h11.SEND_BODY:
             self._watch()
         if self.transport.is_closing():
@@ -129,6 +144,8 @@ class HttpConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         self._delivered()
+        if self._ending is not None:
+            self._ending.cancel()
         super().connection_lost(exc)
 
     def _await_delivery(self) -> None:

@@ -5,6 +5,10 @@ stops while the peer does not take what was sent, while the session asks for it 
 while others hold more of the node's memory than the connection's ceiling, and for the rest of a
 loop turn once a connection has had its share of it; each reason is kept apart, and reading goes on
 when none is left.
+
+A peer that sends no more, which it says by closing its half of the connection, still gets what is
+due to it: requests that came completely are answered, those that wait for something to happen at
+once, and then the connection is closed.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from typing import Protocol, cast
 
 from dragoman.errors import RemoteProtocolError
 from dragoman.limits import (
+    ENDED_GRACE_S,
     OPEN_FILES_MAX,
     READ_PER_TURN_BYTES_MAX,
     SEND_BUFFER_BYTES_MAX,
@@ -27,7 +32,7 @@ from dragoman.log_limiter import LogLimiter
 from dragoman.net.admission import Ceiling, MemoryBudget
 from dragoman.net.connections import ConnectionCount, has_descriptor_left
 from dragoman.types import Buffer
-from dragoman.world import Scheduler
+from dragoman.world import Handle, Scheduler
 
 log = logging.getLogger("dragoman.net")
 #: Buffers of up to this size on average are joined; larger ones are handed over piece by piece.
@@ -63,6 +68,15 @@ class Session(Protocol):
 
     def writable(self) -> None:
         """The peer takes replies again."""
+        ...
+
+    def ended(self) -> None:
+        """The peer sends no more: what waits for something to happen is answered now, or ends."""
+        ...
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a request that came is not answered yet."""
         ...
 
     def closed(self) -> None:
@@ -229,6 +243,7 @@ def keep_alive(connected: socket.socket) -> None:
 class Channel(asyncio.BufferedProtocol):
     __slots__ = (
         "_channels",
+        "_ending",
         "_loop",
         "_make_session",
         "_moved",
@@ -240,6 +255,7 @@ class Channel(asyncio.BufferedProtocol):
         "_transport",
         "_unsent",
         "is_closing",
+        "is_ended",
         "is_working",
         "is_writable",
         "last_active",
@@ -270,6 +286,9 @@ class Channel(asyncio.BufferedProtocol):
         self._moved = 0
         self.is_writable = True
         self.is_closing = False
+        #: Whether the peer sends no more, and until when it is answered.
+        self.is_ended = False
+        self._ending: Handle | None = None
         #: Whether the peer has been sent something: what it asked for was understood.
         self.is_working = False
         self.last_active = 0.0
@@ -348,12 +367,37 @@ class Channel(asyncio.BufferedProtocol):
         return self._channels.budget.used - self._receiving >= self._ceiling.bytes_max
 
     def eof_received(self) -> bool:
-        return False
+        session = self._session
+        if session is None or self.is_closing:
+            return False
+        if not self.is_ended:
+            # First of all: what begins from now on does not wait, either.
+            self.is_ended = True
+            session.ended()
+            self.close_if_answered()
+        # Its half is closed; this one is closed by `close`.
+        return True
+
+    def close_if_answered(self) -> None:
+        """To be called when a peer that has ended may have been answered."""
+        session = self._session
+        if not self.is_ended or self.is_closing or session is None:
+            return
+        if not session.is_due:
+            self.close()
+        elif self._ending is None:
+            self._ending = self._loop.call_later(ENDED_GRACE_S, self._end_now)
+
+    def _end_now(self) -> None:
+        self.close()
+        self._ending = self._loop.call_later(ENDED_GRACE_S, self.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.is_closing = True
         channels = self._channels
         channels.lost(self)
+        if self._ending is not None:
+            self._ending.cancel()
         channels.budget.forget(self)
         channels.budget.give_back(self._receiving + self._unsent)
         self._receiving = self._unsent = 0
@@ -455,7 +499,7 @@ class Channel(asyncio.BufferedProtocol):
         self._session = session
 
     def pause(self, reason: Reason) -> None:
-        if not self._reasons and self._transport is not None:
+        if not self._reasons and self._transport is not None and not self.is_ended:
             self._transport.pause_reading()
         self._reasons |= reason
 
@@ -463,7 +507,9 @@ class Channel(asyncio.BufferedProtocol):
         if not self._reasons:
             return
         self._reasons &= ~reason
-        if not self._reasons and self._transport is not None and not self.is_closing:
+        if self._reasons or self.is_closing or self.is_ended:
+            return
+        if self._transport is not None:
             self._transport.resume_reading()
 
     def resume(self) -> None:

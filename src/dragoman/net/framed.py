@@ -76,6 +76,9 @@ class FramedSession:
     def on_writable(self) -> None:
         """The peer takes data again."""
 
+    def on_ended(self) -> None:
+        """The peer sends no more: answer what waits for something to happen; push nothing."""
+
     def on_closed(self) -> None:
         """The connection is gone."""
 
@@ -132,6 +135,13 @@ class FramedSession:
     def writable(self) -> None:
         self._go_on()
         self.on_writable()
+
+    def ended(self) -> None:
+        self.on_ended()
+
+    @property
+    def is_due(self) -> bool:
+        return bool(self._line or self._backlog)
 
     def closed(self) -> None:
         for place in self._line:
@@ -199,6 +209,8 @@ class FramedSession:
         if self._backlog and not self._is_beginning:
             self._go_on()
         self._read_on()
+        if self.channel.is_ended:
+            self.channel.close_if_answered()
 
     def _leave_line(self) -> None:
         line = self._line

@@ -45,6 +45,9 @@ class MatchedSession:
     def on_writable(self) -> None:
         """The peer takes data again."""
 
+    def on_ended(self) -> None:
+        """The peer sends no more: answer what waits for something to happen."""
+
     def on_closed(self) -> None:
         """The connection is gone."""
 
@@ -69,6 +72,12 @@ class MatchedSession:
         self._budget.give_back(size)
         if self._unanswered == _READ_ON_REQUESTS:
             self.channel.unpause(Reason.READ_AHEAD)
+        if self.channel.is_ended:
+            # With the reply, which is on its way when this turn ends.
+            self.channel.flush_soon(self)
+
+    def flush(self) -> None:
+        self.channel.close_if_answered()
 
     def send(self, *buffers: Buffer) -> None:
         self.channel.send(buffers)
@@ -109,6 +118,13 @@ class MatchedSession:
         except RemoteProtocolError as error:
             self.channel.complain(error)
             self.channel.close()
+
+    def ended(self) -> None:
+        self.on_ended()
+
+    @property
+    def is_due(self) -> bool:
+        return bool(self._unanswered or self._backlog)
 
     def closed(self) -> None:
         self._budget.give_back(self._held + sum(map(len, self._backlog)))

@@ -460,6 +460,13 @@ class PeerSession:
 
     def writable(self) -> None: ...
 
+    def ended(self) -> None: ...
+
+    @property
+    def is_due(self) -> bool:
+        # A node that closes its half is gone.
+        return False
+
     def closed(self) -> None:
         self._timer.cancel()
         self._reader.forget()

@@ -74,6 +74,13 @@ class RoutingSession:
         if self._session is not None:
             self._session.writable()
 
+    def ended(self) -> None:
+        """What came tells no protocol, and no more will come."""
+
+    @property
+    def is_due(self) -> bool:
+        return False
+
     def closed(self) -> None:
         self._timer.cancel()
 

@@ -12,7 +12,7 @@ import pytest
 
 from broker_world import FakeTransport
 from dragoman.errors import RemoteProtocolError
-from dragoman.limits import SEND_BUFFER_BYTES_MAX, SHORT_READ_BYTES_MAX
+from dragoman.limits import ENDED_GRACE_S, SEND_BUFFER_BYTES_MAX, SHORT_READ_BYTES_MAX
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Reason
 from dragoman.net.connections import ConnectionCaps, ConnectionCount
@@ -28,6 +28,8 @@ class Recorder:
         self.largest = 100
         self.writable_calls = 0
         self.closed_calls = 0
+        self.ended_calls = 0
+        self.is_due = False
         self.error: Exception | None = None
 
     def get_buffer(self, size_hint: int) -> memoryview:
@@ -41,6 +43,9 @@ class Recorder:
 
     def writable(self) -> None:
         self.writable_calls += 1
+
+    def ended(self) -> None:
+        self.ended_calls += 1
 
     def closed(self) -> None:
         self.closed_calls += 1
@@ -130,8 +135,49 @@ def test_close_waits_for_the_peer_and_abort_does_not(rig: Rig) -> None:
     assert rig.session.closed_calls == 1
 
 
-def test_end_of_stream_lets_the_transport_close(rig: Rig) -> None:
-    assert rig.channel.eof_received() is False
+def test_peer_that_sends_no_more_and_wants_nothing_is_closed(rig: Rig) -> None:
+    rig.channel.send([b"reply"])
+    assert rig.channel.eof_received()
+    assert rig.session.ended_calls == 1
+    assert (rig.transport.is_closed, bytes(rig.transport.sent)) == (True, b"reply")
+    assert not rig.channel.eof_received()
+
+
+def test_peer_that_sends_no_more_is_answered_and_then_closed(rig: Rig) -> None:
+    rig.session.is_due = True
+    assert rig.channel.eof_received()
+    rig.channel.close_if_answered()
+    # Reading is over: there is nothing to stop or to resume.
+    rig.channel.pause(Reason.READ_AHEAD)
+    rig.channel.unpause(Reason.READ_AHEAD)
+    assert rig.channel.eof_received(), "some loops say it again"
+    assert rig.session.ended_calls == 1
+    assert not rig.transport.is_closed
+    rig.channel.send([b"reply"])
+    rig.session.is_due = False
+    rig.channel.close_if_answered()
+    assert (rig.transport.is_closed, bytes(rig.transport.sent)) == (True, b"reply")
+    rig.scheduler.advance(10 * ENDED_GRACE_S)
+
+
+def test_what_is_not_answered_in_time_is_dropped(rig: Rig) -> None:
+    rig.session.is_due = True
+    rig.channel.eof_received()
+    rig.scheduler.advance(ENDED_GRACE_S)
+    assert rig.transport.is_closed
+    assert rig.session.closed_calls == 1
+
+
+def test_replies_that_are_not_taken_in_time_are_dropped(rig: Rig) -> None:
+    rig.transport.is_stuck = True
+    rig.session.is_due = True
+    rig.channel.send([b"reply"])
+    rig.channel.eof_received()
+    rig.scheduler.advance(ENDED_GRACE_S)
+    assert rig.session.closed_calls == 0, "the peer may take it still"
+    rig.transport.unsent.clear()
+    rig.scheduler.advance(ENDED_GRACE_S)
+    assert rig.session.closed_calls == 1
 
 
 # ---- reasons not to read

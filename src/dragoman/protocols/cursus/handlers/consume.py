@@ -160,9 +160,10 @@ class _Consume:
         for place, tail in self._tails:
             tail.seek(self._begin_at(place, tail, committed.get(place[0])))
         wait_ms = min(call.number("wait_ms", 0), CURSUS_WAIT_MS_MAX)
-        if wait_ms:
+        if wait_ms and not call.session.channel.is_ended:
             self._timer = call.service.scheduler.call_later(wait_ms / 1000, self._time_is_up)
             call.session.release = self._end
+            call.session.answer_now = self._time_is_up
         self._look()
 
     def _remembered(self, place: tuple[str, int], tail: Tail) -> int | None:
@@ -237,7 +238,7 @@ class _Consume:
         call.place.reply(frame)
 
     def _end(self) -> None:
-        self._call.session.release = None
+        self._call.session.release = self._call.session.answer_now = None
         if self._timer is not None:
             self._timer.cancel()
         for _, tail in self._tails:

@@ -168,6 +168,8 @@ class CursusSession(FramedSession):
         self.stream: Stream | None = None
         #: The last PUBLISH without its payload: most have no more that is new.
         self.publishing: Publishing | None = None
+        #: Answers what waits for records, when the client sends no more.
+        self.answer_now: Callable[[], None] | None = None
         #: Ends what waits for this connection's sake, when it is gone.
         self.release: Callable[[], None] | None = None
         self._requests = codec.RequestReader()
@@ -275,6 +277,12 @@ class CursusSession(FramedSession):
     def on_writable(self) -> None:
         if self.stream is not None:
             self.stream.pump()
+
+    def on_ended(self) -> None:
+        if self.answer_now is not None:
+            self.answer_now()
+        if self.stream is not None:
+            self.stream.close("stopped")
 
     def on_closed(self) -> None:
         self._idle_timer.cancel()

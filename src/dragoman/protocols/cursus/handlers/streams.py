@@ -64,6 +64,8 @@ def _begin(call: Call, asked: Wanted, offset: int) -> None:
     call.place.reply()
     service.streams.add(stream)
     stream.start()
+    if call.session.channel.is_ended:
+        stream.close("stopped")
 
 
 class Streams:

@@ -78,6 +78,7 @@ def handle(call: Call) -> None:
     parked = broker.fetch(wanted, limits, finish)
     if parked is not None:
         call.on_drop(lambda: broker.cancel(parked))
+        call.on_end(parked.finish_now)
 
 
 def _wanted(call: Call, key: Key, partition: FetchRequestPartition) -> Wanted:

@@ -6,7 +6,10 @@ request along.
 
 from __future__ import annotations
 
-from dragoman.broker.errors import MemberIdRequired
+from collections.abc import Callable
+from functools import partial
+
+from dragoman.broker.errors import MemberIdRequired, RebalanceInProgress
 from dragoman.broker.groups import (
     Groups,
     Joined,
@@ -15,6 +18,7 @@ from dragoman.broker.groups import (
     Synced,
     SyncRequest,
 )
+from dragoman.broker.groups.parked import Parked
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize
@@ -37,6 +41,14 @@ def open_groups(call: Call, group_id: str, operation: Operation = Operation.READ
     authorize(call, operation, Resource.GROUP, group_id)
     broker.coordination.require_group(group_id)
     return broker.coordination.groups
+
+
+def _end_wait(
+    parked: Parked[Joined] | Parked[Synced], reply: Callable[[DragomanError], None]
+) -> None:
+    """The group is not done, and the client shall not wait for it."""
+    parked.abandon()
+    reply(RebalanceInProgress("the group was still rebalancing when its client stopped sending"))
 
 
 def handle_join(call: Call) -> None:
@@ -70,6 +82,7 @@ def handle_join(call: Call) -> None:
     )
     if parked is not None and not call.is_done:
         call.on_drop(parked.abandon)
+        call.on_end(partial(_end_wait, parked, reply))
 
 
 def _joined(
@@ -138,6 +151,7 @@ def handle_sync(call: Call) -> None:
     )
     if parked is not None and not call.is_done:
         call.on_drop(parked.abandon)
+        call.on_end(partial(_end_wait, parked, reply))
 
 
 def handle_heartbeat(call: Call) -> None:

@@ -39,7 +39,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 class Call:
     """One request and its place in the line of replies."""
 
-    __slots__ = ("_on_drop", "_reply", "is_done", "request", "session", "size")
+    __slots__ = ("_on_drop", "_on_end", "_reply", "is_done", "request", "session", "size")
 
     def __init__(self, session: KafkaSession, request: Request) -> None:
         self.session = session
@@ -49,6 +49,7 @@ class Call:
         self.is_done = False
         self._reply: list[Buffer] | None = None
         self._on_drop: Callable[[], None] | None = None
+        self._on_end: Callable[[], None] | None = None
 
     @property
     def version(self) -> int:
@@ -72,7 +73,7 @@ class Call:
         assert not self.is_done
         self.is_done = True
         self._reply = buffers
-        self._on_drop = None
+        self._on_drop = self._on_end = None
         self.session.flush()
         if self._reply is not None:
             # It waits behind an earlier request, and its memory with it.
@@ -97,6 +98,19 @@ class Call:
     def on_drop(self, forget: Callable[[], None]) -> None:
         """What to do when the connection goes before the reply is ready."""
         self._on_drop = forget
+
+    def on_end(self, answer: Callable[[], None]) -> None:
+        """How to answer at once a request that waits for something to happen: its client sends no
+        more, and shall not wait for it.
+        """
+        if self.session.channel.is_ended:
+            answer()
+        else:
+            self._on_end = answer
+
+    def end(self) -> None:
+        if not self.is_done and self._on_end is not None:
+            self._on_end()
 
     def drop(self) -> None:
         if not self.is_done and self._on_drop is not None:
@@ -209,6 +223,15 @@ class KafkaSession:
                 begun += 1
                 at += 1
 
+    def ended(self) -> None:
+        for waiting in list(self._line):
+            if isinstance(waiting, Call):
+                waiting.end()
+
+    @property
+    def is_due(self) -> bool:
+        return bool(self._line or self._backlog)
+
     def _put_off(self, frames: Sequence[bytearray]) -> None:
         self._backlog.extend(frames)
         self.service.budget.take(sum(map(len, frames)))
@@ -283,6 +306,8 @@ class KafkaSession:
             self.service.budget.give_back(first.size)
             self._ahead -= first.count
         self._read_on()
+        if self.channel.is_ended:
+            self.channel.close_if_answered()
 
     def _read_on(self) -> None:
         if self._ahead <= READ_AHEAD_REQUESTS_MAX // 2:

@@ -87,7 +87,13 @@ class MinibrokerSession(FramedSession):
     def on_writable(self) -> None:
         self.pusher.go_on()
 
+    def on_ended(self) -> None:
+        self._end_subscriptions()
+
     def on_closed(self) -> None:
+        self._end_subscriptions()
+
+    def _end_subscriptions(self) -> None:
         subscriptions, self.subscriptions = self.subscriptions, {}
         for each in subscriptions.values():
             each.close()

@@ -147,9 +147,12 @@ class _Stream:
         if found:
             self._session.reply(self._place, FetchStreamResp(entries=as_entries(found)))
             return
+        if self._session.channel.is_ended:
+            self._session.reply(self._place, FetchStreamResp())
+            return
         broker = self._session.service.broker
         wait_s = broker.settings.mlog_stream_wait_ms / 1000
-        self._session.wait(self._stop)
+        self._session.wait(self._stop, self._answer)
         self._timer = broker.scheduler.call_later(wait_s, self._answer)
         try:
             self._tail.wait()

@@ -41,6 +41,8 @@ class MlogSession(FramedSession):
         self.reading: Tail | None = None
         #: Stops the request that waits for records, while one does.
         self._stop_waiting: Callable[[], None] | None = None
+        #: Answers it with what there is.
+        self._answer_now: Callable[[], None] | None = None
 
     def may_begin(self, frame: bytearray) -> bool:  # noqa: ARG002
         return self._stop_waiting is None
@@ -89,14 +91,20 @@ class MlogSession(FramedSession):
     def is_waiting(self) -> bool:
         return self._stop_waiting is not None
 
-    def wait(self, stop: Callable[[], None]) -> None:
-        """Begin nothing more until `end_wait`; `stop` is called when the connection goes."""
+    def wait(self, stop: Callable[[], None], answer: Callable[[], None] | None = None) -> None:
+        """Begin nothing more until `end_wait`; `stop` is called when the connection goes, `answer`
+        when the client sends no more.
+        """
         assert self._stop_waiting is None
-        self._stop_waiting = stop
+        self._stop_waiting, self._answer_now = stop, answer
 
     def end_wait(self) -> None:
         """The reply, which is due now, lets the next request begin."""
-        self._stop_waiting = None
+        self._stop_waiting = self._answer_now = None
+
+    def on_ended(self) -> None:
+        if self._answer_now is not None:
+            self._answer_now()
 
     def on_closed(self) -> None:
         stop, self._stop_waiting = self._stop_waiting, None

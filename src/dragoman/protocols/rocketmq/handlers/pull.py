@@ -195,7 +195,7 @@ class _Pull:
             self._finish(Response.PULL_RETRY_IMMEDIATELY, b"", next_offset)
         elif self._may_be_behind():
             find_ends(self._call.service.broker, self._partition, self._found)
-        elif self._hold_s > 0:
+        elif self._hold_s > 0 and not self._call.session.channel.is_ended:
             self._hold(reader)
         elif next_offset > self._offset:
             self._finish(Response.PULL_RETRY_IMMEDIATELY, b"", next_offset)
@@ -257,6 +257,7 @@ class _Pull:
             call.parked()
             self._timer = call.service.broker.scheduler.call_later(self._hold_s, self._expire)
             call.session.on_gone[self] = self._gone
+            call.session.answer_now[self] = self._expire
         reader.wait()
 
     def _look(self) -> None:
@@ -303,6 +304,7 @@ class _Pull:
         if self._timer is not None:
             self._timer.cancel()
             call.session.on_gone.pop(self, None)
+            call.session.answer_now.pop(self, None)
         ends = self._current_ends()
         self._keep_reader()
         topic = self._partition.topic.name

@@ -199,6 +199,8 @@ class RocketmqSession(MatchedSession):
         #: Told when the peer takes data again, and when it is gone.
         self.waiting_to_send: list[Callable[[], None]] = []
         self.on_gone: dict[object, Callable[[], None]] = {}
+        #: Answer pulls that wait for messages, when the client sends no more.
+        self.answer_now: dict[object, Callable[[], None]] = {}
         self._opaque = 0
         self._asked: dict[int, tuple[Answered, Handle]] = {}
 
@@ -316,7 +318,12 @@ class RocketmqSession(MatchedSession):
                 return
             then()
 
+    def on_ended(self) -> None:
+        for answer in list(self.answer_now.values()):
+            answer()
+
     def on_closed(self) -> None:
+        self.answer_now.clear()
         self.waiting_to_send.clear()
         for reader in self.readers.values():
             reader.close()
