@@ -421,8 +421,20 @@ FILTERS_CACHED_MAX = 256
 
 # ---- groups
 
-#: Kafka sends group ids as strings with a 16-bit length. Longer: refused.
-GROUP_ID_BYTES_MAX = 32_767
+#: A group id is the key of records that stay for days. Kafka's wire would carry 32 kB. Longer:
+#: refused.
+GROUP_ID_BYTES_MAX = 1024
+#: What a member calls itself: a client's id and a UUID, or the name of a static member. Longer:
+#: refused.
+MEMBER_ID_BYTES_MAX = 2048
+INSTANCE_ID_BYTES_MAX = 1024
+#: Members' metadata and assignments, offsets' metadata and ids, over all groups of a node. What
+#: would bring more is refused.
+GROUPS_BYTES_MAX = 128 << 20
+#: What a group takes besides its id.
+GROUP_OVERHEAD_BYTES = 256
+#: Seconds between two looks at what all groups hold.
+GROUPS_MEASURE_INTERVAL_S = 1.0
 #: Groups one node coordinates. A join or commit that would make one more is refused.
 GROUPS_MAX = 200_000
 #: Members of one group, whatever `group.max.size` says. One more is refused.
@@ -446,7 +458,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 #: the answer to the join has to reach them first. Later: dropped, as after the time-out.
 GROUP_SYNC_TIMEOUT_MS_MIN = 5_000
 #: Offsets, committed and staged, kept for one group. A commit that would add more is refused.
-GROUP_OFFSETS_MAX = 1_000_000
+GROUP_OFFSETS_MAX = 200_000
 
 # ---- internal topics and coordination
 
@@ -576,8 +588,10 @@ DETECTION_BYTES_MAX = 512
 
 # ---- fetch sessions
 
-#: Partitions in one fetch session. More: the client goes on without a session.
+#: Partitions in one fetch session, and in all sessions of a node together; one takes about 500
+#: bytes. More: the client goes on without a session.
 FETCH_SESSION_PARTITIONS_MAX = 10_000
+FETCH_SESSIONS_PARTITIONS_MAX = 100_000
 #: Seconds of disuse after which a fetch session may be dropped for another. Kafka's value.
 FETCH_SESSION_IDLE_S = 120.0
 
@@ -669,6 +683,13 @@ ROCKETMQ_CLIENT_TIMEOUT_S = 120.0
 ROCKETMQ_CLIENT_LOOK_INTERVAL_S = 10.0
 #: Groups that one heartbeat may name, as consumer or producer. More: refused.
 ROCKETMQ_HEARTBEAT_GROUPS_MAX = 1000
+#: The body of a request that carries no messages: JSON, of which a byte costs 20 ns to read.
+#: Larger: refused before it is read.
+ROCKETMQ_PLAIN_BODY_BYTES_MAX = 1 << 20
+#: Messages in one batch of a producer: a request must not keep the loop for long. More: refused.
+ROCKETMQ_BATCH_MESSAGES_MAX = 20_000
+#: Subscriptions in one heartbeat. More: refused.
+ROCKETMQ_HEARTBEAT_SUBSCRIPTIONS_MAX = 10_000
 #: Seconds that a node's members of a group are listed for without word from it, and how long it
 #: waits for a list that has changed.
 ROCKETMQ_LISTING_LEASE_S = 15.0
@@ -737,6 +758,11 @@ MEMBER_OWNED_PARTITIONS_MAX = 1_000_000
 
 # ---- Cursus
 
+#: A command without the message that it carries; a commit of 10,000 partitions fits. Longer:
+#: refused before it is taken apart.
+CURSUS_COMMAND_BYTES_MAX = 256 << 10
+#: Messages in one batch of a producer: a request must not keep the loop for long. More: refused.
+CURSUS_PUBLISHED_MESSAGES_MAX = 20_000
 #: Idempotent Cursus producers that are remembered, whatever the partition. The longest unused is
 #: forgotten; if it comes back, its next sequence has to be 1.
 CURSUS_PRODUCERS_MAX = 100_000

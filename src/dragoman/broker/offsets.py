@@ -120,6 +120,9 @@ class Offsets:
         place = limits.GROUP_OFFSETS_MAX - (0 if group is None else len(group.ledger))
         if len(request.offsets) > place:
             raise TooManyOffsets(f"group {request.group_id!r} has no place for more offsets")
+        metadata_size = sum(len(commit.metadata) for commit in request.offsets)
+        if metadata_size:
+            self._groups.take_memory(metadata_size)
         now = self._groups.clock.wall_ms()
         records: list[StateRecord] = []
         errors: dict[TopicPartition, BrokerError] = {}

@@ -18,6 +18,7 @@ from dragoman.broker.errors import (
     GroupRequestTooLarge,
     InconsistentProtocol,
     InvalidGroupId,
+    InvalidGroupRequest,
     MemberIdRequired,
     NotCoordinator,
     RebalanceInProgress,
@@ -240,11 +241,57 @@ def test_too_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
         offsets.prepare_commit(CommitRequest(group_id="three", offsets=()))
 
 
-@pytest.mark.parametrize(("size", "is_fine"), [(32_767, True), (32_768, False)])
+@pytest.mark.parametrize(("size", "is_fine"), [(1024, True), (1025, False), (32_767, False)])
 def test_length_of_a_group_id(size: int, is_fine: bool) -> None:
     world = World()
     world.join("é" * (size // 2) + "x" * (size % 2))
     assert any(isinstance(answer, InvalidGroupId) for answer in world.answers) is not is_fine
+
+
+@pytest.mark.parametrize(
+    "named", [{"instance_id": "i" * 1025}, {"protocol_type": "p" * 1025}], ids=["instance", "type"]
+)
+def test_length_of_a_members_other_names(named: dict[str, str]) -> None:
+    world = World()
+    world.join(**named)
+    assert isinstance(world.answers[-1], InvalidGroupRequest | GroupRequestTooLarge)
+    assert len(world.groups) == 0
+
+
+def test_all_groups_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metadata of members, over many groups; what members take with them is free again."""
+    monkeypatch.setattr(limits, "GROUPS_BYTES_MAX", 100_000)
+    world = World()
+    for at in range(20):
+        world.join(f"g{at}", protocols=(("range", bytes(9000)),))
+    refused = [each for each in world.answers if isinstance(each, TooManyGroups)]
+    assert 8 <= len(refused) <= 12
+    world.time.advance(1.5)
+    held = [group.group_id for group in world.groups]
+    for group_id in held:
+        members = [each.member_id for each in world.groups.describe(group_id).members]
+        world.groups.leave(group_id, [LeavingMember(member_id=each) for each in members])
+    world.time.advance(1.5)
+    world.answers.clear()
+    world.join("again", protocols=(("range", bytes(9000)),))
+    world.time.advance(1.5)
+    assert [type(each) for each in world.answers] == [Joined]
+
+
+def test_assignments_and_offset_metadata_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GROUPS_BYTES_MAX", 10_000)
+    world = World()
+    name = world.joined().member_id
+    request = SyncRequest(
+        group_id="g", member_id=name, generation=1, assignments=((name, bytes(10_000)),)
+    )
+    world.groups.sync(request, world.answers.append)
+    assert isinstance(world.answers[-1], TooManyGroups)
+    offsets = Offsets(world.groups)
+    commit = OffsetCommit(topic="t", partition=0, offset=1, metadata="m" * 4000)
+    with pytest.raises(TooManyGroups):
+        offsets.prepare_commit(CommitRequest(group_id="h", offsets=(commit,) * 3))
+    offsets.prepare_commit(CommitRequest(group_id="h", offsets=(commit,)))
 
 
 def test_member_with_too_much_metadata() -> None:

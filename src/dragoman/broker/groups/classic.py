@@ -92,6 +92,10 @@ class ClassicGroup:
         return self._rebalance.protocol_type
 
     @property
+    def held_bytes(self) -> int:
+        return self._roster.byte_count + sum(len(each.assignment) for each in self._roster)
+
+    @property
     def has_members(self) -> bool:
         return len(self._roster) > 0
 

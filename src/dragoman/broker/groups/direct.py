@@ -15,12 +15,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from dragoman.broker.errors import GroupMaxSizeReached, IllegalGeneration, UnknownMember
+from dragoman.broker.errors import (
+    GroupMaxSizeReached,
+    IllegalGeneration,
+    InvalidGroupRequest,
+    UnknownMember,
+)
 from dragoman.broker.groups.messages import GroupDescription, MemberDescription, State
 from dragoman.broker.groups.ports import GroupPorts
 from dragoman.broker.groups.records import GroupKey, GroupValue, record
 from dragoman.errors import BrokerError, DragomanError
-from dragoman.limits import GROUP_MEMBERS_MAX
+from dragoman.limits import GROUP_MEMBERS_MAX, MEMBER_ID_BYTES_MAX
 from dragoman.types import GroupId, MemberId, TopicName
 from dragoman.world import Handle
 
@@ -139,6 +144,8 @@ class DirectGroup:
         """The new member's partitions. Raises `GroupMaxSizeReached`."""
         if len(self._members) >= GROUP_MEMBERS_MAX:
             raise GroupMaxSizeReached(f"group {self.group_id!r} has {GROUP_MEMBERS_MAX} members")
+        if len(member.member_id.encode()) > MEMBER_ID_BYTES_MAX:
+            raise InvalidGroupRequest(f"a member id has at most {MEMBER_ID_BYTES_MAX} bytes")
         if not self._members:
             self._since_ms = self._clock.wall_ms()
         member.last_seen = self._clock.monotonic()
@@ -239,6 +246,10 @@ class DirectGroup:
     @property
     def protocol_type(self) -> str:
         return self.owner
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(map(len, self._members))
 
     @property
     def has_members(self) -> bool:

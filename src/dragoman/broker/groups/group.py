@@ -8,6 +8,7 @@ from dragoman.broker.errors import ForeignGroup
 from dragoman.broker.groups.ledger import Ledger
 from dragoman.broker.groups.messages import GroupDescription, State
 from dragoman.errors import BrokerError
+from dragoman.limits import GROUP_OVERHEAD_BYTES
 from dragoman.types import GroupId, MemberId, TopicName
 
 
@@ -42,6 +43,11 @@ class Membership(Protocol):
     @property
     def is_registered(self) -> bool:
         """Kept for a while although it has neither members nor offsets."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """Roughly what its members hold in memory: metadata and assignments."""
         ...
 
     def describe(self) -> GroupDescription: ...
@@ -92,6 +98,12 @@ class Group:
                 or (self.membership.generation == 0 and not self.membership.is_registered)
             )
         )
+
+    @property
+    def held_bytes(self) -> int:
+        """Roughly what the group holds in memory, offsets without metadata aside."""
+        own = GROUP_OVERHEAD_BYTES + len(self.group_id) + self.ledger.metadata_size
+        return own if self.membership is None else own + self.membership.held_bytes
 
     def require_owner(self, owner: str) -> None:
         current = self.owner

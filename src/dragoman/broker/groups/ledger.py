@@ -15,11 +15,13 @@ from dragoman.types import ProducerId
 
 
 class Ledger:
-    __slots__ = ("_committed", "_staged", "_unstable")
+    __slots__ = ("_committed", "_staged", "_unstable", "metadata_size")
 
     def __init__(self) -> None:
         self._committed: dict[TopicPartition, CommittedOffset] = {}
         self._staged: dict[ProducerId, dict[TopicPartition, CommittedOffset]] = {}
+        #: Characters of the metadata of committed offsets.
+        self.metadata_size = 0
         #: Open transactions per partition.
         self._unstable: Counter[TopicPartition] = Counter()
 
@@ -43,10 +45,14 @@ class Ledger:
         return partition in self._unstable
 
     def commit(self, partition: TopicPartition, offset: CommittedOffset) -> None:
+        old = self._committed.get(partition)
+        self.metadata_size += len(offset.metadata) - (0 if old is None else len(old.metadata))
         self._committed[partition] = offset
 
     def forget(self, partition: TopicPartition) -> None:
-        self._committed.pop(partition, None)
+        old = self._committed.pop(partition, None)
+        if old is not None:
+            self.metadata_size -= len(old.metadata)
 
     def stage(
         self, producer_id: ProducerId, partition: TopicPartition, offset: CommittedOffset

@@ -29,6 +29,7 @@ from dragoman.broker.errors import (
     GroupRequestTooLarge,
     InconsistentProtocol,
     InvalidGroupId,
+    InvalidGroupRequest,
     InvalidSessionTimeout,
     NonEmptyGroup,
     RebalanceInProgress,
@@ -36,7 +37,7 @@ from dragoman.broker.errors import (
     UnknownMember,
 )
 from dragoman.broker.groups.classic import ClassicGroup
-from dragoman.broker.groups.consumer.checks import check_heartbeat
+from dragoman.broker.groups.consumer.checks import check_heartbeat, member_bytes
 from dragoman.broker.groups.consumer.classic_members import ClassicMembers
 from dragoman.broker.groups.consumer.conversion import names_of, read_members, take_in
 from dragoman.broker.groups.consumer.group import PROTOCOL_TYPE, ConsumerGroup
@@ -49,6 +50,7 @@ from dragoman.broker.groups.consumer.messages import (
 from dragoman.broker.groups.consumer.patterns import Patterns
 from dragoman.broker.groups.direct import DirectGroup, DirectRules
 from dragoman.broker.groups.group import Group, Membership
+from dragoman.broker.groups.memory import GroupMemory
 from dragoman.broker.groups.messages import (
     GroupDescription,
     GroupListing,
@@ -151,6 +153,9 @@ class Groups:
         self._to_resume: set[GroupId] = set()
         self._loaded_members: dict[GroupId, _LoadedMembers] = {}
         self._last_sequence = 0
+        self._memory = GroupMemory(
+            lambda: sum(group.held_bytes for group in self._groups.values()), clock
+        )
 
     # ---- the table
 
@@ -181,10 +186,14 @@ class Groups:
         """Raises unless the group exists or may be made."""
         if group_id in self._groups:
             return
-        if len(group_id.encode()) > limits.GROUP_ID_BYTES_MAX:
-            raise InvalidGroupId(f"a group id has at most {limits.GROUP_ID_BYTES_MAX} bytes")
+        check_group_id(group_id)
+        self.take_memory(limits.GROUP_OVERHEAD_BYTES + len(group_id))
         if len(self._groups) >= limits.GROUPS_MAX:
             raise TooManyGroups(f"this node keeps at most {limits.GROUPS_MAX} groups")
+
+    def take_memory(self, size: int) -> None:
+        """Make room for what a request brings. Raises `TooManyGroups`."""
+        self._memory.take(size)
 
     def _get_or_make(self, group_id: GroupId) -> Group:
         group = self._groups.get(group_id)
@@ -310,6 +319,8 @@ class Groups:
         """Like `join`."""
         try:
             group = self._classic(request.group_id)
+            if request.assignments:
+                self.take_memory(sum(len(assignment) for _, assignment in request.assignments))
         except BrokerError as error:
             reply(error)
             return None
@@ -378,9 +389,17 @@ class Groups:
             )
         if len(request.protocols) > limits.MEMBER_PROTOCOLS_MAX:
             raise GroupRequestTooLarge(f"{len(request.protocols)} protocols")
-        size = request_bytes(request) + len(request.instance_id or "")
+        instance_id = request.instance_id or ""
+        if len(instance_id.encode()) > limits.INSTANCE_ID_BYTES_MAX:
+            raise InvalidGroupRequest(
+                f"an instance id has at most {limits.INSTANCE_ID_BYTES_MAX} bytes"
+            )
+        if len(request.protocol_type) > limits.GROUP_ID_BYTES_MAX:
+            raise GroupRequestTooLarge(f"protocol type of {len(request.protocol_type)} characters")
+        size = request_bytes(request) + len(instance_id)
         if size > limits.MEMBER_BYTES_MAX:
             raise GroupRequestTooLarge(f"{size} bytes of member metadata")
+        self.take_memory(size)
 
     # ---- Kafka's consumer groups
 
@@ -394,6 +413,8 @@ class Groups:
                 return
         try:
             self._check_heartbeat(request)
+            if request.topics is not None:
+                self.take_memory(member_bytes(request))
             group = self._consumer(request)
         except BrokerError as error:
             reply(error)
@@ -617,6 +638,14 @@ class Groups:
         group = self._groups.get(group_id)
         if group is not None and group.is_blank:
             self.unload(group_id, CoordinatorNotAvailable(f"group {group_id!r} was removed"))
+
+
+def check_group_id(group_id: str) -> None:
+    """Raises `InvalidGroupId` for one that is too long to be kept."""
+    bytes_max = limits.GROUP_ID_BYTES_MAX
+    # No character takes more than four bytes, so short ones need no encoding to be measured.
+    if len(group_id) * 4 > bytes_max and len(group_id.encode()) > bytes_max:
+        raise InvalidGroupId(f"a group id has at most {bytes_max} bytes")
 
 
 def _unreadable(_protocol_type: str, _metadata: bytes) -> None:

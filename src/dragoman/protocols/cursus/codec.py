@@ -23,6 +23,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from dragoman.errors import DecodeError, EncodeError
+from dragoman.limits import CURSUS_COMMAND_BYTES_MAX, CURSUS_PUBLISHED_MESSAGES_MAX
 from dragoman.protocols.cursus.constants import (
     BARE_COMMANDS,
     BATCH_MAGIC,
@@ -111,7 +112,7 @@ class RequestReader:
             )
         if data[:2] == b"\xba\x7c" and len(data) >= 6 and data[2:4] != b"\0\0":
             try:
-                return decode_batch(data)
+                return decode_batch(data, CURSUS_PUBLISHED_MESSAGES_MAX)
             except DecodeError as error:
                 text = f"batch_decode_failed reason={quoted(str(error))}"
                 raise UnreadableRequest(text) from None
@@ -156,6 +157,8 @@ def parse_command(text: bytes) -> Command | None:
     """None when the first word is no command. Raises `UnreadableRequest` for one that lacks its
     arguments."""
     head, found, message = text.partition(_MESSAGE_KEY)
+    if len(head) > CURSUS_COMMAND_BYTES_MAX:
+        raise UnreadableRequest(f"command_too_large bytes={len(head)}")
     words = head.decode("utf-8", "replace").split()
     word = words[0].upper() if words else ""
     if word not in _WORDS:
@@ -201,18 +204,18 @@ def _checked(name: str, value: str) -> str:
 # ---- batches
 
 
-def decode_batch(data: bytes) -> Batch:
-    """Raises `DecodeError`."""
+def decode_batch(data: bytes, messages_max: int = BATCH_MESSAGES_MAX) -> Batch:
+    """Raises `DecodeError`, also for more messages than that."""
     failure: DecodeError | None = None
     published: Batch | None = None
     try:
-        published = _decode_batch(data, _published_header)
+        published = _decode_batch(data, _published_header, messages_max)
     except DecodeError as error:
         failure = error
     if published is not None and published.partition <= _PARTITION_MAX:
         return published
     try:
-        return _decode_batch(data, _first_header)
+        return _decode_batch(data, _first_header, messages_max)
     except DecodeError as error:
         if published is None:
             raise failure or error from None
@@ -235,7 +238,7 @@ def _first_header(data: bytes, position: int) -> tuple[int, str, int]:
     return int(partition), acks, position
 
 
-def _decode_batch(data: bytes, read_header: _ReadHeader) -> Batch:
+def _decode_batch(data: bytes, read_header: _ReadHeader, messages_max: int) -> Batch:
     try:
         magic, size = _MAGIC_AND_SIZE.unpack_from(data)
         if magic != BATCH_MAGIC:
@@ -244,7 +247,7 @@ def _decode_batch(data: bytes, read_header: _ReadHeader) -> Batch:
         partition, acks, position = read_header(data, position)
         idempotent, seq_start, seq_end, count = _SEQUENCES.unpack_from(data, position)
         position += 21
-        if not 0 <= count <= BATCH_MESSAGES_MAX or count * _MESSAGE_BYTES_MIN > len(data):
+        if not 0 <= count <= messages_max or count * _MESSAGE_BYTES_MIN > len(data):
             raise DecodeError(f"{count} messages in a batch of {len(data)} bytes")
         messages: list[Message] = []
         for _ in range(count):

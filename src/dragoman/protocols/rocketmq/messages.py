@@ -19,6 +19,7 @@ from zlib import crc32
 import msgspec
 
 from dragoman.errors import DecodeError, EncodeError
+from dragoman.limits import ROCKETMQ_BATCH_MESSAGES_MAX
 from dragoman.protocols.rocketmq.constants import PROPERTIES_BYTES_MAX, SysFlag
 from dragoman.types import Buffer
 
@@ -238,6 +239,8 @@ def decode_batch(data: Buffer) -> list[BatchedMessage]:
         properties, after = _take(data, after + _I16.size, properties_size)
         if after != position + size:
             raise DecodeError(f"message of {size} bytes in a batch has {after - position}")
+        if len(found) == ROCKETMQ_BATCH_MESSAGES_MAX:
+            raise DecodeError(f"more than {ROCKETMQ_BATCH_MESSAGES_MAX} messages in a batch")
         found.append(BatchedMessage(flag, body, properties))
         position = after
     return found

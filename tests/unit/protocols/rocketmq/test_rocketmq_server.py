@@ -5,6 +5,7 @@ Method: connections to a broker on virtual time, with a disk in memory.
 
 from __future__ import annotations
 
+import struct
 import sys
 import zlib
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from broker_world import World
+from dragoman import limits
 from dragoman.broker.errors import ForeignGroup
 from dragoman.broker.offsets import CommitRequest
 from dragoman.config.settings import Settings
@@ -756,3 +758,40 @@ def test_a_filter_looks_at_no_more_than_its_bound_in_one_turn(
     reply = pipe.ask(Request.PULL_MESSAGE, {**pull_fields("T"), "subscription": "hit"})
     assert [each.body for each in decode_messages(reply.body)] == [b"found"]
     assert int(reply.fields["nextBeginOffset"]) < 100
+
+
+# ---- how much one request may hold
+
+
+def test_heartbeat_has_bounds(world: World, pipe: RocketmqPipe) -> None:
+    assert pipe.beat("c" * 2048, producer="p").code == Response.SUCCESS
+    assert pipe.beat("c" * 2049, producer="p").code == Response.SYSTEM_ERROR
+    few = {f"T{at}": "*" for at in range(1000)}
+    assert pipe.beat("c", "g", few).code == Response.SUCCESS
+    many = {f"T{at}": "*" for at in range(10_001)}
+    assert pipe.beat("c", "g", many).code != Response.SUCCESS
+    reply = pipe.ask(Request.HEART_BEAT, {}, b" " * (1 << 20) + b"{}")
+    assert reply.code == Response.INVALID_PARAMETER
+    assert "too large" in (reply.remark or "")
+
+
+def test_what_consumers_say_is_charged_to_the_groups(
+    world: World, pipe: RocketmqPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "GROUPS_BYTES_MAX", 100_000)
+    codes = [
+        pipe.beat(f"c{at}", f"g{at}", {f"T{each}": "x" * 100 for each in range(100)}).code
+        for at in range(10)
+    ]
+    assert codes[0] == Response.SUCCESS
+    assert codes[-1] != Response.SUCCESS
+
+
+def test_batch_of_more_messages_than_one_may_have_is_refused(
+    world: World, pipe: RocketmqPipe
+) -> None:
+    pipe.create("T")
+    one = struct.pack(">iiiii", 23, 0, 0, 0, 1) + b"v" + struct.pack(">h", 0)
+    reply = pipe.ask(Request.SEND_BATCH_MESSAGE, send_fields("T"), one * 20_001)
+    assert reply.code != Response.SUCCESS
+    assert world.broker.find("T", 0).log.log_end_offset == 0

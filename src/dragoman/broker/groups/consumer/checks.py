@@ -44,9 +44,20 @@ def _check_join(request: HeartbeatRequest) -> None:
 
 
 def _check_size(request: HeartbeatRequest) -> None:
-    size = len(request.member_id) + len(request.instance_id or "") + len(request.rack_id or "")
-    size += len(request.client_id) + sum(map(len, request.topics or ()))
+    if len(request.member_id.encode()) > limits.MEMBER_ID_BYTES_MAX:
+        raise InvalidGroupRequest(f"a member id has at most {limits.MEMBER_ID_BYTES_MAX} bytes")
+    if len((request.instance_id or "").encode()) > limits.INSTANCE_ID_BYTES_MAX:
+        raise InvalidGroupRequest(
+            f"an instance id has at most {limits.INSTANCE_ID_BYTES_MAX} bytes"
+        )
+    size = member_bytes(request)
     if size > limits.MEMBER_BYTES_MAX:
         raise GroupRequestTooLarge(f"{size} bytes of member metadata")
     if request.owned is not None and len(request.owned) > limits.MEMBER_OWNED_PARTITIONS_MAX:
         raise GroupRequestTooLarge(f"{len(request.owned)} partitions in one heartbeat")
+
+
+def member_bytes(request: HeartbeatRequest) -> int:
+    """Roughly what a member takes that brings all this; characters stand for bytes."""
+    size = len(request.member_id) + len(request.instance_id or "") + len(request.rack_id or "")
+    return size + len(request.client_id) + sum(map(len, request.topics or ()))

@@ -138,6 +138,10 @@ class ConsumerGroup:
         return PROTOCOL_TYPE
 
     @property
+    def held_bytes(self) -> int:
+        return self.roster.byte_count
+
+    @property
     def has_members(self) -> bool:
         return len(self.roster) > 0
 

@@ -8,8 +8,10 @@
     id, -1                close the session; the request is a full one
 
 A reply within a session names only partitions with data, an error, or marks that moved since they
-were last sent. The cache is bounded; when it is full, the session that was used longest ago makes
-room if it has been idle for a while, and otherwise the newcomer gets none.
+were last sent. The cache is bounded, in sessions and in partitions; when it is full, the session
+that was used longest ago makes room if it has been idle for a while, and otherwise the newcomer
+gets none. A session that grows beyond what one may have, or beyond the room left, ends: its client
+starts over with a full request.
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from dragoman.broker.fetch import Fetched, Wanted
-from dragoman.limits import FETCH_SESSION_IDLE_S, FETCH_SESSION_PARTITIONS_MAX
+from dragoman.limits import (
+    FETCH_SESSION_IDLE_S,
+    FETCH_SESSION_PARTITIONS_MAX,
+    FETCH_SESSIONS_PARTITIONS_MAX,
+)
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.messages import FetchRequest, FetchRequestPartition
 from dragoman.world import Clock, Random
@@ -120,6 +126,8 @@ class FetchSessions:
         self._clock = clock
         self._random = random
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        #: Of all sessions together.
+        self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -131,10 +139,10 @@ class FetchSessions:
         """
         session_id, epoch = request.session_id, request.session_epoch
         if epoch == FULL_WITHOUT_SESSION:
-            self._sessions.pop(session_id, None)
+            self._drop(session_id)
             return None
         if epoch == FULL_WITH_SESSION:
-            self._sessions.pop(session_id, None)
+            self._drop(session_id)
             return self._create(request, uses_ids)
         session = self._sessions.get(session_id)
         if session is None:
@@ -144,28 +152,47 @@ class FetchSessions:
         if session.uses_ids != uses_ids:
             raise SessionError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
-        session.last_used = self._clock.monotonic()
+        session.last_used = now = self._clock.monotonic()
         self._sessions.move_to_end(session_id)
-        session.update(request)
+        if request.topics or request.forgotten_topics_data:
+            added = sum(len(topic.partitions) for topic in request.topics)
+            if len(session.partitions) + added > FETCH_SESSION_PARTITIONS_MAX or (
+                added and not self._make_room(now, added, 0)
+            ):
+                # Counted as if all were new; the full request that follows is counted exactly.
+                self._drop(session_id)
+                raise SessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            before = len(session.partitions)
+            session.update(request)
+            self._partitions += len(session.partitions) - before
         return session
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.partitions)
 
     def _create(self, request: FetchRequest, uses_ids: bool) -> FetchSession | None:
         now = self._clock.monotonic()
         count = sum(len(topic.partitions) for topic in request.topics)
-        if not 0 < count <= FETCH_SESSION_PARTITIONS_MAX or not self._make_room(now):
+        if not 0 < count <= FETCH_SESSION_PARTITIONS_MAX or not self._make_room(now, count, 1):
             return None
         session = FetchSession(self._new_id(), uses_ids, now)
         session.update(request)
         self._sessions[session.session_id] = session
+        self._partitions += len(session.partitions)
         return session
 
-    def _make_room(self, now: float) -> bool:
+    def _make_room(self, now: float, partitions: int, sessions: int) -> bool:
         slots = self._slots()
-        while len(self._sessions) >= slots:
+        while (
+            len(self._sessions) + sessions > slots
+            or self._partitions + partitions > FETCH_SESSIONS_PARTITIONS_MAX
+        ):
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.last_used < FETCH_SESSION_IDLE_S:
                 return False
-            del self._sessions[oldest.session_id]
+            self._drop(oldest.session_id)
         return True
 
     def _new_id(self) -> int:

@@ -19,6 +19,7 @@ from dragoman.broker.groups import (
     SyncRequest,
 )
 from dragoman.broker.groups.parked import Parked
+from dragoman.broker.groups.registry import check_group_id
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize
@@ -38,6 +39,7 @@ _NULL_PROTOCOL_SINCE = 7
 def open_groups(call: Call, group_id: str, operation: Operation = Operation.READ) -> Groups:
     """The groups, if this client may use this one, and here. Raises `BrokerError`."""
     broker = call.service.broker
+    check_group_id(group_id)
     authorize(call, operation, Resource.GROUP, group_id)
     broker.coordination.require_group(group_id)
     return broker.coordination.groups

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dragoman.broker.errors import UnknownTopic
+from dragoman.broker.groups.registry import check_group_id
 from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.broker.transactions import ProducerIdentity, TransactionCoordinator
 from dragoman.errors import DragomanError
@@ -102,6 +103,7 @@ def handle_add_offsets(call: Call) -> None:
 
     try:
         # The group may be another node's.
+        check_group_id(request.group_id)
         authorize(call, Operation.READ, Resource.GROUP, request.group_id)
         coordinator = open_transactions(call, request.transactional_id)
     except DragomanError as error:

@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
-from dragoman.limits import ROCKETMQ_HEARTBEAT_GROUPS_MAX
+from dragoman.limits import (
+    MEMBER_ID_BYTES_MAX,
+    ROCKETMQ_HEARTBEAT_GROUPS_MAX,
+    ROCKETMQ_HEARTBEAT_SUBSCRIPTIONS_MAX,
+)
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.constants import RETRY_PREFIX, Response
 from dragoman.protocols.rocketmq.handlers.names import check_group_name, visible_topic
@@ -21,11 +25,18 @@ from dragoman.security.authorizer import Operation, Resource
 def handle_heart_beat(call: Call) -> None:
     beat = bodies.decode(call.body, bodies.HeartbeatData)
     consumers, producers = beat.consumer_data_set, beat.producer_data_set
+    subscriptions = sum(len(each.subscription_data_set) for each in consumers)
+    if subscriptions > ROCKETMQ_HEARTBEAT_SUBSCRIPTIONS_MAX:
+        text = f"a heartbeat may name {ROCKETMQ_HEARTBEAT_SUBSCRIPTIONS_MAX} subscriptions"
+        raise Refused(Response.SYSTEM_ERROR, text)
     if len(consumers) + len(producers) > ROCKETMQ_HEARTBEAT_GROUPS_MAX:
         text = f"a heartbeat may name {ROCKETMQ_HEARTBEAT_GROUPS_MAX} groups"
         raise Refused(Response.SYSTEM_ERROR, text)
     if not beat.client_id:
         raise Refused(Response.SYSTEM_ERROR, "the heartbeat has no clientID")
+    if len(beat.client_id.encode()) > MEMBER_ID_BYTES_MAX:
+        raise Refused(Response.SYSTEM_ERROR, f"a clientID has at most {MEMBER_ID_BYTES_MAX} bytes")
+    call.service.broker.coordination.groups.take_memory(len(call.body))
     for producer in producers:
         check_group_name(producer.group_name)
     for data in consumers:

@@ -151,6 +151,16 @@ class ListedGroup:
         return self.owner
 
     @property
+    def held_bytes(self) -> int:
+        return sum(
+            len(member.client_id)
+            + sum(
+                len(each.topic) + len(each.sub_string) for each in member.data.subscription_data_set
+            )
+            for member in self.members
+        )
+
+    @property
     def has_members(self) -> bool:
         return bool(self._nodes)
 

@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from dragoman.broker.errors import GroupNotAuthorized, NotAuthorized, Overloaded
 from dragoman.broker.reading import Reader
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
-from dragoman.limits import ROCKETMQ_ANSWER_TIMEOUT_S, ROCKETMQ_ASKED_MAX
+from dragoman.limits import (
+    ROCKETMQ_ANSWER_TIMEOUT_S,
+    ROCKETMQ_ASKED_MAX,
+    ROCKETMQ_PLAIN_BODY_BYTES_MAX,
+)
 from dragoman.net.channel import Channel
 from dragoman.net.matched import MatchedSession
 from dragoman.protocols.rocketmq.codec import Command, decode, encode_parts, frame_of
@@ -24,6 +28,7 @@ from dragoman.protocols.rocketmq.constants import (
     IS_ONE_WAY,
     IS_RESPONSE,
     VERSION,
+    Request,
     Response,
     Serialization,
 )
@@ -45,6 +50,16 @@ Handler: TypeAlias = "Callable[[Call], None]"
 _NO_FIELDS: dict[str, str] = {}
 _SUCCESS = Response.SUCCESS
 _INT_DIGITS_MAX = 20
+#: Requests whose body is what a producer sends.
+_WITH_MESSAGES = frozenset(
+    (
+        Request.SEND_MESSAGE,
+        Request.SEND_MESSAGE_V2,
+        Request.SEND_BATCH_MESSAGE,
+        Request.SEND_REPLY_MESSAGE,
+        Request.SEND_REPLY_MESSAGE_V2,
+    )
+)
 _TRUE = ("true", "1", "True")
 
 
@@ -225,6 +240,12 @@ class RocketmqSession(MatchedSession):
             if handler is None:
                 text = f"request type {request.code} not supported"
                 raise Refused(Response.REQUEST_CODE_NOT_SUPPORTED, text)
+            if (
+                len(request.body) > ROCKETMQ_PLAIN_BODY_BYTES_MAX
+                and request.code not in _WITH_MESSAGES
+            ):
+                text = f"a body of {len(request.body)} bytes is too large for this request"
+                raise Refused(Response.INVALID_PARAMETER, text)
             state = self.service.node.state
             if state.is_loaded:
                 handler(call)

@@ -11,6 +11,7 @@ from broker_world import Wire, World, fetch_request, only, values_in
 from dragoman.config.settings import Settings
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.handlers import fetch_sessions
 
 
 def opened(world: World, wire: Wire, topic: str = "t") -> int:
@@ -151,3 +152,42 @@ def test_no_slots_means_no_sessions() -> None:
     world = World(Settings(max_incremental_fetch_session_cache_slots=0))
     world.create("t")
     assert opened(world, Wire(world)) == 0
+
+
+# ---- how much sessions may hold
+
+
+def full(count: int, topic: str = "t") -> m.FetchRequest:
+    partitions = [
+        m.FetchRequestPartition(partition=at, partition_max_bytes=1000) for at in range(count)
+    ]
+    topics = [m.FetchRequestTopic(topic, partitions=partitions)]
+    return m.FetchRequest(min_bytes=1, session_epoch=0, topics=topics)
+
+
+def test_sessions_are_bounded_by_their_partitions_together(
+    world: World, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_sessions, "FETCH_SESSIONS_PARTITIONS_MAX", 25)
+    world.create("t", 10)
+    opened = [wire.ask(full(10), 12, m.FetchResponse).session_id for _ in range(4)]
+    assert [bool(each) for each in opened] == [True, True, False, False]
+    # A client that closes its session makes room, and so does one that is silent for long.
+    closing = m.FetchRequest(session_id=opened[0], session_epoch=-1)
+    wire.ask(closing, 12, m.FetchResponse)
+    assert wire.ask(full(10), 12, m.FetchResponse).session_id
+    assert not wire.ask(full(10), 12, m.FetchResponse).session_id
+    world.advance(121)
+    assert wire.ask(full(10), 12, m.FetchResponse).session_id
+
+
+def test_session_that_grows_beyond_the_room_left_ends(
+    world: World, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_sessions, "FETCH_SESSIONS_PARTITIONS_MAX", 15)
+    world.create("t", 20)
+    session_id = wire.ask(full(10), 12, m.FetchResponse).session_id
+    grown = incremental(session_id, 1, topics=full(10).topics)
+    response = wire.ask(grown, 12, m.FetchResponse)
+    assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert wire.ask(full(15), 12, m.FetchResponse).session_id
