@@ -263,11 +263,14 @@ HTTP_CONNECTIONS_MAX = 256
 HTTP_OPERATIONS_MAX = 32
 #: Time to send a whole request head, and again a whole body. Longer: closed, or answered 408.
 HTTP_REQUEST_SECONDS = 10
-#: Requests to the HTTP API that begin in one turn of the loop, each of which may take a few
+#: Requests to the HTTP API that begin in one turn of the loop, each of which may take some
 #: milliseconds. More begin in the turns after it.
-HTTP_REQUESTS_PER_TURN = 2
+HTTP_REQUESTS_PER_TURN = 1
 #: Time to take an answer. Longer: closed.
 HTTP_DELIVERY_SECONDS = 30
+#: Answers that clients do not take, over all connections to the HTTP API; one answer may have more
+#: than a megabyte. Past it, the connections that are blocked for longest are closed.
+HTTP_UNSENT_BYTES_MAX = 64 << 20
 #: Idle time between two requests of a connection. Longer: closed.
 HTTP_KEEP_ALIVE_SECONDS = 30
 #: Moves and elections that one request to the HTTP API begins, how many of them are under way at a
@@ -276,6 +279,8 @@ HTTP_KEEP_ALIVE_SECONDS = 30
 HTTP_CHANGES_MAX = 5000
 HTTP_CHANGES_AT_ONCE_MAX = 100
 HTTP_CHANGES_SECONDS = 5.0
+#: Time between two lines of the log about clients that do not speak HTTP. More: counted.
+HTTP_WARNING_SECONDS = 10
 #: Items in one page of an HTTP listing; asking for more is refused.
 HTTP_PAGE_ITEMS_MAX = 1000
 #: Series of one metric, so that a scrape stays small whatever clients call themselves. The rest

@@ -11,7 +11,9 @@ Imports uvicorn and h11: only `listener.py` imports this, when the first connect
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from email.utils import formatdate
 from itertools import count
 
@@ -24,6 +26,17 @@ from uvicorn.server import ServerState
 from dragoman import limits
 from dragoman.api.admission import BEGUN
 from dragoman.world import Clock
+
+
+def least_needed(connections: Iterable[HttpConnection]) -> HttpConnection | None:
+    """Of the address that has most connections without work, the one that is so for longest; None
+    when operations work for all.
+    """
+    still_open = [each for each in connections if not each.transport.is_closing()]
+    found = [each for each in still_open if each.is_quiet]
+    found = found or [each for each in still_open if each.is_queued]
+    held = Counter(each.host for each in found)
+    return min(found, key=lambda each: (-held[each.host], each.quiet_rank), default=None)
 
 
 class Engine:
@@ -48,6 +61,9 @@ class Engine:
         self.config.load()
         self.state = ServerState()
         self.ranks = count()
+        self.logger = logging.Logger("dragoman.api")
+        self.logger.parent = logging.getLogger("dragoman")
+        self.logger.addFilter(SeldomWarnings())
         self._clock = clock
         self._second = -1
 
@@ -55,6 +71,26 @@ class Engine:
         for each in self.state.connections:
             assert isinstance(each, HttpConnection)
             yield each
+
+    def make_room(self) -> bool:
+        """Cut one connection that no work is done for; False: there is none."""
+        given_up = least_needed(self.connections())
+        if given_up is not None:
+            given_up.transport.abort()
+        return given_up is not None
+
+    def relieve(self) -> None:
+        """Cut connections whose clients do not take their answers, until what is left of them fits
+        its bound.
+        """
+        blocked = [each for each in self.connections() if each.flow.write_paused]
+        unsent = sum(each.transport.get_write_buffer_size() for each in blocked)
+        while unsent > limits.HTTP_UNSENT_BYTES_MAX:
+            given_up = least_needed(blocked)
+            if given_up is None:
+                return
+            unsent -= given_up.transport.get_write_buffer_size()
+            given_up.transport.abort()
 
     def stamp(self) -> None:
         """Keep the Date header that every answer carries at the current second."""
@@ -64,9 +100,33 @@ class Engine:
             self.state.default_headers[:] = [(b"date", formatdate(second, usegmt=True).encode())]
 
 
+class SeldomWarnings(logging.Filter):
+    """Lets one warning through in so many seconds, with the number of those in between: clients
+    that do not speak HTTP must not fill the log.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._again_at = 0.0
+        self._left_out = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING:
+            return True
+        if record.created < self._again_at:
+            self._left_out += 1
+            return False
+        if self._left_out:
+            record.msg = f"{record.msg} ({self._left_out} more like it since the last one)"
+        self._again_at = record.created + limits.HTTP_WARNING_SECONDS
+        self._left_out = 0
+        return True
+
+
 class HttpConnection(H11Protocol):
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(engine.config, engine.state, {}, loop)
+        self.logger = engine.logger
         self._engine = engine
         self._deadline: asyncio.TimerHandle | None = None
         #: Runs when the client sends no more, and waits for what it asked for.
@@ -128,6 +188,9 @@ class HttpConnection(H11Protocol):
         super().send_400_response(msg)
         self._await_delivery()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """The request is served as if it had not asked; that is nothing to tell an operator."""
+
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
         self._await_delivery()
@@ -135,6 +198,8 @@ class HttpConnection(H11Protocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._await_delivery()
+        # Not within the write that has filled the buffer.
+        self.loop.call_soon(self._engine.relieve)
 
     def resume_writing(self) -> None:
         super().resume_writing()

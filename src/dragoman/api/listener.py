@@ -24,8 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from dragoman import limits
@@ -34,7 +32,7 @@ from dragoman.net.connections import has_descriptor_left
 from dragoman.world import Clock
 
 if TYPE_CHECKING:
-    from dragoman.api.connection import Engine, HttpConnection
+    from dragoman.api.connection import Engine
 
 logger = logging.getLogger(__name__)
 
@@ -108,12 +106,7 @@ class HttpListener:
             del self._waiting[oldest]
             oldest.transport.abort()
             return True
-        if self._engine is None:
-            return False
-        given_up = least_needed(self._engine.connections())
-        if given_up is not None:
-            given_up.transport.abort()
-        return given_up is not None
+        return self._engine is not None and self._engine.make_room()
 
     def departed(self, arrival: Arrival) -> None:
         """A connection was lost before it could be handed over."""
@@ -154,17 +147,6 @@ class HttpListener:
         if arrival.early:
             arrival.transport.resume_reading()
             connection.data_received(arrival.early)
-
-
-def least_needed(connections: Iterable[HttpConnection]) -> HttpConnection | None:
-    """Of the address that has most connections without work, the one that is so for longest; None
-    when operations work for all.
-    """
-    still_open = [each for each in connections if not each.transport.is_closing()]
-    found = [each for each in still_open if each.is_quiet]
-    found = found or [each for each in still_open if each.is_queued]
-    held = Counter(each.host for each in found)
-    return min(found, key=lambda each: (-held[each.host], each.quiet_rank), default=None)
 
 
 class Arrival(asyncio.Protocol):

@@ -52,9 +52,9 @@ def _holding(request: bytes) -> Callable[[Target], str]:
 
 
 ATTACKS = (
-    ("HTTP connections held silent", _holding(b""), (), (1,)),
+    ("HTTP connections held silent", _holding(b"")),
     ("HTTP connections held with half a head", _holding(_SLOW_HEAD), (), (1,)),
     ("HTTP connections held with half a body", _holding(_SLOW_BODY), (), (1,)),
     ("HTTP connections held idle", _holding(_IDLE), (), (1,)),
-    ("HTTP answers that are not read", _holding(_UNREAD), (), (1,)),
+    ("HTTP answers that are not read", _holding(_UNREAD)),
 )

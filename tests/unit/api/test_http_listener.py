@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,7 +22,8 @@ import uvloop
 
 import dragoman.api.app
 from dragoman import limits
-from dragoman.api.listener import HttpListener, least_needed
+from dragoman.api.connection import least_needed
+from dragoman.api.listener import HttpListener
 
 SOURCE = Path(__file__).parents[3] / "src"
 PROBE = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -229,6 +231,41 @@ def test_connection_that_work_is_done_for_keeps_its_place(
 
     monkeypatch.setattr(limits, "HTTP_CONNECTIONS_MAX", 1)
     run(scenario)
+
+
+def test_answers_that_are_not_taken_are_bounded_in_bytes(
+    run, node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        for number in range(900):
+            node.add_topic(f"{number:0240d}")
+        request = b"GET /api/v1/topics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        async with serving(node) as served:
+            await served.exchange(PROBE)
+            # So many at once that no buffer of the system takes all answers.
+            engine = served.listener._engine
+            assert engine is not None
+            with socket.socket() as first, socket.socket() as second:
+                await _send_only(first, served, request * 60)
+                while not any(each.flow.write_paused for each in engine.connections()):
+                    await asyncio.sleep(0)
+                (blocked,) = engine.connections()
+                await _send_only(second, served, request * 60)
+                while blocked in engine.state.connections:
+                    await asyncio.sleep(0)
+                assert served.listener.connection_count == 1
+
+    monkeypatch.setattr(limits, "HTTP_UNSENT_BYTES_MAX", 400_000)
+    run(scenario)
+
+
+async def _send_only(client: socket.socket, served: Served, request: bytes) -> None:
+    """As one that never reads, with little room for what it is sent."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(client, ("127.0.0.1", served.port))
+    await loop.sock_sendall(client, request)
 
 
 def test_address_with_most_quiet_connections_loses_the_oldest() -> None:
