@@ -35,7 +35,7 @@ from dragoman.pipelines.session import pipeline_session
 from dragoman.pipelines.sinks.batches import failing_plainly
 from dragoman.pipelines.sinks.owner import Writer
 from dragoman.pipelines.state import StateFolder, Status, new_status
-from dragoman.spark.failures import readable
+from dragoman.spark.failures import is_gone, readable, without_gateway_logs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,13 +100,8 @@ class Run:
                 check_topics(self._definition)
                 spark = pipeline_session(self._definition, self._folder)
                 on_started()
-                listener = Listener(self._reporter)
-                spark.streams.addListener(listener)
-                try:
-                    self._live(spark)
-                finally:
-                    self._end_queries()
-                    spark.streams.removeListener(listener)
+                with without_gateway_logs():
+                    self._guarded(spark)
             except BaseException as error:
                 self._reporter.tell("failed", readable(error) or type(error).__name__)
                 raise
@@ -119,6 +114,32 @@ class Run:
         Tables(spark, self._definition).build()
 
     # ---- from start to end
+
+    def _guarded(self, spark: SparkSession) -> None:
+        """Run, and tell an end of Spark itself from a failure of the pipeline.
+
+        A service manager sends its signal to all processes of a service, and `spark-submit` is the
+        parent of this one: then Spark's JVM ends at the same time, whatever a query does.
+        """
+        try:
+            listener = Listener(self._reporter)
+            spark.streams.addListener(listener)
+            try:
+                self._live(spark)
+            finally:
+                self._end_queries()
+                spark.streams.removeListener(listener)
+        except Exception:
+            if not is_gone(spark):
+                raise
+            if not self._stopping.is_set():
+                raise PipelineError(
+                    "Spark has ended: its JVM was stopped or killed; the next run resumes from the "
+                    "checkpoints"
+                ) from None
+            for name in self._queries:
+                # The next run makes the batch in hand again, of the same records.
+                self._reporter.part_state(name, "stopped")
 
     def _live(self, spark: SparkSession) -> None:
         tables = Tables(spark, self._definition)

@@ -29,6 +29,8 @@ def pipeline_session(definition: Definition, folder: StateFolder) -> SparkSessio
     settings = {
         "spark.sql.session.timeZone": "UTC",
         PUSHDOWN: "true",
+        # The command shows the progress of the pipeline instead.
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": (
             f'"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}" "-Ddragoman.log={folder.log}"'
         ),

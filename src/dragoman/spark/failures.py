@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from dragoman.errors import DragomanError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -59,6 +63,33 @@ def without_spark_logs() -> Iterator[None]:
     finally:
         for logger, was_disabled in zip(loggers, before, strict=True):
             logger.disabled = was_disabled
+
+
+#: What py4j logs with a stack, at the root, for every call that finds no JVM.
+_NO_GATEWAY = "Exception while sending command."
+
+
+@contextmanager
+def without_gateway_logs() -> Iterator[None]:
+    """Keep py4j from printing a stack for each call to a JVM that has ended."""
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return record.msg != _NO_GATEWAY
+
+    root = logging.getLogger()
+    root.addFilter(is_other)
+    try:
+        yield
+    finally:
+        root.removeFilter(is_other)
+
+
+def is_gone(spark: SparkSession) -> bool:
+    """Whether the session's context has stopped, or its JVM has ended."""
+    try:
+        return bool(spark.sparkContext._jsc.sc().isStopped())
+    except Exception:  # noqa: BLE001 (py4j has several errors for a JVM that does not answer)
+        return True
 
 
 def plainly(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
