@@ -899,6 +899,9 @@ SPARK_PARTITIONS_MAX = 100_000
 SPARK_TYPE_DEPTH_MAX = 64
 #: Bytes of a file with a schema or with descriptors. Larger ones are refused: tasks carry them.
 SPARK_SCHEMA_BYTES_MAX = 16 << 20
+#: Bytes of spark-defaults.conf that are looked at. What comes after is left to Spark, which reads
+#: the file itself, and may be replaced by a default of ours.
+SPARK_DEFAULTS_BYTES_MAX = 1 << 20
 
 # ---- pipelines
 

@@ -39,7 +39,7 @@ def sql(
     ] = "table",
     to: str = "",
     decode: Literal["string", "json", "avro", "protobuf", "raw"] = "string",
-    master: str = "local[*]",
+    master: str = "",
 ) -> int:
     """Run a query in which every topic is a table.
 
@@ -59,7 +59,7 @@ def sql(
         What the value is: text, JSON (a struct: value.amount), Avro or Protobuf with the schema
         that is pinned in the topic, or bytes as they are.
     master
-        Where Spark runs.
+        Where Spark runs; else where spark-defaults.conf says, else on all cores of this machine.
     """
     if (output == "parquet") != bool(to):
         raise CommandError("--output parquet and --to DIRECTORY belong together", USAGE)
@@ -76,7 +76,12 @@ def sql(
     try:
         with without_spark_logs():
             asked = Query(
-                query, bootstrap=bootstrap, path=path, decode=decode, master=master, config=config
+                query,
+                bootstrap=bootstrap,
+                path=path,
+                decode=decode,
+                master=master or None,
+                config=config,
             )
             count = _write(asked, output, to)
     except CommandError:

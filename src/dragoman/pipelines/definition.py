@@ -49,7 +49,8 @@ class Watermark(_Keys, frozen=True, kw_only=True):
 
 
 class SparkKeys(_Keys, frozen=True, kw_only=True):
-    master: str = "local[*]"
+    #: Empty: that of spark-submit or spark-defaults.conf, else all cores of this machine.
+    master: str = ""
     conf: dict[str, OptionValue] = {}
 
 

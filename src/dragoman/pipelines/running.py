@@ -36,6 +36,7 @@ from dragoman.pipelines.sinks.batches import failing_plainly
 from dragoman.pipelines.sinks.owner import Writer
 from dragoman.pipelines.state import StateFolder, Status, new_status
 from dragoman.spark.failures import is_gone, readable, without_gateway_logs
+from dragoman.spark.sessions import default_master
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +75,8 @@ class Run:
     ) -> None:
         self._definition = definition
         self._folder = folder
-        status = new_status(definition.name, definition.file, definition.spark.master)
+        master = definition.spark.master or default_master()
+        status = new_status(definition.name, definition.file, master)
         self._reporter = Reporter(folder, status, watch)
         self._stopping = threading.Event()
         self._queries: dict[str, StreamingQuery] = {}

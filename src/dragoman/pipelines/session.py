@@ -38,7 +38,7 @@ def pipeline_session(definition: Definition, folder: StateFolder) -> SparkSessio
         **as_text(definition.spark.conf),
     }
     running = SparkSession.getActiveSession() or session(
-        f"dragoman {definition.name}", master=definition.spark.master, config=settings
+        f"dragoman {definition.name}", master=definition.spark.master or None, config=settings
     )
     own = running.newSession()
     for name, value in settings.items():

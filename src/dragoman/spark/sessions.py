@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dragoman.errors import ConfigError
 from dragoman.spark.java import use_java
 from dragoman.spark.python import use_python
+from dragoman.spark.spark_defaults import settings_elsewhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +25,8 @@ _DEFAULTS = {
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
 }
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-#: On one machine there is nobody to talk to over the network, and little to shuffle.
+#: On one machine there is nobody to talk to over the network, and little to shuffle. A cluster
+#: keeps its own number of partitions: what is right there depends on its size.
 _LOCAL_DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -43,8 +45,9 @@ def session(
 ) -> SparkSession:
     """The running session, or a new one, with the source `dragoman` registered.
 
-    `master` is `local[*]` unless it is given here or by `spark-submit`. What `config` says comes
-    last. Workers use the interpreter that runs this program, unless `PYSPARK_PYTHON` names one.
+    `master` is `local[*]` unless it is given here, by `spark-submit` or in `spark-defaults.conf`.
+    Settings made there are kept; what `config` says comes last. Workers use the interpreter that
+    runs this program, unless `PYSPARK_PYTHON` names one.
     Raises `ConfigError` when Spark or Java is missing.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -85,19 +88,31 @@ def _knows_source(spark: SparkSession) -> bool:
         return False
 
 
+def default_master() -> str:
+    """Where Spark runs when neither this program nor `spark-submit` says."""
+    return settings_elsewhere().get("spark.master", "local[*]")
+
+
+def is_local(master: str) -> bool:
+    """Whether all of Spark is one process: `local`, `local[4]`, `local[*, 2]`."""
+    return master == "local" or master.startswith("local[")
+
+
 def _started(
     builder: SparkSession.Builder, app_name: str, master: str | None, config: Mapping[str, str]
 ) -> SparkSession:
     use_java()
     submitted = os.environ.get("SPARK_ENV_LOADED") or os.environ.get("PYSPARK_GATEWAY_PORT")
+    elsewhere = settings_elsewhere()
     if master is None and not submitted:
-        master = "local[*]"
+        master = default_master()
     settings = dict(_DEFAULTS)
-    if master is not None and master.startswith("local"):
+    if master is not None and is_local(master):
         settings |= _LOCAL_DEFAULTS
         use_python()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    for name, value in (settings | dict(config)).items():
+    chosen = {name: value for name, value in settings.items() if name not in elsewhere}
+    for name, value in (chosen | dict(config)).items():
         builder = builder.config(name, value)
     builder = builder.appName(app_name)
     return (builder.master(master) if master is not None else builder).getOrCreate()
