@@ -38,6 +38,7 @@ CLIENTS = {
     "tools": ("tools_client", "ToolsClient"),
     "streams": ("streams_client", "StreamsClient"),
     "connect": ("connect_client", "ConnectClient"),
+    "spark-kafka": ("spark_kafka_client", "SparkKafkaClient"),
     "rocketmq-java-4.4": ("rocketmq_java_client", "RocketmqJava44"),
     "rocketmq-java-4.9": ("rocketmq_java_client", "RocketmqJava49"),
     "rocketmq-java-5.3": ("rocketmq_java_client", "RocketmqJava53"),
