@@ -171,3 +171,62 @@ def test_offsets_in_a_transaction_go_to_the_groups_coordinator(pair: Pair, versi
     assert Wire(pair.two).ask(end, 4, m.EndTxnResponse).error_code == 0
     pipe = MlogPipe(pair.two)
     assert pipe.ask(mlog.FetchOffset(topic=TOPIC, id=group), mlog.FetchOffsetResp).offset == 4
+
+
+class Offsets:
+    """A transaction that node 2 coordinates, with offsets of a group that node 1 coordinates."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+        name, self.group = far(pair, Kind.TRANSACTION), far(pair, Kind.GROUP, 1)
+        producer = identity(pair, name)
+        self._who = {
+            "transactional_id": name,
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+        }
+        add = m.AddOffsetsToTxnRequest(group_id=self.group, **self._who)
+        assert Wire(pair.two).ask(add, 3, m.AddOffsetsToTxnResponse).error_code == 0
+        self.wire = Wire(pair.one)
+
+    def send(self, wire: Wire) -> None:
+        part = m.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=4)
+        topic = m.TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[part])
+        wire.send(m.TxnOffsetCommitRequest(group_id=self.group, topics=[topic], **self._who), 3)
+        self._pair.settle()
+
+    def answers(self, wire: Wire) -> list[int]:
+        self._pair.settle()
+        messages = [each.message for each in wire.replies()]
+        assert all(isinstance(each, m.TxnOffsetCommitResponse) for each in messages)
+        return [each.topics[0].partitions[0].error_code for each in messages]
+
+    def move_group(self) -> None:
+        index = self._pair.one.broker.coordination.group_partition(self.group)[1]
+        self._pair.move(OFFSETS_TOPIC, index, 2)
+        self._pair.settle()
+
+
+def test_offsets_are_answered_when_the_group_moves_while_they_are_verified(pair: Pair) -> None:
+    offsets = Offsets(pair)
+    pair.lines[1].held = []
+    offsets.send(offsets.wire)
+    assert offsets.answers(offsets.wire) == []
+    offsets.move_group()
+    pair.lines[1].release()
+    assert offsets.answers(offsets.wire) == [ErrorCode.NOT_COORDINATOR]
+    # The client looks for the coordinator and tries there.
+    there = Wire(pair.two)
+    offsets.send(there)
+    assert offsets.answers(there) == [0]
+
+
+@pytest.mark.parametrize("fault", ["is_cut", "loses_answers"])
+def test_offsets_are_answered_when_they_cannot_be_verified(pair: Pair, fault: str) -> None:
+    offsets = Offsets(pair)
+    setattr(pair.lines[1], fault, True)
+    offsets.send(offsets.wire)
+    assert offsets.answers(offsets.wire) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    setattr(pair.lines[1], fault, False)
+    offsets.send(offsets.wire)
+    assert offsets.answers(offsets.wire) == [0]

@@ -3,6 +3,11 @@
 A topic that does not exist is created when the client allows it and the broker is set to, and the
 answer waits until it is usable: clients that create a topic by asking need no second try.
 Many topics are described, and their parts of the reply encoded, over several loop turns.
+
+A node that was fenced stays among the brokers for a while, as one that was killed does in Kafka,
+where its session has to end first. librdkafka (2.16, its issue 5511) gives up a broker that is not
+listed any more. If that one coordinated a group, `send_offsets_to_transaction` waits for it for
+ever, and never asks who coordinates the group now.
 """
 
 from __future__ import annotations
@@ -164,7 +169,9 @@ def _response(call: Call, request: m.MetadataRequest) -> m.MetadataResponse:
     return m.MetadataResponse(
         brokers=[
             m.MetadataResponseBroker(node_id=node, host=host, port=port, rack=rack)
-            for node, host, port, rack in call.service.nodes(call.session.channel)
+            for node, host, port, rack in call.service.nodes(
+                call.session.channel, with_lately_fenced=True
+            )
         ],
         cluster_id=broker.image.cluster_id,
         controller_id=broker.quorum.leader,

@@ -10,6 +10,7 @@ from dragoman.broker.addresses import address_of
 from dragoman.broker.broker import Broker
 from dragoman.errors import RemoteProtocolError
 from dragoman.framing import Scratch
+from dragoman.limits import KAFKA_FENCED_NODE_LISTED_S
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
 from dragoman.protocols.kafka.connection import Request
@@ -120,6 +121,12 @@ class KafkaService:
             broker.random,
         )
         self._scratch = Scratch()
+        #: When nodes that are away were fenced, on the monotonic clock.
+        self._fenced_at: dict[int, float] = {}
+        broker.on_fenced.append(self._note_fenced)
+
+    def _note_fenced(self, node: int) -> None:
+        self._fenced_at[node] = self.broker.clock.monotonic()
 
     def session(self, channel: Channel) -> KafkaSession:
         return KafkaSession(channel, self, HANDLERS, self._scratch)
@@ -130,16 +137,23 @@ class KafkaService:
             return self.advertised(channel)
         return address_of(self.broker.image, node, self.listener)
 
-    def nodes(self, channel: Channel) -> list[tuple[int, str, int, str | None]]:
+    def nodes(
+        self, channel: Channel, *, with_lately_fenced: bool = False
+    ) -> list[tuple[int, str, int, str | None]]:
         """Node, host, port and rack of every node that is there, for a client on this channel."""
         image = self.broker.image
+        away = image.fenced - self._lately_fenced() if with_lately_fenced else image.fenced
         found: list[tuple[int, str, int, str | None]] = []
-        for node in sorted({self.broker.node_id, *image.nodes} - image.fenced):
+        for node in sorted({self.broker.node_id, *image.nodes} - away):
             address = self.address_of(channel, node)
             known = image.registrations.get(node)
             if address is not None:
                 found.append((node, *address, known.rack or None if known is not None else None))
         return found
+
+    def _lately_fenced(self) -> set[int]:
+        since = self.broker.clock.monotonic() - KAFKA_FENCED_NODE_LISTED_S
+        return {node for node, fenced_at in self._fenced_at.items() if fenced_at > since}
 
     def refuse_version(self, request: Request) -> Handler:
         """Only ApiVersions has an answer for versions that are not served; else close."""

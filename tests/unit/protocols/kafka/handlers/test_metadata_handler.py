@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from broker_world import Wire, World
+from broker_world import Outcome, Wire, World
 from dragoman.broker.topics import NewTopic
+from dragoman.cluster.events import Event, NodeFenced, NodeRegistered
 from dragoman.config.settings import Settings
+from dragoman.limits import KAFKA_FENCED_NODE_LISTED_S
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Principal, Resource
@@ -21,6 +23,35 @@ def ask(
     topics = [m.MetadataRequestTopic(name=name) for name in names]
     request = m.MetadataRequest(topics=topics, allow_auto_topic_creation=create)
     return wire.ask(request, version, m.MetadataResponse).topics
+
+
+def brokers(wire: Wire) -> tuple[list[int], list[int]]:
+    """Those of Metadata, and of DescribeCluster."""
+    listed = wire.ask(m.MetadataRequest(topics=[]), 12, m.MetadataResponse).brokers
+    described = wire.ask(m.DescribeClusterRequest(), 1, m.DescribeClusterResponse).brokers
+    return [each.node_id for each in listed], [each.broker_id for each in described]
+
+
+def test_a_node_that_was_fenced_stays_listed_for_a_while(world: World, wire: Wire) -> None:
+    def happens(event: Event) -> None:
+        outcome = Outcome()
+        world.broker.changes.make(lambda: [event], outcome)
+        world.settle()
+        assert outcome.error is None
+
+    addresses = {"kafka": "two.example:9092"}
+    there = NodeRegistered(node_id=2, incarnation=1, addresses=addresses)
+    happens(there)
+    assert brokers(wire) == ([1, 2], [1, 2])
+    # librdkafka forgets a coordinator that is not listed, and waits for it nevertheless.
+    happens(NodeFenced(node_id=2, incarnation=1))
+    assert brokers(wire) == ([1, 2], [1])
+    world.advance(KAFKA_FENCED_NODE_LISTED_S - 1)
+    assert brokers(wire) == ([1, 2], [1])
+    world.advance(1)
+    assert brokers(wire) == ([1], [1])
+    happens(msgspec.structs.replace(there, incarnation=2))
+    assert brokers(wire) == ([1, 2], [1, 2])
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
