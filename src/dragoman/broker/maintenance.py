@@ -291,7 +291,7 @@ def _roll_expired(partition: PartitionLog, config: TopicConfig, now_ms: int) -> 
     active = partition.active
     if active is None or not active.size or config.retention_ms < 0:
         return
-    if now_ms - active.newest_ms > config.retention_ms:
+    if now_ms - active.newest_ms(now_ms) > config.retention_ms:
         partition.roll(partition.log_end_offset)
 
 

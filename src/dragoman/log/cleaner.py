@@ -130,7 +130,7 @@ def retain(partition: PartitionLog, policy: RetentionPolicy, now_ms: int) -> int
 def _is_expired(
     segment: Segment, policy: RetentionPolicy, now_ms: int, size: int, segments_left: int
 ) -> bool:
-    if 0 <= policy.retention_ms < now_ms - segment.newest_ms:
+    if 0 <= policy.retention_ms < now_ms - segment.newest_ms(now_ms):
         return True
     if policy.retention_bytes >= 0 and size - segment.size >= policy.retention_bytes:
         return True
@@ -147,7 +147,7 @@ def cleanable_segments(
     limit = min(partition.last_stable_offset, partition.saved_live_offset)
     found: list[Segment] = []
     for segment in partition.segments:
-        is_old = now_ms - segment.newest_ms >= policy.min_compaction_lag_ms
+        is_old = now_ms - segment.newest_ms(now_ms) >= policy.min_compaction_lag_ms
         if segment.next_offset > limit or segment.damage or not is_old:
             break
         found.append(segment)

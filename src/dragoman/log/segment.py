@@ -88,15 +88,18 @@ class Segment:
     def index_path(self) -> str:
         return f"{self.directory}/{segment_name(self.base_offset, self.generation)}.idx"
 
-    @property
-    def newest_ms(self) -> int:
+    def newest_ms(self, now_ms: int) -> int:
         """The time that retention and compaction count from: that of the latest record.
 
-        Records without a time count from when they were written. A maximum of 0 counts as none:
-        earlier releases kept it for records of librdkafka that have no time.
+        Records without a time count from when they were written. Bytes that are in the journal and
+        not yet in the file were appended seconds ago, whenever the file was written to before. A
+        maximum of 0 counts as none: earlier releases kept it for records of librdkafka that have no
+        time.
         """
         if self.max_timestamp > 0:
             return self.max_timestamp
+        if self.written < self.size:
+            return now_ms
         return max(self.written_ms, self.created_ms)
 
     def __repr__(self) -> str:

@@ -311,3 +311,15 @@ def test_compaction_goes_on_after_an_error_of_the_disk() -> None:
 
 def _no_descriptor(_: object) -> None:
     raise OSError(errno.EMFILE, "too many open files")
+
+
+def test_records_without_a_time_that_are_only_in_the_journal_are_new() -> None:
+    """The segment's file was last written to long ago; what came since is not in it yet."""
+    world = World(Settings(log_retention_check_interval_ms=600_000_000))
+    (replica,) = world.create("t", config={"retention.ms": "3600000"})
+    world.append(replica, batch_of(b"old", timestamp=-1))
+    world.advance(HOUR_S * 2)
+    world.append(replica, batch_of(b"new", timestamp=-1))
+    assert replica.log.dirty_bytes
+    world.broker.maintenance.retain(replica)
+    assert values(replica) == [b"old", b"new"]
