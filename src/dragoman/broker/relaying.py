@@ -109,9 +109,7 @@ class Relaying:
             placed(-1, error)
             return
         records = None if line is None else line.errands[-1][1]
-        if not isinstance(records, _Records) or not records.takes(
-            size, is_leader_only, broker.scheduler.time()
-        ):
+        if not isinstance(records, _Records) or not records.takes(size, is_leader_only):
             records = _Records(broker, partition, room_in_a_batch(config), is_leader_only)
             self.run(partition, records, in_leader_line=in_line)
         records.add(record, size, placed)
@@ -197,10 +195,27 @@ class Relaying:
         scheduler = self._broker.scheduler
         if not isinstance(answer, _PASSING):
             self._finish(key, answer)
-        elif scheduler.time() < self._lines[key].errands[0][0]:
-            scheduler.call_later(RELAY_RETRY_S, self._try, key)
+        elif self._give_up(key, 0, str(answer)):
+            self._go_on(key)
         else:
-            self._finish(key, self._not_led(key, str(answer)))
+            scheduler.call_later(RELAY_RETRY_S, self._try, key)
+
+    def _give_up(self, key: _Key, index: int, text: str) -> bool:
+        """Refuse an errand that has waited long enough, or those of its records that have; whether
+        nothing of it is left.
+        """
+        errands, now = self._lines[key].errands, self._broker.scheduler.time()
+        until, errand = errands[index]
+        if until > now:
+            return False
+        error = self._not_led(key, text)
+        if not isinstance(errand, _Records):
+            errand.done(error)
+            return True
+        left = errand.expire(now, error)
+        if left is not None:
+            errands[index] = (left, errand)
+        return left is None
 
     def _not_led(self, key: _Key, text: str) -> NotLeader:
         partition = self._broker.image.partitions.get(key[0])
@@ -212,10 +227,9 @@ class Relaying:
         """
         scheduler, line = self._broker.scheduler, self._lines[key]
         errands, now = line.errands, scheduler.time()
-        while len(errands) > 1 and errands[1][0] <= now:
-            errand = errands[1][1]
+        text = "requests before this one have had no answer yet"
+        while len(errands) > 1 and self._give_up(key, 1, text):
             del errands[1]
-            errand.done(self._not_led(key, "requests before this one have had no answer yet"))
         line.timer = None
         if len(errands) > 1:
             line.timer = scheduler.call_later(errands[1][0] - now, self._expire, key)
@@ -249,23 +263,29 @@ class _Records:
         self._append = Append(
             topic=partition.topic.name, partition=partition.index, is_leader_only=is_leader_only
         )
-        #: They share the deadline of the first: what comes much later is for a batch of its own.
-        self._open_until = broker.scheduler.time() + RELAY_RETRY_S
+        #: Deadlines, each with how many records it holds for: those that come within a moment share
+        #: one. The batch itself stays open until it is sent.
+        self._deadlines: deque[tuple[float, int]] = deque()
         self._records: list[Record] = []
         self._placed: list[Placed] = []
         #: Bytes that the batch may still take.
         self.room = room
         self._is_begun = False
 
-    def takes(self, size: int, is_leader_only: bool, now: float) -> bool:
+    def takes(self, size: int, is_leader_only: bool) -> bool:
         return (
             not self._is_begun
             and size <= self.room
             and is_leader_only == self._append.is_leader_only
-            and now <= self._open_until
         )
 
     def add(self, record: Record, size: int, placed: Placed) -> None:
+        until = self._broker.scheduler.time() + RELAY_PATIENCE_S
+        deadlines = self._deadlines
+        if deadlines and until - deadlines[-1][0] <= RELAY_RETRY_S:
+            deadlines[-1] = (deadlines[-1][0], deadlines[-1][1] + 1)
+        else:
+            deadlines.append((until, 1))
         self.room -= size
         self._records.append(record)
         self._placed.append(placed)
@@ -282,6 +302,19 @@ class _Records:
     def request(self) -> tuple[Request, Sequence[Buffer]]:
         self._is_begun = True
         return self._append, (build_batch(self._records),)
+
+    def expire(self, now: float, error: DragomanError) -> float | None:
+        """Refuse the records whose time is over; the next deadline, or None when none is left."""
+        count = 0
+        while self._deadlines and self._deadlines[0][0] <= now:
+            count += self._deadlines.popleft()[1]
+        refused = self._placed[:count]
+        self.room += sum(map(size_of, self._records[:count]))
+        del self._placed[:count], self._records[:count]
+        for placed in refused:
+            placed(-1, error)
+        # One that hears of it may have added another.
+        return self._deadlines[0][0] if self._deadlines else None
 
     def done(self, answer: Answer | DragomanError) -> None:
         if isinstance(answer, DragomanError):

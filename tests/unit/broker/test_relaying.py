@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from dragoman.broker import gather
 from dragoman.broker.errors import NotLeader
 from dragoman.broker.neighbours import Answer, Append, Request
 from dragoman.broker.replica import Replica
+from dragoman.cluster.metadata import NO_LEADER
 from dragoman.errors import DragomanError
 from dragoman.limits import RELAY_PATIENCE_S, RELAY_RETRY_S
 from dragoman.log.batch import Record
@@ -71,7 +73,7 @@ class Placed(list[tuple[int, str]]):
         self.append((offset, type(error).__name__ if error else ""))
 
 
-def add(pair: Pair, value: bytes, placed: Placed, *, is_leader_only: bool = False) -> None:
+def add(pair: Pair, value: bytes, placed: gather.Placed, *, is_leader_only: bool = False) -> None:
     partition = pair.one.broker.image.topics[TOPIC].partitions[0]
     record = Record(value=value, timestamp=pair.one.clock.wall_ms())
     pair.one.broker.relaying.add(partition, record, placed, is_leader_only=is_leader_only)
@@ -143,3 +145,42 @@ def test_records_for_the_leader_alone_do_not_wait_behind_those_for_all(pair: Pai
     pair.settle()
     assert for_all == [(1, "")]
     assert [each.is_leader_only for each in line.asked if isinstance(each, Append)] == [False, True]
+
+
+def test_records_behind_a_slow_answer_gather_into_one_batch(pair: Pair) -> None:
+    """Of many batches each would take as long: the line would grow faster than it is worked off."""
+    line = pair.lines[1]
+    line.held = []
+    placed = Placed()
+    for number in range(20):
+        add(pair, b"%d" % number, placed)
+        pair.advance(2 * RELAY_RETRY_S)
+    line.release()
+    pair.settle()
+    assert placed == [(number, "") for number in range(20)]
+    assert len(line.asked) == 2
+    assert values(pair) == [b"%d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["unreachable", "unknown"])
+def test_records_of_one_batch_have_deadlines_of_their_own(pair: Pair, is_known: bool) -> None:
+    """Those of the first errand, too: no record is refused early because others came before it."""
+    if not is_known:
+        pair.one.broker.image.topics[TOPIC].partitions[0].leader = NO_LEADER
+    pair.lines[1].is_cut = True
+    waited: list[float] = []
+
+    def placed_since(start: float) -> gather.Placed:
+        def placed(_offset: int, error: DragomanError | None) -> None:
+            assert isinstance(error, NotLeader)
+            waited.append(pair.scheduler.time() - start)
+
+        return placed
+
+    for number in range(20):
+        add(pair, b"%d" % number, placed_since(pair.scheduler.time()))
+        pair.advance(0.2)
+    pair.advance(RELAY_PATIENCE_S)
+    assert len(waited) == 20
+    assert min(waited) >= RELAY_PATIENCE_S - RELAY_RETRY_S
+    assert max(waited) <= RELAY_PATIENCE_S + 2 * RELAY_RETRY_S
