@@ -19,11 +19,17 @@ from dragoman.cluster.events import Event, GroupConfigChanged, NodeConfigChanged
 from dragoman.cluster.metadata import EVERY_NODE, MetadataImage
 from dragoman.config.dynamic import ReadOnlyKeyError, with_changes
 from dragoman.config.groups import check_group_config
-from dragoman.config.inert import check_inert, describe_inert, is_inert
+from dragoman.config.inert import (
+    UNKNOWN_KEYS_LEVEL,
+    check_inert,
+    describe_inert,
+    first_unknown,
+    is_inert,
+)
 from dragoman.config.keys import Source
 from dragoman.config.settings import Settings
 from dragoman.config.topics import ConfigEntry
-from dragoman.errors import ConfigError
+from dragoman.errors import ClusterError, ConfigError
 from dragoman.limits import GROUP_CONFIGS_MAX
 
 log = logging.getLogger("dragoman.broker")
@@ -89,11 +95,21 @@ class NodeConfigs:
             else:
                 self._layered(self._stored(EVERY_NODE), config)
             check_inert(config)
+            self._check_level(config)
         except ReadOnlyKeyError as error:
             raise ReadOnlyConfig(str(error)) from None
         except ConfigError as error:
             raise InvalidConfig(str(error)) from None
         return config
+
+    def _check_level(self, config: Mapping[str, str]) -> None:
+        """Raises `ConfigError` for keys that would have an older node ignore all changes."""
+        name = first_unknown(config)
+        if name is not None:
+            try:
+                self._image.require_level(UNKNOWN_KEYS_LEVEL)
+            except ClusterError as error:
+                raise ConfigError(f"{name}: {error}") from None
 
     def alter(self, node_id: int, alter: Alter, done: Done) -> None:
         """`done` comes when the change is durable and in force. `alter` may raise `BrokerError`."""

@@ -168,7 +168,10 @@ class MetadataImage:
 
     def check_level(self, events: Iterable[Event]) -> None:
         """Raises `ClusterError` for events that not every node could read."""
-        needed = level_needed(events)
+        self.require_level(level_needed(events))
+
+    def require_level(self, needed: int) -> None:
+        """Raises `ClusterError` while the cluster uses a lower level."""
         if needed > self.feature_level:
             levels = self.known_levels()
             older = ", ".join(str(node) for node in sorted(levels) if levels[node] < needed)

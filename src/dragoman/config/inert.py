@@ -58,6 +58,18 @@ _STARTED_WITH = frozenset(
     )
 )
 
+#: From this feature level on nodes keep keys that they do not know. One of an earlier level takes
+#: such a key for a mistake and ignores everything that was changed at run time.
+UNKNOWN_KEYS_LEVEL = 4
+#: Settings that came with that level.
+_NEW_KEYS = frozenset(
+    (
+        *("log.retention.segments", "max.connections", "max.connections.per.ip"),
+        *("max.connections.per.ip.overrides", "max.partitions.per.node"),
+        "max.partitions.per.request",
+    )
+)
+
 
 def _key(name: str, accepts: str, doc: str) -> Key:
     return Key(name=name, doc=doc, **Accepted.parse(accepts)._asdict())
@@ -76,6 +88,11 @@ def is_inert(name: str) -> bool:
 def is_started_with(name: str) -> bool:
     """Whether a key that is no setting here stands for something fixed when the node is started."""
     return name in _STARTED_WITH
+
+
+def first_unknown(changes: Mapping[str, str]) -> str | None:
+    """A key, if there is one, that nodes below `UNKNOWN_KEYS_LEVEL` do not know."""
+    return next((name for name in changes if is_inert(name) or name in _NEW_KEYS), None)
 
 
 def inert_part(changes: Mapping[str, str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ NODE_FILE = "node.json"
 FORMAT = 1
 #: Features that this release knows: of data, and of what nodes write and tell each other. A node
 #: refuses a directory whose level is higher (docs/guides/upgrading.md).
-FEATURE_LEVEL = 3
+FEATURE_LEVEL = 4
 #: The lowest level that this release can still work at, beside older nodes.
 FEATURE_LEVEL_MIN = 2
 

@@ -23,6 +23,7 @@ from dragoman.broker.errors import (
     TopicDeletionDisabled,
 )
 from dragoman.broker.topics import NewTopic
+from dragoman.cluster.events import NodeAdded, NodeRegistered
 from dragoman.cluster.metadata import EVERY_NODE
 from dragoman.config.keys import Source
 from dragoman.config.settings import DYNAMIC_KEYS, Settings
@@ -33,6 +34,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.minibroker.handlers.service import MinibrokerService
 from dragoman.protocols.mlog import messages as mlog
 from dragoman.types import GroupId
+from leaders import propose
 from mlog_pipe import MlogPipe
 
 DAY_S = 86_400.0
@@ -670,3 +672,24 @@ def test_a_start_that_contradicts_stored_changes_wins_and_says_so(
     assert again.broker.settings.message_max_bytes == 1_048_588
     assert "settings changed at run time are ignored" in caplog.text
     assert Source.DYNAMIC_NODE not in dict(again.broker.settings.origins("message.max.bytes"))
+
+
+# ---- beside older nodes
+
+
+@pytest.mark.parametrize("node_id", [1, EVERY_NODE])
+@pytest.mark.parametrize("key", ["my.plugin", "num.io.threads", "max.connections"])
+def test_keys_that_an_older_node_does_not_know_wait_until_it_is_upgraded(
+    key: str, node_id: int
+) -> None:
+    """It would take one for a mistake, and ignore all that was changed at run time with it."""
+    world = World(Settings(cluster=("1@127.0.0.1:9190",)), start=False)
+    world.broker.image.apply(NodeAdded(node_id=2, address="two.example:9190"))
+    world.start()
+    refused = alter(world, node_id, {"num.partitions": "3", key: "5"})
+    assert isinstance(refused, InvalidConfig)
+    assert f"{key}: this needs feature level 4" in str(refused)
+    assert "upgrade node 2 first" in str(refused)
+    assert alter(world, node_id, {"num.partitions": "3"}) is None
+    propose(world, NodeRegistered(node_id=2, incarnation=2, feature_level=4))
+    assert alter(world, node_id, {"num.partitions": "3", key: "5"}) is None
