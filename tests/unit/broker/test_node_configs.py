@@ -20,6 +20,7 @@ from dragoman.broker.errors import (
     MessageTooLarge,
     NotEnoughReplicas,
     ReadOnlyConfig,
+    TooManyPartitions,
     TopicDeletionDisabled,
 )
 from dragoman.broker.topics import NewTopic
@@ -87,6 +88,13 @@ def replicated(factor: int) -> Callable[[World], object]:
     def probe(world: World) -> object:
         name = f"new{len(world.broker.image.topics)}"
         return type(world.create_outcome(NewTopic(name=name, replication_factor=factor)))
+
+    return probe
+
+
+def sized(count: int) -> Callable[[World], object]:
+    def probe(world: World) -> object:
+        return type(world.create_outcome(NewTopic(name="sized", partition_count=count)))
 
     return probe
 
@@ -517,6 +525,8 @@ EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
         0.25,
     ),
     ("log.cleaner.backoff.ms", "100", compacted_after(10), False, True),
+    ("max.partitions.per.request", "2", sized(3), type(None), TooManyPartitions),
+    ("max.partitions.per.node", "2", sized(3), type(None), TooManyPartitions),
     ("min.insync.replicas", "2", produced(), "taken", NotEnoughReplicas),
     ("compression.type", "gzip", config_of_topic("compression_type"), "producer", "gzip"),
     (
@@ -531,6 +541,9 @@ EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
 ELSEWHERE = {
     "any.detection.timeout.ms",
     "connections.max.idle.ms",
+    "max.connections",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
     "mlog.acks.all.timeout.ms",
     "mlog.connections.max.idle.ms",
     "offsets.retention.check.interval.ms",
