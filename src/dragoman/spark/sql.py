@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 #: The parts of a name as Spark shows it; a backquote within is doubled.
 _PART = re.compile(r"`((?:[^`]|``)*)`")
+#: EXPLAIN does not fail: what is wrong is in its result.
+_EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*explain\b", re.IGNORECASE | re.DOTALL)
+_IN_PLAN = re.compile(rf"\[{_NOT_FOUND}[^\]]*\] The table or view (`.+?`) cannot be found")
 
 
 class Query:
@@ -86,16 +89,23 @@ class TopicViews:
         while True:
             try:
                 with without_spark_logs():
-                    return self._spark.sql(text)
+                    found = self._spark.sql(text)
+                topic = self._missing(_missing_in_plan(found)) if _EXPLAIN.match(text) else ""
+                if not topic:
+                    return found
             except AnalysisException as error:
-                parts = missing_table(error)
-                if not parts:
-                    raise
-                topic = topic_named(parts, self._topics)
-                if topic in self._made:
-                    # The view is there, so this is about something else.
+                topic = self._missing(missing_table(error))
+                if not topic:
                     raise
             self._make(topic)
+
+    def _missing(self, parts: Sequence[str]) -> str:
+        """The topic to make a view of; empty when there is none, so that another thing is wrong.
+
+        Some commands do not see views at all, and miss one that is there.
+        """
+        topic = topic_named(parts, self._topics) if parts else ""
+        return "" if topic in self._made else topic
 
     def _make(self, topic: str) -> None:
         from pyspark.errors import PySparkException
@@ -117,7 +127,17 @@ def missing_table(error: AnalysisException) -> list[str]:
     """The parts of the name that Spark did not find; none when the error is another."""
     if not (error.getCondition() or "").startswith(_NOT_FOUND):
         return []
-    name = (error.getMessageParameters() or {}).get("relationName", "")
+    return _parts((error.getMessageParameters() or {}).get("relationName", ""))
+
+
+def _missing_in_plan(explained: DataFrame) -> list[str]:
+    """The same for what EXPLAIN shows."""
+    # A plan is one row, an error is a row for each of its lines.
+    found = _IN_PLAN.search("\n".join(row[0] for row in explained.collect()))
+    return _parts(found[1]) if found is not None else []
+
+
+def _parts(name: str) -> list[str]:
     return [part.replace("``", "`") for part in _PART.findall(name)]
 
 

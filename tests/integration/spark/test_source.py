@@ -258,6 +258,7 @@ SQL = (
         "from eu join orders o using (key) where key in (select key from (table orders) paid)",
         "5",
     ),
+    ("explain select * from fee", '"== Physical Plan =='),
 )
 
 
@@ -280,7 +281,7 @@ def test_sql_reads_only_the_topics_that_are_its_tables(
     for query, expected in SQL:
         assert main(["sql", query, "-b", node.bootstrap_servers, "--output", "csv"]) == 0, query
         assert capsys.readouterr().out.splitlines()[1].split(",")[0] == expected, query
-    assert sorted(views) == ["fee", "orders", "orders", "orders-eu.1"]
+    assert sorted(views) == ["fee", "fee", "orders", "orders", "orders-eu.1"]
 
 
 def test_sql_pins_no_schema_in_a_topic_that_an_alias_is_named_like(
