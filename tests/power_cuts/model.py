@@ -220,7 +220,11 @@ class ModelLog:
                 if header.is_control:
                     marker = read_marker(records(batch, header)[0])
                     states.complete_transaction(
-                        *who, header.base_offset, marker.is_commit, 0, marker.coordinator_epoch
+                        *who,
+                        header.base_offset,
+                        marker.is_commit,
+                        header.max_timestamp,
+                        marker.coordinator_epoch,
                     )
                 else:
                     states.append(

@@ -278,9 +278,9 @@ class PartitionLog:
         base = self.log_end_offset
         assign(batch, base, epoch)
         self._place(batch, len(batch), base, 0, header.record_timestamp, epoch)
-        now_ms = self.store.clock.wall_ms()
+        # The marker's own time, which a follower and a recovery find as well.
         self.producers.complete_transaction(
-            *producer, base, marker.is_commit, now_ms, marker.coordinator_epoch
+            *producer, base, marker.is_commit, header.max_timestamp, marker.coordinator_epoch
         )
         return Appended(base, self.log_end_offset)
 
