@@ -29,7 +29,6 @@ from dragoman.log.batch import (
     UNCHECKED_PREFIX_BYTES,
     BatchHeader,
     build_batch,
-    iterate_records,
     records,
     stamp_append_time,
     stamp_max_timestamp,
@@ -123,8 +122,11 @@ def as_configured(
     if config.message_timestamp_type == "LogAppendTime":
         stamp_append_time(batch, now_ms)
         header = _make_header(_unpack_header(batch))
-    elif header.base_timestamp == NO_TIMESTAMP != header.max_timestamp:
-        header = _with_true_maximum(batch, header)
+    elif header.base_timestamp == NO_TIMESTAMP and 0 >= header.max_timestamp != NO_TIMESTAMP:
+        # librdkafka states a maximum of 0 for records without a time. Whatever goes by the maximum
+        # would take that for 1970. Records are not looked at: few bytes may expand to millions.
+        stamp_max_timestamp(batch, NO_TIMESTAMP)
+        header = _make_header(_unpack_header(batch))
     return batch, header
 
 
@@ -139,28 +141,7 @@ def check_rules(replica: Replica, batch: memoryview, header: BatchHeader, now_ms
     if config.is_compacted:
         _require_keys(batch, header)
     if config.message_timestamp_type != "LogAppendTime" and header.max_timestamp != NO_TIMESTAMP:
-        _check_time(replica, batch, header, now_ms)
-
-
-def _with_true_maximum(batch: memoryview, header: BatchHeader) -> BatchHeader:
-    """librdkafka states a maximum of 0 for records without a time. Retention, which goes by the
-    maximum, would take that for 1970 and delete the segment.
-    """
-    _, latest = _times(batch, header)
-    if latest == header.max_timestamp:
-        return header
-    stamp_max_timestamp(batch, latest)
-    return _make_header(_unpack_header(batch))
-
-
-def _times(batch: memoryview, header: BatchHeader) -> tuple[int, int]:
-    """The earliest and the latest time in a batch, of the records that have one."""
-    try:
-        times = [each.timestamp for each in iterate_records(batch, header)]
-    except DecodeError as error:
-        raise CorruptMessage(str(error)) from None
-    known = [each for each in times if each != NO_TIMESTAMP]
-    return min(known, default=NO_TIMESTAMP), max(known, default=NO_TIMESTAMP)
+        _check_time(replica, header, now_ms)
 
 
 def _recompressed(
@@ -196,14 +177,15 @@ def _require_keys(batch: memoryview, header: BatchHeader) -> None:
         raise InvalidRecord("records of a compacted topic need a key", missing)
 
 
-def _check_time(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+def _check_time(replica: Replica, header: BatchHeader, now_ms: int) -> None:
     config = replica.config
-    first, last = header.base_timestamp, header.max_timestamp
+    last = header.max_timestamp
+    first = header.base_timestamp
     if first == NO_TIMESTAMP:
-        # Records without a time are within any bounds; others in the same batch may not be.
-        first, last = _times(batch, header)
-        if last == NO_TIMESTAMP:
+        # A record without a time is within any bounds; others in the same batch may not be.
+        if last <= 0:
             return
+        first = last
     latest = now_ms + config.message_timestamp_after_max_ms
     earliest = now_ms - config.message_timestamp_before_max_ms
     if last > latest or first < earliest:
