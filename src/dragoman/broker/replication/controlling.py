@@ -229,9 +229,17 @@ class Controlling:
     def _next(self) -> None:
         while self._waiting and not self._is_deciding:
             term = self._term
-            # Whoever is answered may ask again, within the call: that waits for its turn.
+            # One that is answered may ask again, within the call: that waits for its turn.
             self._is_deciding = True
-            events, answers = self._decided()
+            events: list[Event] = []
+            answers: list[Callable[[bool], None]] = []
+            try:
+                self._decide_some(events, answers)
+            except BaseException:
+                self._is_deciding = False
+                for answer in answers:
+                    answer(False)
+                raise
             if term != self._term:
                 for answer in answers:
                     answer(False)
@@ -241,13 +249,11 @@ class Controlling:
             else:
                 self._is_deciding = False
 
-    def _decided(self) -> tuple[list[Event], list[Callable[[bool], None]]]:
-        """The next decision, and those behind it that concern one other partition each.
+    def _decide_some(self, events: list[Event], answers: list[Callable[[bool], None]]) -> None:
+        """Add the next decision, and those behind it that concern one other partition each.
 
         What needs no agreement is answered at once.
         """
-        events: list[Event] = []
-        answers: list[Callable[[bool], None]] = []
         decided: set[int] = set()
         while self._waiting and len(decided) < CONTROL_DECISIONS_MAX:
             partition_id = self._waiting[0].partition_id
@@ -267,7 +273,6 @@ class Controlling:
             if partition_id is None:
                 break
             decided.add(partition_id)
-        return events, answers
 
     def _propose(self, events: list[Event], answers: list[Callable[[bool], None]]) -> None:
         term = self._term

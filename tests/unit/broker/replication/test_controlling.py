@@ -277,3 +277,21 @@ def test_who_asks_again_while_it_is_answered_waits_for_its_turn() -> None:
     assert world.image.partitions[11].target == (2, 3)
     assert world.image.partitions[12].target == (2, 3)
     assert len(world.replies) == 4
+
+
+def test_a_decision_that_breaks_does_not_end_all_others() -> None:
+    """A fault in one decision must not leave a controller that decides nothing for ever."""
+    world = with_partitions(2)
+    world.ask(Move(partition_id=10, replicas=(2, 3)))
+
+    def broken() -> tuple[list[Event], ControlReply]:
+        raise ZeroDivisionError
+
+    world.ask(Move(partition_id=11, replicas=(2, 3)))
+    world.controlling.decide(broken, world.replies.append, 12)
+    with pytest.raises(ZeroDivisionError):
+        world.quorum.agree()
+    world.ask(Move(partition_id=11, replicas=(2, 3)))
+    world.quorum.agree()
+    assert world.image.partitions[11].target == (2, 3)
+    assert world.outcomes == [Outcome.ACCEPTED, None, Outcome.ACCEPTED]
