@@ -317,8 +317,11 @@ class Coordination:
     def committed_here(self, group_id: GroupId, topic: TopicName) -> dict[int, int]:
         """Committed offsets by partition. Raises what `require_group` raises."""
         self.require_group(group_id)
-        committed = self.offsets.all_committed(group_id)
-        return {index: each.offset for (name, index), each in committed.items() if name == topic}
+        return {
+            index: each.offset
+            for (name, index), each in self.offsets.all_stored(group_id).items()
+            if name == topic and each.is_position
+        }
 
     def look_up_committed(
         self,

@@ -10,7 +10,7 @@ was staged, or drops it; in one batch, so that a crash leaves all or nothing. A 
 keeps the order of its staging: it does not replace one that was committed after it was staged.
 
 Commits may move backwards: a consumer that seeks back means it. A negative offset, which Kafka's
-clients may store and read back, means to everybody else that nothing is committed.
+clients may store and read back, means to every other reader that nothing is committed.
 """
 
 from __future__ import annotations

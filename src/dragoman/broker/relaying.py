@@ -250,7 +250,7 @@ class Relaying:
 
 
 def _unheard(_offset: int, _error: DragomanError | None) -> None:
-    """The first of those that go together is told of."""
+    """Records that go together have one callback, that of the first."""
 
 
 class _Records:

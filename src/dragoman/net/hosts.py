@@ -29,7 +29,7 @@ class _Known(NamedTuple):
 
 
 class CachedHostNames:
-    """Belongs to the loop: asked and told there."""
+    """Belongs to the loop: names are asked for, and addresses come in, in its thread."""
 
     def __init__(self, scheduler: Scheduler, look_up: LookUp) -> None:
         self._scheduler = scheduler

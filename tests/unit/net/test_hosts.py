@@ -25,7 +25,7 @@ NONE = "0.0.0.0"
 
 
 class Resolver:
-    """Answers when it is told to."""
+    """Answers when the test says so."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -113,7 +113,7 @@ async def test_a_resolver_that_hangs_does_not_stop_the_loop(
     loop_thread = threading.current_thread()
 
     def hang(*_: object, **__: object) -> list[object]:
-        assert threading.current_thread() is not loop_thread, "it would stop everybody"
+        assert threading.current_thread() is not loop_thread, "it would stop all clients"
         is_over.wait(60)
         raise socket.gaierror("no name server answers")
 

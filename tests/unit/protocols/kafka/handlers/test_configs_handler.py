@@ -147,7 +147,7 @@ def test_keys_without_effect_are_shown_where_they_are_kept(wire: Wire) -> None:
     assert value_of(wire, BROKER, "1", rate) == ("500", 2)
     (kept,) = describe(wire, BROKER, "1", [rate]).configs
     assert (kept.config_type, kept.read_only, kept.is_sensitive) == (LONG, False, False)
-    # Nobody knows what it means: it may be a password, and is not shown, as in Kafka.
+    # What it means is not known: it may be a password, and is not shown, as in Kafka.
     (hidden,) = describe(wire, BROKER, "1", [secret], synonyms=True).configs
     assert (hidden.value, hidden.config_type, hidden.is_sensitive) == (None, 0, True)
     assert [each.value for each in hidden.synonyms] == [None]
