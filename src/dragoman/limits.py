@@ -279,8 +279,6 @@ HTTP_KEEP_ALIVE_SECONDS = 30
 HTTP_CHANGES_MAX = 5000
 HTTP_CHANGES_AT_ONCE_MAX = 100
 HTTP_CHANGES_SECONDS = 5.0
-#: Time between two lines of the log about clients that do not speak HTTP. More: counted.
-HTTP_WARNING_SECONDS = 10
 #: Items in one page of an HTTP listing; asking for more is refused.
 HTTP_PAGE_ITEMS_MAX = 1000
 #: Series of one metric, so that a scrape stays small whatever clients call themselves. The rest

@@ -285,6 +285,23 @@ def test_connections_past_a_cap_are_closed_at_once(
         running.wait_until(lambda: len(running.node.channels[name].open) == most)
 
 
+def test_caps_can_be_changed_while_the_node_runs(running: Running) -> None:
+    broker = running.node.broker
+    with running.connect() as first, running.connect() as second:
+        first.metadata()
+        second.metadata()
+        change = m.IncrementalAlterConfigsRequestConfig(name="max.connections.per.ip", value="2")
+        resource = m.IncrementalAlterConfigsRequestResource(
+            resource_type=4, resource_name="", configs=[change]
+        )
+        request = m.IncrementalAlterConfigsRequest(resources=[resource])
+        altered = first.ask(request, 1, m.IncrementalAlterConfigsResponse)
+        assert altered.responses[0].error_code == 0, altered
+        running.wait_until(lambda: broker.settings.max_connections_per_ip == 2)
+        with running.connect() as third:
+            assert third.is_closed_by_peer()
+
+
 # ---- idle connections
 
 

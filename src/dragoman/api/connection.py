@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from email.utils import formatdate
 from itertools import count
+from typing import Any, cast
 
 import h11
 from starlette.types import ASGIApp
@@ -25,6 +26,7 @@ from uvicorn.server import ServerState
 
 from dragoman import limits
 from dragoman.api.admission import BEGUN
+from dragoman.log_limiter import LogLimiter
 from dragoman.world import Clock
 
 
@@ -61,9 +63,7 @@ class Engine:
         self.config.load()
         self.state = ServerState()
         self.ranks = count()
-        self.logger = logging.Logger("dragoman.api")
-        self.logger.parent = logging.getLogger("dragoman")
-        self.logger.addFilter(SeldomWarnings())
+        self._limiter: LogLimiter | None = None
         self._clock = clock
         self._second = -1
 
@@ -92,6 +92,12 @@ class Engine:
             unsent -= given_up.transport.get_write_buffer_size()
             given_up.transport.abort()
 
+    def limited(self, logger: logging.Logger, loop: asyncio.AbstractEventLoop) -> logging.Logger:
+        """uvicorn's logger, for lines that clients can cause at will."""
+        if self._limiter is None:
+            self._limiter = LogLimiter(logger, loop)
+        return cast(logging.Logger, LimitedLogger(logger, self._limiter))
+
     def stamp(self) -> None:
         """Keep the Date header that every answer carries at the current second."""
         second = self._clock.wall_ms() // 1000
@@ -100,34 +106,27 @@ class Engine:
             self.state.default_headers[:] = [(b"date", formatdate(second, usegmt=True).encode())]
 
 
-class SeldomWarnings(logging.Filter):
-    """Lets one warning through in so many seconds, with the number of those in between: clients
-    that do not speak HTTP must not fill the log.
-    """
+class LimitedLogger(logging.LoggerAdapter[logging.Logger]):
+    """What uvicorn logs of a request: it says so of each that is not HTTP."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._again_at = 0.0
-        self._left_out = 0
+    def __init__(self, logger: logging.Logger, limiter: LogLimiter) -> None:
+        super().__init__(logger)
+        self._limiter = limiter
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno != logging.WARNING:
-            return True
-        if record.created < self._again_at:
-            self._left_out += 1
-            return False
-        if self._left_out:
-            record.msg = f"{record.msg} ({self._left_out} more like it since the last one)"
-        self._again_at = record.created + limits.HTTP_WARNING_SECONDS
-        self._left_out = 0
-        return True
+    @property
+    def level(self) -> int:
+        return self.logger.level
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if self._limiter.admits(level):
+            super().log(level, msg, *args, **kwargs)
 
 
 class HttpConnection(H11Protocol):
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(engine.config, engine.state, {}, loop)
-        self.logger = engine.logger
         self._engine = engine
+        self.logger = engine.limited(self.logger, loop)
         self._deadline: asyncio.TimerHandle | None = None
         #: Runs when the client sends no more, and waits for what it asked for.
         self._ending: asyncio.TimerHandle | None = None

@@ -230,28 +230,6 @@ async def test_connection_is_quiet_while_the_client_owes_something(scene: Scene,
     assert scene.connection.quiet_rank > rank
 
 
-async def test_clients_that_do_not_speak_http_do_not_fill_the_log(
-    node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 1000.0
-    monkeypatch.setattr("logging.time.time", lambda: now)
-    engine = Engine(create_app(node), Clock())
-
-    def disturb() -> None:
-        connection = HttpConnection(engine, RecordingLoop())  # type: ignore[arg-type]
-        connection.connection_made(RecordingTransport())
-        connection.data_received(b"NONSENSE\r\n\r\n")
-        connection.connection_lost(None)
-
-    for _ in range(50):
-        disturb()
-    assert [each.getMessage() for each in caplog.records] == ["Invalid HTTP request received."]
-    now += 11
-    disturb()
-    assert "(49 more like it since the last one)" in caplog.messages[1]
-    assert len(caplog.records) == 2
-
-
 async def test_request_to_upgrade_is_served_without_a_word(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:

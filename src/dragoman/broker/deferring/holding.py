@@ -33,7 +33,8 @@ from dragoman.broker.steps import AllOf
 from dragoman.errors import DragomanError
 from dragoman.limits import DEFERRED_DECISIONS_KEPT
 from dragoman.log.batch import Record
-from dragoman.world import Clock
+from dragoman.log_limiter import LogLimiter
+from dragoman.world import Clock, Scheduler
 
 log = logging.getLogger("dragoman.deferring")
 
@@ -64,8 +65,10 @@ class Ports(Protocol):
 
 
 class Holding:
-    def __init__(self, clock: Clock, ports: Ports) -> None:
+    def __init__(self, clock: Clock, scheduler: Scheduler, ports: Ports) -> None:
         self._clock = clock
+        #: Any client can hold thousands of records and decide about none.
+        self._log = LogLimiter(log, scheduler)
         self._ports = ports
         self.on_check: list[TellCheck] = []
         self.on_given_up: list[TellGivenUp] = []
@@ -169,16 +172,18 @@ class Holding:
             )
         except DragomanError as error:
             # Not further: others that are due are taken in the same turn.
-            log.warning("held record %d cannot be asked about: %s; tried again", offset, error)
+            self._log.warning(
+                "held record %d cannot be asked about: %s; tried again", offset, error
+            )
 
     def _given_up(
         self, shelf: Shelf, token: Token, entry: Entry, error: DragomanError | None
     ) -> None:
         if error is not None:
             text = "held record %d, about which nobody decided, stays for now: %s"
-            log.warning(text, token.offset, error)
+            self._log.warning(text, token.offset, error)
         elif entry.phase is Phase.HELD and shelf.entries.get(token.offset) is entry:
-            log.warning(
+            self._log.warning(
                 "held record %d is dropped: nobody decided about it, asked %d times",
                 token.offset,
                 entry.checks,

@@ -75,7 +75,7 @@ class Keeping:
         #: Records that are being written and are on no shelf yet.
         self._arriving = 0
         self._delivery = Delivery(broker.clock, broker.scheduler, self, targets)
-        self.holding = Holding(broker.clock, self)
+        self.holding = Holding(broker.clock, broker.scheduler, self)
         self._timer: Handle | None = None
         self._timer_ms = 0
         self._is_closed = False

@@ -8,7 +8,6 @@ members here are told to share queues out anew (request 40).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -42,7 +41,6 @@ from dragoman.world import Handle
 if TYPE_CHECKING:
     from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
 
-log = logging.getLogger("dragoman.rocketmq")
 #: Reasons to ask again: the group will be coordinated, or be reached, by and by.
 _PASSING = (
     CoordinatorLoading,
@@ -102,7 +100,9 @@ class LocalGroup:
     def drop_silent(self, before: float) -> None:
         silent = [name for name, each in self.members.items() if each.seen < before]
         for client_id in silent:
-            log.info("group %s: client %s is silent, and forgotten", self.name, client_id)
+            self._node.log.info(
+                "group %s: client %s is silent, and forgotten", self.name, client_id
+            )
             self.leave(client_id)
 
     def subscription(self, session: RocketmqSession, topic: str) -> SubscriptionData | None:
@@ -168,7 +168,7 @@ class LocalGroup:
             return
         else:
             self._announced = None
-            log.warning("group %s: %s", self.name, outcome)
+            self._node.log.warning("group %s: %s", self.name, outcome)
             self.members.clear()
             self._node.clients.forget(self)
         waiting, self._waiting = self._waiting, []

@@ -6,6 +6,7 @@ connected.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
@@ -16,6 +17,7 @@ from dragoman.broker.neighbours import Answer as NeighbourAnswer
 from dragoman.broker.relaying import Told
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_TOLD_OFFSETS_MAX
+from dragoman.log_limiter import LogLimiter
 from dragoman.protocols.rocketmq.bodies import SubscriptionGroupConfig
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Request, Response
@@ -71,6 +73,8 @@ def node_of(broker: Broker) -> RocketmqNode:
 class RocketmqNode:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        #: For lines that clients can cause at will.
+        self.log = LogLimiter(logging.getLogger("dragoman.rocketmq"), broker.scheduler)
         self.clients = Clients(self)
         self.commits = Commits(broker)
         self.state = State(broker)

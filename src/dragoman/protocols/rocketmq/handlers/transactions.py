@@ -7,7 +7,6 @@ knows however often it is asked, the message goes to a topic where people find i
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 from dragoman.broker.deferring import Target, Token
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from dragoman.broker.broker import Broker
     from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
 
-log = logging.getLogger("dragoman.rocketmq")
 _GROUP: Final = "rocketmq.group"
 _COMMIT: Final = int(SysFlag.TRANSACTION_COMMIT)
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
@@ -151,7 +149,8 @@ def watch_halves(node: RocketmqNode) -> None:
         try:
             request = check_request(token, record, target, group, times)
         except EncodeError as error:
-            log.warning("transaction of group %s for %s is not asked for: %s", group, target, error)
+            text = "transaction of group %s for %s is not asked for: %s"
+            node.log.warning(text, group, target, error)
         else:
             node.check_producer(request)
 
@@ -162,7 +161,8 @@ def watch_halves(node: RocketmqNode) -> None:
         if group is None:
             done(None)
         else:
-            log.warning("transaction of group %s for %s: nobody knows how it ended", group, target)
+            text = "transaction of group %s for %s: nobody knows how it ended"
+            node.log.warning(text, group, target)
             _put_aside(node.broker, record, target, group, done)
 
     node.broker.deferring.on_check.append(check)
