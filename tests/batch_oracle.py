@@ -93,7 +93,7 @@ def _require_range(record: Record, header: BatchHeader) -> None:
 @contextmanager
 def _strict_varints() -> Iterator[None]:
     """Python's integers have no end; those of the format have."""
-    read = b._read_varint
+    read = b.read_varint
 
     def strict(data: bytes, position: int) -> tuple[int, int]:
         value, end = read(data, position)
@@ -101,7 +101,7 @@ def _strict_varints() -> Iterator[None]:
             raise DecodeError("varint is out of range")
         return value, end
 
-    with mock.patch.object(b, "_read_varint", strict):
+    with mock.patch.object(b, "read_varint", strict):
         yield
 
 

@@ -5,6 +5,7 @@
         LocalProtocolError      we used a codec or connection wrongly
         RemoteProtocolError     the peer sent something its protocol forbids
           DecodeError           bytes that do not parse
+            OversizedBatchError   a compressed batch that expands to more than a reader takes
         EncodeError             a value the wire cannot express
       LogError
         CorruptionError         bytes that were durable are not what was written
@@ -55,6 +56,9 @@ class RemoteProtocolError(ProtocolError): ...
 
 
 class DecodeError(RemoteProtocolError): ...
+
+
+class OversizedBatchError(DecodeError): ...
 
 
 class EncodeError(LocalProtocolError): ...

@@ -50,8 +50,22 @@ SCAN_CHUNK_BYTES = 1 << 20
 PRODUCER_BATCHES_KEPT = 5
 #: Producers remembered per partition; the longest idle is forgotten first.
 PRODUCERS_PER_PARTITION_MAX = 10_000
-#: What one compressed batch may expand to; past it the batch is refused (a decompression bomb).
+#: What a compressed batch may expand to, unless its topic's `max.message.bytes` is larger:
+#: expanding that takes some 100 ms at worst. A batch that is more is refused when it is produced
+#: (Java's producer then splits it); one in the log is given to Kafka's clients as it is, and to
+#: others as an error.
+EXPANDED_BATCH_BYTES_MAX = 32 << 20
+#: The same for what reads outside of a node: tools, Spark.
 DECOMPRESSED_BATCH_BYTES_MAX = 256 << 20
+#: Expanded batches that are kept for the next read, in bytes and in number. The longest unused go
+#: first; the newest stays whatever its size.
+EXPANSIONS_BYTES_MAX = 64 << 20
+EXPANSIONS_MAX = 1024
+#: A batch with more records, or that expands to more, is decoded in pieces of so many records.
+DECODED_AT_ONCE_RECORDS_MAX = 2000
+DECODED_AT_ONCE_BYTES_MAX = 1 << 20
+#: Records in one produced batch: each becomes an object where a protocol needs it. More: refused.
+BATCH_RECORDS_MAX = 500_000
 #: Seconds between checkpoints when nothing else makes one due; bounds what a start has to replay.
 CHECKPOINT_INTERVAL_S = 5.0
 #: Partitions that one background job syncs, so that a journal sync never waits long behind it.

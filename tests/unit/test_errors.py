@@ -16,7 +16,7 @@ CODES = {
     "dragoman.errors": """
         auth broker cdc cluster config corruption decode directory_in_use disk_full encode
         error format local_protocol log log_stopped not_controller not_sent offset_gap
-        offset_out_of_range outcome_unknown protocol remote_protocol version_conflict
+        offset_out_of_range outcome_unknown oversized_batch protocol remote_protocol version_conflict
     """,
     "dragoman.broker.errors": """
         capture_exists capture_not_running capture_refused cluster_not_authorized
@@ -38,7 +38,8 @@ CODES = {
         producer_fenced producer_ids_unavailable published_records_lost read_only_config
         rebalance_in_progress
         records_not_deletable request_timed_out shutting_down staged_records_gone stale_member_epoch
-        too_many_groups too_many_offsets too_many_transactional_ids topic_deletion_disabled
+        too_many_groups too_many_offsets too_many_partitions too_many_transactional_ids
+        topic_deletion_disabled
         topic_exists transaction transaction_abortable transaction_coordinator_loading
         transaction_not_persisted transaction_timeout_invalid
         transactional_id_not_authorized transactional_id_not_found unknown_capture

@@ -16,8 +16,8 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.replica import Replica, not_leader
 from dragoman.checksum import crc32c
-from dragoman.errors import BrokerError, DecodeError
-from dragoman.limits import BATCH_BYTES_MAX, BATCH_HEADER_BYTES
+from dragoman.errors import BrokerError, DecodeError, OversizedBatchError
+from dragoman.limits import BATCH_BYTES_MAX, BATCH_HEADER_BYTES, BATCH_RECORDS_MAX
 from dragoman.log.batch import (
     CODEC_MASK,
     CONTROL,
@@ -29,11 +29,13 @@ from dragoman.log.batch import (
     UNCHECKED_PREFIX_BYTES,
     BatchHeader,
     build_batch,
+    iterate_records,
     records,
     stamp_append_time,
     stamp_max_timestamp,
 )
 from dragoman.log.compression import Codec, codec_by_name
+from dragoman.log.expansion import expanded_bytes_max, expands_beyond
 from dragoman.log.partition import Appended
 from dragoman.log.producers import OutOfOrderSequenceError
 
@@ -87,9 +89,28 @@ def place(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int)
     `batch` is the producer's own buffer; the log keeps it and writes offsets into it.
     """
     check_led(replica)
+    if header.attributes & CODEC_MASK or header.record_count > BATCH_RECORDS_MAX:
+        check_expansion(replica, batch, header)
     batch, header = as_configured(replica, batch, header, now_ms)
     check_rules(replica, batch, header, now_ms)
     return append_fitted(replica, batch, header)
+
+
+def check_expansion(replica: Replica, batch: memoryview, header: BatchHeader) -> None:
+    """Raises `MessageTooLarge` for a batch that could not be given to who needs its records.
+
+    Nothing is expanded for that: the data tells its size (`log/expansion.py`).
+    """
+    if header.record_count > BATCH_RECORDS_MAX:
+        raise MessageTooLarge(
+            f"{replica.log.describe()}: batch of {header.record_count} records; "
+            f"at most {BATCH_RECORDS_MAX}"
+        )
+    bytes_max = expanded_bytes_max(replica.config.max_message_bytes)
+    if expands_beyond(header.attributes & CODEC_MASK, batch[BATCH_HEADER_BYTES:], bytes_max):
+        raise MessageTooLarge(
+            f"{replica.log.describe()}: batch expands to more than {bytes_max} bytes"
+        )
 
 
 def append_fitted(replica: Replica, batch: memoryview, header: BatchHeader) -> Appended:
@@ -118,7 +139,9 @@ def as_configured(
     """The batch in the form that the topic's configuration wants: its codec, its kind of time."""
     config = replica.config
     if config.compression_type != "producer":
-        batch, header = _recompressed(batch, header, codec_by_name(config.compression_type))
+        codec = codec_by_name(config.compression_type)
+        bytes_max = expanded_bytes_max(config.max_message_bytes)
+        batch, header = _recompressed(batch, header, codec, bytes_max)
     if config.message_timestamp_type == "LogAppendTime":
         stamp_append_time(batch, now_ms)
         header = _make_header(_unpack_header(batch))
@@ -139,19 +162,21 @@ def check_rules(replica: Replica, batch: memoryview, header: BatchHeader, now_ms
             f"max.message.bytes is {min(config.max_message_bytes, BATCH_BYTES_MAX)}"
         )
     if config.is_compacted:
-        _require_keys(batch, header)
+        _require_keys(batch, header, expanded_bytes_max(config.max_message_bytes))
     if config.message_timestamp_type != "LogAppendTime" and header.max_timestamp != NO_TIMESTAMP:
         _check_time(replica, header, now_ms)
 
 
 def _recompressed(
-    batch: memoryview, header: BatchHeader, codec: Codec
+    batch: memoryview, header: BatchHeader, codec: Codec, bytes_max: int
 ) -> tuple[memoryview, BatchHeader]:
     """The same records under the topic's own `compression.type`."""
     if header.attributes & CODEC_MASK == codec:
         return batch, header
     try:
-        plain = records(batch, header)
+        plain = records(batch, header, bytes_max)
+    except OversizedBatchError as error:
+        raise MessageTooLarge(str(error)) from None
     except DecodeError as error:
         raise CorruptMessage(str(error)) from None
     rebuilt = build_batch(
@@ -166,11 +191,15 @@ def _recompressed(
     return memoryview(rebuilt), _make_header(_unpack_header(rebuilt))
 
 
-def _require_keys(batch: memoryview, header: BatchHeader) -> None:
+def _require_keys(batch: memoryview, header: BatchHeader, bytes_max: int) -> None:
     try:
         missing = tuple(
-            index for index, record in enumerate(records(batch, header)) if record.key is None
+            index
+            for index, record in enumerate(iterate_records(batch, header, bytes_max))
+            if record.key is None
         )
+    except OversizedBatchError as error:
+        raise MessageTooLarge(str(error)) from None
     except DecodeError as error:
         raise CorruptMessage(str(error)) from None
     if missing:

@@ -8,17 +8,23 @@ the other and goes on where it was.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from dragoman.broker.errors import NotLeader, Overloaded, RequestTimedOut, UnknownTopic
+from dragoman.broker.errors import (
+    MessageTooLarge,
+    NotLeader,
+    Overloaded,
+    RequestTimedOut,
+    UnknownTopic,
+)
 from dragoman.broker.kinds import NOBODY
 from dragoman.broker.neighbours import Answer, Batches, ReadBatches
 from dragoman.broker.replica import Replica
 from dragoman.broker.tailing import Tail
+from dragoman.broker.unread import Unread
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import (
     ClusterError,
@@ -26,10 +32,11 @@ from dragoman.errors import (
     DecodeError,
     DragomanError,
     OffsetOutOfRangeError,
+    OversizedBatchError,
 )
 from dragoman.limits import FAR_READ_BYTES_MAX, FAR_READ_RETRY_S, FAR_READ_WAIT_MS
-from dragoman.log.batch import Record
-from dragoman.log.isolation import visible_records
+from dragoman.log.batch import BatchHeader, Record
+from dragoman.log.expansion import Expanded, expanded_bytes_max
 from dragoman.world import Handle
 
 if TYPE_CHECKING:
@@ -193,7 +200,7 @@ class FarTail:
         self.log_start_offset = 0
         #: Where the next batch is to be read.
         self._next = offset
-        self._left: deque[Record] = deque()
+        self._unread: Unread | None = None
         self._error: DragomanError | None = None
         #: Of the question under way; an answer to an earlier one is ignored.
         self._question = 0
@@ -203,7 +210,7 @@ class FarTail:
 
     def seek(self, offset: int) -> None:
         self.offset = self._next = offset
-        self._left.clear()
+        self._unread = None
         self._question += 1
         self._is_asking = False
 
@@ -211,20 +218,26 @@ class FarTail:
         """What has come; raises what the leader said."""
         if self._error is not None:
             raise self._error
-        given: list[Record] = []
-        size = 0
-        while self._left and len(given) < count_max:
-            record = self._left[0]
-            size += len(record.key or b"") + len(record.value or b"")
-            if given and size > bytes_max:
-                break
-            given.append(self._left.popleft())
+        if self._unread is None:
+            return []
+        unread = self._unread
+        try:
+            given = unread.take(bytes_max, count_max)
+        except DecodeError as error:
+            where = f"{self._partition.topic.name}-{self._partition.index}"
+            self._unread = None
+            if isinstance(error, OversizedBatchError):
+                raise MessageTooLarge(f"{where}: {error}") from None
+            raise CorruptionError(where, self.offset, str(error)) from None
         if given:
             self.offset = given[-1].offset + 1
+        if unread.is_over:
+            self._next = unread.next_offset
+            self._unread = None
         return given
 
     def wait(self) -> None:
-        if self._left or self._error is not None:
+        if self._unread is not None or self._error is not None:
             self._on_change()
         elif not self._is_asking:
             self._ask()
@@ -232,7 +245,7 @@ class FarTail:
     def close(self) -> None:
         self._is_closed = True
         self._question += 1
-        self._left.clear()
+        self._unread = None
         if self._timer is not None:
             self._timer.cancel()
 
@@ -289,22 +302,25 @@ class FarTail:
         self.log_start_offset = reply.log_start_offset
         self._next = reply.offset
         if len(answer.body):
-            try:
-                records, self._next = visible_records(answer.body, reply.aborted, reply.offset)
-            except DecodeError as error:
-                where = f"{self._partition.topic.name}-{self._partition.index}"
-                self._fail(CorruptionError(where, reply.offset, str(error)))
-                return
-            self._left.extend(records)
+            unread = Unread(answer.body, reply.aborted, reply.offset, self._expand)
+            self._next = unread.next_offset
+            self._unread = None if unread.is_over else unread
         self._is_asking = False
-        if self._left:
+        if self._unread is not None:
             self._on_change()
         else:
             # Its time was up, or there was nothing to give in what came.
             self._broker.scheduler.call_soon(self._ask_on)
 
+    def _expand(self, header: BatchHeader, batch: memoryview) -> Expanded:
+        partition = self._partition
+        config = self._broker.topics.config_of(partition.topic)
+        return self._broker.store.expansions.get(
+            partition.partition_id, header, batch, expanded_bytes_max(config.max_message_bytes)
+        )
+
     def _ask_on(self) -> None:
-        if not self._is_asking and not self._left:
+        if not self._is_asking and self._unread is None:
             self._ask()
 
     def _fail(self, error: DragomanError) -> None:

@@ -121,7 +121,7 @@ compression.type                | string producer,uncompressed,gzip,snappy,lz4,z
 delete.retention.ms             | long 0..     | =log.cleaner.delete.retention.ms | How long a compacted topic keeps tombstones.
 index.interval.bytes            | int 0..      | 4096                             | Bytes of log between two entries of the sparse index.
 max.compaction.lag.ms           | long 1..     | {LONG_MAX}                       | Longest time a record may wait for compaction.
-max.message.bytes               | int 0..      | =message.max.bytes               | Largest record batch.
+max.message.bytes               | int 0..      | =message.max.bytes               | Largest record batch. A compressed one may expand to 32 MiB, or to this if that is more.
 message.timestamp.after.max.ms  | long 0..     | 3600000                          | How far a record's timestamp may lie ahead of the clock.
 message.timestamp.before.max.ms | long 0..     | {LONG_MAX}                       | How far a record's timestamp may lie behind the clock.
 message.timestamp.type          | string CreateTime,LogAppendTime | =log.message.timestamp.type      | Whether a record keeps its producer's time or gets the time of the append.

@@ -380,21 +380,34 @@ def batches(view: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
         position += header.size
 
 
-def records(batch: memoryview, header: BatchHeader) -> list[Record]:
-    """All records of one batch, with absolute offsets. Raises `DecodeError`."""
-    return list(iterate_records(batch, header))
+def records(batch: memoryview, header: BatchHeader, bytes_max: int | None = None) -> list[Record]:
+    """All records of one batch, with absolute offsets. Raises `DecodeError`, and
+    `OversizedBatchError` for a compressed batch that expands to more than `bytes_max`.
+    """
+    return list(iterate_records(batch, header, bytes_max))
 
 
-def iterate_records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
+def iterate_records(
+    batch: memoryview, header: BatchHeader, bytes_max: int | None = None
+) -> Iterator[Record]:
     """The same one by one, for those who must not decode a large batch at a stretch."""
     payload: Buffer = batch[BATCH_HEADER_BYTES:]
     codec = header.attributes & CODEC_MASK
-    data = decompress(codec, payload) if codec else bytes(payload)
+    yield from parse_records(
+        decompress(codec, payload, bytes_max) if codec else bytes(payload), header
+    )
+
+
+def parse_records(
+    data: bytes, header: BatchHeader, position: int = 0, index: int = 0
+) -> Iterator[Record]:
+    """The records of a batch out of their plain bytes: from number `index` on, which begins at
+    `position`.
+    """
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
-    position = 0
     try:
-        for _ in range(header.record_count):
-            size, position = _read_varint(data, position)
+        for _ in range(header.record_count - index):
+            size, position = read_varint(data, position)
             end = position + size
             if size < 0 or end > len(data):
                 raise DecodeError(f"record of {size} bytes in {len(data) - position}")
@@ -407,11 +420,11 @@ def iterate_records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
 
 
 def _read_record(data: bytes, header: BatchHeader, append_time: int | None) -> Record:
-    timestamp_delta, position = _read_varint(data, 1)
-    offset_delta, position = _read_varint(data, position)
+    timestamp_delta, position = read_varint(data, 1)
+    offset_delta, position = read_varint(data, position)
     key, position = _read_bytes(data, position)
     value, position = _read_bytes(data, position)
-    count, position = _read_varint(data, position)
+    count, position = read_varint(data, position)
     if not 0 <= count <= len(data):
         raise DecodeError(f"{count} headers in a record of {len(data)} bytes")
     headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -438,7 +451,7 @@ def _read_headers(
     for _ in range(count):
         size = data[position]
         if size & 0x81:
-            size, position = _read_varint(data, position)
+            size, position = read_varint(data, position)
             if size < 0:
                 raise DecodeError("a header has no name")
         else:
@@ -456,7 +469,8 @@ def _read_headers(
     return tuple(headers), position
 
 
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint, and the position after it."""
     byte = data[position]
     position += 1
     result = byte & 0x7F
@@ -472,7 +486,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    size, position = _read_varint(data, position)
+    size, position = read_varint(data, position)
     if size < 0:
         return None, position
     end = position + size

@@ -36,12 +36,13 @@ from typing import TypeAlias
 import msgspec
 
 from dragoman.checksum import crc32c
-from dragoman.errors import CorruptionError, DecodeError
+from dragoman.errors import CorruptionError, DecodeError, OversizedBatchError
 from dragoman.limits import (
     COMPACTION_KEY_OVERHEAD_BYTES,
     COMPACTION_KEYS_BYTES_MAX,
     COMPACTION_SLICE_S,
     COMPACTION_WRITE_BYTES,
+    EXPANDED_BATCH_BYTES_MAX,
 )
 from dragoman.log.batch import (
     DELETE_HORIZON,
@@ -301,12 +302,16 @@ class _Round:
         if header.is_control or self._is_aborted(header):
             return 0
         cost = 0
-        for record in iterate_records(batch, header):
-            if record.key is not None:
-                if record.key not in self._newest:
-                    cost += len(record.key) + COMPACTION_KEY_OVERHEAD_BYTES
-                self._newest[record.key] = record.offset
-            yield from self._pause()
+        try:
+            for record in iterate_records(batch, header, EXPANDED_BATCH_BYTES_MAX):
+                if record.key is not None:
+                    if record.key not in self._newest:
+                        cost += len(record.key) + COMPACTION_KEY_OVERHEAD_BYTES
+                    self._newest[record.key] = record.offset
+                yield from self._pause()
+        except OversizedBatchError:
+            # It is kept as it is; records before it that it would replace are kept, too.
+            return 0
         return cost
 
     def _is_aborted(self, header: BatchHeader) -> bool:
@@ -377,11 +382,16 @@ class _Round:
             return None
         kept: list[Record] = []
         has_tombstone = False
-        for record in iterate_records(batch, header):
-            if self._is_wanted(record, header):
-                kept.append(record)
-                has_tombstone = has_tombstone or record.value is None
-            yield from self._pause()
+        try:
+            for record in iterate_records(batch, header, EXPANDED_BATCH_BYTES_MAX):
+                if self._is_wanted(record, header):
+                    kept.append(record)
+                    has_tombstone = has_tombstone or record.value is None
+                yield from self._pause()
+        except OversizedBatchError:
+            if header.is_transactional:
+                self._has_records.add(header.producer_id)
+            return batch
         self._dropped += header.record_count - len(kept)
         if not kept:
             return None

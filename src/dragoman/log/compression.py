@@ -1,18 +1,19 @@
 """The four codecs of a record batch, over one library.
 
 Only code that must look inside a batch comes here (compaction, look-up by time, internal topics,
-recompression); the produce and fetch paths pass compressed bytes through untouched.
+recompression, other protocols' reads); the produce and fetch paths pass compressed bytes through
+untouched.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 
 import cramjam
 
-from dragoman.errors import DecodeError, EncodeError
+from dragoman.errors import DecodeError, EncodeError, OversizedBatchError
 from dragoman.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from dragoman.types import Buffer
 
@@ -48,8 +49,8 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, bytes_max: int | None = None) -> bytes:
-    """The plain records. Raises `DecodeError` for damaged input and for output past the bound,
-    which is `DECOMPRESSED_BATCH_BYTES_MAX` unless another one is given.
+    """The plain records. Raises `DecodeError` for damaged input, and `OversizedBatchError` for
+    output past the bound, which is `DECOMPRESSED_BATCH_BYTES_MAX` unless another one is given.
     """
     if bytes_max is None:
         bytes_max = DECOMPRESSED_BATCH_BYTES_MAX
@@ -58,7 +59,8 @@ def decompress(codec: int, data: Buffer, bytes_max: int | None = None) -> bytes:
             case Codec.NONE:
                 return bytes(data)
             case Codec.GZIP:
-                return _bounded(cramjam.gzip.decompress_into, data, bytes_max)
+                told = int.from_bytes(bytes(memoryview(data)[-4:]), "little")
+                return _bounded(cramjam.gzip.decompress_into, data, bytes_max, told)
             case Codec.SNAPPY:
                 return _decompress_snappy(data, bytes_max)
             case Codec.LZ4:
@@ -72,14 +74,17 @@ def decompress(codec: int, data: Buffer, bytes_max: int | None = None) -> bytes:
 
 
 def _bounded(
-    decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, bytes_max: int
+    decompress_into: Callable[[Buffer, bytearray], int],
+    data: Buffer,
+    bytes_max: int,
+    told: int = 0,
 ) -> bytes:
     """Decompress into room of a known size, so that a small input cannot take unbounded memory.
 
-    The room starts at a guess and grows while it is too small, which the library tells only in the
-    text of its error (a test holds it to that).
+    The room starts at a guess, or at what the data tells of its size, and grows while it is too
+    small, which the library tells only in the text of its error (a test holds it to that).
     """
-    room = min(bytes_max, 8 * len(data) + (4 << 10))
+    room = min(bytes_max, max(8 * len(data) + (4 << 10), told))
     while True:
         output = bytearray(room)
         try:
@@ -88,7 +93,7 @@ def _bounded(
             if "write whole buffer" not in str(error):
                 raise
             if room == bytes_max:
-                raise DecodeError(f"batch decompresses to more than {room} bytes") from None
+                raise OversizedBatchError(f"batch decompresses to more than {room} bytes") from None
             room = min(bytes_max, 4 * room)
         else:
             with memoryview(output) as view:
@@ -106,11 +111,30 @@ def _compress_xerial(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: Buffer, bytes_max: int) -> bytes:
-    view = memoryview(data)
-    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _snappy_block(view, 0, bytes_max)
     parts: list[bytes] = []
-    position, total = _XERIAL_HEADER_BYTES, 0
+    total = 0
+    for block in _snappy_blocks(memoryview(data)):
+        part = _snappy_block(block, total, bytes_max)
+        total += len(part)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def snappy_sizes(data: Buffer) -> Iterator[int]:
+    """The size of each block when it is decompressed, as it says itself. Raises `DecodeError`."""
+    try:
+        for block in _snappy_blocks(memoryview(data)):
+            yield cramjam.snappy.decompress_raw_len(block)
+    except cramjam.DecompressionError as error:
+        raise DecodeError(f"bad snappy data: {error}") from None
+
+
+def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
+    """Raw blocks, of which there is one where no header says otherwise. Raises `DecodeError`."""
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        yield view
+        return
+    position = _XERIAL_HEADER_BYTES
     while position < len(view):
         if len(view) - position < 4:
             raise DecodeError("snappy block length is cut off")
@@ -118,18 +142,15 @@ def _decompress_snappy(data: Buffer, bytes_max: int) -> bytes:
         position += 4
         if not 0 < size <= len(view) - position:
             raise DecodeError(f"snappy block of {size} bytes in {len(view) - position}")
-        part = _snappy_block(view[position : position + size], total, bytes_max)
-        total += len(part)
-        parts.append(part)
+        yield view[position : position + size]
         position += size
-    return b"".join(parts)
 
 
 def _snappy_block(block: memoryview, before: int, bytes_max: int) -> bytes:
     """One raw block, its announced size checked before memory is taken."""
     size = cramjam.snappy.decompress_raw_len(block)
     if before + size > bytes_max:
-        raise DecodeError(f"batch decompresses to more than {bytes_max} bytes")
+        raise OversizedBatchError(f"batch decompresses to more than {bytes_max} bytes")
     return bytes(cramjam.snappy.decompress_raw(block))
 
 

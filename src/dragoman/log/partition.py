@@ -21,8 +21,14 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from dragoman.checksum import crc32c
-from dragoman.errors import CorruptionError, DecodeError, OffsetGapError, OffsetOutOfRangeError
-from dragoman.limits import DAMAGE_REPORTS_MAX, SCAN_CHUNK_BYTES
+from dragoman.errors import (
+    CorruptionError,
+    DecodeError,
+    OffsetGapError,
+    OffsetOutOfRangeError,
+    OversizedBatchError,
+)
+from dragoman.limits import DAMAGE_REPORTS_MAX, EXPANDED_BATCH_BYTES_MAX, SCAN_CHUNK_BYTES
 from dragoman.log.batch import (
     NO_PRODUCER,
     WALKED_PREFIX_BYTES,
@@ -35,6 +41,7 @@ from dragoman.log.batch import (
     records,
 )
 from dragoman.log.epochs import EpochHistory
+from dragoman.log.expansion import Expanded
 from dragoman.log.index import SparseIndex
 from dragoman.log.journal import EntryKind
 from dragoman.log.manifest import Identity, Manifest, SegmentEntry
@@ -502,8 +509,18 @@ class PartitionLog:
             segment.index = self.store.load_index(self, segment)
         return segment.index
 
+    def expanded(
+        self, header: BatchHeader, batch: memoryview, bytes_max: int = EXPANDED_BATCH_BYTES_MAX
+    ) -> Expanded:
+        """The records of a batch of this partition. A compressed one is expanded once and
+        remembered for a while. Raises `DecodeError`, and `OversizedBatchError` for more bytes.
+        """
+        return self.store.expansions.get(self.identity.partition_id, header, batch, bytes_max)
+
     def offset_for_time(self, timestamp: int, limit_offset: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after the time, below the limit."""
+        """(offset, timestamp) of the first record at or after the time, below the limit. In a batch
+        that expands to more than is looked into, its first offset and its latest time.
+        """
         for segment in self.all_segments():
             if segment.max_timestamp < timestamp or segment.next_offset <= self.log_start_offset:
                 continue
@@ -523,9 +540,14 @@ class PartitionLog:
                     return None
                 if header.is_control or header.record_timestamp < timestamp:
                     continue
-                for record in records(batch, header):
-                    if record.timestamp >= timestamp and self.log_start_offset <= record.offset:
-                        return record.offset, record.timestamp
+                try:
+                    found = self.expanded(header, batch).first_since(
+                        timestamp, self.log_start_offset
+                    )
+                except OversizedBatchError:
+                    found = (max(header.base_offset, self.log_start_offset), header.max_timestamp)
+                if found is not None:
+                    return found
             number += 1
         return None
 
@@ -543,9 +565,7 @@ class PartitionLog:
                 for header, batch in batches(memoryview(buffer)):
                     if header.is_control:
                         continue
-                    for record in records(batch, header):
-                        if offset <= record.offset:
-                            yield record
+                    yield from self.expanded(header, batch).records(offset)
             offset = result.next_offset
 
     # ---- tail and write-behind (called by the ring and the store)

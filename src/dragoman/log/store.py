@@ -51,6 +51,7 @@ from dragoman.limits import (
 )
 from dragoman.log import recovery
 from dragoman.log.checkpoint import FULL, PARTITIONS, Checkpoint, PartitionSave, merged
+from dragoman.log.expansion import Expansions
 from dragoman.log.files import FileCache
 from dragoman.log.index import SparseIndex
 from dragoman.log.index_loading import load_segment_index
@@ -155,6 +156,8 @@ class LogStore:
         self.durability = durability
         self.files = FileCache(disk, open_segments_max)
         self.stats = StoreStats()
+        #: Compressed batches whose records somebody is reading.
+        self.expansions = Expansions()
         #: Told which partitions have records that are being synced beside the loop: other nodes may
         #: copy them (`PartitionLog.copy_end`), for nothing takes them back while the store runs.
         self.on_written: Callable[[list[PartitionLog]], None] = _nothing

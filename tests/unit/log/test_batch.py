@@ -70,7 +70,7 @@ def test_marker_has_the_published_bytes():
 def test_varints_are_zigzag(value: int, wire: str):
     out = b.varint(value)
     assert out.hex() == wire
-    assert b._read_varint(out, 0) == (value, len(out))
+    assert b.read_varint(out, 0) == (value, len(out))
 
 
 @pytest.mark.parametrize("codec", list(Codec))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dragoman.broker.errors import InvalidPublication, PublishedRecordsLost
-from dragoman.broker.produce import as_configured, check_rules
+from dragoman.broker.produce import as_configured, check_expansion, check_rules
 from dragoman.broker.publications import Destination, Piece, Target
 from dragoman.broker.publishing.slices import StagedBatch, StagedSlices
 from dragoman.broker.publishing.state import PRODUCER_EPOCH
@@ -101,6 +101,7 @@ def check(broker: Broker, destination: Destination, done: Acknowledge) -> None:
     found: dict[int, tuple[int, int]] = {}
 
     def visit(staged: StagedBatch) -> None:
+        check_expansion(replica, staged.batch, staged.header)
         check_rules(replica, staged.batch, staged.header, now_ms)
         count, checksum = found.get(staged.number, (0, 0))
         checksum = crc32c(staged.batch[17:21], checksum)

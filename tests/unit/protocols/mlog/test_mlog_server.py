@@ -403,13 +403,13 @@ def test_records_one_by_one_are_decoded_once(
     from dragoman.broker import tailing
 
     reads = []
-    original = tailing.visible_records
+    original = tailing.Unread
 
     def counted(*arguments: object) -> object:
         reads.append(arguments)
         return original(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(tailing, "visible_records", counted)
+    monkeypatch.setattr(tailing, "Unread", counted)
     for offset in range(100):
         entry = pipe.ask(m.Fetch(topic="t", offset=offset, replica_node_id="r"), m.FetchResp).entry
         assert entry == m.Entry(offset=offset, value=b"%d" % offset)

@@ -16,8 +16,8 @@ from dragoman.broker.neighbours import Answer, Batches, ReadBatches
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
-from dragoman.limits import ROCKETMQ_LOOK_UP_BYTES_MAX
-from dragoman.log.batch import CODEC_MASK, Record, records
+from dragoman.limits import EXPANDED_BATCH_BYTES_MAX, ROCKETMQ_LOOK_UP_BYTES_MAX
+from dragoman.log.batch import CODEC_MASK, Record, iterate_records
 from dragoman.log.isolation import Aborted, VisibleBatches
 
 
@@ -108,6 +108,7 @@ def _visible(
         begins = header.base_timestamp
         oldest_ms = begins if oldest_ms is None else min(begins, oldest_ms)
         if header.attributes & CODEC_MASK or having in bytes(batch):
-            found += (each for each in records(batch, header) if each.offset >= offset)
+            decoded = iterate_records(batch, header, EXPANDED_BATCH_BYTES_MAX)
+            found += (each for each in decoded if each.offset >= offset)
     # A gap that compaction left at the end reads as nothing.
     return Slice(found, oldest_ms, walk.next_offset if len(data) else end, end, start)

@@ -1,0 +1,295 @@
+"""How far a compressed batch expands, told from its outside, and what was expanded, remembered.
+
+Kafka's own clients are given compressed batches as they are. Everybody else needs the records, a
+few at a time: a batch is expanded once and kept for the reads that follow, as are batches that
+cannot be expanded, so that reading one again and again costs no more than reading it once.
+
+`expanded_bytes_most` needs no expansion. Every format says how long it is, or is cut into blocks of
+which each has a size at most:
+
+    gzip     the last four bytes are the size (of the last member, modulo 2^32)
+    snappy   each block begins with its size
+    lz4      blocks of at most 64 KiB to 4 MiB, as the frame's header says
+    zstd     the frame's header may have the size; blocks of at most 128 KiB, each behind its length
+
+So a batch that is too large is refused when it is produced, and nothing is expanded for it. What a
+producer lies about there comes to light when it is read: expanding stops at the bound.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from struct import error as StructError  # noqa: N812
+from struct import unpack_from
+
+from dragoman.errors import DecodeError, OversizedBatchError
+from dragoman.limits import (
+    BATCH_HEADER_BYTES,
+    EXPANDED_BATCH_BYTES_MAX,
+    EXPANSIONS_BYTES_MAX,
+    EXPANSIONS_MAX,
+)
+from dragoman.log.batch import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    BatchHeader,
+    Record,
+    parse_records,
+    read_varint,
+)
+from dragoman.log.compression import Codec, decompress, snappy_sizes
+
+#: What a byte of each codec expands to at most; a byte of zstd may be a whole block.
+_RATIOS_MAX = {Codec.GZIP.value: 1032, Codec.SNAPPY.value: 24, Codec.LZ4.value: 256}
+_LZ4_MAGIC = 0x184D2204
+_LZ4_BLOCK_BYTES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_BLOCK_BYTES = 128 << 10
+#: Frames of both that hold no data.
+_SKIPPED_MAGIC = 0x184D2A50
+#: Records between two positions that are remembered in an expanded batch.
+_MARK_STEP = 512
+
+
+def expanded_bytes_max(message_bytes_max: int) -> int:
+    """What a batch of a topic with this `max.message.bytes` may expand to."""
+    return max(EXPANDED_BATCH_BYTES_MAX, message_bytes_max)
+
+
+def expands_beyond(codec: int, data: memoryview, bytes_max: int) -> bool:
+    """Whether compressed records may be more than that. Most are not looked at: they are too few
+    bytes for it. Data that is not of its codec's form is what who reads it will find.
+    """
+    if len(data) * _RATIOS_MAX.get(codec, bytes_max) <= bytes_max:
+        return False
+    try:
+        return expanded_bytes_most(codec, data) > bytes_max
+    except (StructError, IndexError, KeyError, DecodeError):
+        return False
+
+
+def expanded_bytes_most(codec: int, data: memoryview) -> int:
+    """An upper bound on what the data expands to, as far as it can be told from outside."""
+    match codec:
+        case Codec.GZIP:
+            (size,) = unpack_from("<I", data, len(data) - 4)
+            return int(size)
+        case Codec.SNAPPY:
+            return sum(snappy_sizes(data))
+        case Codec.LZ4:
+            return _sum_of_frames(data, _LZ4_MAGIC, _lz4_frame)
+        case Codec.ZSTD:
+            return _sum_of_frames(data, _ZSTD_MAGIC, _zstd_frame)
+        case _:
+            return len(data)
+
+
+def _sum_of_frames(
+    data: memoryview, magic: int, frame: Callable[[memoryview, int], tuple[int, int]]
+) -> int:
+    position = most = 0
+    while position < len(data):
+        (found,) = unpack_from("<I", data, position)
+        if found == magic:
+            size, position = frame(data, position + 4)
+            most += size
+        elif found & ~0xF == _SKIPPED_MAGIC:
+            (size,) = unpack_from("<I", data, position + 4)
+            position += 8 + size
+        else:
+            raise DecodeError(f"{found:#x} begins no frame")
+    return most
+
+
+def _lz4_frame(data: memoryview, position: int) -> tuple[int, int]:
+    """What a frame expands to at most, and where it ends."""
+    flags, blocks = unpack_from("<BB", data, position)
+    position += 2
+    told: int | None = None
+    if flags & 0x08:
+        (told,) = unpack_from("<Q", data, position)
+        position += 8
+    # The id of a dictionary, and a checksum of the header.
+    position += (4 if flags & 0x01 else 0) + 1
+    block_bytes = _LZ4_BLOCK_BYTES[blocks >> 4 & 7]
+    checksum_bytes = 4 if flags & 0x10 else 0
+    most = 0
+    while True:
+        (head,) = unpack_from("<I", data, position)
+        if not head:
+            break
+        size = head & 0x7FFFFFFF
+        most += size if head >> 31 else block_bytes
+        position += 4 + size + checksum_bytes
+    position += 4 + (4 if flags & 0x04 else 0)
+    return most if told is None else min(told, most), position
+
+
+def _zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
+    """The same."""
+    descriptor = data[position]
+    is_single = descriptor >> 5 & 1
+    position += 1 + (0 if is_single else 1) + (0, 1, 2, 4)[descriptor & 3]
+    size_bytes = (is_single, 2, 4, 8)[descriptor >> 6]
+    told: int | None = None
+    if size_bytes:
+        told = int.from_bytes(data[position : position + size_bytes], "little")
+        told += 256 if size_bytes == 2 else 0
+        position += size_bytes
+    most = 0
+    is_last = False
+    while not is_last:
+        if position + 3 > len(data):
+            raise DecodeError("zstd data is cut off")
+        head = int.from_bytes(data[position : position + 3], "little")
+        is_last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
+        # A block is raw, one byte repeated, or compressed.
+        most += size if kind < 2 else _ZSTD_BLOCK_BYTES
+        position += 3 + (1 if kind == 1 else size)
+    return most if told is None else min(told, most), position + (4 if descriptor & 4 else 0)
+
+
+class Expanded:
+    """The records of one batch, decoded one by one, from anywhere."""
+
+    __slots__ = ("_header", "_marks", "_plain", "_times")
+
+    def __init__(self, header: BatchHeader, plain: bytes) -> None:
+        self._header = header
+        self._plain = plain
+        #: Where every so-and-so-many-th record begins, as far as that is known.
+        self._marks = [0]
+        #: The latest time up to each record; made at the first look-up by time.
+        self._times: array[int] | None = None
+
+    @property
+    def size(self) -> int:
+        times = 0 if self._times is None else len(self._times)
+        return len(self._plain) + 8 * (len(self._marks) + times)
+
+    def records(self, offset: int = 0) -> Iterator[Record]:
+        """From `offset` on. Raises `DecodeError` at the first that is malformed."""
+        header = self._header
+        skipped = offset - header.base_offset
+        if skipped <= 0:
+            yield from parse_records(self._plain, header)
+        elif header.record_count != header.last_offset_delta + 1:
+            # Compaction has thinned it out: offsets do not count up.
+            found = parse_records(self._plain, header)
+            yield from (record for record in found if record.offset >= offset)
+        elif skipped < header.record_count:
+            yield from parse_records(self._plain, header, self._position(skipped), skipped)
+
+    def first_since(self, timestamp: int, offset: int) -> tuple[int, int] | None:
+        """(offset, time) of the first record at or after a time, and at or after an offset."""
+        header = self._header
+        if (
+            header.attributes & LOG_APPEND_TIME
+            or header.record_count != header.last_offset_delta + 1
+        ):
+            for record in self.records(offset):
+                if record.timestamp >= timestamp:
+                    return record.offset, record.timestamp
+            return None
+        if self._times is None:
+            self._times = self._latest_times()
+        index = bisect_left(self._times, timestamp)
+        begin = max(header.base_offset + index, offset)
+        for record in self.records(begin):
+            if record.timestamp >= timestamp:
+                return record.offset, record.timestamp
+        return None
+
+    def _position(self, index: int) -> int:
+        """Where a record begins; finds its way from the nearest one that is known."""
+        plain, marks = self._plain, self._marks
+        number = min(index // _MARK_STEP, len(marks) - 1)
+        position = marks[number]
+        try:
+            for at in range(number * _MARK_STEP, index):
+                size, position = read_varint(plain, position)
+                if size < 0:
+                    raise DecodeError(f"record of {size} bytes")
+                position += size
+                if (at + 1) % _MARK_STEP == 0 and (at + 1) // _MARK_STEP == len(marks):
+                    marks.append(position)
+        except IndexError:
+            raise DecodeError("record is cut off") from None
+        return position
+
+    def _latest_times(self) -> array[int]:
+        plain, base = self._plain, self._header.base_timestamp
+        times = array("q")
+        position, latest = 0, -(1 << 62)
+        try:
+            for _ in range(self._header.record_count):
+                size, position = read_varint(plain, position)
+                delta, _ = read_varint(plain, position + 1)
+                latest = max(latest, base + delta)
+                times.append(latest)
+                position += size
+        except (IndexError, OverflowError):
+            raise DecodeError("record is cut off or has no time") from None
+        return times
+
+
+class Expansions:
+    """Batches that were expanded, and why some cannot be. The longest unused is forgotten first."""
+
+    def __init__(
+        self, bytes_max: int = EXPANSIONS_BYTES_MAX, count_max: int = EXPANSIONS_MAX
+    ) -> None:
+        self._bytes_max = bytes_max
+        self._count_max = count_max
+        self._kept: OrderedDict[Hashable, Expanded | OversizedBatchError] = OrderedDict()
+        self._sizes: dict[Hashable, int] = {}
+        self.held_bytes = 0
+        #: How often a batch had to be expanded.
+        self.count = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(
+        self, owner: Hashable, header: BatchHeader, batch: memoryview, bytes_max: int
+    ) -> Expanded:
+        """The records of a batch of `owner`, which names a partition. Raises `DecodeError`, and
+        `OversizedBatchError` for more than `bytes_max`.
+        """
+        payload = batch[BATCH_HEADER_BYTES:]
+        codec = header.attributes & CODEC_MASK
+        if not codec:
+            return Expanded(header, bytes(payload))
+        key = (owner, header.base_offset, header.crc, header.length, bytes_max)
+        known = self._kept.get(key)
+        if known is None:
+            self.count += 1
+            try:
+                known = Expanded(header, decompress(codec, payload, bytes_max))
+            except OversizedBatchError as error:
+                known = error.with_traceback(None)
+            self._keep(key, known)
+        else:
+            self._kept.move_to_end(key)
+            self._measure(key, known)
+        if isinstance(known, OversizedBatchError):
+            raise OversizedBatchError(str(known))
+        return known
+
+    def _keep(self, key: Hashable, known: Expanded | OversizedBatchError) -> None:
+        self._kept[key] = known
+        self._measure(key, known)
+        # The newest stays, however large: it is being read.
+        while len(self._kept) > 1 and (
+            self.held_bytes > self._bytes_max or len(self._kept) > self._count_max
+        ):
+            oldest, _ = self._kept.popitem(last=False)
+            self.held_bytes -= self._sizes.pop(oldest)
+
+    def _measure(self, key: Hashable, known: Expanded | OversizedBatchError) -> None:
+        size = known.size if isinstance(known, Expanded) else 0
+        self.held_bytes += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
