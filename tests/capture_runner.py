@@ -57,6 +57,9 @@ class FakeRunner:
         self.findings: tuple[Finding, ...] | DragomanError = (Finding(level="ok", what="fine"),)
         self.cleaned_up: list[str] = []
 
+    def degradation(self) -> str:
+        return ""
+
     def objection(self) -> str:
         return self.refusal
 

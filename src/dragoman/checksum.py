@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from crc32c import crc32c
 
-__all__ = ["crc32c"]
+__all__ = ["crc32c", "crc32c_seed"]
 
 
 def _load() -> object:
@@ -32,3 +32,29 @@ def _load() -> object:
 
 if not TYPE_CHECKING:
     crc32c = _load().crc32c
+
+
+_POLYNOMIAL = 0x82F63B78
+_ALL_ONES = 0xFFFFFFFF
+
+
+def crc32c_seed(data: bytes, crc: int) -> int:
+    """The seed with which `data` has this CRC: the register is run backwards, a byte at a time."""
+    table = _step_table()
+    by_top_byte = {entry >> 24: number for number, entry in enumerate(table)}
+    register = crc ^ _ALL_ONES
+    for byte in reversed(data):
+        number = by_top_byte[register >> 24]
+        register = ((register ^ table[number]) << 8 & _ALL_ONES) | (number ^ byte)
+    return register ^ _ALL_ONES
+
+
+def _step_table() -> list[int]:
+    """What each value of the register's low byte turns into when a byte is shifted out."""
+    table = []
+    for number in range(256):
+        entry = number
+        for _ in range(8):
+            entry = entry >> 1 ^ (_POLYNOMIAL if entry & 1 else 0)
+        table.append(entry)
+    return table

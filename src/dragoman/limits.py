@@ -84,6 +84,17 @@ SLOW_SYNC_PROBE_GROUPS = 32
 FAST_SYNC_S = 0.0005
 #: Findings of damage kept per partition for people to read; all are logged.
 DAMAGE_REPORTS_MAX = 64
+#: Ranges of unreadable offsets noted per segment. What is damaged beyond them is refused whenever
+#: it is read, but neither counted nor remembered over a start.
+DAMAGED_RANGES_MAX = 256
+#: Partitions with damage that a node remembers to open, and so to report, at its next start; the
+#: others are reported when they are next used.
+DAMAGED_PARTITIONS_MAX = 1000
+#: Ranges of damaged offsets that the status of a node lists; the others are only counted.
+DAMAGED_RANGES_SHOWN_MAX = 100
+#: How far the next readable batch is looked for when a reader meets damage, on the loop. A longer
+#: stretch of damage is found piece by piece.
+DAMAGE_PROBE_BYTES_MAX = 4 << 20
 
 # ---- producers and transactions
 

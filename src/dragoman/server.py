@@ -38,6 +38,7 @@ from dragoman.limits import (
     OPEN_SEGMENTS_MAX,
     SPARE_FILES,
 )
+from dragoman.log.node import NODE_FILE
 from dragoman.log.store import Durability, LogStore
 from dragoman.log_limiter import LogLimiter
 from dragoman.net.admission import MemoryBudget
@@ -624,7 +625,7 @@ async def _serve(
         if not await _started(node, stopping):
             return _exit_status(node)
     except (OSError, CorruptionError) as error:
-        cure = _cure(settings) if isinstance(error, CorruptionError) else ""
+        cure = _cure(settings, error) if isinstance(error, CorruptionError) else ""
         raise ConfigError(f"data directory {settings.data}: {error}{cure}") from error
     _calm_garbage_collector()
     for line in node.describe_listeners():
@@ -726,10 +727,18 @@ def _spool(disk: Disk) -> str:
     return os.path.join(tempfile.gettempdir(), f"dragoman-spool-{os.getpid()}-{id(disk)}")
 
 
-def _cure(settings: Settings) -> str:
-    """What helps a node of a cluster whose metadata is damaged: others have all that it had."""
+def _cure(settings: Settings, error: CorruptionError) -> str:
+    """What helps a node that damage keeps from starting. In a cluster, others have all it had."""
     if len(settings.cluster) < 2:
-        return ""
+        data = settings.data
+        if error.path == NODE_FILE:
+            return (
+                f"; put it back from a backup, or run `dragoman log adopt {data}`, which makes "
+                "another from what is there"
+            )
+        return (
+            f"; `dragoman log verify {data}` lists all damage, `dragoman log repair {data}` mends"
+        )
     number = settings.node_id
     return (
         f"; the other nodes have it: `dragoman cluster remove {number} --keep-replicas`, start "

@@ -114,10 +114,18 @@ class File(Protocol):
 
     def size(self) -> int: ...
 
+    def is_linked(self) -> bool:
+        """Whether it still has a name: what is written to a removed file is lost with it."""
+        ...
+
     def close(self) -> None: ...
 
 
 class Lock(Protocol):
+    def is_ours(self) -> bool:
+        """Whether the directory is still there, under its name, with this lock in it."""
+        ...
+
     def release(self) -> None: ...
 
 
@@ -434,14 +442,26 @@ class RealFile:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
+    def is_linked(self) -> bool:
+        return os.fstat(self._fd).st_nlink > 0
+
     def close(self) -> None:
         os.close(self._fd)
         self._spares.refill()
 
 
 class RealLock:
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
+        self._path = path
+
+    def is_ours(self) -> bool:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return False
+        ours = os.fstat(self._fd)
+        return (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino)
 
     def fileno(self) -> int:
         """For a process that works on the same files: holding this, it holds the lock too."""
@@ -558,4 +578,4 @@ class RealDisk:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 raise DirectoryInUseError(f"another process uses {self.root}") from None
             raise
-        return RealLock(fd)
+        return RealLock(fd, self._path(path))

@@ -2,8 +2,8 @@
 
 One run fills a log, stops it (cleanly, by a kill or by a power cut), turns bits over on the disk,
 starts it again and reads everything. A batch may be refused only near the flipped bit; it may be
-missing without a word only when the bit was in the journal's last group, which nobody can tell from
-one that was being written when the power went.
+missing without a word only when the power went and the bit was in the journal's last group, which
+cannot be told then from one that was being written.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def run_damage(seed: int, make_store: Callable[..., LogStore] = LogStore) -> Dam
     if stop == "clean":
         scenario.store.close()
     disk = disk.crash() if stop == "cut" else disk.kill()
-    last_group = _last_group(disk)
+    last_group = _last_group(disk) if stop == "cut" else None
     flip = _flip(disk, random)
     try:
         scenario._open(disk)
@@ -62,7 +62,7 @@ def run_damage(seed: int, make_store: Callable[..., LogStore] = LogStore) -> Dam
 
 
 def _last_group(disk: SimDisk) -> GroupRef | None:
-    """The journal's last group: a bit flipped in it cannot be told from a torn write."""
+    """The journal's last group: after a power cut, a flipped bit in it looks like a torn write."""
     state = read_node_state(disk)
     groups = JournalReader(disk, int(state.directory_id[:8], 16), state.sequence).groups
     return groups[-1] if groups else None

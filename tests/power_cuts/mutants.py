@@ -132,8 +132,8 @@ def _no_sync_job(self: checkpoint.PartitionSave) -> BackgroundJob:
 class _CarelessReader(JournalReader):
     """Stops at the first group it cannot read, as if nothing came after it."""
 
-    def __init__(self, disk: Disk, seed: int, floor: int = 0) -> None:
-        super().__init__(disk, seed, floor)
+    def __init__(self, disk: Disk, seed: int, floor: int = 0, mark: int = 0) -> None:
+        super().__init__(disk, seed, floor, mark)
         if self.damage:
             first = self.damage[0].first_sequence
             self.groups = [each for each in self.groups if each.sequence < first]
@@ -164,6 +164,7 @@ class _RetryingFile:
         self._file = file
         self.read, self.write = file.read, file.write
         self.truncate, self.size, self.close = file.truncate, file.size, file.close
+        self.is_linked = file.is_linked
 
     def write_durable(self, buffers: Sequence[Buffer], position: int) -> None:
         try:

@@ -122,6 +122,10 @@ class _Health:
         objection = self._node.objection()
         if objection:
             return PlainTextResponse(f"not ready: {objection}\n", 503)
+        degradation = self._node.degradation()
+        if degradation:
+            # Still of use: what is sound is served.
+            return PlainTextResponse(f"ready, degraded: {degradation}\n")
         return PlainTextResponse("ready\n")
 
 

@@ -18,6 +18,7 @@ from dragoman.api.values import (
     CaptureDescription,
     ClusterStatus,
     ConfigValue,
+    DamagedRange,
     Elected,
     Election,
     Findings,
@@ -45,6 +46,8 @@ from dragoman.captures.definition import Definition
 from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
 from dragoman.config.topics import describe_topic_config
 from dragoman.errors import DragomanError
+from dragoman.limits import DAMAGED_RANGES_SHOWN_MAX
+from dragoman.log.damage import lost_ranges
 from dragoman.log.partition import PartitionLog
 from dragoman.telemetry.catalogue import Stats
 from dragoman.types import GroupId
@@ -91,6 +94,21 @@ class BrokerView:
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
         return self._node.settings.http_allowed_hosts
+
+    def degradation(self) -> str:
+        damage = self._damage()
+        lost = self._broker.store.journal_damage
+        parts = []
+        if damage:
+            first = damage[0]
+            parts.append(
+                f"{len(damage)} damaged ranges of records, the first in {first.path} at byte "
+                f"{first.position} (topic {first.topic}, partition {first.partition}, offset "
+                f"{first.first_offset})"
+            )
+        if lost:
+            parts.append(f"acknowledged records were lost: {lost[0]}")
+        return "; ".join(parts)
 
     # ---- topics
 
@@ -243,6 +261,7 @@ class BrokerView:
             for each in self._node.listeners
         )
         trouble = self._operations.trouble()
+        damage = self._damage()
         return ClusterStatus(
             cluster_id=broker.image.cluster_id,
             node_id=broker.node_id,
@@ -263,7 +282,27 @@ class BrokerView:
             attention=trouble.attention,
             copies=trouble.copies,
             few_copies=trouble.few_copies,
+            damaged_ranges=len(damage),
+            damage=tuple(damage[:DAMAGED_RANGES_SHOWN_MAX]),
+            journal_damage=tuple(
+                str(each) for each in broker.store.journal_damage[:DAMAGED_RANGES_SHOWN_MAX]
+            ),
         )
+
+    def _damage(self) -> list[DamagedRange]:
+        return [
+            DamagedRange(
+                topic=partition.identity.topic,
+                partition=partition.identity.partition,
+                first_offset=each.first,
+                next_offset=each.next_good,
+                path=each.path,
+                position=each.position,
+            )
+            for partition in self._broker.store.open_partitions()
+            if partition.is_damaged
+            for each in lost_ranges(partition)
+        ]
 
     def mlog_events(self) -> MlogEvents:
         return MlogEvents(items=tuple(map(Raw, self._node.mlog_events())))
@@ -323,6 +362,8 @@ class BrokerView:
             "peer_in_flight_bytes": node.peer_budget.used,
             "appended_bytes_total": store.committed_bytes,
             "log_bytes": sum(each.log.size for each in broker.open_replicas()),
+            "log_damaged_ranges": len(self._damage()),
+            "log_damage_found_total": store.damage,
             "journal_groups_total": store.groups,
             "journal_bytes_total": store.committed_bytes,
             **self._captures.stats(),

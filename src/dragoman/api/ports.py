@@ -54,6 +54,10 @@ class NodeView(Protocol):
         """Others under which its operator lets it be reached (`config/hosts.py`)."""
         ...
 
+    def degradation(self) -> str:
+        """What a node that serves clients lacks all the same; empty: nothing."""
+        ...
+
     def list_topics(self, after: str, limit: int) -> list[TopicSummary]:
         """At most `limit` topics with names above `after`, in order of name."""
         ...

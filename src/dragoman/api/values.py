@@ -159,6 +159,19 @@ class FewCopies(msgspec.Struct, frozen=True, kw_only=True):
     copies: int
 
 
+class DamagedRange(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets that the answering node cannot read: bytes on its disk are not what they were."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    #: Where a reader may go on.
+    next_offset: int
+    #: Within the data directory.
+    path: str
+    position: int
+
+
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
     #: Node that answered.
@@ -186,6 +199,11 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     #: have fewer.
     copies: int = 0
     few_copies: tuple[FewCopies, ...] = ()
+    #: Damage on the disk of the node that answered: how many ranges of offsets, the first of them,
+    #: and what was lost of its journal.
+    damaged_ranges: int = 0
+    damage: tuple[DamagedRange, ...] = ()
+    journal_damage: tuple[str, ...] = ()
 
 
 class MlogEvents(msgspec.Struct, frozen=True, kw_only=True):

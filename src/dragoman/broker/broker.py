@@ -51,7 +51,13 @@ from dragoman.cluster.metadata import (
 )
 from dragoman.config.settings import Settings
 from dragoman.config.topics import TopicConfig
-from dragoman.errors import DiskFullError, DragomanError, FormatError, LogError
+from dragoman.errors import (
+    CorruptionError,
+    DiskFullError,
+    DragomanError,
+    FormatError,
+    LogError,
+)
 from dragoman.log.checkpoint import PARTITIONS
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
@@ -124,6 +130,7 @@ class Broker:
         store.on_failure = self._failed
         store.on_refused = self._refused
         store.on_rolled = self._rolled
+        store.on_damage = self._damaged
         self._metadata_log = self._open_metadata_log()
         self.clustering = Clustering(self, self._metadata_log, links or NoLinks(), etcd)
         self.quorum = self.clustering.quorum
@@ -442,6 +449,18 @@ class Broker:
             replica.fail_waiters(error, above=partition.log_end_offset)
         elif partition is self._metadata_log:
             self.clustering.metadata_refused()
+
+    def _damaged(self, partition: PartitionLog) -> None:
+        """Whatever read the partition: where other nodes hold it, it is copied anew."""
+        replica = partition.owner
+        if isinstance(replica, Replica) and self.is_ready:
+            # Not within the call: the reader may be in the middle of anything.
+            self.scheduler.call_soon(self._copy_anew, replica)
+
+    def _copy_anew(self, replica: Replica) -> None:
+        if replica.on_unreadable is not None and replica.log.is_damaged:
+            error = CorruptionError(replica.log.directory, 0, "damaged")
+            replica.on_unreadable(replica, error)
 
     def give_up(self, error: FormatError) -> None:
         """The cluster has agreed on something that this release does not know."""

@@ -105,6 +105,10 @@ class NotEnoughReplicas(BrokerError):
     """Fewer replicas are in sync than `min.insync.replicas` asks for. Nothing was appended."""
 
 
+class ReplicaDamaged(BrokerError):
+    """This node's copy of the records is damaged, but another node has them and will lead."""
+
+
 class FencedLeaderEpoch(BrokerError):
     """The client knows an older leadership than this one."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from dragoman.broker.errors import UnknownTopic
+from dragoman.broker.errors import ReplicaDamaged, UnknownTopic
 from dragoman.broker.replica import Replica, not_leader
 from dragoman.errors import CorruptionError, DragomanError
 from dragoman.types import Buffer
@@ -105,8 +105,8 @@ def _read_one(wanted: Wanted, room: int, committed_only: bool, is_first: bool) -
                 log.check_offset(wanted.offset)
         except DragomanError as refused:
             error = refused
-            if isinstance(refused, CorruptionError) and replica.on_unreadable is not None:
-                replica.on_unreadable(replica, refused)
+            if isinstance(refused, CorruptionError) and replica.is_elsewhere(refused):
+                error = ReplicaDamaged(str(refused))
         else:
             if committed_only:
                 aborted = []

@@ -90,7 +90,8 @@ class Replica:
         #: This node has no copy any more; what is in the log is on its way out.
         self.is_moved = False
         #: Told when a reader met damage: where others hold the partition, one of them can lead.
-        self.on_unreadable: Callable[[Replica, CorruptionError], None] | None = None
+        #: Returns whether there are such.
+        self.on_unreadable: Callable[[Replica, CorruptionError], bool] | None = None
         log.owner = self
 
     @property
@@ -104,6 +105,10 @@ class Replica:
         """
         role = self.role
         return role is not None and role.epoch_start > self.log.high_watermark
+
+    def is_elsewhere(self, error: CorruptionError) -> bool:
+        """A reader met damage. Whether another node has the records, so that it may come again."""
+        return self.on_unreadable is not None and self.on_unreadable(self, error)
 
     def check_epoch(self, client_epoch: int) -> None:
         """Refuse clients of another leadership; -1 means that the client does not say."""

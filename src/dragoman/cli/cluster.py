@@ -64,6 +64,7 @@ def _print_status(cluster: ClusterStatus) -> None:
             ("without leader", cluster.leaderless),
             ("under-replicated", cluster.under_replicated),
             ("being moved", cluster.moving),
+            ("damaged ranges", cluster.damaged_ranges),
             ("groups", cluster.groups),
         )
     )
@@ -98,6 +99,34 @@ def _print_status(cluster: ClusterStatus) -> None:
     if cluster.few_copies:
         print()
         _print_few_copies(cluster)
+    if cluster.damage or cluster.journal_damage:
+        print()
+        _print_damage(cluster)
+
+
+def _print_damage(cluster: ClusterStatus) -> None:
+    if cluster.damage:
+        print_table(
+            ("TOPIC", "PARTITION", "DAMAGED FROM", "NEXT GOOD", "FILE", "BYTE"),
+            (
+                (
+                    each.topic,
+                    each.partition,
+                    each.first_offset,
+                    each.next_offset,
+                    each.path,
+                    each.position,
+                )
+                for each in cluster.damage
+            ),
+        )
+        say(
+            f"node {cluster.node_id} cannot read these records. Other replicas are copied by "
+            "themselves; without any, read on at the next good offset, or stop the node and run "
+            "`dragoman log repair DIRECTORY`"
+        )
+    for each in cluster.journal_damage:
+        say(f"node {cluster.node_id} has lost acknowledged records: {each}")
 
 
 def _print_few_copies(cluster: ClusterStatus) -> None:

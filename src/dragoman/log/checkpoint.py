@@ -70,6 +70,8 @@ class PartitionSave:
         store.flush(partition)
         #: On a full disk some bytes are in the journal only: then the rest has to wait.
         self.is_whole = not partition.dirty
+        if not store.has_failed():
+            self._check_files()
         self._marks = [self._mark(each) for each in partition.unsynced]
         if partition.is_manifest_due or partition.producers is not None or clean:
             # Before the sync of the directories, which makes the new one durable.
@@ -80,6 +82,20 @@ class PartitionSave:
             if store.disk.exists(path):
                 store.disk.remove(path)
             partition.has_producer_file = False
+
+    def _check_files(self) -> None:
+        """A sync by name finds nothing to do for a file that was removed, and the journal would be
+        released all the same."""
+        for segment in self.partition.unsynced:
+            if not segment.written:
+                continue
+            try:
+                is_linked = self._store.files.get(segment.log_path).is_linked()
+            except FileNotFoundError:
+                is_linked = False
+            if not is_linked:
+                self._store.fail_removed(segment.log_path)
+                return
 
     def _make_directory(self) -> None:
         try:

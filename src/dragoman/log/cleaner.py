@@ -149,7 +149,7 @@ def cleanable_segments(
     found: list[Segment] = []
     for segment in partition.segments:
         is_old = now_ms - segment.newest_ms(now_ms) >= policy.min_compaction_lag_ms
-        if segment.next_offset > limit or segment.damage or not is_old:
+        if segment.next_offset > limit or segment.lost or not is_old:
             break
         found.append(segment)
     return found
@@ -186,6 +186,8 @@ def compact(
     try:
         yield from work.run()
     except (CorruptionError, DecodeError) as error:
+        if isinstance(error, CorruptionError):
+            partition.note_damage(error)
         partition.report(f"compaction stopped: {error}")
     finally:
         work.discard_output()

@@ -22,10 +22,11 @@ from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log.batch import WALKED_PREFIX_BYTES
 from dragoman.log.checkpoint import PARTITIONS
 from dragoman.log.index import SparseIndex, load_index
-from dragoman.log.journal import JournalReader
+from dragoman.log.journal import DIRECTORY, JournalReader
+from dragoman.log.journal_mark import MARK_FILE, read_mark, seed_of
 from dragoman.log.manifest import NAME as MANIFEST
 from dragoman.log.manifest import Manifest, SegmentEntry, decode_manifest
-from dragoman.log.node import NODE_FILE, NodeState, read_node_state
+from dragoman.log.node import NODE_FILE, NodeState, has_data, read_node_state
 from dragoman.log.producer_file import NAME as PRODUCERS
 from dragoman.log.producer_file import decode_producers
 from dragoman.log.salvage import Bad, Sound, read_batches
@@ -91,6 +92,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, tag="problem"):
     reason: str
     #: False: it may be a write that is under way, or was when the power went.
     is_damage: bool = True
+    #: The file could not be read at all, so nothing is known about it.
+    is_unread: bool = False
 
 
 Finding: TypeAlias = (
@@ -108,6 +111,14 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     def is_sound(self) -> bool:
         return not any(problem.is_damage for problem in self.problems)
 
+    @property
+    def damaged_files(self) -> int:
+        return len({each.path for each in self.problems if each.is_damage and not each.is_unread})
+
+    @property
+    def unread_files(self) -> int:
+        return len({each.path for each in self.problems if each.is_unread})
+
 
 def inspect_directory(path: str) -> Iterator[Finding]:
     """Everything in the data directory at `path`, damage included. Raises `FormatError`."""
@@ -119,7 +130,7 @@ def inspect_directory(path: str) -> Iterator[Finding]:
 
 def verify_directory(path: str) -> Verification:
     """Read everything and collect what is wrong. Raises `FormatError`."""
-    return _verified(inspect_directory(path))
+    return verified(inspect_directory(path))
 
 
 def inspect_disk(disk: Disk) -> Iterator[Finding]:
@@ -127,10 +138,16 @@ def inspect_disk(disk: Disk) -> Iterator[Finding]:
     try:
         node = read_node_state(disk)
     except FileNotFoundError:
-        yield Problem(path=NODE_FILE, position=0, reason="missing: not a data directory")
+        reason = "missing: not a data directory"
+        if has_data(disk):
+            reason = "the file is missing, although there is data: `dragoman log adopt` makes one"
+        yield Problem(path=NODE_FILE, position=0, reason=reason)
         return
     except CorruptionError as error:
         yield _problem(error)
+        return
+    except OSError as error:
+        yield _unread(NODE_FILE, error)
         return
     yield NodeFound(
         path=NODE_FILE,
@@ -140,29 +157,50 @@ def inspect_disk(disk: Disk) -> Iterator[Finding]:
         is_clean=node.is_clean,
         is_in_use=is_in_use,
     )
-    yield from _journal(disk, node, is_in_use)
-    for name in disk.names(PARTITIONS):
-        yield from _Partition(disk, f"{PARTITIONS}/{name}", node, is_in_use).findings()
+    try:
+        yield from _journal(disk, node, is_in_use)
+    except OSError as error:
+        yield _unread(DIRECTORY, error)
+    try:
+        names = disk.names(PARTITIONS)
+    except OSError as error:
+        yield _unread(PARTITIONS, error)
+        return
+    for name in names:
+        directory = f"{PARTITIONS}/{name}"
+        try:
+            yield from _Partition(disk, directory, node, is_in_use).findings()
+        except OSError as error:
+            yield _unread(directory, error)
+
+
+def _unread(path: str, error: OSError) -> Problem:
+    reason = f"cannot be read: {error.strerror or error}"
+    return Problem(path=path, position=0, reason=reason, is_unread=True)
 
 
 def verify_disk(disk: Disk) -> Verification:
-    return _verified(inspect_disk(disk))
+    return verified(inspect_disk(disk))
 
 
-def _verified(findings: Iterator[Finding]) -> Verification:
+def verified(findings: Iterator[Finding]) -> Verification:
     problems: list[Problem] = []
     files = bytes_read = 0
     is_in_use = False
+    lacking: set[str] = set()
     for found in findings:
         match found:
             case Problem():
                 problems.append(found)
+                lacking.add(found.path)
             case NodeFound():
                 is_in_use = found.is_in_use
             case SegmentFound() | GroupFound():
                 bytes_read += found.size
         if not isinstance(found, Problem | GroupFound):
             files += 1
+            lacking.discard(found.path)
+    files += len(lacking)
     return Verification(problems=problems, files=files, bytes_read=bytes_read, is_in_use=is_in_use)
 
 
@@ -173,6 +211,9 @@ def _is_in_use(disk: Disk) -> bool:
         disk.lock(LOCK_FILE).release()
     except DirectoryInUseError:
         return True
+    except OSError:
+        # Without the right to write, nothing can be told; what is found is judged as at rest.
+        return False
     return False
 
 
@@ -183,7 +224,16 @@ def _problem(error: CorruptionError, *, is_damage: bool = True) -> Problem:
 
 
 def _journal(disk: Disk, node: NodeState, is_in_use: bool) -> Iterator[Finding]:
-    reader = JournalReader(disk, int(node.directory_id[:8], 16), node.sequence)
+    mark = read_mark(disk)
+    acknowledged = 0
+    if mark is not None and mark.directory_id == node.directory_id:
+        acknowledged = mark.sequence
+    elif node.has_mark and not node.is_clean:
+        reason = "missing or damaged: whether the journal's end is whole cannot be told"
+        yield Problem(path=MARK_FILE, position=0, reason=reason)
+    # A node in use acknowledges more while the journal is being read.
+    acknowledged = 0 if is_in_use else acknowledged
+    reader = JournalReader(disk, seed_of(node.directory_id), node.sequence, acknowledged)
     for group in reader.groups:
         yield GroupFound(
             path=group.path,
@@ -197,7 +247,8 @@ def _journal(disk: Disk, node: NodeState, is_in_use: bool) -> Iterator[Finding]:
         yield Problem(
             path=damage.path,
             position=damage.position,
-            reason=f"groups {damage.first_sequence} to {damage.last_sequence} are damaged",
+            reason=f"groups {damage.first_sequence} to {damage.last_sequence} were acknowledged "
+            "and are missing or damaged",
             is_damage=not is_in_use,
         )
 
@@ -219,6 +270,12 @@ class _Partition:
                 yield self._partition_found(path, manifest)
             except CorruptionError as error:
                 yield _problem(error)
+            except OSError as error:
+                yield _unread(path, error)
+        elif any(name.endswith(".idx") for name in names):
+            # Indexes are written after the manifest.
+            path = f"{self._directory}/{MANIFEST}"
+            yield Problem(path=path, position=0, reason="the file is missing")
         if PRODUCERS in names:
             yield self._producers(f"{self._directory}/{PRODUCERS}")
         listed = {
@@ -231,10 +288,13 @@ class _Partition:
             )
         found = {key for name in names if (key := parse_segment_name(name)) is not None}
         for key in sorted(found | set(listed)):
+            segment = Segment(self._directory, *key)
             if key in found:
-                yield from self._segment(*key, listed.get(key))
+                try:
+                    yield from self._segment(*key, listed.get(key))
+                except OSError as error:
+                    yield _unread(segment.log_path, error)
             else:
-                segment = Segment(self._directory, *key)
                 yield Problem(path=segment.log_path, position=0, reason="the file is missing")
 
     def _partition_found(self, path: str, manifest: Manifest) -> PartitionFound:
@@ -254,6 +314,8 @@ class _Partition:
             found = decode_producers(read_whole(self._disk, path), path)
         except CorruptionError as error:
             return _problem(error)
+        except OSError as error:
+            return _unread(path, error)
         return ProducersFound(
             path=path,
             offset=found.offset,
@@ -263,7 +325,15 @@ class _Partition:
 
     def _segment(self, base: int, generation: int, entry: SegmentEntry | None) -> Iterator[Finding]:
         segment = Segment(self._directory, base, generation)
-        index, indexed = self._index(segment)
+        index, indexed, flaw = self._index(segment)
+        if flaw >= 0:
+            reason = "the index fails its checksum; the segment is read instead"
+            yield Problem(
+                path=segment.index_path,
+                position=flaw,
+                reason=reason,
+                is_damage=not self._is_in_use,
+            )
         file = self._disk.open(segment.log_path, "read")
         try:
             size = file.size()
@@ -272,13 +342,18 @@ class _Partition:
                 reason = f"{size} of {entry.size} bytes are there"
                 yield Problem(path=segment.log_path, position=size, reason=reason)
             walk = _Walk(segment, index, indexed, end, base)
-            known = {position for _, _, position in entry.damage} if entry else set()
+            known = self._known(entry)
+            for first, next_good, position in known:
+                reason = f"offsets {first} to {next_good - 1} are known to be damaged"
+                yield Problem(path=segment.log_path, position=position, reason=reason)
             for found in read_batches(file, 0, end, base, walk.borders):
+                at = walk.next_offset
                 problem = walk.take(found)
-                if problem is not None and problem.position not in known:
+                is_known = any(first <= at < next_good for first, next_good, _ in known)
+                if problem is not None and not is_known:
                     yield self._judged(problem, entry, indexed)
             expected = walk.checksum
-            if entry is not None and not entry.damage and size >= entry.size:
+            if entry is not None and not entry.is_damaged and size >= entry.size:
                 expected = entry.checksum
             if walk.checksum != expected and not walk.has_problem:
                 reason = "the file is not what its manifest says (checksum)"
@@ -295,16 +370,22 @@ class _Partition:
             is_listed=entry is not None,
         )
 
+    def _known(self, entry: SegmentEntry | None) -> tuple[tuple[int, int, int], ...]:
+        return entry.damage + entry.unreadable if entry is not None else ()
+
     def _judged(self, problem: Problem, entry: SegmentEntry | None, indexed: int) -> Problem:
         """What no sync has covered may be a write that did not get to its end."""
         is_known_synced = entry is not None or problem.position < indexed
         return msgspec.structs.replace(problem, is_damage=is_known_synced)
 
-    def _index(self, segment: Segment) -> tuple[SparseIndex, int]:
+    def _index(self, segment: Segment) -> tuple[SparseIndex, int, int]:
+        """(index, bytes of the segment it covers, its own first bad byte or -1)."""
         if not self._disk.exists(segment.index_path):
-            return SparseIndex(), 0
-        index, checkpoint, _ = load_index(read_whole(self._disk, segment.index_path))
-        return index, checkpoint.position if checkpoint else 0
+            return SparseIndex(), 0, -1
+        data = read_whole(self._disk, segment.index_path)
+        index, checkpoint, good = load_index(data)
+        flaw = good if good < len(data) else -1
+        return index, checkpoint.position if checkpoint else 0, flaw
 
 
 class _Walk:
@@ -386,4 +467,5 @@ def describe(found: Finding) -> str:
             return f"{found.path}: {counts}, true for offset {found.offset}"
         case Problem():
             kind = "damage" if found.is_damage else "unfinished"
+            kind = "unread" if found.is_unread else kind
             return f"{found.path} at byte {found.position}: {kind}: {found.reason}"

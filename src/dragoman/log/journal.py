@@ -22,7 +22,7 @@ sequence whose bytes are known to be synced in the segments: replay starts after
 
 One group is in flight at a time. Hence, when reading: an invalid group with a later valid one is
 damage; an invalid one with nothing after it was being written when the power went, and was never
-acknowledged.
+acknowledged, unless `journal/mark` says that it was (`log/journal_mark.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from dragoman.checksum import crc32c
+from dragoman.checksum import crc32c, crc32c_seed
 from dragoman.errors import CorruptionError
 from dragoman.limits import (
     JOURNAL_BLOCK_BYTES,
@@ -99,7 +99,7 @@ class JournalDamage(NamedTuple):
     def __str__(self) -> str:
         return (
             f"{self.path} at byte {self.position}: groups {self.first_sequence} to "
-            f"{self.last_sequence} are damaged"
+            f"{self.last_sequence} were acknowledged and are missing or damaged"
         )
 
 
@@ -241,6 +241,11 @@ class Journal:
         assert self._current is not None
         return self._current.path
 
+    def missing_path(self) -> str | None:
+        """A file with groups that are needed and that was removed; None when all are there."""
+        needed = (*self._used, self._current) if self._current is not None else self._used
+        return next((each.path for each in needed if not each.file.is_linked()), None)
+
     def _switch(self, size: int) -> None:
         if self._current is not None:
             self._used.append(self._current)
@@ -293,8 +298,9 @@ class Journal:
 class JournalReader:
     """Finds every group on the disk that is needed for recovery."""
 
-    def __init__(self, disk: Disk, seed: int, floor: int = 0) -> None:
-        """Groups up to `floor` are in the segments already, whatever the journal says."""
+    def __init__(self, disk: Disk, seed: int, floor: int = 0, mark: int = 0) -> None:
+        """Groups up to `floor` are in the segments already, whatever the journal says; those up to
+        `mark` were acknowledged."""
         self._disk = disk
         self._seed = seed
         found: dict[int, GroupRef] = {}
@@ -311,6 +317,19 @@ class JournalReader:
         wanted = range(self.checkpoint + 1, self.newest + 1)
         self.groups = [found[sequence] for sequence in wanted if sequence in found]
         self.damage = self._damage(found, wanted)
+        if mark > self.newest:
+            self.damage.append(self._lost_end(newest, mark))
+            self.newest = mark
+
+    def _lost_end(self, last: GroupRef | None, mark: int) -> JournalDamage:
+        """What was acknowledged behind the last group that is there."""
+        if last is not None:
+            return JournalDamage(
+                last.path, last.position + _padded(last.size), self.newest + 1, mark
+            )
+        names = [name for name in self._disk.names(DIRECTORY) if name.endswith(".jnl")]
+        path = f"{DIRECTORY}/{names[-1]}" if names else DIRECTORY
+        return JournalDamage(path, 0, self.newest + 1, mark)
 
     def secure(self) -> None:
         """Make what was found durable: a process that was killed may have left it in memory.
@@ -425,3 +444,23 @@ def _next_magic(file: File, position: int, end: int) -> int:
 
 def _padded(size: int) -> int:
     return -(-size // JOURNAL_BLOCK_BYTES) * JOURNAL_BLOCK_BYTES
+
+
+def group_seeds(disk: Disk, path: str, size_max: int) -> Iterator[int]:
+    """The seed with which each group of at most `size_max` bytes would be sound.
+
+    What is no group gives a number of its own; groups of one directory all give the same.
+    """
+    file = disk.open(path, "read")
+    try:
+        end = file.size()
+        for position in range(0, end, JOURNAL_BLOCK_BYTES):
+            head = file.read(_GROUP.size, position)
+            if len(head) < _GROUP.size:
+                return
+            magic, crc, length, *_ = _GROUP.unpack(head)
+            if magic == _MAGIC and _GROUP.size + length <= size_max:
+                data = head[_CRC_END:] + file.read(length, position + _GROUP.size)
+                yield crc32c_seed(data, crc)
+    finally:
+        file.close()

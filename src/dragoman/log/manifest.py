@@ -48,6 +48,12 @@ class SegmentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     aborted: tuple[tuple[int, int, int], ...] = ()
     #: Unreadable offsets: (first, next good one, byte position).
     damage: tuple[tuple[int, int, int], ...] = ()
+    #: The same, found by readers after the index was written.
+    unreadable: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def is_damaged(self) -> bool:
+        return bool(self.damage or self.unreadable)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

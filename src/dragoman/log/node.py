@@ -74,6 +74,10 @@ class NodeState(msgspec.Struct, kw_only=True):
     #: Acknowledged groups were lost to damage of the journal, and nobody was told yet who counts on
     #: them.
     has_lost: bool = False
+    #: Whether `journal/mark` is to be expected.
+    has_mark: bool = False
+    #: Ids of partitions in which damage was found: they are opened, and reported, at a start.
+    damaged: tuple[int, ...] = ()
     #: The cluster that this directory belongs to, if its metadata is in etcd and not in here; and
     #: how many entries there have been at least, as of when this file was last written.
     etcd_cluster: str = ""
@@ -121,3 +125,8 @@ def _refuse_newer(versions: _Versions) -> None:
             f"the data directory uses feature level {versions.feature_level}, "
             f"this release knows {FEATURE_LEVEL}"
         )
+
+
+def has_data(disk: Disk) -> bool:
+    """Whether a node has used the directory, whatever became of `node.json`."""
+    return any(disk.names(directory) for directory in ("partitions", "journal"))

@@ -28,7 +28,12 @@ from dragoman.errors import (
     OffsetOutOfRangeError,
     OversizedBatchError,
 )
-from dragoman.limits import DAMAGE_REPORTS_MAX, EXPANDED_BATCH_BYTES_MAX, SCAN_CHUNK_BYTES
+from dragoman.limits import (
+    DAMAGE_REPORTS_MAX,
+    DAMAGED_RANGES_MAX,
+    EXPANDED_BATCH_BYTES_MAX,
+    SCAN_CHUNK_BYTES,
+)
 from dragoman.log.batch import (
     NO_PRODUCER,
     WALKED_PREFIX_BYTES,
@@ -40,6 +45,7 @@ from dragoman.log.batch import (
     read_marker,
     records,
 )
+from dragoman.log.damage import unreadable_around, with_range
 from dragoman.log.epochs import EpochHistory
 from dragoman.log.expansion import Expanded
 from dragoman.log.index import SparseIndex
@@ -53,6 +59,7 @@ from dragoman.log.reading import (
     batches_of_range,
     index_for_reading,
     read_segment,
+    refuse_damaged,
 )
 from dragoman.log.segment import Segment, scan
 from dragoman.log.tail import Tail
@@ -473,10 +480,43 @@ class PartitionLog:
             buffers, next_offset = self.tail.read(offset, limit_offset, bytes_max)
             return ReadResult(buffers, sum(map(len, buffers)), next_offset)
         for segment in self._segments_from(offset):
-            result = read_segment(self, segment, offset, bytes_max, limit_offset)
+            try:
+                result = read_segment(self, segment, offset, bytes_max, limit_offset)
+            except CorruptionError as error:
+                self.note_damage(error)
+                refuse_damaged(segment, offset)
+                raise
             if result is not None:
                 return result
         return ReadResult([], 0, offset)
+
+    def note_damage(self, error: CorruptionError) -> None:
+        """A reader could not read: from now on the offsets concerned are known to be lost.
+
+        The manifest remembers them. Each range is reported once, and `LogStore.on_damage` called.
+        """
+        for segment in self.all_segments():
+            if segment.log_path == error.path:
+                break
+        else:
+            return
+        if any(position == error.position for _, _, position in segment.lost):
+            return
+        found = unreadable_around(self, segment, error.position)
+        if found is None or any(
+            first <= found[0] and found[1] <= end for first, end, _ in segment.lost
+        ):
+            return
+        if len(segment.unreadable) >= DAMAGED_RANGES_MAX:
+            return
+        segment.unreadable = with_range(segment.unreadable, found)
+        first, next_good, position = found
+        self.report(
+            f"{segment.log_path} at byte {position}: {error.reason}; "
+            f"offsets {first} to {next_good - 1} are not served"
+        )
+        self.manifest_version += 1
+        self.store.manifest_due(self)
 
     def copy_end(self, offset: int) -> int:
         """How far another node that has everything below `offset` may copy.
@@ -530,6 +570,15 @@ class PartitionLog:
         return None
 
     def _first_at_or_after(
+        self, segment: Segment, timestamp: int, limit_offset: int
+    ) -> tuple[int, int] | None:
+        try:
+            return self._look_for_time(segment, timestamp, limit_offset)
+        except CorruptionError as error:
+            self.note_damage(error)
+            raise
+
+    def _look_for_time(
         self, segment: Segment, timestamp: int, limit_offset: int
     ) -> tuple[int, int] | None:
         index = index_for_reading(self, segment)
@@ -638,7 +687,7 @@ class PartitionLog:
 
     def _refuse_hidden_border(self, segment: Segment, offset: int) -> None:
         """Damage is passed over by whoever looks for batches, and may be found by looking."""
-        for first, next_good, position in segment.damage:
+        for first, next_good, position in segment.lost:
             if first <= offset <= next_good:
                 text = f"offsets {first} to {next_good - 1} are damaged: not cut at {offset}"
                 raise CorruptionError(segment.log_path, position, text)
@@ -710,6 +759,7 @@ class PartitionLog:
         segment.max_timestamp = index.max_timestamp
         segment.checksum = checksum_of(file, position)
         segment.damage = tuple(each for each in segment.damage if each[2] < position)
+        segment.unreadable = tuple(each for each in segment.unreadable if each[0] < next_offset)
         # The index file goes too: its blocks only ever grow.
         index.saved_entries = index.saved_position = 0
         self.store.files.forget(segment.index_path)
@@ -727,7 +777,7 @@ class PartitionLog:
         data = truncation_entry_data(offset, self.next_generation)
         self.store.journal_now(EntryKind.TRUNCATE, self, -1, 0, RESTART, data)
         for segment in self.all_segments():
-            if segment.damage:
+            if segment.lost:
                 self.store.quarantine(segment)
         self.producers = None
         # Files of records deleted before may still be there, or come back when the power goes.
@@ -741,6 +791,7 @@ class PartitionLog:
         self.saved_live_offset = 0
         self.problems.clear()
         self.is_damaged = False
+        self.store.damage_is_gone(self)
         self.store.manifest_due(self)
 
     def move_log_start(self, offset: int) -> None:
@@ -852,6 +903,7 @@ class PartitionLog:
             has_gaps=segment.has_gaps,
             aborted=aborted,
             damage=segment.damage,
+            unreadable=segment.unreadable,
         )
 
     def report(self, problem: str) -> None:
@@ -860,6 +912,7 @@ class PartitionLog:
         self.is_damaged = True
         if len(self.problems) < DAMAGE_REPORTS_MAX:
             self.problems.append(problem)
+        self.store.damage_found(self)
 
     def describe(self) -> str:
         return f"{self.identity.topic}-{self.identity.partition}"

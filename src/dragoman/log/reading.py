@@ -31,6 +31,8 @@ from dragoman.world import OUT_OF_FILES
 if TYPE_CHECKING:
     from dragoman.log.partition import PartitionLog
 
+#: Errors that concern one file, not the disk as a whole.
+UNREADABLE = (errno.EIO, errno.ENOENT, errno.EACCES, errno.EPERM)
 _LENGTH_MIN = BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES
 
 
@@ -72,22 +74,22 @@ def read_segment(
 
 
 def refuse_damaged(segment: Segment, offset: int) -> None:
-    for first, next_good, position in segment.damage:
+    for first, next_good, position in segment.lost:
         if first <= offset < next_good:
-            raise CorruptionError(
-                segment.log_path, position, f"offsets {first} to {next_good - 1} are damaged"
-            )
+            span = f"offsets {first} to {next_good - 1} are damaged"
+            text = f"{span}, the next good one is {next_good}"
+            raise CorruptionError(segment.log_path, position, text)
 
 
 def refuse_damaged_between(segment: Segment, offset: int, index: SparseIndex, number: int) -> None:
     """A reader that goes on to a later range must not be led over damage without a word."""
-    if not segment.damage:
+    if not segment.lost:
         return
     if number < index.range_count:
         end = segment.base_offset + index.range_at(number, segment.size).first
     else:
         end = segment.next_offset
-    for first, _, _ in segment.damage:
+    for first, _, _ in segment.lost:
         if offset <= first < end:
             refuse_damaged(segment, first)
 
@@ -133,7 +135,7 @@ def _read_ranges(
     limit_offset: int,
 ) -> ReadResult | None:
     start = ranges[0].start
-    data = _read_bytes(partition, segment, start, ranges[-1].stop)
+    data = read_bytes(partition, segment, start, ranges[-1].stop)
     first, end, next_offset = -1, 0, offset
     for each in ranges:
         try:
@@ -161,7 +163,7 @@ def _result(data: memoryview, first: int, end: int, next_offset: int) -> ReadRes
     return ReadResult([data[first:end]], end - first, next_offset)
 
 
-def _read_bytes(partition: PartitionLog, segment: Segment, start: int, stop: int) -> memoryview:
+def read_bytes(partition: PartitionLog, segment: Segment, start: int, stop: int) -> memoryview:
     """The bytes of whole ranges. On a full disk the last of them may be in memory only."""
     wanted = max(0, min(stop, segment.written) - start)
     data = b""
@@ -171,10 +173,11 @@ def _read_bytes(partition: PartitionLog, segment: Segment, start: int, stop: int
         except OSError as error:
             if error.errno in OUT_OF_FILES:
                 raise DiskFullError("no descriptor is left to read with") from None
-            if error.errno != errno.EIO:
+            if error.errno not in UNREADABLE:
                 raise
-            # A sector that the disk cannot read any more; the others can be served.
-            raise CorruptionError(segment.log_path, start, "the disk cannot read it") from error
+            # A sector that the disk cannot read any more, or a file that is gone; the others can be
+            # served.
+            raise CorruptionError(segment.log_path, start, f"not readable: {error}") from error
     if len(data) < wanted:
         raise CorruptionError(segment.log_path, start + len(data), "file is too short")
     if stop > segment.written:
@@ -228,7 +231,7 @@ def batches_of_range(
 ) -> Iterator[tuple[Place, BatchHeader, memoryview]]:
     """The batches of one range, all verified before the first is handed out, CRCs one by one."""
     each = clip(segment, index_for_reading(partition, segment).range_at(number, segment.size))
-    data = _read_bytes(partition, segment, each.start, each.stop)
+    data = read_bytes(partition, segment, each.start, each.stop)
     for place in walk_range(data, each.start, segment, each):
         at = place.position - each.start
         check_records(data, at, place.size, segment, place.position)

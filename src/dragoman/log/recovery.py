@@ -97,6 +97,10 @@ class _Opening:
         self._cuts: dict[Segment, Truncation] = {}
         #: Offset after the bytes that were synced and are gone, by live segment.
         self._lost_ends: dict[Segment, int] = {}
+        #: Bytes that a live segment's file had before anything was replayed into it.
+        self._found_sizes: dict[Segment, int] = {}
+        #: The log reached this offset at least, says a file whose segment is gone.
+        self._known_end = 0
         #: (epoch, first offset) from the manifest, the journal and the batches read.
         self._epochs: list[tuple[int, int]] = []
         self._live_offset = 0
@@ -109,13 +113,21 @@ class _Opening:
     def _load_manifest(self) -> Manifest | None:
         path = f"{self.partition.directory}/{MANIFEST}"
         if not self._disk.exists(path):
+            # Indexes are written after the manifest.
+            if any(name.endswith(".idx") for name in self._disk.names(self.partition.directory)):
+                self.report(f"{path} is missing; every segment is read instead")
+                self._lost_manifest = True
             return None
         try:
-            return decode_manifest(read_whole(self._disk, path), path)
+            manifest = decode_manifest(read_whole(self._disk, path), path)
+            if manifest.identity.partition_id != self.partition.identity.partition_id:
+                other = f"{manifest.identity.topic}-{manifest.identity.partition}"
+                raise CorruptionError(path, 0, f"manifest of another partition ({other})")
         except CorruptionError as error:
             self.report(f"{error}; every segment is read instead")
             self._lost_manifest = True
             return None
+        return manifest
 
     # ---- step 1: the manifest, and what the journal says about more than bytes
 
@@ -144,6 +156,7 @@ class _Opening:
         segment.written_ms = entry.written_ms
         segment.has_gaps = entry.has_gaps
         segment.damage = entry.damage
+        segment.unreadable = entry.unreadable
         segment.is_rolled = True
         return segment
 
@@ -173,7 +186,7 @@ class _Opening:
         if self._listed and self._listed[-1].next_offset > end:
             segment = self._listed.pop()
             segment.is_rolled = False
-            segment.damage = ()
+            segment.damage = segment.unreadable = ()
             self._disk.remove(segment.index_path)
             self._cuts[segment] = truncation
             self._live[segment.base_offset, segment.generation] = segment
@@ -181,6 +194,7 @@ class _Opening:
             if self._disk.exists(segment.log_path):
                 size = self._store.files.get(segment.log_path).size()
                 segment.size = segment.written = min(size, segment.size)
+                self._found_sizes[segment] = segment.size
             else:
                 segment.size = segment.written = 0
                 self._store.files.get_or_create(segment.log_path)
@@ -253,8 +267,24 @@ class _Opening:
     def _remove_litter(self, names: list[str], logs: set[str]) -> None:
         for name in names:
             is_lonely = name.endswith(".idx") and name.removesuffix(".idx") not in logs
+            if is_lonely:
+                self._note_lonely(name)
             if is_lonely or name.endswith((".new", ".compacting")):
                 self._disk.remove(f"{self.partition.directory}/{name}")
+
+    def _note_lonely(self, name: str) -> None:
+        """An index whose segment is gone tells how far the log was synced, if it is of the log."""
+        key = parse_segment_name(name.removesuffix(".idx") + ".log")
+        is_ours = key is not None and (
+            key[0] >= self._live_offset
+            and key[1] >= self.partition.first_generation
+            and not any(each.removes(*key) or each.cuts(*key) for each in self._truncations)
+        )
+        if is_ours and not self._lost_manifest:
+            path = f"{self.partition.directory}/{name}"
+            _, checkpoint, _ = load_index(read_whole(self._disk, path))
+            if checkpoint is not None:
+                self._known_end = max(self._known_end, checkpoint.next_offset)
 
     def _discard(self, base: int, generation: int) -> None:
         segment = Segment(self.partition.directory, base, generation)
@@ -290,6 +320,7 @@ class _Opening:
                 if segment.size > truncation.position:
                     self._store.files.get(segment.log_path).truncate(truncation.position)
                     segment.size = segment.written = truncation.position
+        self._found_sizes[segment] = segment.size
 
     def report(self, text: str) -> None:
         self.partition.report(text)
@@ -404,6 +435,9 @@ class _Opening:
             segment.has_gaps = clean.has_gaps
             self.partition.clean_size = clean.size
         start = self._resume(segment, index, checkpoint) if checkpoint is not None else 0
+        if self._lost_manifest and start:
+            # Only the batches can tell the epochs that the manifest knew.
+            start, segment.next_offset = 0, segment.base_offset
         if following is None:
             self._last_checkpoint = checkpoint
         size = segment.size
@@ -434,10 +468,10 @@ class _Opening:
             return SparseIndex(), None
         data = read_whole(self._disk, segment.index_path)
         index, checkpoint, good = load_index(data)
-        if checkpoint is not None and checkpoint.position > segment.size:
-            self.report(
-                f"{segment.log_path} has {segment.size} bytes, {checkpoint.position} were synced"
-            )
+        # What was replayed behind the end of a shortened file leaves a hole of zeros before it.
+        size = self._found_sizes.get(segment, 0)
+        if checkpoint is not None and checkpoint.position > size:
+            self.report(f"{segment.log_path} has {size} bytes, {checkpoint.position} were synced")
             self._lost_ends[segment] = checkpoint.next_offset
             checkpoint = None
         if checkpoint is None or not index.begins_with_segment:
@@ -477,12 +511,13 @@ class _Opening:
     def set_marks(self) -> None:
         partition = self.partition
         segments = partition.all_segments()
-        if any(each.damage for each in segments):
+        if any(each.lost for each in segments):
             partition.is_damaged = True
         if self._lost_manifest and segments:
             first = segments[0].base_offset
             partition.log_start_offset = max(partition.log_start_offset, first)
         end = max(self._live_offset, segments[-1].next_offset if segments else 0)
+        end = self._keep_offsets(end)
         if end < partition.log_start_offset:
             # Without a journal, records may be lost that had been deleted just before.
             end = partition.log_start_offset
@@ -494,6 +529,37 @@ class _Opening:
         self._settle_epochs(end)
         if self._manifest is None or self._manifest.log_end_offset > end:
             partition.manifest_version += 1
+
+    def _keep_offsets(self, end: int) -> int:
+        """The log's end, or where it is known to have been: lost offsets are never given again."""
+        known = self._known_end
+        manifest = self._manifest
+        if manifest is not None:
+            newer = [each for each in self._truncations if each.sequence > manifest.sequence]
+            known = max(known, manifest.log_end_offset)
+            known = min([known, *(each.next_offset for each in newer)])
+        partition = self.partition
+        # What is missing below the log's start was deleted.
+        is_whole = known <= max(end, partition.log_start_offset)
+        if is_whole or not self._store.trusts_segment_ends:
+            return end
+        if partition.active is not None:
+            partition.add_rolled(partition.active)
+            partition.active = None
+        segment = Segment(partition.directory, end, partition.next_generation)
+        partition.next_generation += 1
+        segment.next_offset = known
+        segment.created_ms = self._store.clock.wall_ms()
+        segment.damage = ((end, known, 0),)
+        segment.index = SparseIndex()
+        self._store.files.get_or_create(segment.log_path)
+        partition.unsynced.append(segment)
+        partition.add_rolled(segment)
+        self.report(
+            f"{partition.directory}: offsets {end} to {known - 1} at the end are missing, "
+            "with the file that held them"
+        )
+        return known
 
     def lower_watermark(self) -> None:
         partition = self.partition
@@ -645,6 +711,7 @@ class _LiveReader:
         segment = self._segment
         count = segment.size - position
         log.warning("%s: %d bytes %s; cut at %d", segment.log_path, count, why, position)
+        self._partition.store.bytes_cut(count)
         self._partition.store.files.get(segment.log_path).truncate(position)
         segment.size = segment.written = position
 
@@ -670,8 +737,10 @@ def keep_damaged_journal(disk: Disk, damage: list[JournalDamage]) -> None:
     """Put copies of damaged journal files aside, for whoever has to find out what was in them."""
     disk.make_directory(QUARANTINE)
     for each in damage:
-        log.error("journal: %s; a copy is kept in %s/", each, QUARANTINE)
-        if not disk.exists(each.path):
+        is_there = each.path.endswith(".jnl") and disk.exists(each.path)
+        what = f"; a copy is kept in {QUARANTINE}/" if is_there else ""
+        log.error("journal: %s%s", each, what)
+        if not is_there:
             continue
         kept = each.path.replace("/", "_")
         replace_file(disk, f"{QUARANTINE}/{kept}", read_whole(disk, each.path))

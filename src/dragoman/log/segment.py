@@ -49,6 +49,7 @@ class Segment:
         "max_timestamp",
         "next_offset",
         "size",
+        "unreadable",
         "written",
         "written_ms",
         "written_out",
@@ -77,8 +78,11 @@ class Segment:
         self.has_gaps = False
         #: In memory while active, loaded on demand once rolled.
         self.index: SparseIndex | None = None
-        #: Offset ranges known to be unreadable, as (first, next good, byte position).
+        #: Offset ranges known to be unreadable, as (first, next good, byte position). The index was
+        #: built without them.
         self.damage: tuple[tuple[int, int, int], ...] = ()
+        #: The same, found by a reader later: the ranges of the index still cover them.
+        self.unreadable: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def log_path(self) -> str:
@@ -101,6 +105,11 @@ class Segment:
         if self.written < self.size:
             return now_ms
         return max(self.written_ms, self.created_ms)
+
+    @property
+    def lost(self) -> tuple[tuple[int, int, int], ...]:
+        """Every range of offsets that readers are refused."""
+        return self.damage + self.unreadable if self.unreadable else self.damage
 
     def __repr__(self) -> str:
         return f"<Segment {self.log_path} {self.base_offset}..{self.next_offset} {self.size} B>"

@@ -26,6 +26,7 @@ that is later; `finish_recovery` makes all of it durable in the segments and mov
 from __future__ import annotations
 
 import errno
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,11 +34,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from dragoman.errors import DiskFullError, LogStoppedError
+from dragoman.errors import CorruptionError, DiskFullError, LogStoppedError
 from dragoman.limits import (
     CACHED_INDEXES_MAX,
     CHECKPOINT_INTERVAL_S,
     CHECKPOINT_PARTITIONS_AT_ONCE,
+    DAMAGED_PARTITIONS_MAX,
     DIRTY_BYTES_MAX,
     DIRTY_PARTITION_BYTES_MAX,
     FAST_SYNC_S,
@@ -65,6 +67,7 @@ from dragoman.log.journal import (
     entry_header,
     read_entry,
 )
+from dragoman.log.journal_mark import MARK_FILE, MarkWriter, read_mark, seed_of
 from dragoman.log.manifest import Identity
 from dragoman.log.node import (
     FEATURE_LEVEL_MIN,
@@ -73,6 +76,7 @@ from dragoman.log.node import (
     Durability,
     NodeState,
     ballot_entry_data,
+    has_data,
     node_replacement,
     read_ballot,
     read_node_state,
@@ -99,6 +103,7 @@ from dragoman.world import (
 __all__ = ["Durability", "LogStore", "NodeState", "StoreStats", "read_node_state"]
 
 LOCK_FILE = "lock"
+log = logging.getLogger("dragoman.log")
 #: Frame, padding and entry headers of one group, beside its data.
 _GROUP_SLACK_BYTES = 64 << 10
 _NO_LIMIT = 1 << 62
@@ -116,6 +121,7 @@ class StoreStats:
         "appended_bytes",
         "checkpoints",
         "committed_bytes",
+        "damage",
         "flushed_bytes",
         "groups",
         "sync_seconds",
@@ -128,6 +134,20 @@ class StoreStats:
         self.flushed_bytes = 0
         self.checkpoints = 0
         self.sync_seconds = 0.0
+        #: Findings of damage since the store was opened.
+        self.damage = 0
+
+
+class Replay:
+    """What a start has found to do."""
+
+    __slots__ = ("bytes", "cut_bytes", "groups", "partitions")
+
+    def __init__(self, groups: int, size: int) -> None:
+        self.groups = groups
+        self.bytes = size
+        self.partitions = 0
+        self.cut_bytes = 0
 
 
 def _nothing(_: object) -> None:
@@ -170,8 +190,12 @@ class LogStore:
         self.on_rolled: Callable[[PartitionLog], None] = _nothing
         #: Told that staged appends of a partition were dropped because the disk is full.
         self.on_refused: Callable[[PartitionLog], None] = _nothing
+        #: Told that damage was found in a partition, which goes on with what can be read.
+        self.on_damage: Callable[[PartitionLog], None] = _nothing
         self.failure: OSError | None = None
         self._is_disk_full = False
+        #: When the disk became full, until it is clear that there is room again.
+        self._full_since: float | None = None
         self._background = background
         self._scheduler = scheduler
         self._partitions: dict[int, PartitionLog] = {}
@@ -198,8 +222,11 @@ class LogStore:
         self._checkpoint: Checkpoint | None = None
         self._is_spare_coming = False
         self._is_closing = False
+        self._is_recovered = False
         self._sync_average_s = 0.0
         self._timer: Handle | None = None
+        self._mark: MarkWriter | None = None
+        self._opened_at = clock.monotonic()
         self._lock = disk.lock(LOCK_FILE)
         try:
             self.node = self._open_node(random)
@@ -215,6 +242,8 @@ class LogStore:
         #: In os mode nothing says where a segment ended: what cannot be read there was torn.
         self.trusts_segment_ends = self.durability is Durability.FSYNC
         if not self.disk.exists(NODE_FILE):
+            if has_data(self.disk):
+                raise CorruptionError(NODE_FILE, 0, "the file is missing, although there is data")
             return NodeState(
                 directory_id=random.getrandbits(128).to_bytes(16, "big").hex(),
                 incarnation=1,
@@ -232,10 +261,11 @@ class LogStore:
         )
 
     def _open_journal(self) -> None:
-        seed = int(self.node.directory_id[:8], 16)
-        reader = JournalReader(self.disk, seed, self.node.sequence)
+        seed = seed_of(self.node.directory_id)
+        reader = JournalReader(self.disk, seed, self.node.sequence, self._acknowledged())
         self.journal_damage: list[JournalDamage] = reader.damage
         self._pending: dict[int, list[EntryRef]] = {}
+        self._replay = Replay(len(reader.groups), sum(each.size for each in reader.groups))
         for entry in reader.entries():
             if entry.kind is EntryKind.BALLOT:
                 found = read_ballot(read_entry(self.disk, entry))
@@ -248,16 +278,30 @@ class LogStore:
         generation = max(reader.generation, self.node.generation)
         self._journal = Journal(self.disk, seed, reader.newest, generation)
 
+    def _acknowledged(self) -> int:
+        """The last group that is known to have been acknowledged; 0 when nothing tells."""
+        mark = read_mark(self.disk)
+        if mark is not None and mark.directory_id == self.node.directory_id:
+            return mark.sequence
+        if self.node.has_mark and not self.was_clean:
+            log.error(
+                "%s is missing or damaged: whether the journal's end is whole cannot be told",
+                MARK_FILE,
+            )
+        return 0
+
     @property
     def pending_partitions(self) -> list[int]:
-        """Partitions with journalled entries that must be replayed before the journal goes on."""
-        return sorted(self._pending)
+        """Partitions with journalled entries that must be replayed before the journal goes on, and
+        those known to be damaged."""
+        return sorted({*self._pending, *self.node.damaged})
 
     def finish_recovery(self) -> None:
         """Everything replayed becomes durable in the segments; what nobody claimed is dropped.
 
         Raises `OSError` when that is not possible: then the node must not go on.
         """
+        unclaimed = len(self._pending)
         self._pending.clear()
         if self.journal_damage:
             self.node.has_lost = True
@@ -267,9 +311,35 @@ class LogStore:
         self.node.durability = self.durability
         self.node.sequence = self._journal.sequence
         self.node.generation = self._journal.generation
+        self._mark = MarkWriter(self.disk, self.node, self._journal.sequence)
+        self.node.has_mark = True
         write_node_state(self.disk, self.node)
         self._journal.tidy()
+        self._is_recovered = True
+        self._report_recovery(unclaimed)
         self._arm_timer()
+
+    def _report_recovery(self, unclaimed: int) -> None:
+        replay = self._replay
+        if self.was_clean and not replay.groups and not self.stats.damage:
+            return
+        log.warning(
+            "recovered in %.3f s: %d groups of the journal (%d bytes) replayed into %d partitions, "
+            "%d bytes of torn writes cut off, %d partitions that are deleted left out, "
+            "%d findings of damage, %d acknowledged groups lost",
+            self.clock.monotonic() - self._opened_at,
+            replay.groups,
+            replay.bytes,
+            replay.partitions,
+            replay.cut_bytes,
+            unclaimed,
+            self.stats.damage,
+            sum(each.last_sequence - each.first_sequence + 1 for each in self.journal_damage),
+        )
+
+    def bytes_cut(self, count: int) -> None:
+        """Recovery cut off what was torn."""
+        self._replay.cut_bytes += count
 
     def loss_is_known(self) -> None:
         """Whoever counts on this directory has been told of what it lost."""
@@ -280,6 +350,22 @@ class LogStore:
     def keep_node_state(self) -> None:
         """What was changed in `node` is durable when this returns, unless the disk is full."""
         self._performed(BackgroundJob(replace=(node_replacement(self.node),)), may_be_full=True)
+
+    def damage_found(self, partition: PartitionLog) -> None:
+        """Count it, and remember to open the partition at the next start."""
+        self.stats.damage += 1
+        known = self.node.damaged
+        number = partition.identity.partition_id
+        if number not in known and len(known) < DAMAGED_PARTITIONS_MAX:
+            self.node.damaged = (*known, number)
+            if self._is_recovered and not self.has_failed():
+                self.keep_node_state()
+        self.on_damage(partition)
+
+    def damage_is_gone(self, partition: PartitionLog) -> None:
+        """The partition was deleted, copied anew or repaired."""
+        number = partition.identity.partition_id
+        self.node.damaged = tuple(each for each in self.node.damaged if each != number)
 
     def use_level(self, level: int) -> None:
         """From now on releases that do not know this level refuse the directory."""
@@ -299,9 +385,12 @@ class LogStore:
             return found
         partition = PartitionLog(self, identity, f"{PARTITIONS}/{directory}", config)
         entries = self._pending.pop(identity.partition_id, [])
+        self._replay.partitions += bool(entries)
         recovery.open_partition(partition, entries, is_shared=is_shared)
         self._partitions[identity.partition_id] = partition
         self.list_work(partition)
+        if not partition.is_damaged:
+            self.damage_is_gone(partition)
         return partition
 
     def opened(self, partition_id: int) -> PartitionLog | None:
@@ -313,6 +402,7 @@ class LogStore:
     def remove_partition(self, partition: PartitionLog) -> None:
         """Delete a partition and its files. Its id never comes back, so replay cannot revive it."""
         partition.is_removed = True
+        self.damage_is_gone(partition)
         partition.clear_tail()
         self._work.pop(partition, None)
         self._unstage(partition)
@@ -383,6 +473,30 @@ class LogStore:
     def is_disk_full(self, value: bool) -> None:
         self._is_disk_full = value
         self._admit_limit = -1
+        if value and self._full_since is None:
+            self._full_since = self.clock.monotonic()
+            log.error(
+                "the disk is full: %d bytes are free, appends are refused, %d acknowledged bytes "
+                "wait in the journal for room in their segments",
+                self._free_bytes(),
+                self._dirty_bytes,
+            )
+
+    def _free_bytes(self) -> int:
+        try:
+            return self.disk.free_bytes()
+        except OSError:
+            return -1
+
+    def _note_room(self) -> None:
+        since = self._full_since
+        if since is not None and not self._is_disk_full:
+            self._full_since = None
+            log.warning(
+                "there is room on the disk again after %.1f s: %d bytes are free",
+                self.clock.monotonic() - since,
+                self._free_bytes(),
+            )
 
     def _make_room(self, size: int) -> None:
         """Let the staged bytes go first; then have a journal file for the next ones."""
@@ -548,6 +662,7 @@ class LogStore:
             return
         if is_inline:
             self._note_sync(started, size)
+            self._acknowledge()
             self._committed(group)
             return
         self._in_flight = group
@@ -569,9 +684,15 @@ class LogStore:
         group = self._in_flight
         assert group is not None
         self._in_flight = None
+        self._acknowledge()
         self._committed(group)
         if self._has_staged() and self._in_flight is None:
             self._commit()
+
+    def _acknowledge(self) -> None:
+        """The journal's last group is stable, and what waits for it may be promised."""
+        if self._mark is not None:
+            self._mark.write(self._journal.sequence)
 
     def _note_sync(self, started: float, size: int) -> None:
         """What a synchronous write of ours took. One slow write alone does not make a slow disk.
@@ -750,10 +871,25 @@ class LogStore:
 
     # ---- checkpoints
 
+    def check_directory(self) -> None:
+        """Stop the store when its directory, or a file that it appends to, was removed or replaced:
+        what is written to a file without a name is lost with the process."""
+        gone = None if self._lock.is_ours() else "the data directory, or its lock file,"
+        gone = gone or self._journal.missing_path()
+        if gone is None and self._mark is not None and not self._mark.is_linked:
+            gone = MARK_FILE
+        if gone is not None:
+            self.fail_removed(gone)
+
+    def fail_removed(self, what: str) -> None:
+        text = f"{what} was removed or replaced while the node was running"
+        self.fail(OSError(errno.ENOENT, f"{text}: nothing more is acknowledged"))
+
     def start_checkpoint(self) -> None:
         """Make everything committed so far durable in the segments, beside the loop."""
         if self._checkpoint is not None or self.has_failed():
             return
+        self.check_directory()
         self.settle_all()
         # Committing may have found a checkpoint due, or the disk broken.
         if self._checkpoint is not None or self.has_failed():
@@ -805,6 +941,7 @@ class LogStore:
     def checkpoint_now(self) -> bool:
         """The same, but before this returns. False when something could not be made durable."""
         self.settle_all()
+        self.check_directory()
         if self.has_failed():
             return False
         assert self._checkpoint is None
@@ -919,6 +1056,7 @@ class LogStore:
         except OSError as error:
             self.fail(error)
             raise LogStoppedError(f"the log stopped: {error}") from error
+        self._acknowledge()
 
     def settle_in_flight(self) -> None:
         """Finish the group that a helper is syncing, here and now."""
@@ -998,6 +1136,9 @@ class LogStore:
     def _tick(self) -> None:
         if self.has_failed():
             return
+        self.check_directory()
+        # Not full for a whole round: a retry alone proves little.
+        self._note_room()
         self.retry_full_disk()
         if self._in_flight is None and not self._has_staged():
             self.start_checkpoint()
@@ -1012,6 +1153,8 @@ class LogStore:
             self.flush(partition)
             if self.is_disk_full:
                 return
+        if self._free_bytes() >= JOURNAL_FILE_BYTES:
+            self._note_room()
 
     # ---- stop
 
@@ -1040,9 +1183,7 @@ class LogStore:
                 self.fail(error)
         if not self.has_failed():
             self._save_clean()
-        self._journal.close()
-        self.files.close()
-        self._lock.release()
+        self._close_files()
 
     def _save_clean(self) -> None:
         for partition in self._partitions.values():
@@ -1071,7 +1212,12 @@ class LogStore:
         # Whatever a job still had to report, nobody is promised anything any more.
         with suppress(OSError):
             self._background.close()
+        self._close_files()
+
+    def _close_files(self) -> None:
         self._journal.close()
+        if self._mark is not None:
+            self._mark.close()
         self.files.close()
         self._lock.release()
 

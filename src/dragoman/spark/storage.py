@@ -93,7 +93,7 @@ class StoredPartition:
         for entry in self._entries:
             first, covered = max(covered, start), entry.next_offset
             last = min(entry.next_offset, end)
-            if first < last and not entry.damage:
+            if first < last and not entry.is_damaged:
                 found.append(self._piece(entry, first, last))
         return found
 
@@ -135,7 +135,7 @@ class StoredPartition:
         end = self.end(committed_only=committed_only)
         for entry in self._entries:
             start = max(self.start, entry.base_offset)
-            if entry.max_timestamp < timestamp or entry.damage or start >= end:
+            if entry.max_timestamp < timestamp or entry.is_damaged or start >= end:
                 continue
             piece = self._piece(entry, start, min(end, entry.next_offset))
             found = _offset_in(piece, timestamp)

@@ -68,6 +68,8 @@ _METRICS = (
     Metric("appended_bytes_total", "counter", "Bytes of record batches appended to the log."),
     Metric("fetched_bytes_total", "counter", "Bytes of record batches handed to readers."),
     Metric("log_bytes", "gauge", "Bytes of all segments."),
+    Metric("log_damaged_ranges", "gauge", "Ranges of offsets that damage makes unreadable."),
+    Metric("log_damage_found_total", "counter", "Findings of damage in the data directory."),
     Metric("journal_groups_total", "counter", "Groups written to the journal."),
     Metric("journal_bytes_total", "counter", "Bytes written to the journal."),
     Metric("journal_sync_seconds", "histogram", "Time of a durable write to the journal."),

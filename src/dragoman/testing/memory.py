@@ -74,6 +74,9 @@ class MemoryFile:
     def size(self) -> int:
         return len(self._opened().data)
 
+    def is_linked(self) -> bool:
+        return self._opened().links > 0
+
     def close(self) -> None:
         self._tree.closed(self._opened())
         self._node = None
@@ -89,9 +92,13 @@ class MemoryFile:
 
 
 class MemoryLock:
-    def __init__(self, locked: set[str], path: str) -> None:
+    def __init__(self, disk: MemoryDisk, locked: set[str], path: str) -> None:
+        self._disk = disk
         self._locked = locked
         self._path = path
+
+    def is_ours(self) -> bool:
+        return self._path in self._locked and self._disk.exists(self._path)
 
     def release(self) -> None:
         self._locked.discard(self._path)
@@ -148,4 +155,4 @@ class MemoryDisk:
         if not self._tree.exists(path):
             self._tree.apply(self._tree.plan_add(path, FileNode()))
         self._locked.add(path)
-        return MemoryLock(self._locked, path)
+        return MemoryLock(self, self._locked, path)

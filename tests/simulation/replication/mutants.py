@@ -64,6 +64,7 @@ def mutated(mutant: Mutant) -> Iterator[Parts]:
         case Mutant.DAMAGE_IS_TORN:
             patches.append((store, "JournalReader", _CarelessReader))
             patches.append((recovery._LiveReader, "_note_damage", _cut_instead))
+            patches.append((recovery._Opening, "_keep_offsets", lambda _, end: end))
         case Mutant.RETRY_AFTER_FAILED_SYNC:
             parts.store = retrying_store
         case Mutant.EPOCH_NOT_PERSISTED:

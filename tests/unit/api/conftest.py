@@ -63,6 +63,7 @@ class FakeNode:
         self.ready = True
         #: Why clients should go elsewhere although it serves.
         self.reason = ""
+        self.degraded = ""
         self.topics: dict[str, TopicDescription] = {}
         self.groups: dict[str, GroupDescription] = {}
         #: Raised by the next mutation or description.
@@ -89,6 +90,9 @@ class FakeNode:
 
     def is_serving(self) -> bool:
         return self.ready
+
+    def degradation(self) -> str:
+        return self.degraded
 
     def objection(self) -> str:
         return self.reason or ("" if self.ready else "the node is starting")

@@ -56,6 +56,14 @@ async def test_a_node_that_clients_should_avoid_still_answers_operators(
     assert (await client.get("/api/v1/cluster")).status_code == 200
 
 
+async def test_a_degraded_node_is_ready_and_says_what_it_lacks(
+    client: httpx.AsyncClient, node
+) -> None:
+    node.degraded = "a file is damaged"
+    reply = await client.get("/readyz")
+    assert (reply.status_code, reply.text) == (200, "ready, degraded: a file is damaged\n")
+
+
 async def test_api_waits_for_the_node_but_metrics_do_not(client: httpx.AsyncClient, node) -> None:
     node.ready = False
     assert_problem(await client.get("/api/v1/topics"), 503, "not_ready")

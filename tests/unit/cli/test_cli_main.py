@@ -69,7 +69,7 @@ COMMANDS = {
         "dlq-resend",
     ),
     "import": ("minibroker",),
-    "log": ("inspect", "verify"),
+    "log": ("inspect", "verify", "repair", "adopt"),
 }
 
 

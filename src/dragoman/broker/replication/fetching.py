@@ -38,7 +38,7 @@ class Fetcher:
         peers: Peers,
         scheduler: Scheduler,
         timing: Timing,
-        on_damage: Callable[[Following], None],
+        on_damage: Callable[[Following], object],
     ) -> None:
         self.leader = leader
         self._peers = peers

@@ -502,16 +502,18 @@ class Replication:
     def _unreadable(self, leading: Leading, error: CorruptionError) -> None:
         self.damaged(leading.replica, error)
 
-    def damaged(self, replica: Replica, error: DragomanError | None = None) -> None:
-        """A replica's own data is bad: give it up, and get it from somebody else.
+    def damaged(self, replica: Replica, error: DragomanError | None = None) -> bool:
+        """A replica's own data is bad: give it up, and get it from another node.
 
         Called whenever reading a partition has failed. Nothing is thrown away before others lead.
+        Returns whether another node has what is lost here, alive or not at the moment.
         """
         if error is not None and not replica.log.is_damaged:
             replica.log.report(str(error))
         metadata = replica.metadata
+        has_copies = any(node != self.node_id for node in (*metadata.in_sync, *metadata.eligible))
         if self._life is None or self.member is None or len(metadata.replicas) < 2:
-            return
+            return has_copies
         following = self._following.get(metadata.partition_id)
         # A leader that was told what this node has may be asking for it to be in sync just now.
         is_told = following is not None and following.told_stable_end != NONE
@@ -525,6 +527,7 @@ class Replication:
             self.member = None
             # Not within the call: whoever reads may be in the middle of anything.
             self._scheduler.call_soon(self._register)
+        return has_copies
 
     # ---- following
 

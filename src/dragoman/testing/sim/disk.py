@@ -40,9 +40,13 @@ _KEPT_CHANCES = (0.0, 0.1, 0.5, 0.5, 0.9, 1.0)
 
 
 class SimLock:
-    def __init__(self, locked: set[str], path: str) -> None:
+    def __init__(self, disk: SimDisk, locked: set[str], path: str) -> None:
+        self._disk = disk
         self._locked = locked
         self._path = path
+
+    def is_ours(self) -> bool:
+        return self._path in self._locked and self._disk.exists(self._path)
 
     def release(self) -> None:
         self._locked.discard(self._path)
@@ -220,7 +224,7 @@ class SimDisk:
         if not self._tree.exists(path):
             self._change_names("create", path, "", [self._tree.plan_add(path, Inode())])
         self._locked.add(path)
-        return SimLock(self._locked, path)
+        return SimLock(self, self._locked, path)
 
     # ---- for tests and for background work
 

@@ -71,6 +71,10 @@ class SimFile:
         self._check(writes=False)
         return len(self._inode.data)
 
+    def is_linked(self) -> bool:
+        self._check(writes=False)
+        return self._inode.links > 0
+
     def close(self) -> None:
         """Never raises `PowerCut`: a `finally` clause shall not hide where the cut came from."""
         if self._closed:

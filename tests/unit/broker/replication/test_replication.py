@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dragoman.broker.errors import ReplicaDamaged
 from dragoman.broker.fetch import FetchLimits, Wanted, read_all
 from dragoman.broker.replica import Replica
 from dragoman.broker.replication.messages import (
@@ -133,7 +134,7 @@ def test_damage_that_a_client_meets_gives_the_lead_to_another() -> None:
     world.logs.disk._tree.file(segment.log_path).data[100] ^= 1
     wanted = Wanted(world.replica, 0, 1000)
     (found,), _, _ = read_all([wanted], FetchLimits(0, 1000, 0, False))
-    assert isinstance(found.error, CorruptionError)
+    assert isinstance(found.error, ReplicaDamaged)
     world.logs.scheduler.run_ready()
     last = world.asked[-1]
     assert isinstance(last, Registration)

@@ -16,6 +16,7 @@ from dragoman.broker.errors import (
     NotLeader,
     Overloaded,
     ProducerFenced,
+    ReplicaDamaged,
     RequestTimedOut,
     ShuttingDown,
     TransactionCoordinatorLoading,
@@ -43,6 +44,7 @@ _CODES: Final[tuple[tuple[type[DragomanError], str], ...]] = (
     (Overloaded, "router_not_available"),
     # What passes when other nodes are back, or lead: clients come again.
     (NotEnoughReplicas, "cluster_not_available"),
+    (ReplicaDamaged, "cluster_not_available"),
     (DiskFullError, "cluster_not_available"),
     # Nothing was done: other than below, this may be repeated.
     (NotControllerError, "no_raft_leader"),

@@ -22,6 +22,12 @@ from dragoman.protocols.kafka.client.values import (
 )
 from dragoman.protocols.kafka.errors import ErrorCode
 
+#: What a reader can do about records that the broker cannot read.
+_DAMAGED = (
+    "the broker's disk is damaged where the next record lies; `dragoman cluster status` names the "
+    "offsets: read on behind them, or stop the node and run `dragoman log repair`"
+)
+
 
 class FetchOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`max_wait_ms` is how long a broker waits for `min_bytes`; `max_bytes` is per broker."""
@@ -101,6 +107,11 @@ def _read(
 
 
 def _result(where: TopicPartition, each: m.FetchResponsePartition) -> Fetched | KafkaError:
+    if each.error_code == ErrorCode.CORRUPT_MESSAGE:
+        # The broker's disk is damaged: another try finds the same.
+        return kafka_error(
+            each.error_code, _DAMAGED, topic=where.topic, partition=where.partition, retriable=False
+        )
     if each.error_code:
         return kafka_error(each.error_code, topic=where.topic, partition=where.partition)
     # Tuples of buffers occur in replies to be encoded only.

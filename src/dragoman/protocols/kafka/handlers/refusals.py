@@ -25,7 +25,9 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     DragomanError: ErrorCode.UNKNOWN_SERVER_ERROR,
     UnsupportedVersionError: ErrorCode.UNSUPPORTED_VERSION,
     DecodeError: ErrorCode.INVALID_REQUEST,
-    CorruptionError: ErrorCode.KAFKA_STORAGE_ERROR,
+    # Clients retry a storage error for ever without a word; this one their callers get to see.
+    CorruptionError: ErrorCode.CORRUPT_MESSAGE,
+    broker.ReplicaDamaged: ErrorCode.KAFKA_STORAGE_ERROR,
     DiskFullError: ErrorCode.KAFKA_STORAGE_ERROR,
     LogStoppedError: ErrorCode.KAFKA_STORAGE_ERROR,
     OffsetOutOfRangeError: ErrorCode.OFFSET_OUT_OF_RANGE,

@@ -37,6 +37,7 @@ _CODES: Final[tuple[tuple[type[DragomanError], ErrorCode], ...]] = (
     (broker.NotCoordinator, ErrorCode.RAFT_LEADER_UNAVAILABLE),
     # Without a quorum, or when the node that decides does not answer.
     (ClusterError, ErrorCode.RAFT_LEADER_UNAVAILABLE),
+    (broker.ReplicaDamaged, ErrorCode.RAFT_LEADER_UNAVAILABLE),
     (broker.ForeignGroup, ErrorCode.COMMIT_OFFSET),
     (broker.UnknownMember, ErrorCode.COMMIT_OFFSET),
     (broker.InvalidCommitOffset, ErrorCode.COMMIT_OFFSET),

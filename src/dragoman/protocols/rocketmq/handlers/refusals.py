@@ -43,6 +43,7 @@ _CODES: Final[tuple[tuple[type[DragomanError], Response], ...]] = (
     # Producers try another broker on 14, and come back.
     (broker.NotLeader, Response.SERVICE_NOT_AVAILABLE),
     (broker.NotEnoughReplicas, Response.SERVICE_NOT_AVAILABLE),
+    (broker.ReplicaDamaged, Response.SERVICE_NOT_AVAILABLE),
     (broker.ShuttingDown, Response.SERVICE_NOT_AVAILABLE),
     (DiskFullError, Response.SERVICE_NOT_AVAILABLE),
     (broker.CoordinatorLoading, Response.SYSTEM_BUSY),

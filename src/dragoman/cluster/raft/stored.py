@@ -1,0 +1,79 @@
+"""The metadata as it lies in a data directory, read without a quorum and without changing anything.
+
+Damage does not end it: what is readable before and behind it is taken in. So the image is what the
+node knew at least, good for finding out which partition a directory belongs to and who holds it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dragoman.cluster.events import TopicDeleted
+from dragoman.cluster.metadata import MetadataImage
+from dragoman.cluster.raft.entries import events_in
+from dragoman.cluster.raft.snapshots import decode_snapshot
+from dragoman.cluster.raft.state import restore_image
+from dragoman.cluster.raft.storage import SNAPSHOT_FILE
+from dragoman.errors import CorruptionError, DecodeError, DragomanError
+from dragoman.log.salvage import Bad, read_batches
+from dragoman.log.segment import parse_segment_name
+from dragoman.world import Disk, read_whole
+
+
+class StoredImage(NamedTuple):
+    image: MetadataImage
+    #: Nothing was found to be unreadable.
+    is_whole: bool
+
+
+def check_snapshot(disk: Disk) -> None:
+    """Raises `CorruptionError` for a snapshot that cannot be read."""
+    if disk.exists(SNAPSHOT_FILE):
+        try:
+            decode_snapshot(read_whole(disk, SNAPSHOT_FILE))
+        except DecodeError as error:
+            raise CorruptionError(SNAPSHOT_FILE, 0, str(error)) from None
+
+
+def read_stored_image(disk: Disk, directory: str) -> StoredImage:
+    """From the snapshot and the segments of the metadata log in `directory`."""
+    image = MetadataImage()
+    end, is_whole = 0, True
+    if disk.exists(SNAPSHOT_FILE):
+        try:
+            snapshot = decode_snapshot(read_whole(disk, SNAPSHOT_FILE))
+            restore_image(image, snapshot.state)
+            end = snapshot.end
+        except DragomanError:
+            is_whole = False
+    for name in disk.names(directory) if directory else ():
+        key = parse_segment_name(name)
+        if key is not None:
+            is_whole &= _take_in(image, disk, f"{directory}/{name}", key[0], end)
+    return StoredImage(image, is_whole)
+
+
+def _take_in(image: MetadataImage, disk: Disk, path: str, base: int, end: int) -> bool:
+    """Apply the events of one segment that lie at or behind `end`; False when some are lost."""
+    is_whole = True
+    file = disk.open(path, "read")
+    try:
+        for found in read_batches(file, 0, file.size(), base):
+            if isinstance(found, Bad):
+                is_whole = False
+            elif found.header.base_offset >= end:
+                is_whole &= _apply(image, found.batch)
+    finally:
+        file.close()
+    return is_whole
+
+
+def _apply(image: MetadataImage, batch: memoryview) -> bool:
+    try:
+        for event in events_in(batch):
+            if not isinstance(event, TopicDeleted):
+                image.apply(event)
+    except (DragomanError, KeyError):
+        # An event about something whose creation is lost.
+        return False
+    return True

@@ -1,0 +1,114 @@
+"""A data directory that has lost its `node.json` gets a new one, made from what else is there.
+
+The directory's id seeds the checksums of the journal: with another id, everything in it would look
+like free space, and what was acknowledged lately would be lost. It is taken from `journal/mark`;
+without that, the seed is worked out from the groups themselves, for a CRC can be run backwards.
+
+What only `node.json` knew is lost: how far the journal is not needed any more, and the node's vote
+in the metadata quorum. The first costs time, because more is replayed than need be. The second is
+why this is for nodes that are alone: a node of a cluster could vote twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dragoman.errors import CorruptionError, FormatError
+from dragoman.limits import JOURNAL_BLOCK_BYTES
+from dragoman.log.journal import DIRECTORY, JournalReader, group_seeds
+from dragoman.log.journal_mark import read_mark, seed_of
+from dragoman.log.node import (
+    FEATURE_LEVEL,
+    NODE_FILE,
+    Durability,
+    NodeState,
+    has_data,
+    read_node_state,
+    write_node_state,
+)
+from dragoman.log.recovery import QUARANTINE
+from dragoman.log.store import LOCK_FILE
+from dragoman.world import Disk, Random
+
+#: More starts than any node had whose count is not known.
+_INCARNATION_UNKNOWN = 1 << 20
+
+
+class Adopted(NamedTuple):
+    state: NodeState
+    #: Where the id comes from: `journal/mark`, the journal's groups, or chance.
+    source: str
+    #: Groups of the journal that the next start replays.
+    groups: int
+
+
+def adopt_directory(
+    disk: Disk,
+    random: Random,
+    durability: Durability | None = None,
+    check: Callable[[Disk], None] = lambda _: None,
+) -> Adopted:
+    """Write a new `node.json`; a damaged one is kept in `quarantine/`. `check` may raise first.
+
+    Raises `FormatError` when there is nothing to adopt or no need to, `DirectoryInUseError` when a
+    node runs on it.
+    """
+    lock = disk.lock(LOCK_FILE)
+    try:
+        _refuse_sound(disk)
+        check(disk)
+        adopted = _made(disk, random, durability)
+        if disk.exists(NODE_FILE):
+            disk.make_directory(QUARANTINE)
+            disk.rename(NODE_FILE, f"{QUARANTINE}/{NODE_FILE}")
+            disk.sync_directory(QUARANTINE)
+        write_node_state(disk, adopted.state)
+        return adopted
+    finally:
+        lock.release()
+
+
+def _refuse_sound(disk: Disk) -> None:
+    if not disk.exists(NODE_FILE):
+        if not has_data(disk):
+            raise FormatError("there is no data in the directory: nothing to adopt")
+        return
+    try:
+        read_node_state(disk)
+    except CorruptionError:
+        return
+    raise FormatError(f"{NODE_FILE} is sound: nothing to adopt")
+
+
+def _made(disk: Disk, random: Random, durability: Durability | None) -> Adopted:
+    mark = read_mark(disk)
+    rest = random.getrandbits(96).to_bytes(12, "big").hex()
+    if mark is not None:
+        directory_id, source = mark.directory_id, "journal/mark"
+    else:
+        seed = _seed_from_groups(disk)
+        source = "the journal's groups" if seed is not None else "chance: the journal is empty"
+        seed = seed if seed is not None else random.getrandbits(32)
+        directory_id = f"{seed:08x}{rest}"
+    reader = JournalReader(disk, seed_of(directory_id), 0, mark.sequence if mark else 0)
+    state = NodeState(
+        feature_level=FEATURE_LEVEL,
+        directory_id=directory_id,
+        incarnation=mark.incarnation if mark is not None else _INCARNATION_UNKNOWN,
+        durability=durability or (mark.durability if mark is not None else Durability.FSYNC),
+        is_clean=False,
+        generation=reader.generation,
+        has_mark=mark is not None,
+    )
+    return Adopted(state, source, len(reader.groups))
+
+
+def _seed_from_groups(disk: Disk) -> int | None:
+    """The seed that most groups of the journal agree on."""
+    seeds: Counter[int] = Counter()
+    for name in disk.names(DIRECTORY):
+        if name.endswith(".jnl"):
+            seeds.update(group_seeds(disk, f"{DIRECTORY}/{name}", JOURNAL_BLOCK_BYTES))
+    return seeds.most_common(1)[0][0] if seeds else None

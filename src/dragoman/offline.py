@@ -1,0 +1,255 @@
+"""Work on a data directory that no node uses: verify, repair, adopt.
+
+A store is opened as a node would open it, without a loop: background work is done on the spot, and
+what would happen later happens when the store is closed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from dragoman.broker.broker import METADATA_TOPIC, directory_name
+from dragoman.cluster.metadata import METADATA_PARTITION_ID, MetadataImage, PartitionMetadata
+from dragoman.cluster.raft.stored import check_snapshot, read_stored_image
+from dragoman.errors import ConfigError, CorruptionError
+from dragoman.log.adoption import Adopted, adopt_directory
+from dragoman.log.checkpoint import PARTITIONS
+from dragoman.log.inspect import Finding, Problem, inspect_directory
+from dragoman.log.manifest import NAME as MANIFEST
+from dragoman.log.manifest import Identity, decode_manifest
+from dragoman.log.node import Durability, read_node_state
+from dragoman.log.repair import Repair, repair_partition
+from dragoman.log.store import LogStore
+from dragoman.world import (
+    BackgroundJob,
+    Disk,
+    Handle,
+    RealDisk,
+    SystemClock,
+    is_directory,
+    perform,
+    read_whole,
+    system_random,
+)
+
+_METADATA = Identity(
+    partition_id=METADATA_PARTITION_ID, topic=METADATA_TOPIC, partition=0, topic_id=""
+)
+
+
+class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
+    repairs: list[Repair]
+    #: What was left as it is, and why.
+    left: list[str]
+    #: What the journal has lost; it cannot be repaired.
+    journal: list[str]
+
+
+class _Config(msgspec.Struct, frozen=True):
+    """Nothing is appended: only the spacing of indexes that are written anew counts."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 1 << 40
+    index_interval_bytes: int = 4096
+
+
+class _Never:
+    def cancel(self) -> None:
+        return None
+
+
+class _Turns:
+    """A scheduler without a loop: what is to happen soon happens in `run`, the rest never."""
+
+    def __init__(self) -> None:
+        self._soon: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+
+    def time(self) -> float:
+        return SystemClock().monotonic()
+
+    def call_soon(self, callback: Callable[..., object], *args: object) -> Handle:
+        self._soon.append((callback, args))
+        return _Never()
+
+    def call_later(self, _delay: float, _callback: Callable[..., object], *_args: object) -> Handle:
+        return _Never()
+
+    def run(self) -> None:
+        while self._soon:
+            callback, args = self._soon.popleft()
+            callback(*args)
+
+
+class _OnTheSpot:
+    """Background work, done at once."""
+
+    def __init__(self, disk: Disk, turns: _Turns) -> None:
+        self._disk = disk
+        self._turns = turns
+
+    def submit(self, job: BackgroundJob, done: Callable[[OSError | None], None]) -> None:
+        outcome: OSError | None = None
+        try:
+            perform(self._disk, job)
+        except OSError as error:
+            outcome = error
+        self._turns.call_soon(done, outcome)
+
+    def close(self) -> None:
+        return None
+
+
+def open_existing(path: str) -> RealDisk:
+    """Raises `ConfigError` when there is no such directory."""
+    if not is_directory(path):
+        raise ConfigError(f"{path}: no such directory")
+    return RealDisk(path)
+
+
+def inspect_all(path: str) -> Iterator[Finding]:
+    """What the log finds in a directory, and whether the metadata's snapshot is sound."""
+    yield from inspect_directory(path)
+    if is_directory(path):
+        try:
+            check_snapshot(RealDisk(path))
+        except CorruptionError as error:
+            yield Problem(path=error.path, position=error.position, reason=error.reason)
+
+
+def adopt(path: str, durability: Durability | None) -> Adopted:
+    """Give a directory that has lost its `node.json` another. Raises what `adopt_directory` does,
+    and `ConfigError` for the directory of a node that is not alone.
+    """
+    disk = open_existing(path)
+    return adopt_directory(disk, system_random(), durability, _refuse_shared)
+
+
+def _refuse_shared(disk: Disk) -> None:
+    others = read_stored_image(disk, _metadata_directory(disk)).image.registrations
+    if len(others) > 1:
+        nodes = ", ".join(map(str, sorted(others)))
+        raise ConfigError(
+            f"the directory belongs to a cluster of nodes {nodes}: what it has voted for cannot be "
+            "made up. Let the node in anew: `dragoman cluster remove NODE --keep-replicas`, start "
+            "it with an empty directory, `dragoman cluster add NODE@HOST:PORT`"
+        )
+
+
+def repair(path: str, *, is_dry: bool) -> RepairReport:
+    """Make every partition of a directory readable. Raises `DirectoryInUseError`, `FormatError`,
+    `CorruptionError` for a directory that has to be adopted first, and `OSError`.
+    """
+    return repair_disk(open_existing(path), is_dry=is_dry)
+
+
+def repair_disk(disk: Disk, *, is_dry: bool) -> RepairReport:
+    """The same for any disk."""
+    repairs: list[Repair] = []
+    left: list[str] = []
+    with _opened(disk) as store:
+        # First the metadata, which may be in the journal only: it names the others.
+        metadata = store.partition(_METADATA, directory_name(_METADATA), _Config(), is_shared=True)
+        image = read_stored_image(disk, metadata.directory).image
+        names = {*disk.names(PARTITIONS), *_journalled(store, image)}
+        for name in sorted(names):
+            identity = _identity(disk, name, image)
+            if identity is None:
+                left.append(f"{PARTITIONS}/{name}: nothing says which partition it is")
+                continue
+            partition = store.partition(identity, name, _Config(), is_shared=True)
+            reason = _why_not(identity, image)
+            found = repair_partition(partition, is_dry=is_dry or bool(reason))
+            if reason and found:
+                left += [f"{each.path}: {reason}" for each in found]
+            else:
+                repairs += found
+        journal = [str(each) for each in store.journal_damage]
+    return RepairReport(repairs=repairs, left=left, journal=journal)
+
+
+@contextmanager
+def _opened(disk: Disk) -> Iterator[LogStore]:
+    turns = _Turns()
+    durability = read_node_state(disk).durability
+    store = LogStore(
+        disk, _OnTheSpot(disk, turns), turns, SystemClock(), system_random(), durability
+    )
+    try:
+        yield store
+        store.finish_recovery()
+    except BaseException:
+        store.abandon()
+        raise
+    turns.run()
+    store.close()
+    if store.failure is not None:
+        raise store.failure
+
+
+def _journalled(store: LogStore, image: MetadataImage) -> Iterator[str]:
+    """Directories of partitions for which the journal holds something. Raises `ConfigError`: what
+    is not opened would be dropped from the journal.
+    """
+    for number in store.pending_partitions:
+        known = image.partitions.get(number)
+        if known is not None:
+            yield directory_name(_identity_of(known))
+        elif not any(name.startswith(f"{number}-") for name in store.disk.names(PARTITIONS)):
+            raise ConfigError(
+                f"the journal holds records of partition {number}, of which the metadata knows "
+                "nothing: nothing was changed"
+            )
+
+
+def _metadata_directory(disk: Disk) -> str:
+    prefix = f"{METADATA_PARTITION_ID}-"
+    for name in disk.names(PARTITIONS):
+        if name.startswith(prefix):
+            return f"{PARTITIONS}/{name}"
+    return ""
+
+
+def _identity(disk: Disk, name: str, image: MetadataImage) -> Identity | None:
+    """From the manifest; without one, from the metadata."""
+    path = f"{PARTITIONS}/{name}/{MANIFEST}"
+    if disk.exists(path):
+        try:
+            return decode_manifest(read_whole(disk, path), path).identity
+        except CorruptionError:
+            pass
+    number = name.partition("-")[0]
+    if not number.isdecimal():
+        return None
+    if int(number) == METADATA_PARTITION_ID:
+        return _METADATA
+    known = image.partitions.get(int(number))
+    if known is None:
+        return None
+    identity = _identity_of(known)
+    return identity if directory_name(identity) == name else None
+
+
+def _identity_of(partition: PartitionMetadata) -> Identity:
+    return Identity(
+        partition_id=partition.partition_id,
+        topic=partition.topic.name,
+        partition=partition.index,
+        topic_id=partition.topic.topic_id.hex(),
+    )
+
+
+def _why_not(identity: Identity, image: MetadataImage) -> str:
+    """Why a partition is not repaired although it is damaged; empty when it is."""
+    if identity.partition_id == METADATA_PARTITION_ID:
+        return (
+            "this is the metadata, without which topics would seem to be deleted. Bring the "
+            "directory back from a backup; in a cluster, let the node in anew with an empty one"
+        )
+    known = image.partitions.get(identity.partition_id)
+    if known is not None and len(known.replicas) > 1:
+        return "other nodes hold the partition: start the node, and it is copied from them"
+    return ""
