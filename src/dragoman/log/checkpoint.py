@@ -151,7 +151,12 @@ class PartitionSave:
         replace: list[Replacement] = []
         if partition.producers is not None and self._needs_producers():
             self._producers_end = partition.log_end_offset
-            data = encode_producers(partition.producers, self._producers_end, sequence)
+            data = encode_producers(
+                partition.producers,
+                self._producers_end,
+                sequence,
+                partition.identity.partition_id,
+            )
             replace.append(Replacement(f"{partition.directory}/{PRODUCERS}", data))
         if partition.is_manifest_due or self._clean:
             self._manifest_version = partition.manifest_version
@@ -206,7 +211,7 @@ class PartitionSave:
             file = self._store.files.get_or_create(segment.index_path)
             size = file.size()
             self._has_new_index |= not size
-            file.write([index.unsaved_block(mark.checkpoint, count)], size)
+            file.write([index.unsaved_block(mark.checkpoint, count, segment.tag)], size)
         except OSError as error:
             if error.errno not in FULL:
                 self._store.fail(error)

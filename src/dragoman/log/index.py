@@ -18,7 +18,8 @@ timestamp i64, flags u32, CRC u32`, then the four columns. A block is written at
 with the entries closed since the one before. It states how far the segment was synced then
 (`end`), the offset that follows and the running checksum of the segment up to there: recovery
 starts from the last good block instead of byte 0. Blocks after a bad one are ignored; what they
-held is found again by scanning.
+held is found again by scanning. The CRC is seeded with the segment's name (earlier releases: not at
+all), so that an index that got into the place of another one is not believed.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ class SparseIndex:
 
     # ---- file
 
-    def unsaved_block(self, checkpoint: Checkpoint, count: int) -> bytes:
+    def unsaved_block(self, checkpoint: Checkpoint, count: int, tag: int) -> bytes:
         """The entries from the last saved one up to number `count`, and how far all is synced."""
         start = self.saved_entries
         columns = b"".join(
@@ -184,10 +185,10 @@ class SparseIndex:
         flags = _HAS_PRODUCERS if checkpoint.has_producers else 0
         flags |= _HAS_GAPS if checkpoint.has_gaps else 0
         head = _BLOCK.pack(_MAGIC, count - start, *checkpoint[:4], flags, 0)[:-4]
-        return head + crc32c(columns, crc32c(head)).to_bytes(4, "little") + columns
+        return head + crc32c(columns, crc32c(head, tag)).to_bytes(4, "little") + columns
 
 
-def load_index(data: bytes) -> tuple[SparseIndex, Checkpoint | None, int]:
+def load_index(data: bytes, tag: int) -> tuple[SparseIndex, Checkpoint | None, int]:
     """(index, last good checkpoint, bytes that were good). Never raises: damage ends it."""
     index = SparseIndex()
     checkpoint: Checkpoint | None = None
@@ -200,7 +201,8 @@ def load_index(data: bytes) -> tuple[SparseIndex, Checkpoint | None, int]:
         if magic != _MAGIC or stop > len(data):
             break
         body = data[position + _BLOCK.size : stop]
-        if crc32c(body, crc32c(data[position : position + _BLOCK.size - 4])) != crc:
+        head = data[position : position + _BLOCK.size - 4]
+        if crc not in (crc32c(body, crc32c(head, tag)), crc32c(body, crc32c(head))):
             break
         if checkpoint is not None and end < checkpoint.position:
             break

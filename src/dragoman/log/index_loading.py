@@ -23,7 +23,7 @@ log = logging.getLogger("dragoman.log")
 def load_segment_index(disk: Disk, partition: PartitionLog, segment: Segment) -> SparseIndex:
     """The index of a segment that is not read at start; rebuilt from the batches if need be."""
     if disk.exists(segment.index_path):
-        index, checkpoint, _ = load_index(read_whole(disk, segment.index_path))
+        index, checkpoint, _ = load_index(read_whole(disk, segment.index_path), segment.tag)
         is_whole = checkpoint is not None and checkpoint.position == segment.size
         if is_whole and (segment.damage or index.begins_with_segment):
             return index
@@ -43,7 +43,7 @@ def load_segment_index(disk: Disk, partition: PartitionLog, segment: Segment) ->
         has_producers,
         segment.has_gaps,
     )
-    block = index.unsaved_block(checkpoint, count)
+    block = index.unsaved_block(checkpoint, count, segment.tag)
     partition.store.replace_index(segment, block)
     index.saved_entries, index.saved_position = count, segment.size
     return index

@@ -267,6 +267,8 @@ class _Partition:
             path = f"{self._directory}/{MANIFEST}"
             try:
                 manifest = decode_manifest(read_whole(self._disk, path), path)
+                if self._number() and manifest.identity.partition_id != self._number():
+                    raise CorruptionError(path, 0, "manifest of another partition")
                 yield self._partition_found(path, manifest)
             except CorruptionError as error:
                 yield _problem(error)
@@ -277,7 +279,7 @@ class _Partition:
             path = f"{self._directory}/{MANIFEST}"
             yield Problem(path=path, position=0, reason="the file is missing")
         if PRODUCERS in names:
-            yield self._producers(f"{self._directory}/{PRODUCERS}")
+            yield self._producers(f"{self._directory}/{PRODUCERS}", manifest)
         listed = {
             (each.base_offset, each.generation): each
             for each in (manifest.segments if manifest else ())
@@ -297,6 +299,11 @@ class _Partition:
             else:
                 yield Problem(path=segment.log_path, position=0, reason="the file is missing")
 
+    def _number(self) -> int:
+        """The partition's id, as the name of its directory says."""
+        number = self._directory.rpartition("/")[2].partition("-")[0]
+        return int(number) if number.isdecimal() else 0
+
     def _partition_found(self, path: str, manifest: Manifest) -> PartitionFound:
         return PartitionFound(
             path=path,
@@ -309,9 +316,10 @@ class _Partition:
             segments=len(manifest.segments),
         )
 
-    def _producers(self, path: str) -> Finding:
+    def _producers(self, path: str, manifest: Manifest | None) -> Finding:
+        number = manifest.identity.partition_id if manifest is not None else self._number()
         try:
-            found = decode_producers(read_whole(self._disk, path), path)
+            found = decode_producers(read_whole(self._disk, path), path, number)
         except CorruptionError as error:
             return _problem(error)
         except OSError as error:
@@ -383,7 +391,7 @@ class _Partition:
         if not self._disk.exists(segment.index_path):
             return SparseIndex(), 0, -1
         data = read_whole(self._disk, segment.index_path)
-        index, checkpoint, good = load_index(data)
+        index, checkpoint, good = load_index(data, segment.tag)
         flaw = good if good < len(data) else -1
         return index, checkpoint.position if checkpoint else 0, flaw
 

@@ -2,6 +2,9 @@
 
     CRC-32C u32 over everything after itself, sequence u64, then a `producers/snapshot.py` snapshot
 
+The CRC is seeded with the partition's id (earlier releases: not at all): the state of another
+partition is not believed.
+
 The snapshot is true for the log's end when it was taken. A later truncation below that end makes it
 false; the truncation is in the journal with a higher sequence, which is how recovery can tell.
 """
@@ -27,18 +30,20 @@ class ProducerFile(NamedTuple):
     sequence: int
 
 
-def encode_producers(states: ProducerStates, offset: int, sequence: int) -> bytes:
+def encode_producers(
+    states: ProducerStates, offset: int, sequence: int, partition_id: int
+) -> bytes:
     body = struct.pack("<Q", sequence) + take_snapshot(states, offset)
-    return crc32c(body).to_bytes(4, "little") + body
+    return crc32c(body, partition_id).to_bytes(4, "little") + body
 
 
-def decode_producers(data: bytes, path: str) -> ProducerFile:
+def decode_producers(data: bytes, path: str, partition_id: int) -> ProducerFile:
     """Raises `CorruptionError`, or `FormatError` for a version from the future."""
     if len(data) < _HEAD.size:
         raise CorruptionError(path, len(data), "file ends inside its header")
     crc, sequence = _HEAD.unpack_from(data)
     view = memoryview(data)
-    if crc32c(view[4:]) != crc:
+    if crc not in (crc32c(view[4:], partition_id), crc32c(view[4:])):
         raise CorruptionError(path, 0, "file fails its checksum")
     states, offset = load_snapshot(view[_HEAD.size :], path)
     return ProducerFile(states, offset, sequence)

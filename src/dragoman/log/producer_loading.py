@@ -72,7 +72,7 @@ def _read_producer_file(partition: PartitionLog, believed: Believed) -> Producer
         return None
     partition.producer_file_end = -1
     try:
-        found = decode_producers(read_whole(disk, path), path)
+        found = decode_producers(read_whole(disk, path), path, partition.identity.partition_id)
     except CorruptionError as error:
         partition.report(f"{error}; producer state is rebuilt from the log")
         partition.manifest_version += 1

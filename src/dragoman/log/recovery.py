@@ -275,14 +275,17 @@ class _Opening:
     def _note_lonely(self, name: str) -> None:
         """An index whose segment is gone tells how far the log was synced, if it is of the log."""
         key = parse_segment_name(name.removesuffix(".idx") + ".log")
-        is_ours = key is not None and (
+        if key is None or self._lost_manifest:
+            return
+        is_ours = (
             key[0] >= self._live_offset
             and key[1] >= self.partition.first_generation
             and not any(each.removes(*key) or each.cuts(*key) for each in self._truncations)
         )
-        if is_ours and not self._lost_manifest:
+        if is_ours:
             path = f"{self.partition.directory}/{name}"
-            _, checkpoint, _ = load_index(read_whole(self._disk, path))
+            tag = Segment(self.partition.directory, *key).tag
+            _, checkpoint, _ = load_index(read_whole(self._disk, path), tag)
             if checkpoint is not None:
                 self._known_end = max(self._known_end, checkpoint.next_offset)
 
@@ -467,7 +470,7 @@ class _Opening:
         if not self._disk.exists(segment.index_path):
             return SparseIndex(), None
         data = read_whole(self._disk, segment.index_path)
-        index, checkpoint, good = load_index(data)
+        index, checkpoint, good = load_index(data, segment.tag)
         # What was replayed behind the end of a shortened file leaves a hole of zeros before it.
         size = self._found_sizes.get(segment, 0)
         if checkpoint is not None and checkpoint.position > size:

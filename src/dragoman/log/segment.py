@@ -107,6 +107,12 @@ class Segment:
         return max(self.written_ms, self.created_ms)
 
     @property
+    def tag(self) -> int:
+        """Seeds the checksums of its index: that of another segment is not taken for it."""
+        directory = self.directory.rpartition("/")[2]
+        return crc32c(f"{directory}/{segment_name(self.base_offset, self.generation)}".encode())
+
+    @property
     def lost(self) -> tuple[tuple[int, int, int], ...]:
         """Every range of offsets that readers are refused."""
         return self.damage + self.unreadable if self.unreadable else self.damage

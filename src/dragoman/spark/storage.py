@@ -310,7 +310,7 @@ def _usable_index(piece: StoredPiece, fd: int) -> SparseIndex:
     """
     try:
         with open(piece.index_path, "rb") as file:
-            index, checkpoint, _ = load_index(file.read())
+            index, checkpoint, _ = load_index(file.read(), piece.segment.tag)
     except FileNotFoundError:
         return _rebuilt_index(piece, fd)
     if checkpoint is None or checkpoint.position < piece.size:

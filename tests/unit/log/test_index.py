@@ -59,13 +59,13 @@ def test_checks_depend_on_every_prefix():
 def test_blocks_load_as_they_were_saved():
     index = filled(5)
     index.seal()
-    data = index.unsaved_block(checkpoint(500, 25), len(index))
+    data = index.unsaved_block(checkpoint(500, 25), len(index), 7)
     index.saved_entries = len(index)
     for number in range(5, 10):
         index.add(number * 5, number * 100, b"%027d" % number, number * 10, 250)
     index.seal()
-    data += index.unsaved_block(checkpoint(1000), len(index))
-    loaded, last, good = load_index(data)
+    data += index.unsaved_block(checkpoint(1000), len(index), 7)
+    loaded, last, good = load_index(data, 7)
     assert (last, good) == (checkpoint(1000), len(data))
     assert [loaded.range_at(n, 1000) for n in range(len(loaded))] == [
         index.range_at(n, 1000) for n in range(len(index))
@@ -76,13 +76,13 @@ def test_blocks_load_as_they_were_saved():
 def test_a_damaged_block_ends_the_reading():
     index = filled(5)
     index.seal()
-    first = index.unsaved_block(checkpoint(500, 25), len(index))
+    first = index.unsaved_block(checkpoint(500, 25), len(index), 7)
     index.saved_entries = len(index)
-    second = index.unsaved_block(checkpoint(500, 25), len(index))
+    second = index.unsaved_block(checkpoint(500, 25), len(index), 7)
     for position in range(len(second)):
         damaged = bytearray(first + second)
         damaged[len(first) + position] ^= 1
-        loaded, last, good = load_index(bytes(damaged))
+        loaded, last, good = load_index(bytes(damaged), 7)
         assert (len(loaded), last, good) == (len(index), checkpoint(500, 25), len(first))
 
 
@@ -90,16 +90,16 @@ def test_a_damaged_block_ends_the_reading():
 def test_a_cut_off_block_is_ignored(size: int):
     index = filled(5)
     index.seal()
-    loaded, last, good = load_index(index.unsaved_block(checkpoint(500), len(index))[:size])
+    loaded, last, good = load_index(index.unsaved_block(checkpoint(500), len(index), 7)[:size], 7)
     assert (len(loaded), last, good) == (0, None, 0)
 
 
 def test_a_block_that_goes_back_is_ignored():
     index = filled(5)
     index.seal()
-    data = index.unsaved_block(checkpoint(500), len(index))
+    data = index.unsaved_block(checkpoint(500), len(index), 7)
     index.saved_entries = len(index)
-    loaded, last, _ = load_index(data + index.unsaved_block(checkpoint(400), len(index)))
+    loaded, last, _ = load_index(data + index.unsaved_block(checkpoint(400), len(index), 7), 7)
     assert last == checkpoint(500)
     assert len(loaded) == len(index)
 
@@ -118,5 +118,5 @@ def test_offsets_may_lie_further_apart_than_32_bits():
     index.add(0, 0, bytes(27), 1, 10)
     index.add(1 << 40, 100, bytes(27), 1, 10)
     index.seal()
-    loaded, _, _ = load_index(index.unsaved_block(checkpoint(200), len(index)))
+    loaded, _, _ = load_index(index.unsaved_block(checkpoint(200), len(index), 7), 7)
     assert loaded.range_holding(1 << 40) == 1

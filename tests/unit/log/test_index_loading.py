@@ -61,7 +61,7 @@ def test_index_that_does_not_begin_with_its_segment_is_not_believed() -> None:
     world.restart()
     segment = world.log.segments[0]
     checkpoint = Checkpoint(segment.size, segment.next_offset, segment.checksum, -1, False)
-    world.store.replace_index(segment, SparseIndex().unsaved_block(checkpoint, 0))
+    world.store.replace_index(segment, SparseIndex().unsaved_block(checkpoint, 0, segment.tag))
     assert world.log.read(0, 1, world.log.high_watermark).next_offset == 1
 
 

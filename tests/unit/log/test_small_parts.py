@@ -100,13 +100,13 @@ def test_every_flipped_bit_of_the_node_state_is_found():
 def test_producer_file_round_trip_and_damage():
     states = ProducerStates()
     states.append(7, 0, 0, 2, 10, 1, 1)
-    data = encode_producers(states, 12, 99)
-    found = decode_producers(data, "p")
+    data = encode_producers(states, 12, 99, 3)
+    found = decode_producers(data, "p", 3)
     assert (found.offset, found.sequence) == (12, 99)
     assert found.states.describe() == states.describe()
     for damaged in [*flips(data), b""]:
         with pytest.raises(CorruptionError):
-            decode_producers(damaged, "p")
+            decode_producers(damaged, "p", 3)
 
 
 # ---- files

@@ -216,7 +216,7 @@ def test_indexes_are_written_though_a_checkpoint_ended_before_them(
     else:
         world.store.close()
     index = read_whole(world.disk, segment.index_path)
-    _, checkpoint, _ = load_index(index)
+    _, checkpoint, _ = load_index(index, segment.tag)
     assert checkpoint is not None
     assert checkpoint.position == segment.size
 
