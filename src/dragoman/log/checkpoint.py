@@ -85,7 +85,8 @@ class PartitionSave:
 
     def _check_files(self) -> None:
         """A sync by name finds nothing to do for a file that was removed, and the journal would be
-        released all the same."""
+        released all the same.
+        """
         for segment in self.partition.unsynced:
             if not segment.written:
                 continue
@@ -93,6 +94,12 @@ class PartitionSave:
                 is_linked = self._store.files.get(segment.log_path).is_linked()
             except FileNotFoundError:
                 is_linked = False
+            except OSError as error:
+                if error.errno not in OUT_OF_FILES:
+                    raise
+                self.is_whole = False
+                self._store.refuse_appends(error)
+                return
             if not is_linked:
                 self._store.fail_removed(segment.log_path)
                 return
@@ -103,7 +110,7 @@ class PartitionSave:
         except OSError as error:
             self.is_whole = False
             if error.errno in FULL:
-                self._store.is_disk_full = True
+                self._store.refuse_appends(error)
             else:
                 self._store.fail(error)
 
@@ -335,7 +342,7 @@ class Checkpoint:
         """No room for new files, or a partition went in the middle: all of these wait."""
         is_removed = any(save.partition.is_removed for save in saves)
         if error.errno in FULL:
-            self._store.is_disk_full = True
+            self._store.refuse_appends(error)
         elif error.errno != errno.ENOENT or not is_removed:
             return False
         self._put_off(saves)

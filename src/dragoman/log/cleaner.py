@@ -350,7 +350,7 @@ class _Round:
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            self._store.is_disk_full = True
+            self._store.refuse_appends(error)
             self._is_stopped = True
             return
         self.discard_output()

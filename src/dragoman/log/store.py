@@ -473,14 +473,21 @@ class LogStore:
     def is_disk_full(self, value: bool) -> None:
         self._is_disk_full = value
         self._admit_limit = -1
-        if value and self._full_since is None:
-            self._full_since = self.clock.monotonic()
-            log.error(
-                "the disk is full: %d bytes are free, appends are refused, %d acknowledged bytes "
-                "wait in the journal for room in their segments",
-                self._free_bytes(),
-                self._dirty_bytes,
-            )
+
+    def refuse_appends(self, error: OSError) -> None:
+        """Nothing can be written for now: the disk is full, or no descriptor is left."""
+        self.is_disk_full = True
+        if self._full_since is not None:
+            return
+        self._full_since = self.clock.monotonic()
+        reason = "no descriptor is left" if error.errno in OUT_OF_FILES else "the disk is full"
+        log.error(
+            "%s: %d bytes are free, appends are refused, %d acknowledged bytes wait in the journal "
+            "for room in their segments",
+            reason,
+            self._free_bytes(),
+            self._dirty_bytes,
+        )
 
     def _free_bytes(self) -> int:
         try:
@@ -493,7 +500,7 @@ class LogStore:
         if since is not None and not self._is_disk_full:
             self._full_since = None
             log.warning(
-                "there is room on the disk again after %.1f s: %d bytes are free",
+                "appends are taken again after %.1f s: %d bytes are free",
                 self.clock.monotonic() - since,
                 self._free_bytes(),
             )
@@ -516,7 +523,7 @@ class LogStore:
                 if error.errno not in FULL:
                     self.fail(error)
                     raise LogStoppedError(f"the log stopped: {error}") from error
-                self.is_disk_full = True
+                self.refuse_appends(error)
                 raise DiskFullError("the disk is full: no room for the journal") from None
 
     def _free_journal(self) -> None:
@@ -829,7 +836,7 @@ class LogStore:
                 self.files.get_or_create(segment.log_path).write(run.chunks, run.position)
             except OSError as error:
                 if error.errno in FULL:
-                    self.is_disk_full = True
+                    self.refuse_appends(error)
                 else:
                     self.fail(error)
                 return
@@ -986,7 +993,7 @@ class LogStore:
             self._perform(job)
         except OSError as error:
             if error.errno in (FULL if may_be_full else OUT_OF_FILES):
-                self.is_disk_full = True
+                self.refuse_appends(error)
             else:
                 self.fail(error)
             return False
