@@ -6,6 +6,7 @@ Method: two nodes on one virtual time; connections between them are cut, held, a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 
@@ -184,3 +185,52 @@ def test_records_of_one_batch_have_deadlines_of_their_own(pair: Pair, is_known: 
     assert len(waited) == 20
     assert min(waited) >= RELAY_PATIENCE_S - RELAY_RETRY_S
     assert max(waited) <= RELAY_PATIENCE_S + 2 * RELAY_RETRY_S
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_happens_records_of_one_line_are_there_once_in_order_or_refused(
+    pair: Pair, seed: int
+) -> None:
+    random, line, relaying = Random(seed), pair.lines[1], pair.one.broker.relaying
+    partition = pair.one.broker.image.topics[TOPIC].partitions[0]
+    outcomes: list[Placed] = []
+    for _ in range(40):
+        match random.choice(["add", "add", "add", "cut", "hold", "move", "forget"]):
+            case "add":
+                for _ in range(random.randint(1, 4)):
+                    placed = Placed()
+                    record = Record(value=b"%d" % len(outcomes), timestamp=pair.one.clock.wall_ms())
+                    outcomes.append(placed)
+                    relaying.add(
+                        partition,
+                        record,
+                        placed,
+                        is_leader_only=random.random() < 0.5,
+                        in_leader_line=False,
+                    )
+            case "cut":
+                line.is_cut = not line.is_cut
+            case "hold" if line.held is None:
+                line.held = []
+            case "hold":
+                line.release()
+            case "move" if line.held is None:
+                pair.settle()
+                pair.move(TOPIC, 0, 3 - partition.leader)
+            case "forget":
+                leader, partition.leader = partition.leader, NO_LEADER
+                pair.advance(random.choice([0.1, 1.0, 4.0]))
+                partition.leader = leader
+        pair.advance(random.choice([0.0, 0.01, 0.06, 0.3, 1.0, 3.5]))
+    line.is_cut = False
+    line.release()
+    pair.advance(2 * RELAY_PATIENCE_S)
+    log = pair.worlds[partition.leader].broker.find(TOPIC, 0).log
+    found = [int(each.value or b"") for each in log.iterate(0, log.log_end_offset)]
+    assert found == sorted(set(found))
+    for number, placed in enumerate(outcomes):
+        (outcome,) = placed
+        if number in found:
+            assert outcome == (found.index(number), "")
+        else:
+            assert outcome == (-1, "NotLeader")
