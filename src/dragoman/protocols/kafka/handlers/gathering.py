@@ -9,6 +9,7 @@ from dragoman.broker.errors import RequestTimedOut
 from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.slices import work_on
 from dragoman.protocols.kafka.messages import Message
 from dragoman.types import Buffer
 from dragoman.world import Handle
@@ -93,6 +94,6 @@ def gather(
             call.on_drop(forget_time)
 
     if items:
-        call.service.broker.work.run(steps(), begun, call.is_wanted)
+        work_on(call, steps(), begun)
     else:
         reply([])

@@ -74,6 +74,7 @@ class Call:
         self.is_done = True
         self._reply = buffers
         self._on_drop = self._on_end = None
+        self.session.worked_on(self)
         self.session.flush()
         if self._reply is not None:
             # It waits behind an earlier request, and its memory with it.
@@ -139,6 +140,7 @@ class KafkaSession:
         "_express",
         "_handlers",
         "_line",
+        "_worked_on",
         "channel",
         "get_buffer",
         "principal",
@@ -160,12 +162,14 @@ class KafkaSession:
         self._connection = ServerConnection(maximum, scratch)
         self.get_buffer = self._connection.get_buffer
         self._line: deque[Waiting] = deque()
-        #: Requests that are not begun, because the peer does not take replies or because enough
-        #: were begun in this loop turn.
+        #: Requests that are not begun: the peer does not take replies, enough were begun in this
+        #: loop turn, or one before them is being worked on.
         self._backlog: deque[bytearray] = deque()
         #: Requests read and not answered.
         self._ahead = 0
         self._express: Express | None = None
+        #: The request whose answer is being worked out in slices.
+        self._worked_on: Call | None = None
 
     # ---- from the channel
 
@@ -192,7 +196,7 @@ class KafkaSession:
         self._begin_backlog()
 
     def _next_turn(self) -> None:
-        if self.channel.is_writable and not self.channel.is_closing:
+        if self.channel.is_writable and not self.channel.is_closing and self._worked_on is None:
             self._begin_backlog()
 
     def _begin_backlog(self) -> None:
@@ -207,8 +211,8 @@ class KafkaSession:
     def _begin_all(self, frames: Sequence[bytearray]) -> None:
         at = begun = 0
         while at < len(frames) and not self.channel.is_closing:
-            if not self.channel.is_writable:
-                # What was answered so far is more than the peer takes at once.
+            if not self.channel.is_writable or self._worked_on is not None:
+                # What was answered so far is more than the peer takes at once, or it takes long.
                 self._put_off(frames[at:])
                 return
             if begun == KAFKA_REQUESTS_PER_TURN_MAX:
@@ -277,6 +281,16 @@ class KafkaSession:
             # A reply that the version cannot express is our own fault.
             is_theirs = isinstance(error, RemoteProtocolError)
             self._close(logging.INFO if is_theirs else logging.ERROR, call.request, error)
+
+    def working_on(self, call: Call) -> None:
+        """Later requests wait until this one has been worked on."""
+        self._worked_on = call
+
+    def worked_on(self, call: Call) -> None:
+        if self._worked_on is call:
+            self._worked_on = None
+            if self._backlog:
+                self.service.broker.scheduler.call_soon(self._next_turn)
 
     def enter(self, waiting: Waiting) -> None:
         """Take a place in the line of replies."""

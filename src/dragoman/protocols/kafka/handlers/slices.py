@@ -1,9 +1,13 @@
-"""Answers that take long, worked out in slices; see `broker/work_queue.py`."""
+"""Answers that take long, worked out in slices; see `broker/work_queue.py`.
+
+While one is worked on, later requests of its connection wait: their replies would have to wait for
+it, and hold memory meanwhile.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
+from typing import TypeAlias, TypeVar
 
 from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
@@ -12,8 +16,22 @@ from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.messages import Message
 from dragoman.types import Buffer
 
+Result = TypeVar("Result")
 #: The elements of a reply's array, each with what it cost, in items.
 Elements: TypeAlias = Iterator[tuple[Message, int]]
+
+
+def work_on(
+    call: Call, steps: Steps[Result], done: Callable[[Result | DragomanError], None]
+) -> None:
+    """Call `done` with what the steps return, or the error that they raise."""
+
+    def over(result: Result | DragomanError) -> None:
+        call.session.worked_on(call)
+        done(result)
+
+    call.session.working_on(call)
+    call.service.broker.work.run(steps, over, call.is_wanted)
 
 
 def answer(call: Call, steps: Steps[Message]) -> None:
@@ -25,7 +43,7 @@ def answer(call: Call, steps: Steps[Message]) -> None:
         else:
             call.reply(result)
 
-    call.service.broker.work.run(steps, done, call.is_wanted)
+    work_on(call, steps, done)
 
 
 def answer_array(call: Call, rest: Message, field: str, elements: Elements) -> None:
@@ -47,4 +65,4 @@ def answer_array(call: Call, rest: Message, field: str, elements: Elements) -> N
         else:
             call.reply_raw(result)
 
-    call.service.broker.work.run(steps(), done, call.is_wanted)
+    work_on(call, steps(), done)

@@ -231,3 +231,33 @@ def test_array_encoded_piece_by_piece_is_the_same_as_at_once(
             whole = kind(**{field: [element] * count})
             pieces = encoder.frame(kind(), [encoder.element(element)] * count, 7)
             assert codec.join(pieces) == codec.join(codec.encode_response(whole, version, 7))
+
+
+def test_requests_behind_one_that_is_worked_on_wait_for_it(
+    world: World, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would hold their replies in memory until it is answered."""
+    begun: list[int] = []
+    handler = HANDLERS[3]
+
+    def counted(call: object) -> None:
+        begun.append(len(world.broker.work))
+        handler(call)  # type: ignore[arg-type]
+
+    monkeypatch.setitem(HANDLERS, 3, counted)
+    names = [m.MetadataRequestTopic(name=f"t{at}") for at in range(5 * WORK_ITEMS_PER_TURN)]
+    request = m.MetadataRequest(topics=names, allow_auto_topic_creation=False)
+    for _ in range(5):
+        wire.send(request, 9)
+    assert len(begun) == 1
+    world.settle()
+    # At most the remains of the one before are in the queue when the next begins.
+    assert len(begun) == 5
+    assert max(begun) <= 1
+    assert len(wire.replies()) == 5
+    # Another connection does not wait.
+    wire.send(request, 9)
+    other = Wire(world)
+    other.send(m.MetadataRequest(topics=[]), 9)
+    world.settle()
+    assert len(wire.replies()) == len(other.replies()) == 1
