@@ -88,6 +88,16 @@ def num_partitions(_: Path) -> None:
         assert len(connected.metadata("t").topics[0].partitions) == 5
 
 
+def max_partitions_per_request(_: Path) -> None:
+    with client(num_partitions="5", max_partitions_per_request="4") as connected:
+        assert code_of_create(connected, -1) == 44
+
+
+def max_partitions_per_node(_: Path) -> None:
+    with client(num_partitions="5", max_partitions_per_node="4") as connected:
+        assert code_of_create(connected, -1) == 44
+
+
 def default_replication_factor(_: Path) -> None:
     with client(default_replication_factor="2") as connected:
         assert code_of_create(connected, -1) == 38
@@ -163,6 +173,8 @@ EFFECTS: dict[str, Callable[[Path], None]] = {
     "auto.create.topics.enable": auto_create_topics_enable,
     "delete.topic.enable": delete_topic_enable,
     "num.partitions": num_partitions,
+    "max.partitions.per.request": max_partitions_per_request,
+    "max.partitions.per.node": max_partitions_per_node,
     "default.replication.factor": default_replication_factor,
     "replication.factor.lenient": replication_factor_lenient,
     "message.max.bytes": message_max_bytes,
