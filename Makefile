@@ -159,6 +159,10 @@ chaos: $(VENV)/dev.stamp ## three real nodes under load, kills, pauses and cuts;
 attack: $(VENV)/dev.stamp ## clients that mean harm, beside good ones; ARGS="--only frames --nodes 1"
 	PYTHONPATH=tests $(BIN)/python -m attack.run $(ARGS)
 
+.PHONY: damage
+damage: $(VENV)/dev.stamp ## two hundred damaged data directories; ARGS="--images 1000 --seed 7"
+	PYTHONPATH=tests $(BIN)/python -m damage.run $(ARGS)
+
 # ---- upkeep
 
 .PHONY: constraints

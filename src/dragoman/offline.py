@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 
-from dragoman.broker.broker import METADATA_TOPIC, directory_name
+from dragoman.broker.broker import METADATA_TOPIC, directory_name, new_cluster_id
+from dragoman.cluster.events import TopicDeleted
 from dragoman.cluster.metadata import METADATA_PARTITION_ID, MetadataImage, PartitionMetadata
-from dragoman.cluster.raft.stored import check_snapshot, read_stored_image
+from dragoman.cluster.raft.reconstruction import Reconstruction, complete, replace_metadata
+from dragoman.cluster.raft.stored import StoredImage, check_snapshot, read_stored_image
 from dragoman.errors import ConfigError, CorruptionError
 from dragoman.log.adoption import Adopted, adopt_directory
 from dragoman.log.checkpoint import PARTITIONS
 from dragoman.log.inspect import Finding, Problem, inspect_directory
 from dragoman.log.manifest import NAME as MANIFEST
-from dragoman.log.manifest import Identity, decode_manifest
+from dragoman.log.manifest import Identity, Manifest, decode_manifest
 from dragoman.log.node import Durability, read_node_state
+from dragoman.log.partition import PartitionLog
 from dragoman.log.repair import Repair, repair_partition
 from dragoman.log.store import LogStore
 from dragoman.world import (
@@ -41,12 +44,24 @@ _METADATA = Identity(
 )
 
 
+_SHARED_METADATA = (
+    "the metadata of a cluster, and what the node has voted for, cannot be made again: "
+    "`dragoman cluster remove NODE --keep-replicas`, start the node with an empty directory, "
+    "`dragoman cluster add NODE@HOST:PORT`"
+)
+#: Of a node that was never told another.
+_DEFAULT_NODE_ID = 1
+
+
 class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
     repairs: list[Repair]
     #: What was left as it is, and why.
     left: list[str]
     #: What the journal has lost; it cannot be repaired.
     journal: list[str]
+    #: The metadata was damaged and made again; and the topics whose settings are lost by that.
+    has_new_metadata: bool = False
+    topics_without_settings: list[str] = []
 
 
 class _Config(msgspec.Struct, frozen=True):
@@ -153,12 +168,15 @@ def repair_disk(disk: Disk, *, is_dry: bool) -> RepairReport:
     with _opened(disk) as store:
         # First the metadata, which may be in the journal only: it names the others.
         metadata = store.partition(_METADATA, directory_name(_METADATA), _Config(), is_shared=True)
-        image = read_stored_image(disk, metadata.directory).image
+        stored = read_stored_image(disk, metadata.directory)
+        image = stored.image
         names = {*disk.names(PARTITIONS), *_journalled(store, image)}
         for name in sorted(names):
             identity = _identity(disk, name, image)
             if identity is None:
                 left.append(f"{PARTITIONS}/{name}: nothing says which partition it is")
+                continue
+            if identity.partition_id == METADATA_PARTITION_ID:
                 continue
             partition = store.partition(identity, name, _Config(), is_shared=True)
             reason = _why_not(identity, image)
@@ -167,8 +185,46 @@ def repair_disk(disk: Disk, *, is_dry: bool) -> RepairReport:
                 left += [f"{each.path}: {reason}" for each in found]
             else:
                 repairs += found
+        is_damaged = bool(repair_partition(metadata, is_dry=True)) or not stored.is_whole
+        store.finish_recovery()
+        lost: Reconstruction | None = None
+        if is_damaged and len(image.registrations) > 1:
+            left.append(f"{metadata.directory}: {_SHARED_METADATA}")
+        elif is_damaged:
+            lost = _mend_metadata(store, metadata, stored, is_dry=is_dry)
         journal = [str(each) for each in store.journal_damage]
-    return RepairReport(repairs=repairs, left=left, journal=journal)
+    return RepairReport(
+        repairs=repairs,
+        left=left,
+        journal=journal,
+        has_new_metadata=lost is not None,
+        topics_without_settings=list(lost.topics) if lost is not None else [],
+    )
+
+
+def _mend_metadata(
+    store: LogStore, metadata: PartitionLog, stored: StoredImage, *, is_dry: bool
+) -> Reconstruction:
+    image = stored.image
+    for topic_id in stored.deleted:
+        if topic_id in image.topics_by_id:
+            image.apply(TopicDeleted(topic_id=topic_id))
+    node = min((*image.registrations, *image.voters), default=_DEFAULT_NODE_ID)
+    manifests = list(_manifests(store.disk))
+    lost = complete(image, manifests, stored.deleted, node)
+    if not is_dry:
+        replace_metadata(store, metadata, image, node, new_cluster_id(system_random()))
+    return lost
+
+
+def _manifests(disk: Disk) -> Iterator[Manifest]:
+    """Of all partitions but the metadata, as far as they are sound."""
+    for name in disk.names(PARTITIONS):
+        path = f"{PARTITIONS}/{name}/{MANIFEST}"
+        with suppress(CorruptionError, FileNotFoundError):
+            manifest = decode_manifest(read_whole(disk, path), path)
+            if manifest.identity.partition_id != METADATA_PARTITION_ID:
+                yield manifest
 
 
 @contextmanager
@@ -180,7 +236,6 @@ def _opened(disk: Disk) -> Iterator[LogStore]:
     )
     try:
         yield store
-        store.finish_recovery()
     except BaseException:
         store.abandon()
         raise
@@ -244,11 +299,6 @@ def _identity_of(partition: PartitionMetadata) -> Identity:
 
 def _why_not(identity: Identity, image: MetadataImage) -> str:
     """Why a partition is not repaired although it is damaged; empty when it is."""
-    if identity.partition_id == METADATA_PARTITION_ID:
-        return (
-            "this is the metadata, without which topics would seem to be deleted. Bring the "
-            "directory back from a backup; in a cluster, let the node in anew with an empty one"
-        )
     known = image.partitions.get(identity.partition_id)
     if known is not None and len(known.replicas) > 1:
         return "other nodes hold the partition: start the node, and it is copied from them"

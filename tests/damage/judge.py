@@ -36,7 +36,8 @@ from dragoman.offline import repair_disk
 
 
 class Verdict(NamedTuple):
-    #: `whole`, `whole, reported`, `lost, reported`, `adopted, …`, `refused, reported`, or `FAILED`.
+    #: `whole`, `whole, reported` or `lost, reported`, perhaps after `adopted` or `refused,
+    #: repaired`; or `FAILED`.
     result: str
     #: What was wrong, or what was said.
     detail: str = ""
@@ -73,10 +74,14 @@ def _judge(image: Image, files: Files, wound: Wound) -> Verdict:
         try:
             seen = _serve(disk)
         except (CorruptionError, FormatError, ConfigError) as error:
-            if "node.json" not in str(error):
-                return _refused(error, wound)
-            adopt_directory(disk, Random(1))
-            prefix = "adopted, "
+            if "node.json" in str(error):
+                adopt_directory(disk, Random(1))
+                prefix = "adopted, "
+            else:
+                _check_refusal(error, wound)
+                reported.append(str(error))
+                repair_disk(disk, is_dry=False)
+                prefix = "refused, repaired, "
             seen = _serve(disk)
     reported += lines
     lost = _compare(image, seen, reported, wound)
@@ -87,11 +92,10 @@ def _judge(image: Image, files: Files, wound: Wound) -> Verdict:
     return Verdict(prefix + "lost, reported", lost)
 
 
-def _refused(error: DragomanError, wound: Wound) -> Verdict:
+def _check_refusal(error: DragomanError, wound: Wound) -> None:
     """A node that does not start has to say which file keeps it from that."""
     if not (_names(str(error), wound) or "partitions/0-" in str(error)):
         raise _Failure(f"refuses to start without naming the file: {error}")
-    return Verdict("refused, reported", str(error))
 
 
 def _names(line: str, wound: Wound) -> bool:

@@ -114,6 +114,11 @@ def repair(directory: str, /, *, dry_run: bool = False, output: Output = "table"
         if each.lost:
             kept = f"{each.kept_batches} batches, {each.kept_bytes} bytes"
             print(escape(f"{where}: {kept} are kept, the damaged file in {each.quarantine}"))
+    if report.has_new_metadata:
+        what = "would be made again" if dry_run else "was made again; what it was is in quarantine/"
+        print(f"the metadata is damaged and {what}")
+    for topic in report.topics_without_settings:
+        print(escape(f"{topic}: its settings are lost; it keeps records until they are set again"))
     for text in report.left:
         print(escape(f"left as it is: {text}"))
     for text in report.journal:

@@ -35,10 +35,11 @@ from dragoman.log.manifest import Manifest, SegmentEntry, decode_manifest
 from dragoman.log.partition import PartitionLog, checksum_of
 from dragoman.log.producer_file import NAME as PRODUCERS
 from dragoman.log.producer_loading import Believed, load_producers
+from dragoman.log.reading import walk_range
 from dragoman.log.salvage import Bad, Found, Sound, read_batches
 from dragoman.log.segment import Segment, parse_segment_name
 from dragoman.log.truncations import RESTART, Truncation, read_truncation
-from dragoman.world import Disk, read_whole, replace_file
+from dragoman.world import Disk, File, read_whole, replace_file
 
 QUARANTINE = "quarantine"
 #: Every producer id lies below: what is known of producers may have been more.
@@ -97,6 +98,8 @@ class _Opening:
         self._cuts: dict[Segment, Truncation] = {}
         #: Offset after the bytes that were synced and are gone, by live segment.
         self._lost_ends: dict[Segment, int] = {}
+        #: Bytes at the beginning of a live segment of which nothing tells that they are its own.
+        self._distrusted: dict[Segment, int] = {}
         #: Bytes that a live segment's file had before anything was replayed into it.
         self._found_sizes: dict[Segment, int] = {}
         #: The log reached this offset at least, says a file whose segment is gone.
@@ -476,7 +479,9 @@ class _Opening:
         if checkpoint is not None and checkpoint.position > size:
             self.report(f"{segment.log_path} has {size} bytes, {checkpoint.position} were synced")
             self._lost_ends[segment] = checkpoint.next_offset
-            checkpoint = None
+            self._store.files.forget(segment.index_path)
+            self._disk.remove(segment.index_path)
+            return self._shortened_index(segment, index, checkpoint, size)
         if checkpoint is None or not index.begins_with_segment:
             if good < len(data):
                 log.warning("%s is damaged; the segment is read instead", segment.index_path)
@@ -486,6 +491,29 @@ class _Opening:
         if good < len(data):
             self._store.files.get(segment.index_path).truncate(good)
         return index, checkpoint
+
+    def _shortened_index(
+        self, segment: Segment, index: SparseIndex, checkpoint: Checkpoint, size: int
+    ) -> tuple[SparseIndex, Checkpoint | None]:
+        """What an index is still good for whose segment has lost its end."""
+        file = self._store.files.get(segment.log_path)
+        number = verified_ranges(file, segment, index, checkpoint.position, size)
+        if not number:
+            # It may be any file: batches of another partition are sound, too.
+            self._distrusted[segment] = size
+            return SparseIndex(), None
+        border = index.range_at(number, checkpoint.position)
+        index.cut_to_range(number)
+        index.saved_entries = index.saved_position = 0
+        return index, checkpoint._replace(
+            position=border.start,
+            next_offset=segment.base_offset + border.first,
+            checksum=checksum_of(file, border.start),
+            max_timestamp=index.max_timestamp,
+        )
+
+    def distrusted_end(self, segment: Segment) -> int:
+        return self._distrusted.get(segment, 0)
 
     def _resume(self, segment: Segment, index: SparseIndex, checkpoint: Checkpoint) -> int:
         """Where to begin reading; the segment's running values are set to what holds there.
@@ -619,8 +647,9 @@ class _Opening:
     def _note_shortened(self, segment: Segment, size: int) -> None:
         """A listed file that lost its end: keep what is whole, refuse the rest."""
         file = self._store.files.get_or_create(segment.log_path)
-        end, next_offset = 0, segment.base_offset
-        for found in read_batches(file, 0, max(size, 0), segment.base_offset):
+        end, next_offset = self._border_before(segment, file, max(size, 0))
+        # Behind ranges that are verified the file is surely ours, and a CRC is enough.
+        for found in read_batches(file, end, max(size, 0), next_offset) if end else ():
             if isinstance(found, Bad):
                 break
             end = found.position + found.header.size
@@ -631,6 +660,40 @@ class _Opening:
         self._store.files.forget(segment.index_path)
         self._disk.remove(segment.index_path)
         self.partition.manifest_version += 1
+
+    def _border_before(self, segment: Segment, file: File, size: int) -> tuple[int, int]:
+        """Byte and offset where the ranges end that lie in a shortened file and are verified."""
+        if not self._disk.exists(segment.index_path):
+            return 0, segment.base_offset
+        data = read_whole(self._disk, segment.index_path)
+        index, checkpoint, _ = load_index(data, segment.tag)
+        if checkpoint is None or not index.begins_with_segment:
+            return 0, segment.base_offset
+        number = verified_ranges(file, segment, index, checkpoint.position, size)
+        if not number:
+            return 0, segment.base_offset
+        border = index.range_at(number, checkpoint.position)
+        return border.start, segment.base_offset + border.first
+
+
+def verified_ranges(
+    file: File, segment: Segment, index: SparseIndex, covered: int, size: int
+) -> int:
+    """How many ranges lie wholly in the first `size` bytes, if the last of them is what the index
+    says; else 0. `covered`: bytes of the segment that the index speaks for."""
+    number = index.range_at_position(size)
+    while number and index.range_at(number - 1, covered).stop > size:
+        number -= 1
+    if not number or number >= index.range_count:
+        return 0
+    each = index.range_at(number - 1, covered)
+    try:
+        walk_range(
+            memoryview(file.read(each.stop - each.start, each.start)), each.start, segment, each
+        )
+    except CorruptionError:
+        return 0
+    return number
 
 
 class _LiveReader:
@@ -651,6 +714,7 @@ class _LiveReader:
         self.is_torn = False
         self._epochs: EpochHistory | None = None
         self._epochs_end = 0
+        self._distrusted = opening.distrusted_end(segment)
 
     def expect_epochs(self, epochs: EpochHistory, end: int) -> None:
         """Below byte `end`, every batch was written in an epoch of this history."""
@@ -659,6 +723,10 @@ class _LiveReader:
 
     def _judged(self, found: Found) -> Found:
         """Kafka's CRC does not cover the leader epoch, and the index may be gone."""
+        if found.position < self._distrusted and isinstance(found, Sound):
+            end = found.position + found.header.size
+            reason = "the file is shortened, and nothing of it can be compared with its index"
+            return Bad(found.position, end, found.header.last_offset + 1, reason)
         if self._epochs is None or isinstance(found, Bad) or found.position >= self._epochs_end:
             return found
         header = found.header

@@ -22,8 +22,10 @@ from dragoman.world import Disk, read_whole
 
 class StoredImage(NamedTuple):
     image: MetadataImage
-    #: Nothing was found to be unreadable.
+    #: Nothing was found to be unreadable, or to be missing at the beginning.
     is_whole: bool
+    #: Ids of topics that were deleted; the image has them still.
+    deleted: set[bytes]
 
 
 def check_snapshot(disk: Disk) -> None:
@@ -38,6 +40,7 @@ def check_snapshot(disk: Disk) -> None:
 def read_stored_image(disk: Disk, directory: str) -> StoredImage:
     """From the snapshot and the segments of the metadata log in `directory`."""
     image = MetadataImage()
+    deleted: set[bytes] = set()
     end, is_whole = 0, True
     if disk.exists(SNAPSHOT_FILE):
         try:
@@ -46,14 +49,18 @@ def read_stored_image(disk: Disk, directory: str) -> StoredImage:
             end = snapshot.end
         except DragomanError:
             is_whole = False
-    for name in disk.names(directory) if directory else ():
-        key = parse_segment_name(name)
-        if key is not None:
-            is_whole &= _take_in(image, disk, f"{directory}/{name}", key[0], end)
-    return StoredImage(image, is_whole)
+    names = disk.names(directory) if directory else []
+    found = sorted((key[0], name) for name in names if (key := parse_segment_name(name)))
+    if found and found[0][0] > end:
+        is_whole = False
+    for base, name in found:
+        is_whole &= _take_in(image, deleted, disk, f"{directory}/{name}", base, end)
+    return StoredImage(image, is_whole, deleted)
 
 
-def _take_in(image: MetadataImage, disk: Disk, path: str, base: int, end: int) -> bool:
+def _take_in(
+    image: MetadataImage, deleted: set[bytes], disk: Disk, path: str, base: int, end: int
+) -> bool:
     """Apply the events of one segment that lie at or behind `end`; False when some are lost."""
     is_whole = True
     file = disk.open(path, "read")
@@ -62,16 +69,18 @@ def _take_in(image: MetadataImage, disk: Disk, path: str, base: int, end: int) -
             if isinstance(found, Bad):
                 is_whole = False
             elif found.header.base_offset >= end:
-                is_whole &= _apply(image, found.batch)
+                is_whole &= _apply(image, deleted, found.batch)
     finally:
         file.close()
     return is_whole
 
 
-def _apply(image: MetadataImage, batch: memoryview) -> bool:
+def _apply(image: MetadataImage, deleted: set[bytes], batch: memoryview) -> bool:
     try:
         for event in events_in(batch):
-            if not isinstance(event, TopicDeleted):
+            if isinstance(event, TopicDeleted):
+                deleted.add(event.topic_id)
+            else:
                 image.apply(event)
     except (DragomanError, KeyError):
         # An event about something whose creation is lost.
