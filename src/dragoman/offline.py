@@ -16,7 +16,12 @@ from dragoman.broker.broker import METADATA_TOPIC, directory_name, new_cluster_i
 from dragoman.cluster.events import TopicDeleted
 from dragoman.cluster.metadata import METADATA_PARTITION_ID, MetadataImage, PartitionMetadata
 from dragoman.cluster.raft.reconstruction import Reconstruction, complete, replace_metadata
-from dragoman.cluster.raft.stored import StoredImage, check_snapshot, read_stored_image
+from dragoman.cluster.raft.stored import (
+    StoredImage,
+    check_snapshot,
+    journalled_registrations,
+    read_stored_image,
+)
 from dragoman.errors import ConfigError, CorruptionError
 from dragoman.log.adoption import Adopted, adopt_directory
 from dragoman.log.checkpoint import PARTITIONS
@@ -140,18 +145,24 @@ def adopt(path: str, durability: Durability | None) -> Adopted:
     and `ConfigError` for the directory of a node that is not alone.
     """
     disk = open_existing(path)
-    return adopt_directory(disk, system_random(), durability, _refuse_shared)
+    return adopt_directory(disk, system_random(), durability, registered_ids)
 
 
-def _refuse_shared(disk: Disk) -> None:
-    others = read_stored_image(disk, _metadata_directory(disk)).image.registrations
-    if len(others) > 1:
-        nodes = ", ".join(map(str, sorted(others)))
+def registered_ids(disk: Disk, seed: int | None) -> list[str]:
+    """Ids of the directory as its node has registered them. Raises `ConfigError` when the node is
+    not alone.
+    """
+    known = read_stored_image(disk, _metadata_directory(disk)).image.registrations
+    if seed is not None:
+        known = known | journalled_registrations(disk, seed)
+    if len(known) > 1:
+        nodes = ", ".join(map(str, sorted(known)))
         raise ConfigError(
             f"the directory belongs to a cluster of nodes {nodes}: what it has voted for cannot be "
             "made up. Let the node in anew: `dragoman cluster remove NODE --keep-replicas`, start "
             "it with an empty directory, `dragoman cluster add NODE@HOST:PORT`"
         )
+    return [each.directory for each in known.values() if each.directory]
 
 
 def repair(path: str, *, is_dry: bool) -> RepairReport:

@@ -32,7 +32,7 @@ from dragoman.errors import ConfigError, CorruptionError, DragomanError, FormatE
 from dragoman.log.adoption import adopt_directory
 from dragoman.log.damage import lost_ranges
 from dragoman.log.inspect import verify_disk
-from dragoman.offline import repair_disk
+from dragoman.offline import registered_ids, repair_disk
 
 
 class Verdict(NamedTuple):
@@ -75,7 +75,7 @@ def _judge(image: Image, files: Files, wound: Wound) -> Verdict:
             seen = _serve(disk)
         except (CorruptionError, FormatError, ConfigError) as error:
             if "node.json" in str(error):
-                adopt_directory(disk, Random(1))
+                adopt_directory(disk, Random(1), known_ids=registered_ids)
                 prefix = "adopted, "
             else:
                 _check_refusal(error, wound)

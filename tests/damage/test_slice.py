@@ -12,7 +12,7 @@ import pytest
 
 from damage.image import Image, build
 from damage.judge import judge
-from damage.wounds import WOUNDS, inflict, kind_of
+from damage.wounds import WOUNDS, Wound, inflict, kind_of
 
 KINDS = (
     "index",
@@ -47,3 +47,10 @@ def test_damage_is_never_silent(image: Image, kind: str) -> None:
     assert wounded is not None
     verdict = judge(image, *wounded)
     assert verdict.result != "FAILED", (wounded[1], verdict.detail)
+
+
+def test_a_directory_is_adopted_without_its_mark(image: Image) -> None:
+    files = {path: data for path, data in image.files.items() if path != "journal/mark"}
+    del files["node.json"]
+    verdict = judge(image, files, Wound("node.json", "delete", "node.json", 0))
+    assert verdict.result == "adopted, whole, reported"

@@ -19,7 +19,10 @@ import pytest
 from dragoman.api.values import ClusterStatus
 from dragoman.cli.main import main
 from dragoman.cli.remote import Remote
+from dragoman.client.cursus import BlockingCursusClient
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, NewTopic, TopicPartition
+from dragoman.client.minibroker import BlockingMinibrokerClient
+from dragoman.client.mlog import BlockingMlogClient
 from dragoman.errors import DragomanError
 from dragoman.testing import EphemeralBroker
 
@@ -34,7 +37,10 @@ def broker(tmp_path: Path) -> Iterator[EphemeralBroker]:
     """One whose second segment has a wrong byte."""
     directory = tmp_path / "data"
     broker = EphemeralBroker(
-        storage="directory", directory=str(directory), settings={"log.segment.bytes": "16384"}
+        storage="directory",
+        directory=str(directory),
+        settings={"log.segment.bytes": "16384"},
+        listeners=("kafka", "http", "mlog", "cursus", "minibroker"),
     )
     with broker:
         with BlockingKafkaClient(broker.bootstrap_servers) as client:
@@ -123,6 +129,34 @@ def test_kafka_python_raises(broker: EphemeralBroker) -> None:
 def test_our_client_names_what_helps(broker: EphemeralBroker) -> None:
     with pytest.raises(DragomanError, match="dragoman log repair"):
         own_read(broker, 0, COUNT)
+
+
+def mlog_read(broker: EphemeralBroker) -> None:
+    with BlockingMlogClient(broker.address("mlog")) as client:
+        consumer = client.consume(TOPIC, offset=0)
+        for _ in range(COUNT):
+            consumer.next_entries()
+
+
+def cursus_read(broker: EphemeralBroker) -> None:
+    with BlockingCursusClient(broker.address("cursus")) as client:
+        offset = 0
+        while offset < COUNT:
+            offset = client.consume(TOPIC, 0, offset)[-1].offset + 1
+
+
+def minibroker_read(broker: EphemeralBroker) -> None:
+    with BlockingMinibrokerClient(broker.address("minibroker")) as client:
+        subscription = client.subscribe(TOPIC, 0, 0)
+        for _ in range(COUNT):
+            if subscription.next(30) is None:
+                return
+
+
+@pytest.mark.parametrize("read", [mlog_read, cursus_read, minibroker_read])
+def test_readers_of_other_protocols_get_an_error(broker: EphemeralBroker, read) -> None:
+    with pytest.raises(DragomanError, match="damage"):
+        read(broker)
 
 
 def test_status_health_and_metrics_show_it_also_after_a_start(broker: EphemeralBroker) -> None:

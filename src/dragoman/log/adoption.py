@@ -12,7 +12,7 @@ why this is for nodes that are alone: a node of a cluster could vote twice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from dragoman.errors import CorruptionError, FormatError
@@ -38,7 +38,7 @@ _INCARNATION_UNKNOWN = 1 << 20
 
 class Adopted(NamedTuple):
     state: NodeState
-    #: Where the id comes from: `journal/mark`, the journal's groups, or chance.
+    #: Where the id comes from: `journal/mark`, the metadata, the journal's groups, or chance.
     source: str
     #: Groups of the journal that the next start replays.
     groups: int
@@ -48,9 +48,12 @@ def adopt_directory(
     disk: Disk,
     random: Random,
     durability: Durability | None = None,
-    check: Callable[[Disk], None] = lambda _: None,
+    known_ids: Callable[[Disk, int | None], Iterable[str]] = lambda _disk, _seed: (),
 ) -> Adopted:
-    """Write a new `node.json`; a damaged one is kept in `quarantine/`. `check` may raise first.
+    """Write a new `node.json`; a damaged one is kept in `quarantine/`.
+
+    `known_ids` is asked for ids under which the directory may be known, given the journal's seed if
+    that could be found; it may raise first.
 
     Raises `FormatError` when there is nothing to adopt or no need to, `DirectoryInUseError` when a
     node runs on it.
@@ -58,8 +61,7 @@ def adopt_directory(
     lock = disk.lock(LOCK_FILE)
     try:
         _refuse_sound(disk)
-        check(disk)
-        adopted = _made(disk, random, durability)
+        adopted = _made(disk, random, durability, known_ids)
         if disk.exists(NODE_FILE):
             disk.make_directory(QUARANTINE)
             disk.rename(NODE_FILE, f"{QUARANTINE}/{NODE_FILE}")
@@ -82,16 +84,23 @@ def _refuse_sound(disk: Disk) -> None:
     raise FormatError(f"{NODE_FILE} is sound: nothing to adopt")
 
 
-def _made(disk: Disk, random: Random, durability: Durability | None) -> Adopted:
+def _made(
+    disk: Disk,
+    random: Random,
+    durability: Durability | None,
+    known_ids: Callable[[Disk, int | None], Iterable[str]],
+) -> Adopted:
     mark = read_mark(disk)
-    rest = random.getrandbits(96).to_bytes(12, "big").hex()
+    seed = seed_of(mark.directory_id) if mark is not None else _seed_from_groups(disk)
+    known = [each for each in known_ids(disk, seed) if seed is None or seed_of(each) == seed]
     if mark is not None:
         directory_id, source = mark.directory_id, "journal/mark"
+    elif known:
+        directory_id, source = known[0], "the metadata"
     else:
-        seed = _seed_from_groups(disk)
         source = "the journal's groups" if seed is not None else "chance: the journal is empty"
         seed = seed if seed is not None else random.getrandbits(32)
-        directory_id = f"{seed:08x}{rest}"
+        directory_id = f"{seed:08x}{random.getrandbits(96):024x}"
     reader = JournalReader(disk, seed_of(directory_id), 0, mark.sequence if mark else 0)
     state = NodeState(
         feature_level=FEATURE_LEVEL,

@@ -6,15 +6,18 @@ node knew at least, good for finding out which partition a directory belongs to 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
-from dragoman.cluster.events import TopicDeleted
-from dragoman.cluster.metadata import MetadataImage
+from dragoman.cluster.events import NodeRegistered, TopicDeleted
+from dragoman.cluster.metadata import METADATA_PARTITION_ID, MetadataImage
 from dragoman.cluster.raft.entries import events_in
 from dragoman.cluster.raft.snapshots import decode_snapshot
 from dragoman.cluster.raft.state import restore_image
 from dragoman.cluster.raft.storage import SNAPSHOT_FILE
 from dragoman.errors import CorruptionError, DecodeError, DragomanError
+from dragoman.log.batch import batches
+from dragoman.log.journal import EntryKind, JournalReader, read_entry
 from dragoman.log.salvage import Bad, read_batches
 from dragoman.log.segment import parse_segment_name
 from dragoman.world import Disk, read_whole
@@ -86,3 +89,16 @@ def _apply(image: MetadataImage, deleted: set[bytes], batch: memoryview) -> bool
         # An event about something whose creation is lost.
         return False
     return True
+
+
+def journalled_registrations(disk: Disk, seed: int) -> dict[int, NodeRegistered]:
+    """Nodes whose registration is in a journal with this seed, and perhaps in no file yet."""
+    found: dict[int, NodeRegistered] = {}
+    for entry in JournalReader(disk, seed).entries():
+        if entry.kind is EntryKind.APPEND and entry.partition_id == METADATA_PARTITION_ID:
+            with suppress(DragomanError):
+                for _, batch in batches(memoryview(read_entry(disk, entry))):
+                    for event in events_in(batch):
+                        if isinstance(event, NodeRegistered):
+                            found[event.node_id] = event
+    return found
