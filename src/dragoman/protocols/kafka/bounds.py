@@ -83,6 +83,8 @@ _BOUNDS: Final = {
     "DescribeConfigsRequest": Bound(20_000, 4 * _MIB),
     "AlterConfigsRequest": Bound(20_000, 4 * _MIB),
     "IncrementalAlterConfigsRequest": Bound(20_000, 4 * _MIB),
+    # One whose metrics are too large has an error code of its own, which its handler answers with.
+    "PushTelemetryRequest": Bound(KAFKA_REQUEST_ITEMS_MAX, 4 * _MIB),
     # A piece belongs to a partition of a topic.
     "PublishStagedRequest": Bound(2 * PUBLICATION_PIECES_MAX, 16 * _MIB),
     # Structures inside group requests, of which members have megabytes.

@@ -49,7 +49,7 @@ def test_unknown_code_has_a_text_too() -> None:
         (UnsupportedVersionError("x"), ErrorCode.UNSUPPORTED_VERSION),
         (DiskFullError("x"), ErrorCode.KAFKA_STORAGE_ERROR),
         (LogStoppedError("x"), ErrorCode.KAFKA_STORAGE_ERROR),
-        (CorruptionError("f", 1, "x"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (CorruptionError("f", 1, "x"), ErrorCode.CORRUPT_MESSAGE),
         (AuthError("x"), ErrorCode.UNKNOWN_SERVER_ERROR),
         (DragomanError("x"), ErrorCode.UNKNOWN_SERVER_ERROR),
         (None, ErrorCode.NONE),

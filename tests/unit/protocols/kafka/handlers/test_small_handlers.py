@@ -153,7 +153,7 @@ def test_every_reason_of_the_broker_has_a_number_of_its_own() -> None:
 def test_errors_of_the_log() -> None:
     assert wire_code(OffsetOutOfRangeError("x")) == ErrorCode.OFFSET_OUT_OF_RANGE
     assert wire_code(DiskFullError("x")) == ErrorCode.KAFKA_STORAGE_ERROR
-    assert wire_code(CorruptionError("p", 0, "x")) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert wire_code(CorruptionError("p", 0, "x")) == ErrorCode.CORRUPT_MESSAGE
 
 
 # ---- the table of handlers
