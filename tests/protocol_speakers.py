@@ -529,6 +529,10 @@ class MlogReader(Member):
 _OWN_FIELDS = struct.Struct(">iiq8siq")
 
 
+#: What a broker says about itself in every message that it delivers, and does not store.
+_OF_THE_BROKER = {"CLUSTER": b"DefaultCluster", "MSG_REGION": b"DefaultRegion", "TRACE_ON": b"true"}
+
+
 class RocketmqSpeaker(Speaker):
     """Bodies are never null. A key is the property `KEYS`, which is text; all other properties are
     headers with a prefix, and what else a message has is one more. Headers of others are properties
@@ -571,7 +575,8 @@ class RocketmqSpeaker(Speaker):
             stored.reconsume_times,
             stored.prepared_offset,
         )
-        given = [(name, value) for name, value in stored.properties.items() if name != "KEYS"]
+        not_stored = {"KEYS", *_OF_THE_BROKER}
+        given = [each for each in stored.properties.items() if each[0] not in not_stored]
         headers = (("rocketmq", own), *((f"rocketmq.{n}", v.encode()) for n, v in given))
         assert dict(given).items() >= properties.items()
         place = Place(partition, sent.queue_offset)
@@ -584,7 +589,7 @@ class RocketmqSpeaker(Speaker):
             for name, value in stored.headers
             if name != "rocketmq" and (text := property_text(value)) is not None
         }
-        headers = tuple(sorted(properties.items()))
+        headers = tuple(sorted({**_OF_THE_BROKER, **properties}.items()))
         return Record(stored.value or b"", key.encode() if key else None, headers)
 
     def read(self, topic: str, start: Place, count: int) -> list[tuple[Place, Record]]:
