@@ -17,6 +17,7 @@ from broker_world import batch_of
 from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
 from dragoman.framing import Scratch
+from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX
 from dragoman.protocols.cursus import codec as cursus_codec
 from dragoman.protocols.kafka import codec as kafka_codec
 from dragoman.protocols.kafka import messages as kafka
@@ -176,6 +177,16 @@ def test_kafka_fetch_that_waits_is_answered_at_once(running: Running) -> None:
     fetches = running.node.broker._fetches
     assert len(frames("kafka", exchange(running, "kafka", data, lambda: bool(fetches)))) == 1
     assert len(frames("kafka", exchange(running, "kafka", data))) == 1
+
+
+@pytest.mark.parametrize("listener", ["kafka", "any"])
+def test_requests_beyond_those_of_one_turn_are_answered_too(
+    running: Running, listener: str
+) -> None:
+    """Those that wait for the next turn of the loop are answered at once when they begin."""
+    count = 10 * KAFKA_REQUESTS_PER_TURN_MAX
+    data = kafka_requests(*[(kafka.ApiVersionsRequest(), 0)] * count)
+    assert len(frames("kafka", exchange(running, listener, data))) == count
 
 
 def test_member_of_a_group_that_is_not_complete_is_told_so(running: Running) -> None:

@@ -139,6 +139,7 @@ class KafkaSession:
         "_connection",
         "_express",
         "_handlers",
+        "_is_beginning",
         "_line",
         "_worked_on",
         "channel",
@@ -165,6 +166,8 @@ class KafkaSession:
         #: Requests that are not begun: the peer does not take replies, enough were begun in this
         #: loop turn, or one before them is being worked on.
         self._backlog: deque[bytearray] = deque()
+        #: Whether requests of the backlog, which are in no line then, are being begun.
+        self._is_beginning = False
         #: Requests read and not answered.
         self._ahead = 0
         self._express: Express | None = None
@@ -201,12 +204,17 @@ class KafkaSession:
 
     def _begin_backlog(self) -> None:
         frames = self._take_backlog()
+        self._is_beginning = True
         try:
             self._begin_all(frames)
         except RemoteProtocolError as error:
             self.channel.complain(error)
             self.channel.close()
+        finally:
+            self._is_beginning = False
         self._read_on()
+        if self.channel.is_ended:
+            self.channel.close_if_answered()
 
     def _begin_all(self, frames: Sequence[bytearray]) -> None:
         at = begun = 0
@@ -234,7 +242,7 @@ class KafkaSession:
 
     @property
     def is_due(self) -> bool:
-        return bool(self._line or self._backlog)
+        return bool(self._line or self._backlog or self._is_beginning)
 
     def _put_off(self, frames: Sequence[bytearray]) -> None:
         self._backlog.extend(frames)

@@ -261,3 +261,24 @@ def test_requests_behind_one_that_is_worked_on_wait_for_it(
     other.send(m.MetadataRequest(topics=[]), 9)
     world.settle()
     assert len(wire.replies()) == len(other.replies()) == 1
+
+
+def test_requests_that_wait_for_their_turn_are_answered_although_the_client_sends_no_more(
+    world: World, wire: Wire
+) -> None:
+    count = 3 * KAFKA_REQUESTS_PER_TURN_MAX
+    request = m.ApiVersionsRequest()
+    wire.feed(
+        b"".join(
+            codec.join(codec.encode_request(request, 0, number, "x")) for number in range(count)
+        )
+    )
+    wire.channel.eof_received()
+    world.settle()
+    data, replies = wire.received(), 0
+    while data:
+        data = data[4 + int.from_bytes(data[:4], "big") :]
+        replies += 1
+    assert replies == count
+    assert wire.is_closed
+    assert world.budget.used == 0
