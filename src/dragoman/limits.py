@@ -368,8 +368,11 @@ READ_PER_TURN_BYTES_MAX = 512 << 10
 #: Bytes read at once from a connection that has to wait for memory before it is not read any more.
 SHORT_READ_BYTES_MAX = 4 << 10
 #: Seconds that requests have to be answered whose client sends no more; those still unanswered are
-#: dropped then. As long again until replies that it does not take are dropped, too.
+#: dropped then.
 ENDED_GRACE_S = 5.0
+#: Seconds in which a peer has to take some of what it is sent before its connection is closed.
+#: Longer: closed with the rest; otherwise it would keep its place for as long as it likes.
+CLOSE_DELIVERY_S = 30.0
 #: Requests of one connection that are worked on at the same time. Past it, it is not read.
 READ_AHEAD_REQUESTS_MAX = 512
 #: Kafka requests of one connection that are begun in one loop turn, produce requests like earlier

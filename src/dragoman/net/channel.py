@@ -18,10 +18,12 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from enum import Flag, auto
+from functools import partial
 from typing import Protocol, cast
 
 from dragoman.errors import RemoteProtocolError
 from dragoman.limits import (
+    CLOSE_DELIVERY_S,
     ENDED_GRACE_S,
     OPEN_FILES_MAX,
     READ_PER_TURN_BYTES_MAX,
@@ -286,10 +288,12 @@ class Channel(asyncio.BufferedProtocol):
         self._moved = 0
         self.is_writable = True
         self.is_closing = False
-        #: Whether the peer sends no more, and until when it is answered.
+        #: Whether the peer sends no more.
         self.is_ended = False
+        #: Runs until such a peer has to be answered, and while a closed one has replies to take.
         self._ending: Handle | None = None
-        #: Whether the peer has been sent something: what it asked for was understood.
+        #: Whether the peer has been sent something, or is a node that has said who it is: what it
+        #: asked for was understood.
         self.is_working = False
         self.last_active = 0.0
         self.local_address: tuple[str, int] = ("", 0)
@@ -386,11 +390,7 @@ class Channel(asyncio.BufferedProtocol):
         if not session.is_due:
             self.close()
         elif self._ending is None:
-            self._ending = self._loop.call_later(ENDED_GRACE_S, self._end_now)
-
-    def _end_now(self) -> None:
-        self.close()
-        self._ending = self._loop.call_later(ENDED_GRACE_S, self.abort)
+            self._ending = self._loop.call_later(ENDED_GRACE_S, self.close)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.is_closing = True
@@ -521,12 +521,27 @@ class Channel(asyncio.BufferedProtocol):
         self._channels.log.log(level, "closing %s:%d: %s", *self.peer_address, why)
 
     def close(self) -> None:
-        """Send what is due, then close."""
+        """Send what is due, then close, unless the peer takes nothing of it for too long."""
         self._channels.flush_due()
         if not self.is_closing and self._transport is not None:
             self.hand_over()
             self.is_closing = True
             self._transport.close()
+            self._await_delivery(-1)
+
+    def _await_delivery(self, taken_before: int) -> None:
+        """A transport that is closed waits for ever for its peer to take what is left."""
+        transport = self._transport
+        if self._ending is not None:
+            self._ending.cancel()
+        if transport is None or not transport.get_write_buffer_size():
+            return
+        taken = self.moved_bytes
+        if taken == taken_before:
+            transport.abort()
+        else:
+            again = partial(self._await_delivery, taken)
+            self._ending = self._loop.call_later(CLOSE_DELIVERY_S, again)
 
     def abort(self) -> None:
         """Close without waiting for the peer."""

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Callable
 
 import pytest
 
 from broker_world import FakeTransport
 from dragoman.errors import RemoteProtocolError
-from dragoman.limits import ENDED_GRACE_S, SEND_BUFFER_BYTES_MAX, SHORT_READ_BYTES_MAX
+from dragoman.limits import (
+    CLOSE_DELIVERY_S,
+    ENDED_GRACE_S,
+    SEND_BUFFER_BYTES_MAX,
+    SHORT_READ_BYTES_MAX,
+)
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Reason
 from dragoman.net.connections import ConnectionCaps, ConnectionCount
@@ -175,9 +181,24 @@ def test_replies_that_are_not_taken_in_time_are_dropped(rig: Rig) -> None:
     rig.channel.eof_received()
     rig.scheduler.advance(ENDED_GRACE_S)
     assert rig.session.closed_calls == 0, "the peer may take it still"
-    rig.transport.unsent.clear()
-    rig.scheduler.advance(ENDED_GRACE_S)
+    rig.scheduler.advance(CLOSE_DELIVERY_S)
     assert rig.session.closed_calls == 1
+
+
+@pytest.mark.parametrize("ends", [Channel.close, Channel.eof_received])
+def test_peer_that_takes_nothing_cannot_keep_a_closed_connection(
+    rig: Rig, ends: Callable[[Channel], object]
+) -> None:
+    rig.transport.is_stuck = True
+    rig.channel.send([bytes(2 * SEND_BUFFER_BYTES_MAX)])
+    ends(rig.channel)
+    assert rig.budget.used == 2 * SEND_BUFFER_BYTES_MAX
+    for _ in range(3):
+        rig.scheduler.advance(CLOSE_DELIVERY_S - 1)
+        assert rig.session.closed_calls == 0, "it takes some, however slowly"
+        del rig.transport.unsent[:1000]
+    rig.scheduler.advance(2 * CLOSE_DELIVERY_S)
+    assert (rig.session.closed_calls, rig.budget.used, len(rig.channels.open)) == (1, 0, 0)
 
 
 # ---- reasons not to read
