@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol, TypeAlias, cast
@@ -117,11 +118,18 @@ class Peering:
         if len(self._strangers) >= PEER_STRANGERS_MAX:
             # Nodes say who they are at once. Refusing the newest instead would keep them out for as
             # long as the others like.
-            next(iter(self._strangers)).give_up(f"{PEER_STRANGERS_MAX} others have not, either")
+            self._least_wanted().give_up(f"{PEER_STRANGERS_MAX} others have not, either")
         session = PeerSession(self, channel)
         self._sessions[session] = None
         self._strangers[session] = None
         return session
+
+    def _least_wanted(self) -> PeerSession:
+        """The oldest stranger of the address that has most of them: a flood from one address leaves
+        nodes at others alone, which may be heard only after it.
+        """
+        held = Counter(each.peer_host for each in self._strangers)
+        return max(self._strangers, key=lambda each: held[each.peer_host])
 
     def set_peers(self, addresses: Mapping[int, tuple[str, int]]) -> None:
         """Keep connections to these nodes, and to no others."""
@@ -472,10 +480,16 @@ class PeerSession:
         self._reader.forget()
         self._peering.session_closed(self)
 
+    @property
+    def peer_host(self) -> str:
+        return self._channel.peer_address[0]
+
     def give_up(self, why: str) -> None:
         """Close a connection whose peer has not said who it is."""
         self._channel.complain(f"a node that has not said who it is: {why}")
         self._channel.abort()
+        # Transports report their end later, and more may come until then.
+        self._peering.session_closed(self)
 
     def _expire(self) -> None:
         self.give_up(f"not within {PEER_HELLO_TIMEOUT_S:g} s")
@@ -530,6 +544,8 @@ class PeerSession:
                 f"this one to {ours.cluster_id}"
             )
         self._peering.welcome(self)
+        # What a node sends may have no replies at all: messages have none.
+        self._channel.is_working = True
         self._timer.cancel()
         self.node = theirs.node_id
         self.directory = theirs.directory

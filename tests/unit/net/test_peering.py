@@ -372,10 +372,13 @@ def test_whoever_is_turned_away_is_told_why_once(caplog: pytest.LogCaptureFixtur
 class Stranger:
     """A connection to a member's listener, of which the test says what comes."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, peer: str = "10.0.0.9", *, is_lost_later: bool = False):
+        """`is_lost_later`: as transports do, which report an end in a later turn of the loop."""
         self.channel = Channel(member.channels, member.peering.session, member.loop)
         self.transport = FakeTransport(
-            lambda: self.channel.connection_lost(None), ("10.0.0.1", PORT)
+            (lambda: None) if is_lost_later else lambda: self.channel.connection_lost(None),
+            ("10.0.0.1", PORT),
+            peer,
         )
         self.transport.channel = self.channel
         self.channel.connection_made(self.transport)  # type: ignore[arg-type]
@@ -431,6 +434,30 @@ def test_however_many_strangers_there_are_a_node_finds_a_place(pair: Pair) -> No
     last.say_hello(8)
     assert (first.transport.is_closed, last.transport.is_closed) == (False, False)
     assert pair.one.peering.is_calling(8)
+
+
+def test_strangers_that_come_in_one_turn_are_bounded(pair: Pair) -> None:
+    strangers = [Stranger(pair.one, is_lost_later=True) for _ in range(10 * PEER_STRANGERS_MAX)]
+    still_there = [each for each in strangers if not each.transport.is_closed]
+    assert still_there == strangers[-PEER_STRANGERS_MAX:]
+
+
+def test_many_strangers_of_one_address_do_not_push_out_a_node_at_another(pair: Pair) -> None:
+    node = Stranger(pair.one, "10.0.0.2", is_lost_later=True)
+    for _ in range(10 * PEER_STRANGERS_MAX):
+        Stranger(pair.one, "10.0.0.66", is_lost_later=True)
+    node.say_hello()
+    assert not node.transport.is_closed
+    assert pair.one.peering.is_calling(7)
+
+
+def test_node_that_has_said_who_it_is_is_read_whatever_others_hold(pair: Pair) -> None:
+    """It may only ever send messages, which have no replies."""
+    pair.one.budget.take(1 << 30)
+    node = Stranger(pair.one)
+    node.say_hello()
+    assert node.transport.is_reading
+    pair.one.budget.give_back(1 << 30)
 
 
 def test_half_a_frame_of_another_node_is_in_the_budget_until_it_is_gone(pair: Pair) -> None:
