@@ -34,7 +34,7 @@ def least_needed(connections: Iterable[HttpConnection]) -> HttpConnection | None
     """Of the address that has most connections without work, the one that is so for longest; None
     when operations work for all.
     """
-    still_open = [each for each in connections if not each.transport.is_closing()]
+    still_open = [each for each in connections if not each.is_leaving]
     found = [each for each in still_open if each.is_quiet]
     found = found or [each for each in still_open if each.is_queued]
     held = Counter(each.host for each in found)
@@ -76,21 +76,22 @@ class Engine:
         """Cut one connection that no work is done for; False: there is none."""
         given_up = least_needed(self.connections())
         if given_up is not None:
-            given_up.transport.abort()
+            given_up.cut()
         return given_up is not None
 
     def relieve(self) -> None:
         """Cut connections whose clients do not take their answers, until what is left of them fits
         its bound.
         """
-        blocked = [each for each in self.connections() if each.flow.write_paused]
+        still_open = (each for each in self.connections() if not each.is_leaving)
+        blocked = [each for each in still_open if each.flow.write_paused]
         unsent = sum(each.transport.get_write_buffer_size() for each in blocked)
         while unsent > limits.HTTP_UNSENT_BYTES_MAX:
             given_up = least_needed(blocked)
             if given_up is None:
                 return
             unsent -= given_up.transport.get_write_buffer_size()
-            given_up.transport.abort()
+            given_up.cut()
 
     def limited(self, logger: logging.Logger, loop: asyncio.AbstractEventLoop) -> logging.Logger:
         """uvicorn's logger, for lines that clients can cause at will."""
@@ -132,6 +133,7 @@ class HttpConnection(H11Protocol):
         self._ending: asyncio.TimerHandle | None = None
         #: Runs while the client has an answer to take.
         self._delivery: asyncio.TimerHandle | None = None
+        self._is_cut = False
         #: Lower for a connection that was made, or whose last request was answered, earlier.
         self.quiet_rank = next(engine.ranks)
 
@@ -145,6 +147,18 @@ class HttpConnection(H11Protocol):
         """Whether the node waits for the client, and not the client for the node."""
         owes_body = self.conn.their_state is h11.SEND_BODY
         return not self._is_answering() or owes_body or self.flow.write_paused
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it is about to go. One that is closed stays until its client has taken the last
+        answer.
+        """
+        is_closing = self.transport.is_closing()
+        return is_closing and (self._is_cut or not self.transport.get_write_buffer_size())
+
+    def cut(self) -> None:
+        self._is_cut = True
+        self.transport.abort()
 
     @property
     def is_queued(self) -> bool:

@@ -61,10 +61,13 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(node) -> AsyncIterator[Served]:
+async def serving(node, send_buffer_bytes: int | None = None) -> AsyncIterator[Served]:
     loop = asyncio.get_running_loop()
     listener = HttpListener(node, FixedClock(), loop)
     server = await loop.create_server(listener.protocol, "127.0.0.1", 0)
+    if send_buffer_bytes is not None:
+        # Connections inherit it, and the system takes no more of an answer.
+        server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
     try:
         yield Served(listener, server.sockets[0].getsockname()[1])
     finally:
@@ -259,6 +262,46 @@ def test_answers_that_are_not_taken_are_bounded_in_bytes(
     run(scenario)
 
 
+def test_last_answers_that_are_not_taken_give_way_too(
+    run, node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that is closed once its answer is taken holds its place until then."""
+
+    async def scenario() -> None:
+        for number in range(900):
+            node.add_topic(f"{number:0240d}")
+        request = (
+            b"GET /api/v1/topics?limit=1000 HTTP/1.1\r\nHost: localhost\r\n"
+            b"Connection: close\r\n\r\n"
+        )
+        async with serving(node, send_buffer_bytes=4096) as served:
+            await served.exchange(PROBE)
+            engine = served.listener._engine
+            assert engine is not None
+            held = [socket.socket() for _ in range(4)]
+            for each in held:
+                await _send_only(each, served, request)
+
+            def unsent() -> list[int]:
+                found = [each for each in engine.connections() if each.transport.is_closing()]
+                return [each.transport.get_write_buffer_size() for each in found]
+
+            while len(unsent()) < 4:
+                await asyncio.sleep(0)
+            assert all(unsent())
+            for _ in range(3):
+                assert (await served.exchange(PROBE)).endswith(b"\r\n\r\nok\n")
+            monkeypatch.setattr(limits, "HTTP_UNSENT_BYTES_MAX", 0)
+            engine.relieve()
+            while served.listener.connection_count:
+                await asyncio.sleep(0)
+            for each in held:
+                each.close()
+
+    monkeypatch.setattr(limits, "HTTP_CONNECTIONS_MAX", 4)
+    run(scenario)
+
+
 async def _send_only(client: socket.socket, served: Served, request: bytes) -> None:
     """As one that never reads, with little room for what it is sent."""
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -270,9 +313,8 @@ async def _send_only(client: socket.socket, served: Served, request: bytes) -> N
 
 def test_address_with_most_quiet_connections_loses_the_oldest() -> None:
     def connection(host: str, since: int, *, is_quiet: bool = True) -> SimpleNamespace:
-        transport = SimpleNamespace(is_closing=lambda: False)
         return SimpleNamespace(
-            host=host, quiet_rank=since, is_quiet=is_quiet, is_queued=False, transport=transport
+            host=host, quiet_rank=since, is_quiet=is_quiet, is_queued=False, is_leaving=False
         )
 
     scraper = connection("10.0.0.1", 1)
