@@ -27,6 +27,9 @@ _PAIR = re.compile(
     # As libpq reads it: only spaces of ASCII part the pairs.
     re.DOTALL | re.ASCII,
 )
+#: An address, or a part of one, in the place of a value. After `user= password=…`, with nothing for
+#: the user, libpq takes all that follows for it.
+_NESTED = re.compile(rf"(?:^|[\s'\"?&])(?:{'|'.join(sorted(_SECRETS))})\s*=|://\S*@")
 #: Shorter words would be found in any text.
 _WORD_MIN = 3
 _PORT = "5432"
@@ -37,8 +40,21 @@ def without_secrets(dsn: str) -> str:
     found = parameters(dsn)
     if found is None:
         return _HIDDEN
-    shown = {key: _HIDDEN if key in _SECRETS else value for key, value in found.items()}
+    shown = {
+        key: _HIDDEN if key in _SECRETS or has_nested(value) else value
+        for key, value in found.items()
+    }
     return compose(shown)
+
+
+def misplaced(found: Mapping[str, str]) -> str | None:
+    """The keyword, if there is one, whose value holds a secret that belongs to another."""
+    return next((key for key in found if key not in _SECRETS and has_nested(found[key])), None)
+
+
+def has_nested(value: str) -> bool:
+    """Whether a value holds a secret as addresses do."""
+    return _NESTED.search(value) is not None
 
 
 def compose(parameters: Mapping[str, str]) -> str:
@@ -50,8 +66,13 @@ def hide_secrets(text: str, dsn: str) -> str:
     """A text, such as an error of the driver, in which the address may be found, or its parts."""
     words = {dsn}
     for key, value in (parameters(dsn) or {}).items():
-        if key in _SECRETS:
-            words |= {value, quote(value), quote(value, safe=""), _quoted(value)}
+        is_nested = has_nested(value)
+        inner = parameters(value) or {} if is_nested else {}
+        secret = [inner[each] for each in inner if each in _SECRETS]
+        if key in _SECRETS or is_nested:
+            secret.append(value)
+        for each in secret:
+            words |= {each, quote(each), quote(each, safe=""), _quoted(each)}
     for word in sorted(words, key=len, reverse=True):
         if len(word) >= _WORD_MIN:
             text = text.replace(word, _HIDDEN)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from dragoman.captures.addresses import compose, parameters
+from dragoman.captures.addresses import compose, misplaced, parameters
 from dragoman.errors import ConfigError
 
 #: A path that never exists; libpq looks for `~/.pgpass` when none is named.
@@ -85,6 +85,11 @@ def secured(dsn: str, may_reach: Callable[[str], bool] | None = None) -> str:
         if keyword not in _TAKEN:
             why = _REFUSED.get(keyword, "it is no parameter that captures take")
             raise ConfigError(f"the DSN has {keyword!r}: {why}")
+    wrong = misplaced(given)
+    if wrong is not None:
+        raise ConfigError(
+            f"the DSN's {wrong} holds what looks like a password: is a value missing before it?"
+        )
     hosts = given.get("host", "").split(",")
     _check_hosts(hosts, may_reach)
     _check_files(given)
@@ -142,8 +147,9 @@ def _methods(given: dict[str, str], *, is_local: bool) -> str:
         asked = [each for each in _METHODS if f"!{each}" not in asked]
     refused = [each for each in asked if each not in (*usual, *_TICKET_METHODS)]
     if refused:
+        named = ", ".join(each if each in _METHODS else "an unknown method" for each in refused)
         raise ConfigError(
-            f"the DSN's require_auth has {', '.join(map(repr, refused))}: passwords are given away"
+            f"the DSN's require_auth has {named}: passwords are given away"
             " by scram-sha-256, or over TLS (sslmode=verify-full) with a password that the DSN has"
             " itself"
         )

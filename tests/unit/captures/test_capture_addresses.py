@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from dragoman.captures.addresses import hide_secrets, server_of, without_secrets
+from dragoman.captures.addresses import hide_secrets, parameters, server_of, without_secrets
 
 SECRET = "hunter2"
 
@@ -111,3 +111,29 @@ def test_addresses_of_one_server_are_known_as_such(one: str, other: str, is_same
 
 def test_a_service_may_lead_anywhere() -> None:
     assert server_of("service=shop") is None
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "host=db user= password=hunter2 dbname=shop",
+        "host=db dbname='user=u  password = hunter2'",
+        "host=db dbname=postgresql://u:hunter2@other/shop",
+        "host=db options= sslpassword=hunter2",
+    ],
+)
+def test_secret_that_stands_where_another_value_is_missing_is_hidden(dsn: str) -> None:
+    assert "hunter2" not in without_secrets(dsn)
+    said = hide_secrets(f"no user {(parameters(dsn) or {})}, given hunter2", dsn)
+    assert "hunter2" not in said
+
+
+def test_ordinary_options_are_shown() -> None:
+    dsn = "host=db options='-c password_encryption=md5 -c search_path=a'"
+    assert "search_path=a" in without_secrets(dsn)
+
+
+def test_address_within_an_address_within_an_address_is_no_trouble() -> None:
+    dsn = "host=db user=" + "password=" * 5_000 + "x"
+    assert "password=" not in without_secrets(dsn)
+    assert hide_secrets("text", dsn) == "text"

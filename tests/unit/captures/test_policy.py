@@ -43,6 +43,13 @@ def used(dsn: str) -> dict[str, object]:
         "postgresql://db/shop?host=a%00",
         "postgresql://u:hun@ter2@db/shop",
         "host=db password='hunter2",
+        # A value is missing, and libpq takes what follows for it.
+        "host=db user= password=hunter2 dbname=shop",
+        "host=db require_auth= password=hunter2",
+        "host= password=hunter2 user=app",
+        "host=db dbname='host=other password=hunter2'",
+        "host=db dbname=postgresql://u:hunter2@other/shop",
+        "host=db require_auth=hunter2",
     ],
 )
 def test_addresses_that_lead_elsewhere_or_use_the_nodes_own_are_refused(dsn: str) -> None:
