@@ -379,13 +379,18 @@ class SpareDescriptors:
 
     def use(self, call: Callable[[], Result]) -> Result:
         """Do something that needs a descriptor; with a spare one if there is no other."""
-        try:
-            return call()
-        except OSError as error:
-            if error.errno not in OUT_OF_FILES or not self._open:
-                raise
-            os.close(self._open.pop())
-            return call()
+        while True:
+            try:
+                return call()
+            except OSError as error:
+                if error.errno not in OUT_OF_FILES:
+                    raise
+                # Other threads use spare ones, too, and may take what was just closed.
+                try:
+                    spare = self._open.pop()
+                except IndexError:
+                    raise error from None
+                os.close(spare)
 
     def __del__(self) -> None:
         while self._open:

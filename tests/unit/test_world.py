@@ -28,6 +28,7 @@ from dragoman.world import (
     BackgroundJob,
     RealDisk,
     Replacement,
+    SpareDescriptors,
     SystemClock,
     admit,
     allow_open_files,
@@ -278,3 +279,22 @@ def test_as_many_files_as_the_system_allows_may_be_open() -> None:
         assert allowed == (OPEN_FILES_MAX if hard == -1 else min(hard, OPEN_FILES_MAX))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_spare_descriptor_that_another_thread_takes_first_is_not_the_last_try() -> None:
+    spares = SpareDescriptors(3)
+    left = [OSError(errno.EMFILE, "too many"), OSError(errno.EMFILE, "too many")]
+
+    def call() -> str:
+        if left:
+            raise left.pop()
+        return "done"
+
+    assert spares.use(call) == "done"
+    spares.refill()
+
+    def never() -> None:
+        raise OSError(errno.EMFILE, "too many")
+
+    with pytest.raises(OSError, match="too many"):
+        spares.use(never)
