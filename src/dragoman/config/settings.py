@@ -354,12 +354,25 @@ def connections_by_address(settings: Settings) -> dict[str, int]:
     found: dict[str, int] = {}
     for text in settings.max_connections_per_ip_overrides:
         address, _, number = text.rpartition(":")
-        if not address or not (number.isascii() and number.isdecimal()) or int(number) > INT_MAX:
+        is_number = number.isascii() and number.isdecimal() and int(number) <= INT_MAX
+        usual = _usual_address(address.strip("[]")) if is_number else None
+        if usual is None:
             raise ConfigError(
                 f"max.connections.per.ip.overrides: expected ADDRESS:NUMBER, got {text!r}"
             )
-        found[address.strip("[]")] = int(number)
+        found[usual] = int(number)
     return found
+
+
+def _usual_address(text: str) -> str | None:
+    """As the system writes the address of a peer; None for what is none, such as a name."""
+    # Every start of a node would pay for it.
+    import ipaddress
+
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return None
 
 
 def etcd_addresses(settings: Settings) -> list[Address]:

@@ -54,6 +54,8 @@ def another_value(key: Key):
                 return ("1@127.0.0.1:12379",)
             if key.name.endswith(".allowed.hosts"):
                 return ("elsewhere.example.org",)
+            if key.name == "max.connections.per.ip.overrides":
+                return ("127.0.0.1:12379",)
             return tuple(reversed(key.choices)) or ("http://127.0.0.1:12379",)
         case Kind.STRING:
             others = [word for word in key.choices if word != default]

@@ -11,7 +11,13 @@ import msgspec
 import pytest
 
 from dragoman.config.keys import format_value
-from dragoman.config.settings import NODE_KEYS, Settings, check_consistent, etcd_addresses
+from dragoman.config.settings import (
+    NODE_KEYS,
+    Settings,
+    check_consistent,
+    connections_by_address,
+    etcd_addresses,
+)
 from dragoman.errors import ConfigError
 
 NOT_KEYS = {"listeners", "explicit", "overlay"}
@@ -103,3 +109,17 @@ def test_import_needs_nothing_heavy() -> None:
     ).stdout.split()
     heavy = {"rich", "cyclopts", "asyncio", "logging", "tomllib", "difflib", "ipaddress", "json"}
     assert heavy.isdisjoint(loaded)
+
+
+def test_addresses_with_a_cap_of_their_own_are_written_as_peers_are() -> None:
+    given = ("10.0.0.1:3", "[0:0:0:0:0:0:0:1]:4", "FE80::A:5")
+    found = connections_by_address(Settings(max_connections_per_ip_overrides=given))
+    assert found == {"10.0.0.1": 3, "::1": 4, "fe80::a": 5}
+
+
+@pytest.mark.parametrize(
+    "text", ["proxy.example:3", "10.0.0.1", ":3", "10.0.0.1:-3", "10.0.0.300:1"]
+)
+def test_cap_of_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected ADDRESS:NUMBER"):
+        connections_by_address(Settings(max_connections_per_ip_overrides=(text,)))
