@@ -162,7 +162,7 @@ class PartitionSave:
                 partition.producers,
                 self._producers_end,
                 sequence,
-                partition.identity.partition_id,
+                partition.identity.partition_id if self._store.tags_files else 0,
             )
             replace.append(Replacement(f"{partition.directory}/{PRODUCERS}", data))
         if partition.is_manifest_due or self._clean:
@@ -218,7 +218,8 @@ class PartitionSave:
             file = self._store.files.get_or_create(segment.index_path)
             size = file.size()
             self._has_new_index |= not size
-            file.write([index.unsaved_block(mark.checkpoint, count, segment.tag)], size)
+            tag = self._store.tag_of(segment)
+            file.write([index.unsaved_block(mark.checkpoint, count, tag)], size)
         except OSError as error:
             if error.errno not in FULL:
                 self._store.fail(error)

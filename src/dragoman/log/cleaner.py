@@ -510,7 +510,8 @@ class _Output:
         self._disk.remove(segment.index_path)
         file = self._disk.open(segment.index_path, "create")
         try:
-            file.write([self._index.unsaved_block(checkpoint, count, segment.tag)], 0)
+            tag = self._partition.store.tag_of(segment)
+            file.write([self._index.unsaved_block(checkpoint, count, tag)], 0)
         finally:
             file.close()
         return BackgroundJob(sync=(self._path, segment.index_path))

@@ -18,8 +18,8 @@ timestamp i64, flags u32, CRC u32`, then the four columns. A block is written at
 with the entries closed since the one before. It states how far the segment was synced then
 (`end`), the offset that follows and the running checksum of the segment up to there: recovery
 starts from the last good block instead of byte 0. Blocks after a bad one are ignored; what they
-held is found again by scanning. The CRC is seeded with the segment's name (earlier releases: not at
-all), so that an index that got into the place of another one is not believed.
+held is found again by scanning. The CRC is seeded with the segment's name (not at all below
+`TAGGED_FILES_LEVEL`), so that an index that got into the place of another one is not believed.
 """
 
 from __future__ import annotations

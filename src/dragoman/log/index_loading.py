@@ -43,7 +43,7 @@ def load_segment_index(disk: Disk, partition: PartitionLog, segment: Segment) ->
         has_producers,
         segment.has_gaps,
     )
-    block = index.unsaved_block(checkpoint, count, segment.tag)
+    block = index.unsaved_block(checkpoint, count, partition.store.tag_of(segment))
     partition.store.replace_index(segment, block)
     index.saved_entries, index.saved_position = count, segment.size
     return index

@@ -23,6 +23,9 @@ FORMAT = 1
 #: Features that this release knows: of data, and of what nodes write and tell each other. A node
 #: refuses a directory whose level is higher (docs/guides/upgrading.md).
 FEATURE_LEVEL = 4
+#: From this level on, the checksums of indexes and producer state name what they belong to. A
+#: release that knows less takes such files for damaged, and a cluster's partitions with them.
+TAGGED_FILES_LEVEL = 4
 #: The lowest level that this release can still work at, beside older nodes.
 FEATURE_LEVEL_MIN = 2
 

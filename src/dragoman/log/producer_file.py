@@ -2,8 +2,8 @@
 
     CRC-32C u32 over everything after itself, sequence u64, then a `producers/snapshot.py` snapshot
 
-The CRC is seeded with the partition's id (earlier releases: not at all): the state of another
-partition is not believed.
+The CRC is seeded with the partition's id (not at all below `TAGGED_FILES_LEVEL`): the state of
+another partition is not believed.
 
 The snapshot is true for the log's end when it was taken. A later truncation below that end makes it
 false; the truncation is in the journal with a higher sequence, which is how recovery can tell.

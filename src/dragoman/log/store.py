@@ -72,6 +72,7 @@ from dragoman.log.manifest import Identity
 from dragoman.log.node import (
     FEATURE_LEVEL_MIN,
     NODE_FILE,
+    TAGGED_FILES_LEVEL,
     Ballot,
     Durability,
     NodeState,
@@ -366,6 +367,15 @@ class LogStore:
         """The partition was deleted, copied anew or repaired."""
         number = partition.identity.partition_id
         self.node.damaged = tuple(each for each in self.node.damaged if each != number)
+
+    def tag_of(self, segment: Segment) -> int:
+        """The seed of the checksums that are written to a segment's index."""
+        return segment.tag if self.tags_files else 0
+
+    @property
+    def tags_files(self) -> bool:
+        """Whether files may be written that only releases of the directory's level can read."""
+        return self.node.feature_level >= TAGGED_FILES_LEVEL
 
     def use_level(self, level: int) -> None:
         """From now on releases that do not know this level refuse the directory."""
