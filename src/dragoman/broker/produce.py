@@ -35,7 +35,7 @@ from dragoman.log.batch import (
     stamp_max_timestamp,
 )
 from dragoman.log.compression import Codec, codec_by_name
-from dragoman.log.expansion import expanded_bytes_max, expands_beyond
+from dragoman.log.expansion import expanded_bytes_max, is_oversized
 from dragoman.log.partition import Appended
 from dragoman.log.producers import OutOfOrderSequenceError
 
@@ -99,7 +99,7 @@ def place(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int)
 def check_expansion(replica: Replica, batch: memoryview, header: BatchHeader) -> None:
     """Raises `MessageTooLarge` for a batch that could not be given to who needs its records.
 
-    Nothing is expanded for that: the data tells its size (`log/expansion.py`).
+    Hardly anything is expanded for that: the data tells its size (`log/expansion.py`).
     """
     if header.record_count > BATCH_RECORDS_MAX:
         raise MessageTooLarge(
@@ -107,7 +107,7 @@ def check_expansion(replica: Replica, batch: memoryview, header: BatchHeader) ->
             f"at most {BATCH_RECORDS_MAX}"
         )
     bytes_max = expanded_bytes_max(replica.config.max_message_bytes)
-    if expands_beyond(header.attributes & CODEC_MASK, batch[BATCH_HEADER_BYTES:], bytes_max):
+    if is_oversized(header.attributes & CODEC_MASK, batch[BATCH_HEADER_BYTES:], bytes_max):
         raise MessageTooLarge(
             f"{replica.log.describe()}: batch expands to more than {bytes_max} bytes"
         )

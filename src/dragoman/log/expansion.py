@@ -12,8 +12,10 @@ which each has a size at most:
     lz4      blocks of at most 64 KiB to 4 MiB, as the frame's header says
     zstd     the frame's header may have the size; blocks of at most 128 KiB, each behind its length
 
-So a batch that is too large is refused when it is produced, and nothing is expanded for it. What a
-producer lies about there comes to light when it is read: expanding stops at the bound.
+So a batch that is too large is refused when it is produced, and nothing is expanded for it. Only a
+producer that ends a block of lz4 or zstd with each record has blocks far below their size at most:
+its batches are expanded to find out, as far as such data can be compressed at all. What a producer
+lies about comes to light when it is read: expanding stops at the bound.
 """
 
 from __future__ import annotations
@@ -50,6 +52,10 @@ _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_BLOCK_BYTES = 128 << 10
 #: Frames of both that hold no data.
 _SKIPPED_MAGIC = 0x184D2A50
+#: Codecs whose blocks may be smaller than is counted for them.
+_COUNTED_IN_BLOCKS = (Codec.LZ4.value, Codec.ZSTD.value)
+#: What blocks expand to that are much smaller than they may be: each has some ten bytes of its own.
+_SMALL_BLOCKS_RATIO_MAX = 64
 #: Records between two positions that are remembered in an expanded batch.
 _MARK_STEP = 512
 
@@ -69,6 +75,23 @@ def expands_beyond(codec: int, data: memoryview, bytes_max: int) -> bool:
         return expanded_bytes_most(codec, data) > bytes_max
     except (StructError, IndexError, KeyError, DecodeError):
         return False
+
+
+def is_oversized(codec: int, data: memoryview, bytes_max: int) -> bool:
+    """Whether a producer's compressed records are more than that. Where blocks may be smaller than
+    they are counted for, the data is expanded, for a bounded time for each byte that was sent.
+    """
+    if not expands_beyond(codec, data, bytes_max):
+        return False
+    if codec not in _COUNTED_IN_BLOCKS:
+        return True
+    try:
+        decompress(codec, data, min(bytes_max, _SMALL_BLOCKS_RATIO_MAX * len(data)))
+    except OversizedBatchError:
+        return True
+    except DecodeError:
+        return False
+    return False
 
 
 def expanded_bytes_most(codec: int, data: memoryview) -> int:

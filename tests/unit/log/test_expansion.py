@@ -16,7 +16,12 @@ import pytest
 from dragoman.errors import DecodeError, OversizedBatchError
 from dragoman.log.batch import Record, build_batch, read_header, records
 from dragoman.log.compression import Codec, compress
-from dragoman.log.expansion import Expansions, expanded_bytes_most, expands_beyond
+from dragoman.log.expansion import (
+    Expansions,
+    expanded_bytes_most,
+    expands_beyond,
+    is_oversized,
+)
 
 COMPRESSED = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
 MIB = 1 << 20
@@ -66,6 +71,33 @@ def test_what_expands_beyond_the_bound_is_told(codec: Codec) -> None:
     data = memoryview(compress(codec, bytes(40 * MIB)))
     assert expands_beyond(codec, data, 32 * MIB)
     assert not expands_beyond(codec, data, 48 * MIB)
+
+
+def flushed(codec: Codec, plain: bytes, step: int) -> bytes:
+    """One block for each record, as a producer writes that flushes."""
+    machine = cramjam.lz4.Compressor() if codec is Codec.LZ4 else cramjam.zstd.Compressor()
+    parts = []
+    for at in range(0, len(plain), step):
+        machine.compress(plain[at : at + step])
+        parts.append(bytes(machine.flush()))
+    return b"".join(parts) + bytes(machine.finish())
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD], ids=lambda codec: codec.name)
+def test_batches_of_small_blocks_are_not_taken_for_oversized(codec: Codec) -> None:
+    """A block counts for its size at most, here for a hundred times what it has."""
+    seeded = random.Random(1)
+    line = b'{"level": "info", "service": "billing", "trace": "%032x"}'
+    plain = b"".join(line % seeded.getrandbits(128) for _ in range(10_000))
+    data = memoryview(flushed(codec, plain, 600))
+    assert expands_beyond(codec, data, 32 * MIB)
+    assert not is_oversized(codec, data, 32 * MIB)
+    assert is_oversized(codec, data, len(plain) - 1)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED, ids=lambda codec: codec.name)
+def test_what_expands_far_is_oversized(codec: Codec) -> None:
+    assert is_oversized(codec, memoryview(compress(codec, bytes(40 * MIB))), 32 * MIB)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED, ids=lambda codec: codec.name)
