@@ -155,11 +155,11 @@ class FetchSessions:
         session.last_used = now = self._clock.monotonic()
         self._sessions.move_to_end(session_id)
         if request.topics or request.forgotten_topics_data:
-            added = sum(len(topic.partitions) for topic in request.topics)
+            # A busy reader names most of its partitions again each time, with their new offsets.
+            added = sum(key not in session.partitions for key, _ in asked(request))
             if len(session.partitions) + added > FETCH_SESSION_PARTITIONS_MAX or (
                 added and not self._make_room(now, added, 0)
             ):
-                # Counted as if all were new; the full request that follows is counted exactly.
                 self._drop(session_id)
                 raise SessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             before = len(session.partitions)

@@ -187,7 +187,19 @@ def test_session_that_grows_beyond_the_room_left_ends(
     monkeypatch.setattr(fetch_sessions, "FETCH_SESSIONS_PARTITIONS_MAX", 15)
     world.create("t", 20)
     session_id = wire.ask(full(10), 12, m.FetchResponse).session_id
-    grown = incremental(session_id, 1, topics=full(10).topics)
+    grown = incremental(session_id, 1, topics=full(16).topics)
     response = wire.ask(grown, 12, m.FetchResponse)
     assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert wire.ask(full(15), 12, m.FetchResponse).session_id
+
+
+def test_new_offsets_of_partitions_in_a_session_take_no_more_room(
+    world: World, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_sessions, "FETCH_SESSIONS_PARTITIONS_MAX", 15)
+    monkeypatch.setattr(fetch_sessions, "FETCH_SESSION_PARTITIONS_MAX", 12)
+    world.create("t", 20)
+    session_id = wire.ask(full(10), 12, m.FetchResponse).session_id
+    for epoch in range(1, 4):
+        again = incremental(session_id, epoch, topics=full(10).topics)
+        assert wire.ask(again, 12, m.FetchResponse).error_code == 0
