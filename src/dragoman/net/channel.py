@@ -516,9 +516,11 @@ class Channel(asyncio.BufferedProtocol):
         """There is memory again."""
         self.unpause(Reason.NO_MEMORY)
 
-    def complain(self, why: object, level: int = logging.INFO) -> None:
-        """Log why the connection is closed; peers can cause no flood of such lines."""
-        self._channels.log.log(level, "closing %s:%d: %s", *self.peer_address, why)
+    def complain(self, why: object, level: int = logging.INFO, *, doing: str = "closing") -> None:
+        """Log why the connection is closed, or what else is done to it; peers can cause no flood of
+        such lines.
+        """
+        self._channels.log.log(level, "%s %s:%d: %s", doing, *self.peer_address, why)
 
     def close(self) -> None:
         """Send what is due, then close, unless the peer takes nothing of it for too long."""

@@ -336,7 +336,9 @@ def wrong_tag_size(path: str, tag: int, position: int, end: int) -> NoReturn:
 
 
 def too_many_items(path: str, position: int) -> NoReturn:
-    raise OversizedMessageError(f"{path} at byte {position}: too many items in one message")
+    name, _, version = path.partition(" v")
+    bound = f" ({bound_of(name).items_max} at most)" if version else ""
+    raise OversizedMessageError(f"{path} at byte {position}: too many items in one message{bound}")
 
 
 def left_over(what: str, position: int, size: int) -> NoReturn:

@@ -6,6 +6,7 @@ a whole broker on virtual time.
 
 from __future__ import annotations
 
+import logging
 import struct
 import sys
 from pathlib import Path
@@ -123,6 +124,25 @@ def test_request_with_too_many_elements_is_answered_where_the_protocol_can(wire:
     members = [m.LeaveGroupRequestMember(member_id="m")] * 30_000
     answer = wire.ask(m.LeaveGroupRequest(group_id="g", members=members), 3, m.LeaveGroupResponse)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_refusal_is_logged_with_the_bound(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+    """Java's consumer retries a refused fetch for ever and shows nothing."""
+    caplog.set_level(logging.INFO)
+    count = bound_of("FetchRequest").items_max
+    topic = m.FetchRequestTopic("t", partitions=[m.FetchRequestPartition()] * count)
+    answer = wire.ask(m.FetchRequest(topics=[topic]), 12, m.FetchResponse)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    (line,) = [each for each in caplog.messages if "refusing a request" in each]
+    assert "FetchRequest v12.topics.partitions" in line
+    assert f"({count} at most)" in line
+
+
+@pytest.mark.parametrize("name", ["FetchRequest", "OffsetCommitRequest", "TxnOffsetCommitRequest"])
+def test_reader_of_every_partition_of_a_node_is_within_the_bounds(name: str) -> None:
+    """20,000 partitions, each of a topic of its own with a name of a hundred characters."""
+    assert bound_of(name).items_max >= 40_000
+    assert (bound_of(name).bytes_max or 0) >= 20_000 * (100 + 60)
 
 
 def test_connection_closes_where_the_protocol_cannot_say_it(world: World, wire: Wire) -> None:

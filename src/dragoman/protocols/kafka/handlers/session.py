@@ -284,6 +284,7 @@ class KafkaSession:
         if isinstance(error, OversizedMessageError):
             refusal = refusal_of(call.request.api_key, call.version, error)
         if refusal is not None:
+            self.channel.complain(_said(call.request, error), doing="refusing a request of")
             call.reply(refusal)
         else:
             # A reply that the version cannot express is our own fault.
@@ -313,8 +314,7 @@ class KafkaSession:
         self._express.learn(request, records, replica)
 
     def _close(self, level: int, request: Request, error: Exception) -> None:
-        what = f"api key {request.api_key} version {request.version}: {error}"
-        self.channel.complain(what, level)
+        self.channel.complain(_said(request, error), level)
         self.channel.close()
 
     def flush(self) -> None:
@@ -334,3 +334,7 @@ class KafkaSession:
     def _read_on(self) -> None:
         if self._ahead <= READ_AHEAD_REQUESTS_MAX // 2:
             self.channel.unpause(Reason.READ_AHEAD)
+
+
+def _said(request: Request, error: Exception) -> str:
+    return f"api key {request.api_key} version {request.version}: {error}"
