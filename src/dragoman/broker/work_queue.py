@@ -96,12 +96,15 @@ class WorkQueue:
         self._is_turn_counted = False
         self._left = WORK_ITEMS_PER_TURN
         waiting = self._waiting
-        while waiting and self._left > 0:
-            work = waiting.popleft()
-            is_over, items = work.run(min(WORK_ITEMS_PER_QUANTUM, self._left))
-            # Work that is over, or does nothing, has cost something, too.
-            self._left -= max(items, 1)
-            if not is_over:
-                waiting.append(work)
-        if waiting or self._left < WORK_ITEMS_PER_TURN:
-            self._count_turn()
+        try:
+            while waiting and self._left > 0:
+                work = waiting.popleft()
+                is_over, items = work.run(min(WORK_ITEMS_PER_QUANTUM, self._left))
+                # Work that is over, or does nothing, has cost something, too.
+                self._left -= max(items, 1)
+                if not is_over:
+                    waiting.append(work)
+        finally:
+            # Also when one piece of work broke: the others would wait for the next request.
+            if waiting or self._left < WORK_ITEMS_PER_TURN:
+                self._count_turn()

@@ -155,3 +155,27 @@ def test_one_step_that_is_worth_many_turns_ends_the_turn(queue: WorkQueue, turns
     assert large.done_items == 6 * WORK_ITEMS_PER_TURN
     turns.turn()
     assert large.results == ["result"]
+
+
+def test_work_that_breaks_leaves_the_rest_to_be_done() -> None:
+    """A fault in one request is reported by the loop; the others still get their answers."""
+    turns = Turns()
+    queue = WorkQueue(turns)
+
+    def long() -> Steps[None]:
+        for _ in range(3 * WORK_ITEMS_PER_TURN):
+            yield 1
+
+    def broken() -> Steps[None]:
+        raise ZeroDivisionError
+        yield 1
+
+    done: list[object] = []
+    queue.run(long(), done.append)
+    queue.run(broken(), done.append)
+    queue.run(long(), done.append)
+    with pytest.raises(ZeroDivisionError):
+        turns.turn()
+    while not turns.is_idle:
+        turns.turn()
+    assert (done, len(queue)) == ([None, None], 0)
