@@ -463,8 +463,12 @@ class RealLock:
     def is_ours(self) -> bool:
         try:
             found = os.stat(self._path)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:
+            # A right that is missing for a moment, or a file system that does not answer, says
+            # nothing: a node must not stop for it.
+            return True
         ours = os.fstat(self._fd)
         return (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino)
 

@@ -298,3 +298,24 @@ def test_spare_descriptor_that_another_thread_takes_first_is_not_the_last_try() 
 
     with pytest.raises(OSError, match="too many"):
         spares.use(never)
+
+
+def test_lock_is_lost_only_when_its_file_is_gone_or_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node stops for a directory that was removed, not for one that it may not look at."""
+    lock = RealDisk(str(tmp_path)).lock("lock")
+    assert lock.is_ours()
+
+    def refuse(path: str) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "permission denied", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", refuse)
+        found = lock.is_ours()
+    assert found
+    (tmp_path / "lock").rename(tmp_path / "other")
+    assert not lock.is_ours()
+    (tmp_path / "lock").touch()
+    assert not lock.is_ours()
+    lock.release()
