@@ -13,9 +13,9 @@ which each has a size at most:
     zstd     the frame's header may have the size; blocks of at most 128 KiB, each behind its length
 
 So a batch that is too large is refused when it is produced, and nothing is expanded for it. Only a
-producer that ends a block of lz4 or zstd with each record has blocks far below their size at most:
-its batches are expanded to find out, as far as such data can be compressed at all. What a producer
-lies about comes to light when it is read: expanding stops at the bound.
+producer that ends a block of lz4 or zstd with each record has blocks far below their size at most,
+and many of them: its batches are expanded to find out, as far as such data can be compressed at
+all. What a producer lies about comes to light when it is read: expanding stops at the bound.
 """
 
 from __future__ import annotations
@@ -52,6 +52,11 @@ _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_BLOCK_BYTES = 128 << 10
 #: Frames of both that hold no data.
 _SKIPPED_MAGIC = 0x184D2A50
+#: Blocks and frames that are counted, which takes a few milliseconds. A block may be three bytes, a
+#: batch a million of them; with more, the size is not known from outside.
+_BLOCKS_MAX = 4096
+#: More than any bound.
+_UNKNOWN_BYTES = 1 << 62
 #: Codecs whose blocks may be smaller than is counted for them.
 _COUNTED_IN_BLOCKS = (Codec.LZ4.value, Codec.ZSTD.value)
 #: What blocks expand to that are much smaller than they may be: each has some ten bytes of its own.
@@ -95,7 +100,9 @@ def is_oversized(codec: int, data: memoryview, bytes_max: int) -> bool:
 
 
 def expanded_bytes_most(codec: int, data: memoryview) -> int:
-    """An upper bound on what the data expands to, as far as it can be told from outside."""
+    """An upper bound on what the data expands to, as far as it can be told from outside; more than
+    any bound where it cannot.
+    """
     match codec:
         case Codec.GZIP:
             (size,) = unpack_from("<I", data, len(data) - 4)
@@ -111,13 +118,17 @@ def expanded_bytes_most(codec: int, data: memoryview) -> int:
 
 
 def _sum_of_frames(
-    data: memoryview, magic: int, frame: Callable[[memoryview, int], tuple[int, int]]
+    data: memoryview, magic: int, frame: Callable[[memoryview, int, int], tuple[int, int, int]]
 ) -> int:
     position = most = 0
+    left = _BLOCKS_MAX
     while position < len(data):
+        left -= 1
+        if left < 0:
+            return _UNKNOWN_BYTES
         (found,) = unpack_from("<I", data, position)
         if found == magic:
-            size, position = frame(data, position + 4)
+            size, position, left = frame(data, position + 4, left)
             most += size
         elif found & ~0xF == _SKIPPED_MAGIC:
             (size,) = unpack_from("<I", data, position + 4)
@@ -127,8 +138,10 @@ def _sum_of_frames(
     return most
 
 
-def _lz4_frame(data: memoryview, position: int) -> tuple[int, int]:
-    """What a frame expands to at most, and where it ends."""
+def _lz4_frame(data: memoryview, position: int, left: int) -> tuple[int, int, int]:
+    """What a frame expands to at most, where it ends, and how many blocks may follow of the `left`
+    before it: less than none when it was not read to its end.
+    """
     flags, blocks = unpack_from("<BB", data, position)
     position += 2
     told: int | None = None
@@ -144,14 +157,17 @@ def _lz4_frame(data: memoryview, position: int) -> tuple[int, int]:
         (head,) = unpack_from("<I", data, position)
         if not head:
             break
+        left -= 1
+        if left < 0:
+            return _UNKNOWN_BYTES, position, left
         size = head & 0x7FFFFFFF
         most += size if head >> 31 else block_bytes
         position += 4 + size + checksum_bytes
     position += 4 + (4 if flags & 0x04 else 0)
-    return most if told is None else min(told, most), position
+    return most if told is None else min(told, most), position, left
 
 
-def _zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
+def _zstd_frame(data: memoryview, position: int, left: int) -> tuple[int, int, int]:
     """The same."""
     descriptor = data[position]
     is_single = descriptor >> 5 & 1
@@ -165,6 +181,9 @@ def _zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
     most = 0
     is_last = False
     while not is_last:
+        left -= 1
+        if left < 0:
+            return _UNKNOWN_BYTES, position, left
         if position + 3 > len(data):
             raise DecodeError("zstd data is cut off")
         head = int.from_bytes(data[position : position + 3], "little")
@@ -172,7 +191,8 @@ def _zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
         # A block is raw, one byte repeated, or compressed.
         most += size if kind < 2 else _ZSTD_BLOCK_BYTES
         position += 3 + (1 if kind == 1 else size)
-    return most if told is None else min(told, most), position + (4 if descriptor & 4 else 0)
+    position += 4 if descriptor & 4 else 0
+    return most if told is None else min(told, most), position, left
 
 
 class Expanded:

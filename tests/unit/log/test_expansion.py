@@ -14,6 +14,7 @@ import cramjam
 import pytest
 
 from dragoman.errors import DecodeError, OversizedBatchError
+from dragoman.log import expansion
 from dragoman.log.batch import Record, build_batch, read_header, records
 from dragoman.log.compression import Codec, compress
 from dragoman.log.expansion import (
@@ -93,6 +94,36 @@ def test_batches_of_small_blocks_are_not_taken_for_oversized(codec: Codec) -> No
     assert expands_beyond(codec, data, 32 * MIB)
     assert not is_oversized(codec, data, 32 * MIB)
     assert is_oversized(codec, data, len(plain) - 1)
+
+
+@pytest.mark.parametrize(
+    ("codec", "begin", "block", "end"),
+    [
+        (Codec.ZSTD, "28b52ffd0058", "000000", "010000"),
+        (Codec.LZ4, "04224d18604082", "0100008078", "00000000"),
+        (Codec.ZSTD, "", "502a4d1800000000", ""),
+        (Codec.ZSTD, "", "28b52ffd0058010000", ""),
+    ],
+    ids=["zstd blocks", "lz4 blocks", "skipped frames", "empty frames"],
+)
+def test_blocks_are_counted_only_up_to_a_bound(
+    codec: Codec, begin: str, block: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch may consist of hundreds of thousands that hold next to nothing."""
+    calls = 0
+    plain = expansion.unpack_from
+
+    def counting(layout: str, data: memoryview, position: int) -> tuple[int, ...]:
+        nonlocal calls
+        calls += 1
+        return plain(layout, data, position)
+
+    monkeypatch.setattr(expansion, "unpack_from", counting)
+    first, each, last = map(bytes.fromhex, (begin, block, end))
+    data = memoryview(first + each * 200_000 + last)
+    assert expands_beyond(codec, data, 32 * MIB)
+    assert calls < 10_000
+    assert not is_oversized(codec, data, 32 * MIB)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED, ids=lambda codec: codec.name)
