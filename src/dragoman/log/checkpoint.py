@@ -95,10 +95,11 @@ class PartitionSave:
             except FileNotFoundError:
                 is_linked = False
             except OSError as error:
-                if error.errno not in OUT_OF_FILES:
-                    raise
                 self.is_whole = False
-                self._store.refuse_appends(error)
+                if error.errno in OUT_OF_FILES:
+                    self._store.refuse_appends(error)
+                else:
+                    self._store.fail(error)
                 return
             if not is_linked:
                 self._store.fail_removed(segment.log_path)

@@ -6,6 +6,7 @@ overwritten; directories are removed or replaced under a running store.
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from random import Random
 
@@ -183,6 +184,26 @@ def test_a_removed_file_that_is_appended_to_stops_the_store(new_world, tmp_path:
 
 
 # ---- a lost node.json
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
+def test_a_segment_that_cannot_be_opened_for_its_checkpoint_stops_the_store(
+    new_world, monkeypatch: pytest.MonkeyPatch, code: int
+):
+    """An error that nothing takes would leave the checkpoint unfinished and the journal to grow."""
+    world = new_world(MemoryDisk())
+    world.fill(1)
+    world.store.flush(world.log)
+
+    def refuse(path: str) -> object:
+        raise OSError(code, "not now", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store.files, "get", refuse)
+        world.store.start_checkpoint()
+    (failure,) = world.failures
+    assert failure.errno == code
+    world.store.abandon()
 
 
 def test_a_seed_is_worked_out_from_a_checksum():
