@@ -38,7 +38,8 @@ CODES = {
         offset_metadata_too_large overloaded overtaken preferred_leader_not_available
         producer_fenced producer_ids_unavailable published_records_lost read_only_config
         rebalance_in_progress
-        records_not_deletable request_timed_out shutting_down staged_records_gone stale_member_epoch
+        records_not_deletable replica_damaged request_timed_out shutting_down
+        staged_records_gone stale_member_epoch
         too_many_groups too_many_offsets too_many_partitions too_many_transactional_ids
         topic_deletion_disabled
         topic_exists transaction transaction_abortable transaction_coordinator_loading

@@ -35,7 +35,7 @@ _FIRST_SEEDS = {
     Mutant.RESIGNED_IS_SERVED: 1,
     Mutant.ROUTES_OUTLIVE_METADATA: 1,
     Mutant.ANY_REGISTRATION: 1,
-    Mutant.DAMAGE_IS_IGNORED: 20,
+    Mutant.DAMAGE_IS_IGNORED: 3,
     Mutant.OLD_MOVE_EMPTIES: 1,
 }
 

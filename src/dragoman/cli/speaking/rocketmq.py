@@ -56,6 +56,9 @@ from dragoman.limits import (
 
 _NAME: Final = "rocketmq"
 _KEYS: Final = "KEYS"
+#: A broker adds these to every message that it delivers: they describe the broker, not the record,
+#: and a record that is copied must not carry them along.
+_BROKERS_OWN: Final = frozenset({"MSG_REGION", "TRACE_ON", "CLUSTER"})
 _HELLO: Final = ClientSettings(operation_timeout_s=HELLO_TRIES_S, request_timeout_s=HELLO_ANSWER_S)
 _SETTINGS: Final = ClientSettings(
     operation_timeout_s=float(CLI_TIMEOUT_SECONDS), request_timeout_s=float(CLI_TIMEOUT_SECONDS)
@@ -193,7 +196,9 @@ def _record(topic: str, partition: int, message: ReceivedMessage) -> ReadRecord:
         None if key is None else key.encode(),
         message.body,
         tuple(
-            (name, value.encode()) for name, value in message.properties.items() if name != _KEYS
+            (name, value.encode())
+            for name, value in message.properties.items()
+            if name != _KEYS and name not in _BROKERS_OWN
         ),
     )
 
