@@ -625,7 +625,7 @@ FETCH_SESSION_PARTITIONS_MAX = 10_000
 FETCH_SESSIONS_PARTITIONS_MAX = 100_000
 #: Seconds of disuse after which a fetch session may be dropped for another. Kafka's value.
 FETCH_SESSION_IDLE_S = 120.0
-#: How long Kafka's clients are still told of a node that was fenced, so that they look for a new
+#: How long Metadata still lists a node that was fenced, so that Kafka clients look for a new
 #: coordinator instead of forgetting the old one at once. Later: not listed.
 KAFKA_FENCED_NODE_LISTED_S = 30.0
 

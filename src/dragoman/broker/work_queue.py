@@ -1,6 +1,6 @@
 """Long work of many requests on one loop, a slice at a time.
 
-A request that names tens of thousands of things is worth a tenth of a second, in which nobody else
+A request that names tens of thousands of things takes a tenth of a second, in which no other client
 is answered and other nodes may take this one for gone. So such work is written as *steps*: a
 generator that yields, after each thing done, how many items that was worth, and returns its result.
 An item is a few microseconds.

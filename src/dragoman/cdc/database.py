@@ -1,5 +1,5 @@
 """Connections to the captured database, by addresses that are secured (`captures/policy.py`), and
-what its refusals mean to whoever reads them.
+what its refusals mean to an operator.
 
 A message of libpq can quote the address it could not read, and with it the password, so its text is
 shown only when the address was understood and never with the password in it.

@@ -177,7 +177,7 @@ class LogStore:
         self.durability = durability
         self.files = FileCache(disk, open_segments_max)
         self.stats = StoreStats()
-        #: Compressed batches whose records somebody is reading.
+        #: Compressed batches whose records are being read.
         self.expansions = Expansions()
         #: Told which partitions have records that are being synced beside the loop: other nodes may
         #: copy them (`PartitionLog.copy_end`), for nothing takes them back while the store runs.
@@ -191,7 +191,7 @@ class LogStore:
         self.on_rolled: Callable[[PartitionLog], None] = _nothing
         #: Told that staged appends of a partition were dropped because the disk is full.
         self.on_refused: Callable[[PartitionLog], None] = _nothing
-        #: Told that damage was found in a partition, which goes on with what can be read.
+        #: Called when damage is found in a partition, which keeps serving what can be read.
         self.on_damage: Callable[[PartitionLog], None] = _nothing
         self.failure: OSError | None = None
         self._is_disk_full = False

@@ -1,4 +1,4 @@
-"""Batches that are small until somebody needs their records."""
+"""Batches that are small until their records are needed."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _INTERNAL_PARTITIONS = 50
 _COMPACTED = ("__consumer_offsets", "__transaction_state")
 #: Producer ids that may have been given since the last that is known.
 _PRODUCER_IDS_SKIPPED = 1_000_000
-#: In a term that nobody has begun.
+#: In a term that no node has begun.
 _NOBODY = -1
 
 

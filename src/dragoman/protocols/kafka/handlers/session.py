@@ -93,7 +93,7 @@ class Call:
         self.session.fail(self, error)
 
     def is_wanted(self) -> bool:
-        """Whether somebody still waits for the reply."""
+        """Whether the reply is still awaited."""
         return not self.is_done
 
     def on_drop(self, forget: Callable[[], None]) -> None:
