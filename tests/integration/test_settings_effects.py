@@ -210,6 +210,8 @@ SEEN_ELSEWHERE = {
     "max.connections": "test_server.test_connections_past_a_cap_are_closed_at_once",
     "max.connections.per.ip": "the same",
     "max.connections.per.ip.overrides": "the same",
+    "http.allowed.hosts": "test_hosts.test_own_hosts_are_served",
+    "capture.allowed.hosts": "test_capturing.test_an_address_that_must_not_be_used",
     "any.detection.timeout.ms": "test_server.test_connection_to_any_that_says_nothing_is_closed",
     "cursus.connections.max": "test_session.test_one_connection_too_many_is_closed_at_once",
     "cursus.idempotence.enable": "test_producers.test_the_flag_of_a_batch_and_the_nodes_setting",
