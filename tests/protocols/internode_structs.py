@@ -1,7 +1,8 @@
 """The structs that nodes send each other and keep in replicated logs, and smallest values of them.
 
-`python tests/wire_kinds.py` prints what `tests/unit/level_N.json` holds, with a mark behind fields
-that may be left out: run it when a level is released, and keep the file beside the earlier ones.
+`PYTHONPATH=tests python -m protocols.internode_structs` prints what `tests/unit/level_N.json`
+holds, with a mark behind fields that may be left out: run it when a level is released, and keep the
+file beside the earlier ones.
 """
 
 from __future__ import annotations
