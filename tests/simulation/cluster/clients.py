@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from random import Random
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -25,7 +24,7 @@ from dragoman.client.kafka import (
 from dragoman.cluster.events import Event, TopicConfigChanged, TopicCreated, TopicDeleted
 from dragoman.dialing.errors import ClientError
 from dragoman.errors import DragomanError, OutcomeUnknownError
-from dragoman.log.batch import Record, batches, build_batch, records
+from dragoman.log.batch import Record, batches, build_batch
 from dragoman.testing.sim.clock import SimClock
 
 if TYPE_CHECKING:
@@ -353,33 +352,6 @@ class LastReader(Client):
 # ---- the end
 
 
-def check_writes(cluster: Cluster, logs: dict[TopicPartition, list[bytes]]) -> None:
-    """S4, S11 and S15: what producers were told is true of the final logs."""
-    expect = cluster.checker.expect
-    found: dict[bytes, list[tuple[TopicPartition, int]]] = {}
-    starts: dict[TopicPartition, int] = {}
-    for where, data in logs.items():
-        sequences: dict[int, int] = {}
-        for offset, value, producer_id, sequence in _values_of(data):
-            starts.setdefault(where, offset)
-            found.setdefault(value, []).append((where, offset))
-            if producer_id >= 0:
-                # The first ones may have been deleted.
-                expected = sequences.get(producer_id, sequence if starts[where] else 0)
-                text = f"S11: producer {producer_id} has {sequence} at {offset} of {where}"
-                expect(sequence == expected, f"{text}, not {expected}")
-                sequences[producer_id] = sequence + 1
-    for producer in cluster.producers:
-        for value, place in producer.acknowledged.items():
-            where, offset = place
-            if where in logs and offset >= starts.get(where, 0):
-                text = f"S4: {value[:30]!r} was acknowledged at {place}"
-                expect(found.get(value) == [place], f"{text}, found at {found.get(value)}")
-        for value, why in producer.refused.items():
-            text = f"S15: {value[:30]!r} was refused and is there: {why}"
-            expect(value not in found, f"{text}; {found.get(value)}")
-
-
 def check_changes(cluster: Cluster) -> None:
     """S4 and S15, of the metadata: what was said to be done was agreed on, and only that."""
     ids: dict[bytes, str] = {}
@@ -400,11 +372,3 @@ def check_changes(cluster: Cluster) -> None:
         if change.outcome != "unknown":
             text = f"S15: {change.kind.__name__} {change.mark} was {change.outcome}"
             cluster.checker.expect(is_there == (change.outcome == "done"), text)
-
-
-def _values_of(data: list[bytes]) -> Iterator[tuple[int, bytes, int, int]]:
-    for each in data:
-        for header, batch in batches(memoryview(each)):
-            for number, record in enumerate(records(batch, header)):
-                sequence = header.base_sequence + number
-                yield record.offset, record.value or b"", header.producer_id, sequence

@@ -6,18 +6,22 @@ to hold. It is told of every watermark, leadership, truncation, acknowledgement,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from dragoman.broker.replica import Replica
 from dragoman.broker.replication.leading import Leading
-from dragoman.cluster.events import Member, PartitionChanged
+from dragoman.broker.replication.replication import Replication
+from dragoman.cluster.events import Event, Member, PartitionChanged
+from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import CorruptionError
-from dragoman.log.batch import batches
+from dragoman.log.batch import batches, records
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
+from simulation.harness.runs import Violation
 
 if TYPE_CHECKING:
-    from simulation.replication.cluster import Cluster
-    from simulation.replication.node import Node
+    from simulation.harness.cluster import ReplicatedCluster
 
 #: Newest committed batches that a new leader is compared with.
 _COMPARED = 20
@@ -25,8 +29,17 @@ _COMPARED = 20
 _MESSAGE_S = 4.0
 
 
-class Violation(AssertionError):
-    """An invariant does not hold."""
+class Node(Protocol):
+    node_id: int
+
+    @property
+    def is_up(self) -> bool: ...
+
+    @property
+    def replicas(self) -> Mapping[int, Replica]: ...
+
+    @property
+    def replication(self) -> Replication: ...
 
 
 class Committed(NamedTuple):
@@ -49,7 +62,7 @@ class Copy:
 
 
 class Checker:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ReplicatedCluster) -> None:
         self._cluster = cluster
         self.committed: dict[int, dict[int, Committed]] = {}
         self.committed_end: dict[int, int] = {}
@@ -95,7 +108,7 @@ class Checker:
     def wiped(self, node: Node) -> None:
         for (node_id, partition_id), copy in list(self._copies.items()):
             if node_id == node.node_id:
-                now = self._cluster.scheduler.time()
+                now = self._cluster.time()
                 self._lost.append((now, node_id, partition_id, copy.stable_end))
                 del self._copies[node_id, partition_id]
 
@@ -178,7 +191,7 @@ class Checker:
             # Known from an earlier leader, whose log could not be read when it moved.
             self._note_committed(node, leading, watermark)
             return
-        agreed = self._cluster.metadata.image.partitions[partition_id]
+        agreed = self._cluster.image.partitions[partition_id]
         if agreed.leader_epoch == leading.leader_epoch:
             for member in agreed.members:
                 self._expect_has(node, member, partition_id, watermark)
@@ -192,7 +205,7 @@ class Checker:
         """S6 and S9: whoever is in sync is there in that life and has all that is committed."""
         end = self.committed_end.get(event.partition_id, 0)
         for member in event.in_sync:
-            known = self._cluster.metadata.image.nodes.get(member.node_id)
+            known = self._cluster.image.nodes.get(member.node_id)
             self.expect(
                 known == member.incarnation, f"S9: {member} is in sync, it is {known} by now"
             )
@@ -269,7 +282,7 @@ class Checker:
         metadata = leading.replica.metadata
         partition_id = metadata.partition_id
         self.expect(not store.has_failed(), f"S13: node {node.node_id} acknowledges after EIO")
-        now = self._cluster.scheduler.time()
+        now = self._cluster.time()
         holders = {
             each.node_id
             for each in self._cluster.nodes
@@ -317,9 +330,9 @@ class Checker:
         self.copied_anew += 1
         copy = self._copy(node, partition_id)
         copy.led_epoch, copy.is_damaged = -1, False
-        now = self._cluster.scheduler.time()
+        now = self._cluster.time()
         self._lost.append((now, node.node_id, partition_id, old_end))
-        agreed = self._cluster.metadata.image.partitions.get(partition_id)
+        agreed = self._cluster.image.partitions.get(partition_id)
         if agreed is not None and node.node_id in agreed.replicas:
             member = node.replication.member
             self.expect(
@@ -349,7 +362,7 @@ class Checker:
         """S3 and S4: every log holds what is committed, byte for byte."""
         for node in self._cluster.nodes:
             for partition_id, replica in node.replicas.items():
-                agreed = self._cluster.metadata.image.partitions.get(partition_id)
+                agreed = self._cluster.image.partitions.get(partition_id)
                 if agreed is None:
                     continue
                 # One that has just come back may not know yet that its copy has gone elsewhere.
@@ -373,3 +386,65 @@ class Checker:
             log.log_end_offset >= self.committed_end.get(partition_id, 0),
             f"S4: node {node.node_id} lacks the end of {log.describe()}",
         )
+
+
+def check_chain(image: MetadataImage, event: Event) -> str | None:
+    """S9: one chain of changes, and leaders from those who may lead."""
+    if not isinstance(event, PartitionChanged):
+        return None
+    before = image.partitions.get(event.partition_id)
+    if before is None:
+        return None
+    if event.partition_epoch != before.partition_epoch + 1:
+        return f"S9: partition epoch {event.partition_epoch} after {before.partition_epoch}"
+    may_lead = {*before.in_sync, *before.eligible, -1}
+    if not event.is_unclean and event.leader not in may_lead:
+        return f"S9: node {event.leader} leads, of {sorted(may_lead)}"
+    if event.leader != before.leader and event.leader_epoch <= before.leader_epoch:
+        return f"S1: two leaders in epoch {event.leader_epoch}"
+    return None
+
+
+def check_writes(
+    expect: Callable[[bool, str], None],
+    producers: Iterable[Any],
+    logs: Mapping[Any, Iterable[bytes]],
+    log_starts: Mapping[Any, int] | None = None,
+) -> None:
+    """S4, S11 and S15: what producers were told is true of the final logs.
+
+    `logs` has the batches by partition. What is acknowledged below `log_starts` may have been
+    deleted; without them, logs start with their first record.
+    """
+    found: dict[bytes, list[tuple[object, int]]] = {}
+    firsts: dict[object, int] = {}
+    for where, data in logs.items():
+        sequences: dict[int, int] = {}
+        for offset, value, producer_id, sequence in _values_of(data):
+            firsts.setdefault(where, offset)
+            found.setdefault(value, []).append((where, offset))
+            if producer_id >= 0:
+                # Without the log's starts, it is not known what was deleted.
+                first = sequence if log_starts is None and firsts[where] else 0
+                expected = sequences.get(producer_id, first)
+                text = f"S11: producer {producer_id} has {sequence} at {offset} of {where}"
+                expect(sequence == expected, f"{text}, not {expected}")
+                sequences[producer_id] = sequence + 1
+    starts = firsts if log_starts is None else log_starts
+    for producer in producers:
+        for value, place in producer.acknowledged.items():
+            where, offset = place
+            if where in logs and offset >= starts.get(where, 0):
+                text = f"S4: {value[:30]!r} was acknowledged at {place}"
+                expect(found.get(value) == [place], f"{text}, found at {found.get(value)}")
+        for value, why in producer.refused.items():
+            text = f"S15: {value[:30]!r} was refused and is there: {why}"
+            expect(value not in found, f"{text}; {found.get(value)}")
+
+
+def _values_of(data: Iterable[bytes]) -> Iterator[tuple[int, bytes, int, int]]:
+    for each in data:
+        for header, batch in batches(memoryview(each)):
+            for number, record in enumerate(records(batch, header)):
+                sequence = header.base_sequence + number
+                yield record.offset, record.value or b"", header.producer_id, sequence

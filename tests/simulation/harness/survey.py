@@ -1,61 +1,33 @@
-"""What the surveys of simulated clusters have in common: seed after seed, and what came of them."""
+"""Surveys of simulated runs: seed after seed, what came of them, and which mutants they show."""
 
 from __future__ import annotations
 
 import argparse
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Protocol
+from typing import TypeAlias
 
 import msgspec
 
+from simulation.harness.runs import Failure, Outcome
+
 SEEDS_PER_MUTANT_MAX = 200
-#: Of so many runs, one has five nodes.
-_FIVE_NODES_EVERY = 5
+#: Mistakes of a mutant or of the harness, which break no promise.
+_MISTAKES = (AttributeError, NameError, TypeError)
 
-
-class Failure(AssertionError):
-    """A run broke a promise. Seed, faults and last events are in the text."""
-
-    def __init__(self, text: str, seconds: float) -> None:
-        super().__init__(text)
-        #: How long the run was, until then.
-        self.seconds = seconds
-
-
-class Outcome(Protocol):
-    """What a run that kept all promises tells."""
-
-    @property
-    def seconds(self) -> float: ...
-
-    @property
-    def acks(self) -> int: ...
-
-    @property
-    def elections(self) -> int: ...
-
-    @property
-    def truncations(self) -> int: ...
-
-    @property
-    def copied_anew(self) -> int: ...
-
-    @property
-    def faults(self) -> tuple[str, ...]: ...
-
-
-#: A seed, and how many nodes. Raises `Failure`.
-Run = Callable[[int, int], Outcome]
+#: Takes a seed and raises `Failure`.
+Run: TypeAlias = Callable[[int], Outcome]
 
 
 class Survey(msgspec.Struct):
     runs: int = 0
     simulated_s: float = 0.0
     wall_s: float = 0.0
-    outcomes: list[Outcome] = []
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    #: Runs by the faults that they had.
+    faults: Counter[str] = msgspec.field(default_factory=Counter)
     failures: list[str] = []
 
 
@@ -66,10 +38,6 @@ class MutantRow(msgspec.Struct, frozen=True):
     how: str
 
 
-def node_count(seed: int) -> int:
-    return 5 if seed % _FIVE_NODES_EVERY == 0 else 3
-
-
 def survey_of(run: Run, seconds: float, first_seed: int) -> Survey:
     """Run seeds until so many simulated seconds are over."""
     result = Survey()
@@ -78,13 +46,14 @@ def survey_of(run: Run, seconds: float, first_seed: int) -> Survey:
         seed = first_seed + result.runs
         result.runs += 1
         try:
-            outcome = run(seed, node_count(seed))
+            outcome = run(seed)
         except Failure as failure:
             result.simulated_s += failure.seconds
             result.failures.append("\n".join(str(failure).split("\n")[:2]))
         else:
             result.simulated_s += outcome.seconds
-            result.outcomes.append(outcome)
+            result.counts.update(outcome.counts)
+            result.faults.update(outcome.faults)
     result.wall_s = time.perf_counter() - started
     return result
 
@@ -92,32 +61,29 @@ def survey_of(run: Run, seconds: float, first_seed: int) -> Survey:
 def hunt_in(run: Run, mutant: Enum, first_seed: int, seeds_max: int) -> MutantRow:
     """Run seeds until one shows the mutant, which is in force."""
     for number in range(seeds_max):
-        seed = first_seed + number
         try:
-            run(seed, node_count(seed))
+            run(first_seed + number)
         except Failure as failure:
+            if isinstance(failure.__cause__, _MISTAKES):
+                raise
             return MutantRow(mutant, number + 1, str(failure).split("\n")[0])
     return MutantRow(mutant, -1, "not caught")
 
 
 def describe(result: Survey) -> str:
-    outcomes = result.outcomes
-    faults = Counter(fault for each in outcomes for fault in each.faults)
     rate = result.simulated_s / result.wall_s
+    counts = ", ".join(f"{count} {name}" for name, count in result.counts.items())
     return (
         f"{result.runs} runs, {result.simulated_s:.0f} simulated seconds, {rate:.1f} a second: "
-        f"{sum(each.acks for each in outcomes)} batches acknowledged, "
-        f"{sum(each.elections for each in outcomes)} elections, "
-        f"{sum(each.truncations for each in outcomes)} truncations, "
-        f"{sum(each.copied_anew for each in outcomes)} copied anew, faults by runs "
-        f"{dict(sorted(faults.items()))}, {len(result.failures)} failed"
+        f"{counts}, faults by runs {dict(sorted(result.faults.items()))}, "
+        f"{len(result.failures)} failed"
     )
 
 
 def main(
     arguments: list[str],
-    survey: Callable[[float, int], Survey],
-    hunt: Callable[..., MutantRow],
+    surveys: Mapping[str, Callable[[float, int], Survey]],
+    hunt: Callable[[Enum, int], MutantRow],
     mutants: Iterable[Enum],
 ) -> int:
     """Exit status 1 when a run failed or a mutant lived."""
@@ -126,9 +92,11 @@ def main(
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mutants", action="store_true")
     options = parser.parse_args(arguments)
-    result = survey(options.seconds, options.seed)
-    print("\n".join([describe(result), *result.failures]), flush=True)
-    is_good = not result.failures
+    is_good = True
+    for name, survey in surveys.items():
+        result = survey(options.seconds, options.seed)
+        is_good = is_good and not result.failures
+        print("\n".join([f"{name}: {describe(result)}", *result.failures]), flush=True)
     for mutant in mutants if options.mutants else ():
         row = hunt(mutant, options.seed)
         is_good = is_good and row.seeds > 0
