@@ -42,7 +42,7 @@ from dragoman.broker.replication.messages import (
     AddNode,
     ControlReply,
     ControlRequest,
-    Outcome,
+    Decision,
     Relieve,
     RemoveNode,
     TransferMetadata,
@@ -92,7 +92,7 @@ class ClusterOperations:
             found.append(
                 NodeStatus(
                     node_id=node_id,
-                    alive=self._broker.clustering.joining.is_live(node_id),
+                    alive=self._broker.cluster.membership.is_live(node_id),
                     listeners=_own(own_listeners, addresses)
                     if node_id == self._broker.node_id
                     else others,
@@ -258,13 +258,13 @@ class ClusterOperations:
             if not answered.done():
                 answered.set_result(reply)
 
-        self._broker.clustering.ask(request, answer)
+        self._broker.cluster.ask(request, answer)
         reply = await answered
         if reply is None:
             raise OutcomeUnknownError(
                 "the node that leads the metadata did not answer; the outcome is unknown"
             )
-        if Outcome.ACCEPTED not in reply.outcomes:
+        if Decision.ACCEPTED not in reply.outcomes:
             raise ApiError(409, "refused", reply.text or "refused")
         return reply
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from dragoman.broker.capturing import Capturing
-from dragoman.broker.clustering import Clustering, Links, NoLinks
+from dragoman.broker.cluster import Cluster, Links, NoLinks
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.coordination import Coordination, GroupDialect
 from dragoman.broker.copies import InternalCopies
@@ -132,17 +132,17 @@ class Broker:
         store.on_rolled = self._rolled
         store.on_damage = self._damaged
         self._metadata_log = self._open_metadata_log()
-        self.clustering = Clustering(self, self._metadata_log, links or NoLinks(), etcd)
-        self.quorum = self.clustering.quorum
+        self.cluster = Cluster(self, self._metadata_log, links or NoLinks(), etcd)
+        self.quorum = self.cluster.quorum
         self.quorum.on_applied = self._applied
         self.quorum.on_restored = self._restored
-        self.changes = changes = self.clustering.changes
+        self.changes = changes = self.cluster.changes
         self.topics = Topics(self.image, changes, settings, clock, random)
         self.topics.reserve(METADATA_TOPIC)
         self.node_configs = NodeConfigs(self.image, changes, settings, self.node_id)
         self.group_configs = GroupConfigs(self.image, changes, lambda: self.settings)
         self.quotas = ClientQuotas(self.image, changes)
-        self.leadership = Leadership(self.image, self.clustering)
+        self.leadership = Leadership(self.image, self.cluster)
         self.features = Features(self.image, changes)
         #: The way to other nodes for what clients want of them.
         self.neighbours: Neighbours = NoNeighbours()
@@ -164,7 +164,7 @@ class Broker:
         #: What the listeners of one protocol share, by protocol.
         self.shared: dict[str, object] = {}
         self.maintenance = Maintenance(self)
-        self.clustering.on_newcomer = InternalCopies(self).look
+        self.cluster.on_newcomer = InternalCopies(self).look
 
     # ---- start and stop
 
@@ -179,7 +179,7 @@ class Broker:
         """Get what metadata is not in the log; then `done`, perhaps never, and `recover` may be
         called.
         """
-        self.clustering.load(done)
+        self.cluster.load(done)
 
     def recover(self) -> None:
         """Bring the log back, and with it what is known of the metadata.
@@ -187,7 +187,7 @@ class Broker:
         Raises `ConfigError` for the data of another node, `FormatError` and `CorruptionError` for
         metadata that cannot be read; the log is not recovered then and must not be closed as clean.
         """
-        self.clustering.replay()
+        self.cluster.replay()
         self._replay_partitions()
         self.store.finish_recovery()
         self._remove_left_overs()
@@ -211,11 +211,11 @@ class Broker:
                 self.maintenance.start()
                 done(None)
 
-        replication = self.clustering.replication
+        replication = self.cluster.replication
         self.store.on_written = replication.written
         replication.on_led = lambda replica: self._led(replica.metadata)
         replication.on_resigned = lambda replica: self._resigned(replica.metadata)
-        self.clustering.start(ready)
+        self.cluster.start(ready)
 
     def _replay_partitions(self) -> None:
         """What the journal holds goes into the partitions, whether they are still wanted or not:
@@ -295,7 +295,7 @@ class Broker:
         for fetch in list(self._fetches):
             fetch.finish_now()
         # First: of records that other nodes may have by now nobody must say that they are refused.
-        self.clustering.stop()
+        self.cluster.stop()
         for replica in list(self._replicas.values()):
             replica.fail_waiters(ShuttingDown("the node is stopping"))
 
@@ -434,8 +434,8 @@ class Broker:
                 if replica.role is None:
                     replica.advance()
             elif partition is self._metadata_log:
-                self.clustering.metadata_stable()
-        self.clustering.stable(partitions)
+                self.cluster.metadata_stable()
+        self.cluster.stable(partitions)
         self.after_commit()
 
     def _rolled(self, partition: PartitionLog) -> None:
@@ -448,7 +448,7 @@ class Broker:
         if isinstance(replica, Replica):
             replica.fail_waiters(error, above=partition.log_end_offset)
         elif partition is self._metadata_log:
-            self.clustering.metadata_refused()
+            self.cluster.metadata_refused()
 
     def _damaged(self, partition: PartitionLog) -> None:
         """Whatever read the partition: where other nodes hold it, it is copied anew."""
@@ -465,21 +465,21 @@ class Broker:
     def give_up(self, error: FormatError) -> None:
         """The cluster has agreed on something that this release does not know."""
         log.critical("%s", error)
-        self.clustering.stop()
+        self.cluster.stop()
         self.on_fatal(OSError(str(error)))
 
     def _failed(self, error: OSError) -> None:
         log.critical("the log failed and takes no more writes: %s", error)
         # First: whatever comes of telling the others, the process must end.
         self.on_fatal(error)
-        self.clustering.stop()
+        self.cluster.stop()
         # Not the refusal that later writes get: a sync that failed may have written all the same.
         stopped = RequestTimedOut(f"the log stopped: {error}; the outcome is unknown")
         for replica in list(self._replicas.values()):
             replica.fail_waiters(stopped)
 
     def _applied(self, event: Event, removed: TopicMetadata | None) -> None:
-        self.clustering.applied(event, removed)
+        self.cluster.applied(event, removed)
         match event:
             case TopicDeleted():
                 assert removed is not None
@@ -510,7 +510,7 @@ class Broker:
         for partition_id, replica in self._replicas.items():
             replica.metadata = self.image.partitions[partition_id]
         self._reconfigure()
-        self.clustering.restored()
+        self.cluster.restored()
         if self.is_ready:
             self._remove_left_overs()
             self.coordination.topics_changed()

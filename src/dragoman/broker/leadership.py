@@ -20,10 +20,10 @@ from dragoman.broker.errors import (
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
+    Decision,
     ElectPreferred,
     ElectUnclean,
     Move,
-    Outcome,
 )
 from dragoman.broker.replication.ports import Controlled
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata
@@ -97,7 +97,7 @@ class Leadership:
         def answered(reply: ControlReply | None) -> None:
             if reply is None:
                 done(OutcomeUnknownError("the controller is away; the outcome is unknown"))
-            elif Outcome.ACCEPTED in reply.outcomes:
+            elif Decision.ACCEPTED in reply.outcomes:
                 done(None)
             else:
                 done(InvalidReplicaAssignment(reply.text or "refused"))

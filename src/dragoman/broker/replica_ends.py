@@ -23,7 +23,7 @@ def replica_ends(broker: Broker, partition_ids: Sequence[int]) -> Ends:
         partition = broker.image.partitions.get(partition_id)
         if partition is not None and partition.leader == broker.node_id:
             replica = broker.held(partition)
-            ends = broker.clustering.replication.follower_ends(partition_id)
+            ends = broker.cluster.replication.follower_ends(partition_id)
             found[partition_id] = {broker.node_id: replica.log.log_end_offset, **ends}
     return found
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from dragoman.broker.replica import Replica
-from dragoman.broker.replication.leading import Leading
+from dragoman.broker.replication.leader import LedPartition
 from dragoman.broker.replication.replication import Replication
 from dragoman.cluster.metadata import METADATA_PARTITION_ID
 from dragoman.log.partition import PartitionLog
@@ -31,7 +31,7 @@ def _lead(lead: Any, self: Replication, replica: Replica) -> None:
         process.cluster.checker.watermark(process, found, found.replica.log.high_watermark)
 
 
-def _advance(advance: Any, self: Leading) -> None:
+def _advance(advance: Any, self: LedPartition) -> None:
     before = self.replica.log.high_watermark
     advance(self)
     process = getattr(self, "process", None)
@@ -67,7 +67,7 @@ def _restart_at(restart_at: Any, self: PartitionLog, offset: int) -> None:
 
 _OBSERVERS: tuple[Observer, ...] = (
     (Replication, "_lead", _lead),
-    (Leading, "advance", _advance),
+    (LedPartition, "advance", _advance),
     (PartitionLog, "truncate", _truncate),
     (PartitionLog, "restart_at", _restart_at),
 )

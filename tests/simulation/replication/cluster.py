@@ -39,7 +39,7 @@ class Cluster(ReplicatedCluster):
         self.nodes = [Node(self, number + 1) for number in range(node_count(seed))]
         self.victim = self.random.choice(self.nodes)
         self.consumers: list[Consumer] = []
-        self.metadata.controlling.begin()
+        self.metadata.controller.begin()
         self._push_again()
 
     def new_process(self, number: int) -> ProcessScheduler:

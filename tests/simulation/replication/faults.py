@@ -194,17 +194,17 @@ class Faults(faults.Faults):
 
     def _elect(self) -> None:
         """Another leader for no reason, as when leaders are balanced."""
-        image, controlling = self._cluster.image, self._cluster.metadata.controlling
+        image, controller = self._cluster.image, self._cluster.metadata.controller
         for partition in image.partitions.values():
             replicas = self._random.sample(partition.replicas, len(partition.replicas))
-            move = partial(controlling.controller.reassign, partition.partition_id, replicas)
-            elect = partial(controlling.controller.elect_preferred, partition)
+            move = partial(controller.controller.reassign, partition.partition_id, replicas)
+            elect = partial(controller.controller.elect_preferred, partition)
             for decide in (move, elect):
-                controlling.decide(lambda each=decide: (each(), _DONE), lambda _: None)
+                controller.decide(lambda each=decide: (each(), _DONE), lambda _: None)
 
     def _move(self) -> None:
         cluster = self._cluster
-        image, controlling = cluster.image, cluster.metadata.controlling
+        image, controller = cluster.image, cluster.metadata.controller
         if not image.partitions:
             return
         partition = self._random.choice(list(image.partitions.values()))
@@ -212,8 +212,8 @@ class Faults(faults.Faults):
         factor = min(len(partition.replicas), 3)
         replicas = self._random.sample(nodes, factor)
         partition_id = partition.partition_id
-        controlling.decide(
-            lambda: (controlling.controller.reassign(partition_id, replicas), _DONE),
+        controller.decide(
+            lambda: (controller.controller.reassign(partition_id, replicas), _DONE),
             lambda _: None,
         )
 

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager, suppress
 from enum import Enum
 
 from dragoman.broker.replica import Replica
-from dragoman.broker.replication.controller import Controller, _Draft
-from dragoman.broker.replication.following import Following
-from dragoman.broker.replication.leading import Leading
+from dragoman.broker.replication.decisions import Decisions, _Draft
+from dragoman.broker.replication.follower import FollowedPartition
+from dragoman.broker.replication.leader import LedPartition
 from dragoman.broker.replication.messages import Position
 from dragoman.broker.replication.replication import Replication
 from dragoman.cluster.events import Member
@@ -45,22 +45,22 @@ class Mutant(Enum):
     SAME_EPOCH_AFTER_RESTART = "a leader that comes back goes on in its epoch"
 
 
-_follow = Following.__init__
+_follow = FollowedPartition.__init__
 
 
-def _cut_to_watermark(self: Following, replica: Replica, member: Member) -> None:
+def _cut_to_watermark(self: FollowedPartition, replica: Replica, member: Member) -> None:
     _follow(self, replica, member)
     _cut(self)
 
 
-def _cut(following: Following) -> None:
+def _cut(following: FollowedPartition) -> None:
     log = following.replica.log
     if not log.is_damaged:
         with suppress(LogError):
             following.truncate(max(log.high_watermark, log.log_start_offset))
 
 
-def _committed_by_any(self: Leading) -> int:
+def _committed_by_any(self: LedPartition) -> int:
     metadata = self.replica.metadata
     before, metadata.min_insync = metadata.min_insync, 0
     try:
@@ -69,7 +69,7 @@ def _committed_by_any(self: Leading) -> int:
         metadata.min_insync = before
 
 
-_committed_end = Leading.committed_end
+_committed_end = LedPartition.committed_end
 
 
 class _HastyReplication(Replication):
@@ -79,10 +79,10 @@ class _HastyReplication(Replication):
             log.epochs.assign(epoch, log.log_end_offset)
 
 
-_position = Following.position
+_position = FollowedPartition.position
 
 
-def _written_position(self: Following) -> Position:
+def _written_position(self: FollowedPartition) -> Position:
     found = _position(self)
     return Position(
         found.partition_id,
@@ -94,7 +94,7 @@ def _written_position(self: Following) -> Position:
     )
 
 
-def _proposed(self: Leading) -> Iterable[Member]:
+def _proposed(self: LedPartition) -> Iterable[Member]:
     return self._asked or self.replica.metadata.members
 
 
@@ -102,17 +102,17 @@ def _is_another_node(self: _Draft) -> bool:
     return self.leader != self._partition.leader
 
 
-def _position_after_cut(self: Following) -> Position:
+def _position_after_cut(self: FollowedPartition) -> Position:
     _cut(self)
     return _position(self)
 
 
 _PATCHES: dict[Mutant, tuple[Patch, ...]] = {
     Mutant.NO_SYNC_BEFORE_ACK: ((node, "LogStore", EagerStore),),
-    Mutant.WATERMARK_TRUNCATION: ((Following, "__init__", _cut_to_watermark),),
-    Mutant.NO_COMPARE_AND_SET: ((Controller, "_is_newest", lambda *_: True),),
-    Mutant.BELOW_MIN_INSYNC: ((Leading, "committed_end", _committed_by_any),),
-    Mutant.STALE_INCARNATION: ((Controller, "is_current", lambda *_: True),),
+    Mutant.WATERMARK_TRUNCATION: ((FollowedPartition, "__init__", _cut_to_watermark),),
+    Mutant.NO_COMPARE_AND_SET: ((Decisions, "_is_newest", lambda *_: True),),
+    Mutant.BELOW_MIN_INSYNC: ((LedPartition, "committed_end", _committed_by_any),),
+    Mutant.STALE_INCARNATION: ((Decisions, "is_current", lambda *_: True),),
     Mutant.TORN_IS_VALID: ((store, "JournalReader", TrustingReader),),
     Mutant.DAMAGE_IS_TORN: (
         (store, "JournalReader", CarelessReader),
@@ -121,9 +121,9 @@ _PATCHES: dict[Mutant, tuple[Patch, ...]] = {
     ),
     Mutant.RETRY_AFTER_FAILED_SYNC: ((node, "LogStore", retrying_store),),
     Mutant.EPOCH_NOT_PERSISTED: ((node, "Replication", _HastyReplication),),
-    Mutant.WRITTEN_REPORTED: ((Following, "position", _written_position),),
-    Mutant.PROPOSED_SET: ((Leading, "maximal", _proposed),),
-    Mutant.TRUNCATION_ON_FETCH: ((Following, "position", _position_after_cut),),
+    Mutant.WRITTEN_REPORTED: ((FollowedPartition, "position", _written_position),),
+    Mutant.PROPOSED_SET: ((LedPartition, "maximal", _proposed),),
+    Mutant.TRUNCATION_ON_FETCH: ((FollowedPartition, "position", _position_after_cut),),
     Mutant.SAME_EPOCH_AFTER_RESTART: ((_Draft, "_is_new_leadership", _is_another_node),),
 }
 

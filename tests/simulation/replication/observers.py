@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dragoman.broker.replication import messages
-from dragoman.broker.replication.controller import Controller
+from dragoman.broker.replication.decisions import Decisions
 from dragoman.broker.replication.messages import InSyncChange
 from dragoman.cluster.events import Event, Member
 from simulation.harness.observers import observed
@@ -15,8 +15,8 @@ from simulation.harness.runs import Violation
 
 
 def _change_in_sync(
-    change_in_sync: Any, self: Controller, leader: Member, change: InSyncChange
-) -> tuple[messages.Outcome, list[Event]]:
+    change_in_sync: Any, self: Decisions, leader: Member, change: InSyncChange
+) -> tuple[messages.Decision, list[Event]]:
     """S9: what is granted was wanted by a leader that knew what it changes."""
     outcome, events = change_in_sync(self, leader, change)
     if events:
@@ -29,5 +29,5 @@ def _change_in_sync(
 
 @contextmanager
 def watched() -> Iterator[None]:
-    with observed([(Controller, "change_in_sync", _change_in_sync)]):
+    with observed([(Decisions, "change_in_sync", _change_in_sync)]):
         yield

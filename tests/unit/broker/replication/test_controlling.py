@@ -9,18 +9,18 @@ from collections.abc import Callable
 
 import pytest
 
-from dragoman.broker.replication import controlling
-from dragoman.broker.replication.controlling import Controlling
+from dragoman.broker.replication import controller as controller
+from dragoman.broker.replication.controller import Controller
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
+    Decision,
     ElectPreferred,
     HandOver,
     Heartbeat,
     InSyncChange,
     InSyncChanges,
     Move,
-    Outcome,
     Registration,
 )
 from dragoman.cluster.events import Event, Member, PartitionPlacement, TopicCreated
@@ -57,9 +57,9 @@ class World:
         self.image = MetadataImage()
         self.scheduler = SimScheduler()
         self.quorum = Quorum(self.image)
-        self.controlling = Controlling(self.image, self.quorum, self.scheduler, session_s=3.0)
+        self.controller = Controller(self.image, self.quorum, self.scheduler, session_s=3.0)
         self.replies: list[ControlReply | None] = []
-        self.controlling.begin()
+        self.controller.begin()
         for node in (1, 2, 3):
             self.ask(registration(node))
         self.quorum.agree()
@@ -68,10 +68,10 @@ class World:
         self.replies.clear()
 
     def ask(self, request: ControlRequest) -> None:
-        self.controlling.ask(request, self.replies.append)
+        self.controller.ask(request, self.replies.append)
 
     @property
-    def outcomes(self) -> list[Outcome | None]:
+    def outcomes(self) -> list[Decision | None]:
         return [each.outcomes[0] if each is not None else None for each in self.replies]
 
 
@@ -95,7 +95,7 @@ def test_the_second_of_two_equal_wishes_finds_that_it_was_late(world: World) -> 
     world.ask(change(0, 1, 3))
     assert world.replies == []
     world.quorum.agree()
-    assert world.outcomes == [Outcome.ACCEPTED, Outcome.CONFLICT]
+    assert world.outcomes == [Decision.ACCEPTED, Decision.CONFLICT]
     assert world.image.partitions[1].in_sync == (1, 2)
 
 
@@ -103,7 +103,7 @@ def test_one_request_cannot_change_a_partition_twice(world: World) -> None:
     wish = change(0, 1, 2).changes[0]
     world.ask(InSyncChanges(leader=Member(1, 1), changes=(wish, wish)))
     world.quorum.agree()
-    assert world.replies == [ControlReply(outcomes=(Outcome.ACCEPTED, Outcome.CONFLICT))]
+    assert world.replies == [ControlReply(outcomes=(Decision.ACCEPTED, Decision.CONFLICT))]
 
 
 def test_a_silent_node_is_fenced_and_others_are_not(world: World) -> None:
@@ -117,7 +117,7 @@ def test_a_silent_node_is_fenced_and_others_are_not(world: World) -> None:
     world.replies.clear()
     world.ask(Heartbeat(member=Member(1, 1)))
     world.ask(Heartbeat(member=Member(2, 7)))
-    assert world.outcomes == [Outcome.REFUSED, Outcome.REFUSED]
+    assert world.outcomes == [Decision.REFUSED, Decision.REFUSED]
     world.ask(registration(1))
     world.quorum.agree()
     assert world.image.fenced == set()
@@ -130,7 +130,7 @@ def test_an_unknown_fate_ends_the_work(world: World) -> None:
     assert world.outcomes == [None, None]
     world.ask(Heartbeat(member=Member(1, 1)))
     assert world.outcomes[-1] is None
-    world.controlling.begin()
+    world.controller.begin()
     world.ask(HandOver(member=Member(1, 1)))
     world.quorum.agree()
     assert world.image.partitions[1].leader == 2
@@ -155,12 +155,12 @@ def test_a_node_whose_fencing_was_refused_is_fenced_later(world: World) -> None:
 
 
 def test_a_partition_made_while_its_leader_went_gets_another(world: World) -> None:
-    world.controlling.fence(Member(1, 1))
+    world.controller.fence(Member(1, 1))
     placement = PartitionPlacement(2, (1, 2, 3))
     created = TopicCreated(name="u", topic_id=b"u" * 16, partitions=(placement,))
     # Agreed on before the fence, which was decided without it.
     world.image.apply(created)
-    world.controlling.settle([world.image.partitions[2]])
+    world.controller.settle([world.image.partitions[2]])
     world.quorum.agree()
     world.quorum.agree()
     assert world.image.fenced == {1}
@@ -175,8 +175,8 @@ def test_leaders_are_balanced_and_moves_are_finished_in_time(world: World) -> No
     members = (Member(2, 1), Member(3, 1), Member(1, 1))
     wish = InSyncChange(1, partition.leader_epoch, partition.partition_epoch, members)
     world.ask(InSyncChanges(leader=Member(2, 1), changes=(wish,)))
-    controller = world.controlling.controller
-    world.controlling.decide(
+    controller = world.controller.controller
+    world.controller.decide(
         lambda: (controller.reassign(1, (1, 2)), ControlReply(outcomes=())), world.replies.append
     )
     for _ in range(70):
@@ -188,7 +188,7 @@ def test_leaders_are_balanced_and_moves_are_finished_in_time(world: World) -> No
 
 
 def test_requests_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controlling, "CONTROL_REQUESTS_MAX", 2)
+    monkeypatch.setattr(controller, "CONTROL_REQUESTS_MAX", 2)
     for _ in range(4):
         world.ask(change(0, 1, 2))
     assert world.outcomes == [None]
@@ -217,7 +217,7 @@ def test_moves_of_many_partitions_take_few_rounds_of_the_quorum() -> None:
         assert rounds < 10
     # The first came alone; the rest waited for it, and for each other.
     assert rounds == 4
-    assert set(world.outcomes) == {Outcome.ACCEPTED}
+    assert set(world.outcomes) == {Decision.ACCEPTED}
     assert all(world.image.partitions[10 + each].target == (2, 3) for each in range(count))
 
 
@@ -229,7 +229,7 @@ def test_what_is_asked_twice_of_a_partition_is_decided_one_after_the_other() -> 
     world.ask(Move(partition_id=12, replicas=(9,)))
     world.ask(Move(partition_id=12, replicas=(3, 2)))
     world.quorum.agree_once()
-    assert world.outcomes == [Outcome.ACCEPTED]
+    assert world.outcomes == [Decision.ACCEPTED]
     world.quorum.agree_once()
     assert world.image.partitions[11].target == (2, 3)
     assert world.image.partitions[12].target == (), "it comes behind the second move of the other"
@@ -237,7 +237,7 @@ def test_what_is_asked_twice_of_a_partition_is_decided_one_after_the_other() -> 
     assert world.image.partitions[11].target == (3, 1)
     assert world.image.partitions[12].target == (3, 2)
     assert sorted(map(str, world.outcomes)) == sorted(
-        map(str, [Outcome.ACCEPTED] * 4 + [Outcome.REFUSED])
+        map(str, [Decision.ACCEPTED] * 4 + [Decision.REFUSED])
     )
 
 
@@ -246,7 +246,7 @@ def test_requests_about_nodes_are_not_decided_with_others() -> None:
     world = with_partitions(2)
     world.ask(Move(partition_id=10, replicas=(1, 2, 3)))
     world.ask(Move(partition_id=11, replicas=(1, 2, 3)))
-    world.controlling.fence(Member(1, 1))
+    world.controller.fence(Member(1, 1))
     world.ask(ElectPreferred(partition_id=11))
     world.quorum.agree()
     assert world.image.fenced == {1}
@@ -260,7 +260,7 @@ def test_a_round_whose_fate_is_unknown_leaves_all_of_it_unanswered() -> None:
     world.quorum.agree_once()
     _, done = world.quorum.proposed.pop()
     done(OutcomeUnknownError("the quorum is gone"))
-    assert world.outcomes == [Outcome.ACCEPTED, None, None, None]
+    assert world.outcomes == [Decision.ACCEPTED, None, None, None]
 
 
 def test_who_asks_again_while_it_is_answered_waits_for_its_turn() -> None:
@@ -272,7 +272,7 @@ def test_who_asks_again_while_it_is_answered_waits_for_its_turn() -> None:
 
     world.ask(Move(partition_id=10, replicas=(2, 3)))
     world.ask(Move(partition_id=11, replicas=(2, 3)))
-    world.controlling.ask(Move(partition_id=12, replicas=(9,)), again)
+    world.controller.ask(Move(partition_id=12, replicas=(9,)), again)
     world.quorum.agree()
     assert world.image.partitions[11].target == (2, 3)
     assert world.image.partitions[12].target == (2, 3)
@@ -288,10 +288,10 @@ def test_a_decision_that_breaks_does_not_end_all_others() -> None:
         raise ZeroDivisionError
 
     world.ask(Move(partition_id=11, replicas=(2, 3)))
-    world.controlling.decide(broken, world.replies.append, 12)
+    world.controller.decide(broken, world.replies.append, 12)
     with pytest.raises(ZeroDivisionError):
         world.quorum.agree()
     world.ask(Move(partition_id=11, replicas=(2, 3)))
     world.quorum.agree()
     assert world.image.partitions[11].target == (2, 3)
-    assert world.outcomes == [Outcome.ACCEPTED, None, Outcome.ACCEPTED]
+    assert world.outcomes == [Decision.ACCEPTED, None, Decision.ACCEPTED]
