@@ -54,7 +54,7 @@ CODES = {
         offset_out_of_range producer_fenced record_refused sequence topic_exists unknown_group
         unknown_topic unsupported_request
     """,
-    "dragoman.dialing.errors": """
+    "dragoman.client_core.errors": """
         client client_closed connection_lost request_timeout unreachable
     """,
     "dragoman.protocols.minibroker.client.errors": """

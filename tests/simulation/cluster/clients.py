@@ -22,8 +22,8 @@ from dragoman.client.kafka import (
     TopicPartition,
     UnknownTopicError,
 )
+from dragoman.client_core.errors import ClientError
 from dragoman.cluster.events import Event, TopicConfigChanged, TopicCreated, TopicDeleted
-from dragoman.dialing.errors import ClientError
 from dragoman.errors import DragomanError, OutcomeUnknownError
 from dragoman.log.batch import Record, batches, build_batch, records
 from dragoman.testing.sim.clock import SimClock

@@ -13,7 +13,7 @@ from dragoman.cli.rocketmq.options import (
     administering,
     show,
 )
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 
 
 class BrokerRow(msgspec.Struct, frozen=True):

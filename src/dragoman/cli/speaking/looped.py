@@ -15,7 +15,7 @@ import msgspec
 
 from dragoman.cli.failures import told_in_a_line
 from dragoman.cli.speaking.interface import IncomingRecord, OutgoingRecord
-from dragoman.dialing.loop_thread import LoopThread
+from dragoman.client_core.blocking import LoopThread
 
 #: For the first thing that a broker is asked: one that does not speak the protocol may answer
 #: nonsense, close the connection or say nothing.

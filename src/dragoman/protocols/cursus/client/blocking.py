@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Self, Unpack
 
-from dragoman.dialing.blocking import BlockingClient, BlockingPart, making, waiting
+from dragoman.client_core.blocking import BlockingClient, BlockingPart, making, waiting
 from dragoman.protocols.cursus.client.consumer import Consumer
 from dragoman.protocols.cursus.client.facade import CursusClient
 from dragoman.protocols.cursus.client.peer import CursusSettings

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, Self, TypedDict, Unpack
 from uuid import uuid4
 
-from dragoman.dialing.errors import ClientClosedError, ClientError
+from dragoman.client_core.errors import ClientClosedError, ClientError
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_CLIENT_QUEUE_MAX
 from dragoman.protocols.cursus import codec

@@ -1,4 +1,4 @@
-"""What the client raises beside the errors of connections (`dragoman.dialing.errors`).
+"""What the client raises beside the errors of connections (`dragoman.client_core.errors`).
 
 ClientError
   CursusError               the broker refused; `server_code` and `text` are its words
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.protocols.cursus.constants import ERROR_PREFIX
 from dragoman.protocols.cursus.errors import UNKNOWN_OUTCOME, is_retryable
 

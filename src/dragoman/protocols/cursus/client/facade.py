@@ -14,7 +14,7 @@ from typing import Final, Self, TypeVar, Unpack
 
 import msgspec
 
-from dragoman.dialing.errors import ClientError, ConnectionLostError
+from dragoman.client_core.errors import ClientError, ConnectionLostError
 from dragoman.errors import DecodeError
 from dragoman.protocols.cursus import codec, compression
 from dragoman.protocols.cursus.client.consumer import Consumer, ConsumerOptions

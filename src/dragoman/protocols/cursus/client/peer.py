@@ -9,13 +9,13 @@ from typing import TypeAlias
 
 import msgspec
 
-from dragoman.dialing.errors import (
+from dragoman.client_core.channel import OrderedChannel
+from dragoman.client_core.errors import (
     ClientClosedError,
     ClientError,
     ConnectionLostError,
     unreachable,
 )
-from dragoman.dialing.link import Link
 from dragoman.errors import ConfigError
 from dragoman.framing import Scratch
 from dragoman.protocols.cursus import codec
@@ -77,14 +77,16 @@ def _shown(value: str | int) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-async def open_link(address: str, settings: CursusSettings, on_push: Pushed | None = None) -> Link:
+async def open_link(
+    address: str, settings: CursusSettings, on_push: Pushed | None = None
+) -> OrderedChannel:
     """`on_push` takes all that comes, and last why the connection was lost; without it, what comes
     are replies. Raises `UnreachableError`."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
 
-    def make() -> Link:
-        return Link(
+    def make() -> OrderedChannel:
+        return OrderedChannel(
             address,
             frame_reader(Scratch()),
             protocol="Cursus",
@@ -112,7 +114,7 @@ class Peer:
         self.address = address
         self._settings = settings
         self._connecting = asyncio.Lock()
-        self._link: Link | None = None
+        self._link: OrderedChannel | None = None
         self._is_closed = False
 
     async def ask(self, payload: Buffer, wait_s: float = 0.0) -> bytes:
@@ -123,7 +125,7 @@ class Peer:
         timeout_s = self._settings.request_timeout_s + wait_s
         return bytes(await link.request(codec.frame(payload), timeout_s))
 
-    async def _connected(self) -> Link:
+    async def _connected(self) -> OrderedChannel:
         async with self._connecting:
             if self._is_closed:
                 raise ClientClosedError("the client is closed")
@@ -140,7 +142,9 @@ class Peer:
 class Pushes:
     """What comes on a connection whose broker sends more than one frame, one after the other."""
 
-    def __init__(self, link: Link, frames: asyncio.Queue[bytearray | ClientError]) -> None:
+    def __init__(
+        self, link: OrderedChannel, frames: asyncio.Queue[bytearray | ClientError]
+    ) -> None:
         self.link = link
         self._frames = frames
 

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict, Unpack
 from uuid import uuid4
 
-from dragoman.dialing.errors import ClientClosedError, ClientError, ConnectionLostError
+from dragoman.client_core.errors import ClientClosedError, ClientError, ConnectionLostError
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_CLIENT_BATCH_BYTES, CURSUS_CLIENT_BUFFER_BYTES_MAX
 from dragoman.protocols.cursus import codec

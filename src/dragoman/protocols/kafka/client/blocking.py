@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-from dragoman.dialing.blocking import BlockingClient, BlockingPart, beginning, making, waiting
+from dragoman.client_core.blocking import BlockingClient, BlockingPart, beginning, making, waiting
 from dragoman.protocols.kafka.client.facade import KafkaClient
 from dragoman.protocols.kafka.client.producer import Producer
 from dragoman.protocols.kafka.client.reader import Reader

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from dragoman.dialing.errors import ClientClosedError, ClientError, ConnectionLostError
+from dragoman.client_core.errors import ClientClosedError, ClientError, ConnectionLostError
 from dragoman.framing import Scratch
 from dragoman.limits import (
     KAFKA_CLIENT_AUTO_CREATE_TRIES,

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from dragoman.dialing.errors import (
+from dragoman.client_core.errors import (
     ClientError,
 )
 from dragoman.protocols.kafka.errors import KNOWN_CODES, RETRIABLE, ErrorCode, error_text

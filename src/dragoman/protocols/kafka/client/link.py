@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from dragoman.dialing.asking import AskingProtocol
+from dragoman.client_core.channel import Channel
 from dragoman.framing import Scratch
 from dragoman.limits import KAFKA_CLIENT_REPLY_BYTES_MAX
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import ClientConnection
 
 
-class Link(AskingProtocol[m.Message]):
+class Link(Channel[m.Message]):
     def __init__(
         self,
         address: str,

@@ -16,9 +16,8 @@ from collections.abc import Callable
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from dragoman import __version__
-from dragoman.dialing.asking import before_sending
-from dragoman.dialing.errors import ClientError, UnreachableError
-from dragoman.dialing.errors import unreachable as no_connection
+from dragoman.client_core.errors import ClientError, UnreachableError, before_sending
+from dragoman.client_core.errors import unreachable as no_connection
 from dragoman.errors import DragomanError
 from dragoman.framing import Scratch
 from dragoman.limits import KAFKA_CLIENT_THROTTLE_MAX_S

@@ -22,7 +22,7 @@ from typing import Self
 
 import msgspec
 
-from dragoman.dialing.errors import ClientClosedError
+from dragoman.client_core.errors import ClientClosedError
 from dragoman.errors import DragomanError, EncodeError
 from dragoman.limits import (
     KAFKA_CLIENT_BATCH_BYTES,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.log.batch import NO_PRODUCER, read_header
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.cluster import Cluster

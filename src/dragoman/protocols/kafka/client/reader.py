@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple, Self
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.errors import DecodeError
 from dragoman.limits import KAFKA_CLIENT_FETCH_PARTITION_BYTES
 from dragoman.log.isolation import visible_records

@@ -13,7 +13,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.protocols.kafka.client.cluster import Cluster, Located
 from dragoman.protocols.kafka.client.errors import KafkaError
 from dragoman.protocols.kafka.client.peer import Peer

@@ -25,7 +25,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.log.batch import TRANSACTIONAL, Record, build_batch
 from dragoman.log.compression import Codec
 from dragoman.protocols.kafka import messages as m

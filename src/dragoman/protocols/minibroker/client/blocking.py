@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Self, TypeVar
 
-from dragoman.dialing.blocking import BlockingClient, BlockingPart, waiting
+from dragoman.client_core.blocking import BlockingClient, BlockingPart, waiting
 from dragoman.protocols.minibroker.client.client import MinibrokerClient
 from dragoman.protocols.minibroker.client.settings import ClientSettings
 from dragoman.protocols.minibroker.client.subscription import (

@@ -16,14 +16,14 @@ import asyncio
 from contextlib import suppress
 from typing import Self
 
-from dragoman.dialing.errors import (
+from dragoman.client_core.channel import OrderedChannel
+from dragoman.client_core.errors import (
     ClientClosedError,
     ClientError,
     ConnectionLostError,
     UnreachableError,
     unreachable,
 )
-from dragoman.dialing.link import Link
 from dragoman.errors import DecodeError
 from dragoman.framing import FrameReader, Scratch
 from dragoman.limits import CONNECTION_CLOSE_GRACE_S, MINIBROKER_CLIENT_RECORDS_MAX
@@ -54,7 +54,7 @@ class MinibrokerClient:
         #: Which address is tried first.
         self._current = 0
         self._scratch = Scratch()
-        self._link: Link | None = None
+        self._link: OrderedChannel | None = None
         self._ready = asyncio.Event()
         self._lost = asyncio.Event()
         self._why_not: ClientError = UnreachableError("the client was not opened")
@@ -190,7 +190,7 @@ class MinibrokerClient:
                     raise
                 await asyncio.sleep(settings.retry_pause_s)
 
-    async def _connected(self, deadline: float) -> Link:
+    async def _connected(self, deadline: float) -> OrderedChannel:
         while self._link is None or not self._link.is_open:
             if self._is_closed or not self._tasks:
                 raise type(self._why_not)(str(self._why_not))
@@ -202,7 +202,7 @@ class MinibrokerClient:
                 raise UnreachableError(str(self._why_not)) from None
         return self._link
 
-    async def _exchange(self, link: Link, request: m.Request) -> m.Reply:
+    async def _exchange(self, link: OrderedChannel, request: m.Request) -> m.Reply:
         frame = codec.encode(request)
         self._replies_due += 1
         self._regulate(link)
@@ -221,7 +221,7 @@ class MinibrokerClient:
             raise refused(reply.reason)
         return reply
 
-    def _regulate(self, link: Link) -> None:
+    def _regulate(self, link: OrderedChannel) -> None:
         """Read, or not, as the records that wait and the replies that are due ask for."""
         bound = self.settings.queue_records_max
         if self._replies_due:
@@ -250,7 +250,7 @@ class MinibrokerClient:
         subscription.is_established = True
         return subscription
 
-    async def _subscribe_again(self, link: Link) -> None:
+    async def _subscribe_again(self, link: OrderedChannel) -> None:
         """On a new connection; one that is refused now ends with the reason."""
         for topic, subscription in list(self._subscriptions.items()):
             if not subscription.is_established:
@@ -289,7 +289,7 @@ class MinibrokerClient:
 
     # ---- the connection
 
-    async def _dial(self) -> Link:
+    async def _dial(self) -> OrderedChannel:
         """A connection to the first address that answers, beginning with the current one."""
         failures = []
         for _ in self._addresses:
@@ -302,9 +302,9 @@ class MinibrokerClient:
                 self._current = (self._current + 1) % len(self._addresses)
         raise UnreachableError("; ".join(failures))
 
-    async def _connect(self, host: str, port: int) -> Link:
+    async def _connect(self, host: str, port: int) -> OrderedChannel:
         loop = asyncio.get_running_loop()
-        link = Link(
+        link = OrderedChannel(
             f"{host}:{port}",
             FrameReader(FRAME_BYTES_MAX, self._scratch),
             protocol="minibroker",
@@ -318,11 +318,11 @@ class MinibrokerClient:
             await loop.create_connection(lambda: link, host, port)
         return link
 
-    def _use(self, link: Link) -> None:
+    def _use(self, link: OrderedChannel) -> None:
         self._link = link
         self._ready.set()
 
-    def _on_lost(self, link: Link, error: ClientError) -> None:
+    def _on_lost(self, link: OrderedChannel, error: ClientError) -> None:
         if link is self._link:
             self._link = None
             self._is_paused = False
@@ -330,7 +330,7 @@ class MinibrokerClient:
             self._why_not = error
         self._lost.set()
 
-    def _move_on(self, link: Link) -> None:
+    def _move_on(self, link: OrderedChannel) -> None:
         """To the next address, unless another request has had this done already."""
         if link.is_open:
             self._current = (self._current + 1) % len(self._addresses)

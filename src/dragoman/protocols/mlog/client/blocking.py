@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dragoman.dialing.blocking import BlockingClient, waiting
-from dragoman.dialing.loop_thread import LoopThread
+from dragoman.client_core.blocking import BlockingClient, LoopThread, waiting
 from dragoman.protocols.mlog.client.client import MlogClient
 from dragoman.protocols.mlog.client.consumer import Consumer
 from dragoman.protocols.mlog.client.settings import ClientSettings

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Self, TypeVar
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.mlog.client.consumer import Consumer
 from dragoman.protocols.mlog.client.errors import NoDataError, TopicNotFoundError

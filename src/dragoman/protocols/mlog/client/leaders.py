@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from dragoman.dialing.errors import (
+from dragoman.client_core.channel import OrderedChannel
+from dragoman.client_core.errors import (
     ClientClosedError,
     ClientError,
     ConnectionLostError,
     unreachable,
 )
-from dragoman.dialing.link import Link
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.framing import Scratch
 from dragoman.protocols.mlog import messages as m
@@ -36,7 +36,7 @@ class Peer:
         self._settings = settings
         self._scratch = scratch
         self._opening = asyncio.Lock()
-        self._link: Link | None = None
+        self._link: OrderedChannel | None = None
         self._connection: Connection | None = None
 
     async def ask(self, request: m.Message, kind: type[Reply]) -> Reply:
@@ -57,17 +57,17 @@ class Peer:
             raise wrong
         return reply
 
-    async def _open(self) -> tuple[Link, Connection]:
+    async def _open(self) -> tuple[OrderedChannel, Connection]:
         async with self._opening:
             if self._link is None or self._connection is None or not self._link.is_open:
                 self._connection = Connection(Role.CLIENT, self._scratch, self._settings.encoding)
                 self._link = await self._connect(self._connection)
             return self._link, self._connection
 
-    async def _connect(self, connection: Connection) -> Link:
+    async def _connect(self, connection: Connection) -> OrderedChannel:
         loop = asyncio.get_running_loop()
         host, port = split_address(self.address)
-        link = Link(
+        link = OrderedChannel(
             self.address,
             connection.reader,
             protocol="mlog",

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Self, TypeVar, Unpack
 
-from dragoman.dialing.blocking import BlockingClient, BlockingPart, making, waiting
-from dragoman.dialing.loop_thread import LoopThread
+from dragoman.client_core.blocking import BlockingClient, BlockingPart, LoopThread, making, waiting
 from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.admin import RocketmqAdmin
 from dragoman.protocols.rocketmq.client.facade import RocketmqClient

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Self, Unpack
 
-from dragoman.dialing.errors import ClientClosedError
+from dragoman.client_core.errors import ClientClosedError
 from dragoman.protocols.rocketmq.client.admin import RocketmqAdmin
 from dragoman.protocols.rocketmq.client.filters import Filter
 from dragoman.protocols.rocketmq.client.heartbeats import Membership

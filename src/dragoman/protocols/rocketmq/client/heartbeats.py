@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import Protocol
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import ConsumerData, HeartbeatData, ProducerData

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from dragoman.dialing.asking import AskingProtocol
-from dragoman.dialing.errors import ClientError, ConnectionLostError, RequestTimeoutError
+from dragoman.client_core.channel import Channel
+from dragoman.client_core.errors import ClientError, ConnectionLostError
 from dragoman.framing import Scratch
 from dragoman.limits import ROCKETMQ_CLIENT_LATE_REPLIES_MAX
 from dragoman.protocols.rocketmq.codec import Command, decode, encode_parts
@@ -16,7 +16,7 @@ from dragoman.protocols.rocketmq.connection import Connection
 _OPAQUE_MASK: Final = 0x7FFFFFFF
 
 
-class Link(AskingProtocol[Command]):
+class Link(Channel[Command]):
     def __init__(
         self,
         address: str,
@@ -74,14 +74,8 @@ class Link(AskingProtocol[Command]):
                 self.deliver(command.opaque, command)
             # Else its time was up, and nobody waits for it any more.
 
-    def _expire(self, number: int, timeout_s: float) -> None:
+    def late(self) -> None:
         """Replies do not wait for each other: a late one says little about the rest."""
-        late = self._waiting.pop(number)
-        self._slots.release()
-        if not late.future.done():
-            late.future.set_exception(
-                RequestTimeoutError(f"{self.address} did not answer within {timeout_s:g} s")
-            )
         self._late_replies += 1
         if self._late_replies >= ROCKETMQ_CLIENT_LATE_REPLIES_MAX:
             reason = f"connection to {self.address} was closed: nothing comes from there"

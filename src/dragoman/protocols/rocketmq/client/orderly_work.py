@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.errors import DragomanError
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import LockBatch, LockedBatch, MessageQueue

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Self
 
-from dragoman.dialing.errors import ClientClosedError
+from dragoman.client_core.errors import ClientClosedError
 from dragoman.protocols.rocketmq.bodies import (
     ConsumerData,
     ConsumeType,

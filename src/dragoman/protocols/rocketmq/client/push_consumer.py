@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypedDict, Unpack
 
-from dragoman.dialing.errors import ClientClosedError, ClientError, UnreachableError
+from dragoman.client_core.errors import ClientClosedError, ClientError, UnreachableError
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import (

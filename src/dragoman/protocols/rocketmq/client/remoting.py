@@ -11,8 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
-from dragoman.dialing.asking import before_sending
-from dragoman.dialing.errors import ClientClosedError, unreachable
+from dragoman.client_core.errors import ClientClosedError, before_sending, unreachable
 from dragoman.errors import DragomanError
 from dragoman.framing import Scratch
 from dragoman.limits import ROCKETMQ_CLIENT_SERVER_REQUESTS_MAX

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import Final
 
-from dragoman.dialing.errors import ClientError, UnreachableError
+from dragoman.client_core.errors import ClientError, UnreachableError
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_CLIENT_ROUTES_MAX
 from dragoman.protocols.rocketmq import bodies

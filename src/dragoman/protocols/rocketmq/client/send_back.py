@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.protocols.rocketmq.client.producer import Outgoing
 from dragoman.protocols.rocketmq.client.values import ReceivedMessage
 from dragoman.protocols.rocketmq.constants import RETRY_PREFIX, Property, Request

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dragoman.dialing.errors import ClientClosedError, ConnectionLostError, RequestTimeoutError
+from dragoman.client_core.errors import ClientClosedError, ConnectionLostError, RequestTimeoutError
 from dragoman.framing import Scratch
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.client.link import Link

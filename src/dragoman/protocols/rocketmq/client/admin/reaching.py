@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from dragoman.dialing.errors import ConnectionLostError, UnreachableError
+from dragoman.client_core.errors import ConnectionLostError, UnreachableError
 from dragoman.protocols.rocketmq import bodies, json
 from dragoman.protocols.rocketmq.bodies import ClusterInfo
 from dragoman.protocols.rocketmq.client.errors import TopicNotFoundError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dragoman.dialing.link import Link
+from dragoman.client_core.channel import OrderedChannel
 from dragoman.framing import FrameReader, Scratch
 
 
@@ -20,7 +20,7 @@ class Transport:
     def abort(self) -> None: ...
 
 
-def answer(link: Link, frame: bytes) -> None:
+def answer(link: OrderedChannel, frame: bytes) -> None:
     data = len(frame).to_bytes(4, "big") + frame
     link.get_buffer(len(data))[: len(data)] = data
     link.buffer_updated(len(data))
@@ -28,7 +28,9 @@ def answer(link: Link, frame: bytes) -> None:
 
 async def test_request_that_finds_the_connection_writable_overtakes_none_that_wait() -> None:
     loop = asyncio.get_running_loop()
-    link = Link("server", FrameReader(100, Scratch()), protocol="any", loop=loop, in_flight_max=2)
+    link = OrderedChannel(
+        "server", FrameReader(100, Scratch()), protocol="any", loop=loop, in_flight_max=2
+    )
     transport = Transport()
     link.connection_made(transport)  # type: ignore[arg-type]
     requests = [asyncio.create_task(link.request(b"0", 60))]

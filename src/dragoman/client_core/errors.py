@@ -1,4 +1,4 @@
-"""What a client of any protocol raises when the other side cannot be reached or does not answer.
+"""What a client of any protocol raises when a server cannot be reached or does not answer.
 
     ClientError
       UnreachableError          no connection could be made            retriable
@@ -6,9 +6,9 @@
       RequestTimeoutError       no reply within the time-out           retriable
       ClientClosedError         the client was closed
 
-A protocol's own client adds what the server can answer. `retriable` says whether the same call may
-succeed later. After a lost connection or a time-out nobody knows whether the server has acted on
-the request (`is_ambiguous`).
+The client of a protocol adds the errors that its servers answer with. `retriable` says whether the
+same call may succeed later. After a lost connection or a time-out the outcome of the request is
+unknown (`is_ambiguous`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,20 @@ class RequestTimeoutError(ClientError):
 class ClientClosedError(ClientError): ...
 
 
-def unreachable(address: str, error: Exception) -> UnreachableError:
-    """In the words of all clients. A time-out has no text of its own."""
+def unreachable(address: object, error: Exception) -> UnreachableError:
+    """The error of every client for a connection that could not be made."""
     if isinstance(error, ConnectionRefusedError):
         reason = "connection refused"
     elif isinstance(error, TimeoutError):
+        # A time-out has no text of its own.
         reason = "no answer"
     else:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return UnreachableError(f"cannot reach {address}: {reason}")
+
+
+def before_sending(lost: ClientError) -> ClientError:
+    """The error for a request that was never sent: the server cannot have acted on it."""
+    error = type(lost)(str(lost))
+    error.is_ambiguous = False
+    return error

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.dialing.errors import ClientClosedError
-from dragoman.dialing.loop_thread import LoopThread
+from dragoman.client_core.blocking import LoopThread
+from dragoman.client_core.errors import ClientClosedError
 
 
 @pytest.fixture
