@@ -30,8 +30,8 @@ from dragoman.protocols.cursus.client.errors import (
     VersionConflictError,
 )
 from dragoman.protocols.cursus.client.facade import CursusClient
-from dragoman.protocols.cursus.client.peer import CursusSettings
 from dragoman.protocols.cursus.client.producer import Producer
+from dragoman.protocols.cursus.client.settings import CursusSettings
 from dragoman.protocols.cursus.client.transactions import Transaction
 from dragoman.protocols.cursus.client.values import (
     Appended,

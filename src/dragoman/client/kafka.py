@@ -42,7 +42,7 @@ from dragoman.protocols.kafka.client.partitioner import murmur2, partition_for_k
 from dragoman.protocols.kafka.client.producer import Delivery, Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
 from dragoman.protocols.kafka.client.settings import ClientSettings
-from dragoman.protocols.kafka.client.staging import StagedBatch, StagedPiece, StagingPlace
+from dragoman.protocols.kafka.client.staged_writes import StagedBatch, StagedPiece, StagingPlace
 from dragoman.protocols.kafka.client.transactions import (
     TransactionalProducer,
     TransactionOptions,

@@ -16,8 +16,7 @@ from dragoman.client_core.errors import (
     UnreachableError,
 )
 from dragoman.protocols.mlog.client.blocking import BlockingConsumer, BlockingMlogClient
-from dragoman.protocols.mlog.client.client import MlogClient
-from dragoman.protocols.mlog.client.consumer import Consumer
+from dragoman.protocols.mlog.client.client import Consumer, MlogClient
 from dragoman.protocols.mlog.client.errors import (
     AckModeError,
     CatchUpTimeoutError,

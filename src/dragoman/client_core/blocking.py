@@ -9,6 +9,7 @@ the client's methods wrapped in `waiting`, `beginning`, `making` or `opening`: a
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -222,6 +223,7 @@ def making(
         made = self._thread.make(lambda: method(self._owner, *args, **kwargs))
         return face(self._thread, made)
 
+    _show_result(make, face)
     return make
 
 
@@ -236,4 +238,11 @@ def opening(
         made = self._thread.run(lambda: method(self._owner, *args, **kwargs))
         return face(self._thread, made)
 
+    _show_result(open_, face)
     return open_
+
+
+def _show_result(function: Callable[..., object], face: Callable[..., object]) -> None:
+    """`help` shows the signature of the wrapped method, with the face as its result."""
+    shown = inspect.signature(function).replace(return_annotation=getattr(face, "__name__", face))
+    vars(function)["__signature__"] = shown

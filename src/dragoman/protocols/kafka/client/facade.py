@@ -1,5 +1,5 @@
 """`KafkaClient`: everything the raw client does, behind one object; what it asks about topics and
-groups is in `admin.py` and `groups.py`, and what it stages in `staging.py`.
+groups is in `admin.py` and `groups.py`, and what it stages in `staged_writes.py`.
 
     async with KafkaClient("127.0.0.1:9092") as client:
         await client.create_topic(NewTopic(name="orders", partitions=3))
@@ -14,16 +14,18 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
+from dragoman.client_core.addresses import parse_addresses
 from dragoman.limits import KAFKA_CLIENT_FETCH_BYTES, KAFKA_CLIENT_FETCH_PARTITION_BYTES
-from dragoman.protocols.kafka.client import fetching, listing, producing
 from dragoman.protocols.kafka.client.admin import TopicCalls
 from dragoman.protocols.kafka.client.cluster import Cluster
+from dragoman.protocols.kafka.client.fetch import FetchOptions, fetch
 from dragoman.protocols.kafka.client.groups import GroupCalls
+from dragoman.protocols.kafka.client.offsets import list_offsets
+from dragoman.protocols.kafka.client.produce import ProduceOptions, new_producer_identity, produce
 from dragoman.protocols.kafka.client.producer import Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
-from dragoman.protocols.kafka.client.retry import Retrying
-from dragoman.protocols.kafka.client.settings import ClientSettings, parse_bootstrap
-from dragoman.protocols.kafka.client.staging import StagingCalls
+from dragoman.protocols.kafka.client.settings import DEFAULT_PORT, ClientSettings
+from dragoman.protocols.kafka.client.staged_writes import StagingCalls
 from dragoman.protocols.kafka.client.transactions import (
     TransactionalProducer,
     TransactionOptions,
@@ -64,8 +66,9 @@ class KafkaClient(TopicCalls, GroupCalls, StagingCalls):
         self.settings = settings or ClientSettings()
         self._clock = clock or SystemClock()
         self._random = random or system_random()
-        cluster = Cluster(parse_bootstrap(bootstrap), self.settings, self._random)
-        super().__init__(cluster, Retrying(cluster, self._random))
+        addresses = parse_addresses((bootstrap,), default_port=DEFAULT_PORT)
+        cluster = Cluster(addresses, self.settings, self._random)
+        super().__init__(cluster)
 
     # ---- life
 
@@ -98,7 +101,7 @@ class KafkaClient(TopicCalls, GroupCalls, StagingCalls):
         async def attempt() -> ClusterInfo:
             return await self._cluster.metadata(topics)
 
-        return await self._retrying.until_done(attempt)
+        return await self._cluster.retry.call(attempt)
 
     async def topic(self, name: str, *, auto_create: bool = False) -> TopicInfo:
         """A topic's partitions, as known since a while or asked for. Raises `UnknownTopicError`."""
@@ -106,7 +109,7 @@ class KafkaClient(TopicCalls, GroupCalls, StagingCalls):
         async def attempt() -> TopicInfo:
             return await self._cluster.topic(name, auto_create=auto_create)
 
-        return await self._retrying.until_done(attempt)
+        return await self._cluster.retry.call(attempt)
 
     # ---- whole batches
 
@@ -125,13 +128,13 @@ class KafkaClient(TopicCalls, GroupCalls, StagingCalls):
         `max_bytes` is per leader. Raises the first error of a partition that no retry can cure,
         such as `OffsetRangeError`.
         """
-        options = fetching.FetchOptions(
+        options = FetchOptions(
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             isolation=isolation,
         )
-        return await fetching.fetch(self._cluster, self._retrying, partitions, options)
+        return await fetch(self._cluster, partitions, options)
 
     async def produce(
         self,
@@ -150,18 +153,18 @@ class KafkaClient(TopicCalls, GroupCalls, StagingCalls):
         one, an error with `is_ambiguous` means that it may or may not have been written.
         Raises `DecodeError` when the bytes are not one batch.
         """
-        options = producing.ProduceOptions(
+        options = ProduceOptions(
             acks=acks,
             timeout_ms=timeout_ms,
             transactional_id=transactional_id,
             auto_create=auto_create,
         )
         where = TopicPartition(topic, partition)
-        return await producing.produce(self._cluster, self._retrying, where, batch, options)
+        return await produce(self._cluster, where, batch, options)
 
     async def new_producer_identity(self) -> ProducerIdentity:
         """A producer id of one's own, for batches with sequence numbers."""
-        return await producing.new_producer_identity(self._cluster, self._retrying)
+        return await new_producer_identity(self._cluster)
 
     async def list_offsets(
         self,
@@ -174,18 +177,18 @@ class KafkaClient(TopicCalls, GroupCalls, StagingCalls):
         `LATEST` is the last stable offset for a reader of committed records, else the high
         watermark: the offset of the next record in either case.
         """
-        return await listing.list_offsets(self._cluster, self._retrying, partitions, isolation)
+        return await list_offsets(self._cluster, partitions, isolation)
 
     # ---- records
 
     def producer(self, options: ProducerOptions | None = None) -> Producer:
         """For records one by one; close it, or use it with `async with`."""
         options = options or ProducerOptions()
-        return Producer(self._cluster, self._retrying, options, self._clock, self._random)
+        return Producer(self._cluster, options, self._clock, self._random)
 
     def transactional_producer(self, options: TransactionOptions) -> TransactionalProducer:
         """For records that are to become visible together; `initialise` it first."""
-        return TransactionalProducer(self._cluster, self._retrying, options)
+        return TransactionalProducer(self._cluster, options)
 
     async def produce_records(
         self, topic: str, records: Iterable[NewRecord], options: ProducerOptions | None = None
@@ -212,7 +215,7 @@ class KafkaClient(TopicCalls, GroupCalls, StagingCalls):
         Partitions that `until` does not name are followed for ever. Close it, or use it with
         `async with`.
         """
-        options = fetching.FetchOptions(
+        options = FetchOptions(
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
@@ -220,7 +223,6 @@ class KafkaClient(TopicCalls, GroupCalls, StagingCalls):
         )
         return Reader(
             self._cluster,
-            self._retrying,
             starts,
             until=until or {},
             options=options,

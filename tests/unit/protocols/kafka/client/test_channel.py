@@ -9,7 +9,7 @@ import pytest
 from dragoman.client_core.errors import ClientClosedError, ConnectionLostError, RequestTimeoutError
 from dragoman.framing import Scratch
 from dragoman.protocols.kafka import codec
-from dragoman.protocols.kafka.client.link import Link
+from dragoman.protocols.kafka.client.broker import KafkaChannel
 from dragoman.protocols.kafka.messages import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -22,11 +22,11 @@ VERSION = 4
 
 
 class Wire(asyncio.Transport):
-    """Takes what is written; closing tells the link, as asyncio does, in the next turn."""
+    """Takes what is written; closing tells the channel, as asyncio does, in the next turn."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, channel: KafkaChannel) -> None:
         super().__init__()
-        self.link = link
+        self.channel = channel
         self.frames: list[bytes] = []
         self.is_aborted = False
 
@@ -36,7 +36,7 @@ class Wire(asyncio.Transport):
     def abort(self) -> None:
         if not self.is_aborted:
             self.is_aborted = True
-            asyncio.get_running_loop().call_soon(self.link.connection_lost, None)
+            asyncio.get_running_loop().call_soon(self.channel.connection_lost, None)
 
     def answer(self, correlation_id: int, message: Message | None = None) -> None:
         buffers = codec.encode_response(message or HeartbeatResponse(), VERSION, correlation_id)
@@ -44,28 +44,28 @@ class Wire(asyncio.Transport):
 
     def feed(self, data: bytes) -> None:
         while data:
-            buffer = self.link.get_buffer(-1)
+            buffer = self.channel.get_buffer(-1)
             count = min(len(buffer), len(data))
             buffer[:count] = data[:count]
-            self.link.buffer_updated(count)
+            self.channel.buffer_updated(count)
             data = data[count:]
 
 
-def connect(in_flight_max: int = 3) -> tuple[Link, Wire]:
-    link = Link(
+def connect(in_flight_max: int = 3) -> tuple[KafkaChannel, Wire]:
+    channel = KafkaChannel(
         "broker:1",
         client_id="c",
         in_flight_max=in_flight_max,
         scratch=Scratch(),
         loop=asyncio.get_running_loop(),
     )
-    wire = Wire(link)
-    link.connection_made(wire)
-    return link, wire
+    wire = Wire(channel)
+    channel.connection_made(wire)
+    return channel, wire
 
 
-def ask(link: Link, timeout_s: float = 5.0) -> asyncio.Task[Message | None]:
-    return asyncio.create_task(link.request(BEAT, VERSION, timeout_s))
+def ask(channel: KafkaChannel, timeout_s: float = 5.0) -> asyncio.Task[Message | None]:
+    return asyncio.create_task(channel.request(BEAT, VERSION, timeout_s))
 
 
 async def turns(count: int = 5) -> None:
@@ -74,8 +74,8 @@ async def turns(count: int = 5) -> None:
 
 
 async def test_replies_reach_their_requests_in_order() -> None:
-    link, wire = connect()
-    first, second = ask(link), ask(link)
+    channel, wire = connect()
+    first, second = ask(channel), ask(channel)
     await turns()
     assert len(wire.frames) == 2
     wire.answer(0, HeartbeatResponse(error_code=1))
@@ -85,8 +85,8 @@ async def test_replies_reach_their_requests_in_order() -> None:
 
 
 async def test_requests_past_the_bound_wait_for_a_reply() -> None:
-    link, wire = connect(in_flight_max=2)
-    asked = [ask(link) for _ in range(5)]
+    channel, wire = connect(in_flight_max=2)
+    asked = [ask(channel) for _ in range(5)]
     await turns()
     assert len(wire.frames) == 2
     wire.answer(0)
@@ -99,11 +99,11 @@ async def test_requests_past_the_bound_wait_for_a_reply() -> None:
 
 
 async def test_slot_of_a_caller_that_gave_up_is_free_only_after_its_reply() -> None:
-    link, wire = connect(in_flight_max=1)
-    first = ask(link)
+    channel, wire = connect(in_flight_max=1)
+    first = ask(channel)
     await turns()
     first.cancel()
-    second = ask(link)
+    second = ask(channel)
     await turns()
     assert len(wire.frames) == 1
     wire.answer(0)
@@ -114,12 +114,12 @@ async def test_slot_of_a_caller_that_gave_up_is_free_only_after_its_reply() -> N
 
 
 async def test_caller_that_gives_up_while_waiting_takes_no_slot() -> None:
-    link, wire = connect(in_flight_max=1)
-    first, second = ask(link), ask(link)
+    channel, wire = connect(in_flight_max=1)
+    first, second = ask(channel), ask(channel)
     await turns()
     second.cancel()
     await turns()
-    third = ask(link)
+    third = ask(channel)
     wire.answer(0)
     await first
     await turns()
@@ -128,27 +128,27 @@ async def test_caller_that_gives_up_while_waiting_takes_no_slot() -> None:
 
 
 async def test_nothing_is_written_while_the_socket_is_full() -> None:
-    link, wire = connect()
-    link.pause_writing()
-    asked = ask(link)
+    channel, wire = connect()
+    channel.pause_writing()
+    asked = ask(channel)
     await turns()
     assert wire.frames == []
-    link.resume_writing()
+    channel.resume_writing()
     await turns()
     wire.answer(0)
     await asked
 
 
 async def test_produce_without_acknowledgement_needs_no_reply_and_holds_no_slot() -> None:
-    link, wire = connect(in_flight_max=1)
+    channel, wire = connect(in_flight_max=1)
     for _ in range(3):
-        assert await link.request(ProduceRequest(acks=0), 9, 5.0) is None
+        assert await channel.request(ProduceRequest(acks=0), 9, 5.0) is None
     assert len(wire.frames) == 3
 
 
 async def test_late_reply_ends_the_connection_for_all() -> None:
-    link, wire = connect(in_flight_max=2)
-    late, behind, waiting = ask(link, 0.001), ask(link), ask(link)
+    channel, wire = connect(in_flight_max=2)
+    late, behind, waiting = ask(channel, 0.001), ask(channel), ask(channel)
     with pytest.raises(
         RequestTimeoutError, match=r"broker:1 did not answer within 0.001 s"
     ) as told:
@@ -161,15 +161,15 @@ async def test_late_reply_ends_the_connection_for_all() -> None:
         await waiting
     assert not unsent.value.is_ambiguous
     assert wire.is_aborted
-    assert not link.is_open
+    assert not channel.is_open
 
 
 async def test_lost_connection_is_told_to_those_who_wait_for_room() -> None:
-    link, _ = connect()
-    link.pause_writing()
-    asked = ask(link)
+    channel, _ = connect()
+    channel.pause_writing()
+    asked = ask(channel)
     await turns()
-    link.connection_lost(OSError("broken"))
+    channel.connection_lost(OSError("broken"))
     with pytest.raises(ConnectionLostError, match="broken"):
         await asked
 
@@ -187,8 +187,8 @@ async def test_lost_connection_is_told_to_those_who_wait_for_room() -> None:
     ids=["http", "empty", "negative", "short", "wrong id", "cut off"],
 )
 async def test_bytes_that_are_no_reply_end_the_connection(data: bytes) -> None:
-    link, wire = connect()
-    asked = ask(link)
+    channel, wire = connect()
+    asked = ask(channel)
     await turns()
     wire.feed(data)
     with pytest.raises(ConnectionLostError, match="does not speak Kafka"):
@@ -197,18 +197,18 @@ async def test_bytes_that_are_no_reply_end_the_connection(data: bytes) -> None:
 
 
 async def test_closing_says_so() -> None:
-    link, _ = connect()
-    asked = ask(link)
+    channel, _ = connect()
+    asked = ask(channel)
     await turns()
-    link.close(ClientClosedError("the client was closed"))
+    channel.close(ClientClosedError("the client was closed"))
     with pytest.raises(ClientClosedError):
         await asked
     with pytest.raises(ClientClosedError):
-        await link.request(BEAT, VERSION, 1.0)
+        await channel.request(BEAT, VERSION, 1.0)
 
 
 async def test_unknown_reply_is_not_waited_for() -> None:
-    link, wire = connect()
+    channel, wire = connect()
     wire.answer(0)
     await turns()
-    assert not link.is_open
+    assert not channel.is_open

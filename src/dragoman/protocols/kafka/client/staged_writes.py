@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.client.cluster import Calls
 from dragoman.protocols.kafka.client.errors import kafka_error
-from dragoman.protocols.kafka.client.retry import Calls
 from dragoman.protocols.kafka.client.values import ProducerIdentity, TopicPartition
 
 
@@ -57,8 +57,8 @@ class StagingCalls(Calls):
         """A place for one attempt of a writer."""
 
         async def attempt() -> StagingPlace:
-            peer = await self._cluster.controller()
-            reply = await peer.ask(
+            broker = await self._cluster.controller()
+            reply = await broker.ask(
                 m.OpenStagingResponse, lambda _: m.OpenStagingRequest(writer_id=writer_id)
             )
             if reply.error_code:
@@ -68,7 +68,7 @@ class StagingCalls(Calls):
                 ProducerIdentity(reply.producer_id, reply.producer_epoch),
             )
 
-        return await self._retrying.until_done(attempt)
+        return await self._cluster.retry.call(attempt)
 
     async def publish_staged(self, batch: StagedBatch) -> bool:
         """Make a batch readable; whether it had been before, in which case nothing was done.
@@ -79,14 +79,14 @@ class StagingCalls(Calls):
         request = _request(batch)
 
         async def attempt() -> bool:
-            peer = await self._cluster.controller()
+            broker = await self._cluster.controller()
             wait_s = self._cluster.settings.operation_timeout_s
-            reply = await peer.ask(m.PublishStagedResponse, lambda _: request, wait_s=wait_s)
+            reply = await broker.ask(m.PublishStagedResponse, lambda _: request, wait_s=wait_s)
             if reply.error_code:
                 raise kafka_error(reply.error_code, reply.error_message)
             return reply.was_published_before
 
-        return await self._retrying.until_done(attempt)
+        return await self._cluster.retry.call(attempt)
 
 
 def _request(batch: StagedBatch) -> m.PublishStagedRequest:

@@ -9,10 +9,10 @@ import msgspec
 from dragoman.limits import BATCH_HEADER_BYTES, KAFKA_CLIENT_FETCH_BYTES
 from dragoman.log.batch import LENGTH_PREFIX_BYTES, WALK
 from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.client.broker import Broker
 from dragoman.protocols.kafka.client.cluster import Cluster
 from dragoman.protocols.kafka.client.errors import KafkaError, kafka_error
-from dragoman.protocols.kafka.client.peer import Peer
-from dragoman.protocols.kafka.client.retry import Part, Retrying, from_leaders
+from dragoman.protocols.kafka.client.leaders import Part, from_leaders
 from dragoman.protocols.kafka.client.values import (
     AbortedTransaction,
     Fetched,
@@ -40,15 +40,14 @@ class FetchOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 async def fetch(
     cluster: Cluster,
-    retrying: Retrying,
     wanted: Mapping[TopicPartition, FetchFrom],
     options: FetchOptions,
 ) -> dict[TopicPartition, Fetched]:
     async def ask(
-        peer: Peer, parts: Mapping[TopicPartition, Part[FetchFrom]]
+        broker: Broker, parts: Mapping[TopicPartition, Part[FetchFrom]]
     ) -> Mapping[TopicPartition, Fetched | KafkaError]:
         has_ids = all(part.topic_id != m.NO_ID for part in parts.values())
-        reply = await peer.ask(
+        reply = await broker.ask(
             m.FetchResponse,
             lambda _version: _request(parts, options),
             lane="fetch",
@@ -57,7 +56,7 @@ async def fetch(
         )
         return _read(reply, parts)
 
-    return await from_leaders(retrying, cluster, wanted, ask)
+    return await from_leaders(cluster, wanted, ask)
 
 
 def _request(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.client.broker import Broker
 from dragoman.protocols.kafka.client.cluster import Cluster
 from dragoman.protocols.kafka.client.errors import KafkaError, UnsupportedRequestError, kafka_error
-from dragoman.protocols.kafka.client.peer import Peer
-from dragoman.protocols.kafka.client.retry import Part, Retrying, from_leaders
+from dragoman.protocols.kafka.client.leaders import Part, from_leaders
 from dragoman.protocols.kafka.client.values import (
     MAX_TIMESTAMP,
     Isolation,
@@ -24,19 +24,18 @@ _CONSUMER = -1
 
 async def list_offsets(
     cluster: Cluster,
-    retrying: Retrying,
     wanted: Mapping[TopicPartition, int],
     isolation: Isolation,
 ) -> dict[TopicPartition, OffsetAt]:
     async def ask(
-        peer: Peer, parts: Mapping[TopicPartition, Part[int]]
+        broker: Broker, parts: Mapping[TopicPartition, Part[int]]
     ) -> Mapping[TopicPartition, OffsetAt | KafkaError]:
         def build(version: int) -> m.ListOffsetsRequest:
             return _request(parts, isolation, version, cluster.settings.request_timeout_s)
 
-        return _read(await peer.ask(m.ListOffsetsResponse, build), parts)
+        return _read(await broker.ask(m.ListOffsetsResponse, build), parts)
 
-    return await from_leaders(retrying, cluster, wanted, ask)
+    return await from_leaders(cluster, wanted, ask)
 
 
 def _request(

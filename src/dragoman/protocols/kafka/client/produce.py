@@ -15,7 +15,6 @@ from dragoman.log.batch import NO_PRODUCER, read_header
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.cluster import Cluster
 from dragoman.protocols.kafka.client.errors import KafkaError, RecordRefusedError, kafka_error
-from dragoman.protocols.kafka.client.retry import Retrying
 from dragoman.protocols.kafka.client.values import (
     NO_OFFSET,
     Acks,
@@ -40,14 +39,13 @@ class ProduceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 async def produce(
     cluster: Cluster,
-    retrying: Retrying,
     where: TopicPartition,
     batch: Buffer,
     options: ProduceOptions,
 ) -> Produced:
     is_repeatable = read_header(batch).producer_id != NO_PRODUCER
 
-    def is_worth_it(error: ClientError) -> bool:
+    def may_retry(error: ClientError) -> bool:
         # Sent again, the same bytes would be refused again.
         if isinstance(error, RecordRefusedError):
             return False
@@ -56,7 +54,7 @@ async def produce(
     async def attempt() -> Produced:
         located = await cluster.leader(where, auto_create=options.auto_create)
         request = _request(where, located.topic_id, batch, options)
-        reply = await located.peer.send(
+        reply = await located.broker.send(
             m.ProduceResponse,
             lambda _version: request,
             wait_s=options.timeout_ms / 1000,
@@ -64,7 +62,7 @@ async def produce(
         )
         return _NOTHING_KNOWN if reply is None else _read(where, reply)
 
-    return await retrying.until_done(attempt, is_worth_it=is_worth_it)
+    return await cluster.retry.call(attempt, may_retry=may_retry)
 
 
 def _request(
@@ -116,12 +114,12 @@ def _reason(each: m.ProduceResponsePartition) -> str | None:
     return "; ".join(part.rstrip(".") for part in parts)
 
 
-async def new_producer_identity(cluster: Cluster, retrying: Retrying) -> ProducerIdentity:
+async def new_producer_identity(cluster: Cluster) -> ProducerIdentity:
     """A fresh producer id; any broker hands them out."""
 
     async def attempt() -> ProducerIdentity:
-        peer = await cluster.controller()
-        reply = await peer.ask(
+        broker = await cluster.controller()
+        reply = await broker.ask(
             m.InitProducerIdResponse,
             # The time-out means nothing without a transactional id, but brokers check its range.
             lambda _version: m.InitProducerIdRequest(
@@ -132,4 +130,4 @@ async def new_producer_identity(cluster: Cluster, retrying: Retrying) -> Produce
             raise kafka_error(reply.error_code)
         return ProducerIdentity(reply.producer_id, reply.producer_epoch)
 
-    return await retrying.until_done(attempt)
+    return await cluster.retry.call(attempt)

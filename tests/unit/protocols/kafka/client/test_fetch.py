@@ -14,7 +14,7 @@ from dragoman.client.kafka import (
     UnsupportedRequestError,
 )
 from dragoman.log.batch import Record, build_batch
-from dragoman.protocols.kafka.client.fetching import whole_batches_size
+from dragoman.protocols.kafka.client.fetch import whole_batches_size
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.messages import (
     NO_ID,
