@@ -36,18 +36,18 @@ log = logging.getLogger("dragoman.client.cursus")
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """How a consumer is different from others. Times are in seconds."""
+    """Options of a consumer. Times are in seconds."""
 
-    #: What it calls itself; the broker adds digits.
+    #: The name of the member; the broker adds digits to it.
     member: str
-    #: Where to begin without a committed offset, or when it is deleted: first when not said.
+    #: Where to begin when there is no committed offset or its record is deleted; default: earliest.
     reset: Literal["earliest", "latest"]
-    #: How often records that the caller is done with are committed, 5 when not said; None leaves
-    #: it to `commit`.
+    #: How often records that the caller is done with are committed; default: 5. None leaves that
+    #: to `commit`.
     auto_commit_s: float | None
-    #: 3 when not said.
+    #: Between heartbeats; default: 3.
     heartbeat_s: float
-    #: A stream without even a keep-alive for as long is opened anew, 15 when not said.
+    #: A stream without even a keep-alive for this long is opened anew; default: 15.
     stream_silence_s: float
 
 
@@ -339,9 +339,9 @@ class Consumer:
                 self._changed.set()
                 return False
             case Text(text=text):
-                return await self._told(partition, text)
+                return await self._obey(partition, text)
 
-    async def _told(self, partition: _Partition, text: str) -> bool:
+    async def _obey(self, partition: _Partition, text: str) -> bool:
         if text.startswith(ERROR_PREFIX):
             raise server_error(text)
         if text.startswith(STREAM_CONTROL) and "reason=offset_out_of_range" in text:

@@ -6,7 +6,7 @@ ClientError
     ProducerFencedError     a newer instance of the producer has taken over
     UnknownTopicError
     VersionConflictError    the event stream has another version
-    NotLeaderError          another broker leads the partition: `leader`, if it was told
+    NotLeaderError          another broker leads the partition: `leader`, if it is known
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CursusError(ClientError):
 
     @property
     def leader(self) -> str:
-        """Address of the broker that should be asked instead; empty when none was told."""
+        """Address of the broker that should be asked instead; empty when the error names none."""
         found = _LEADER.search(self.text) if self.retriable else None
         return "" if found is None else found[1] or f"{found[2]}:{found[3]}"
 

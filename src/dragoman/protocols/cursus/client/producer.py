@@ -27,7 +27,7 @@ _BATCH_MESSAGES_MAX = 10_000
 
 
 class _Waiting(NamedTuple):
-    """A message, and whoever waits for its offset."""
+    """A message, and the future of its offset."""
 
     message: Message
     sent: asyncio.Future[int]
@@ -132,7 +132,7 @@ class Producer:
     async def _deliver(
         self, topic: str, partition: int, lane: _Lane, taken: list[_Waiting]
     ) -> None:
-        """Until all are acknowledged. The broker drops what it has already."""
+        """Send until all are acknowledged. The broker drops messages that it has already."""
         while taken:
             first, last = taken[0].message, taken[-1].message
             batch = Batch(
@@ -177,7 +177,7 @@ class Producer:
         for each in left:
             if not each.sent.done():
                 each.sent.set_exception(error)
-                # Whoever does not wait for it hears of it with the next call.
+                # A caller that does not wait for it gets the error with its next call.
                 each.sent.exception()
 
     async def flush(self) -> None:

@@ -63,5 +63,5 @@ class Transaction:
         try:
             await self.abort()
         except ClientError:
-            # The broker aborts what nobody ends; what was raised in the block matters more.
+            # The broker aborts it after its time-out; the error of the block matters more.
             return

@@ -35,7 +35,7 @@ from dragoman.protocols.kafka.errors import ErrorCode
 _FIRST_DELETE_VERSION_WITH_IDS = 6
 _FIRST_CREATE_VERSION_WITH_DEFAULTS = 4
 _SET, _REMOVE = 0, 1
-#: Where a value comes from when nobody has set it: the broker's static or built-in default.
+#: Sources of a value that was not set: the broker's static or built-in default.
 _DEFAULT_SOURCES = frozenset((4, 5))
 
 
@@ -132,7 +132,7 @@ class TopicCalls(Calls):
 
         async def attempt() -> None:
             broker = await self._cluster.controller()
-            reply = await broker.ask(m.CreatePartitionsResponse, lambda _version: request)
+            reply = await broker.ask(m.CreatePartitionsResponse, request)
             for each in reply.results:
                 if each.error_code:
                     raise _deletion_error(topic, each.error_code, each.error_message)
@@ -160,7 +160,7 @@ class TopicCalls(Calls):
             broker = await self._owner(kind, name)
             reply = await broker.ask(
                 m.DescribeConfigsResponse,
-                lambda _version: m.DescribeConfigsRequest(resources=[resource]),
+                m.DescribeConfigsRequest(resources=[resource]),
             )
             entries: list[ConfigEntry] = []
             for each in reply.results:
@@ -189,7 +189,7 @@ class TopicCalls(Calls):
 
         async def attempt() -> None:
             broker = await self._owner(kind, name)
-            reply = await broker.ask(m.IncrementalAlterConfigsResponse, lambda _version: request)
+            reply = await broker.ask(m.IncrementalAlterConfigsResponse, request)
             for each in reply.responses:
                 if each.error_code:
                     raise _config_error(kind, name, each.error_code, each.error_message)
@@ -215,7 +215,7 @@ class TopicCalls(Calls):
         async def attempt() -> list[LogDirectory]:
             found: list[LogDirectory] = []
             for broker in await self._cluster.all_brokers():
-                reply = await broker.ask(m.DescribeLogDirsResponse, lambda _version: request)
+                reply = await broker.ask(m.DescribeLogDirsResponse, request)
                 if reply.error_code:
                     raise kafka_error(reply.error_code)
                 found += map(_log_directory, reply.results)
@@ -241,9 +241,7 @@ class TopicCalls(Calls):
                     m.DeleteRecordsRequestPartition(partition_index=partition, offset=part.wanted)
                 )
             request = m.DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=timeout_ms)
-            return _low_watermarks(
-                await broker.ask(m.DeleteRecordsResponse, lambda _version: request), parts
-            )
+            return _low_watermarks(await broker.ask(m.DeleteRecordsResponse, request), parts)
 
         return await from_leaders(self._cluster, before, ask)
 

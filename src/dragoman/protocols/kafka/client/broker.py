@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypedDict, TypeVar, Unpack
 
 from dragoman import __version__
 from dragoman.client_core.addresses import Address
@@ -31,9 +31,20 @@ from dragoman.world import Random
 
 AnyReply = TypeVar("AnyReply", bound=m.Message)
 LaneName: TypeAlias = Literal["control", "fetch"]
+#: A request, or what builds it for the version that was agreed on.
+Request: TypeAlias = m.Message | Callable[[int], m.Message]
 
 #: KIP-511: what this client calls itself.
 _SOFTWARE: Final = "dragoman"
+
+
+class RequestOptions(TypedDict, total=False):
+    lane: LaneName
+    #: How long the broker may hold the reply back on purpose.
+    wait_s: float
+    with_topic_ids: bool
+    #: The version that must not be exceeded.
+    newest: int | None
 
 
 class KafkaChannel(Channel[m.Message]):
@@ -158,51 +169,31 @@ class Broker:
         return (await self._lanes["control"].connected()).served
 
     async def ask(
-        self,
-        kind: type[AnyReply],
-        build: Callable[[int], m.Message],
-        *,
-        lane: LaneName = "control",
-        wait_s: float = 0.0,
-        with_topic_ids: bool = True,
-        newest: int | None = None,
+        self, kind: type[AnyReply], request: Request, **options: Unpack[RequestOptions]
     ) -> AnyReply:
-        """Send the request that `build` makes for the version agreed on; the reply.
-
-        `wait_s` is how long the broker may hold the reply back on purpose, `newest` the version
-        that must not be exceeded.
-        """
-        reply = await self.send(
-            kind,
-            build,
-            lane=lane,
-            wait_s=wait_s,
-            with_topic_ids=with_topic_ids,
-            newest=newest,
-        )
+        """Send a request in the newest version that both sides know; its reply."""
+        reply = await self.send(kind, request, **options)
         assert reply is not None
         return reply
 
     async def send(
-        self,
-        kind: type[AnyReply],
-        build: Callable[[int], m.Message],
-        *,
-        lane: LaneName = "control",
-        wait_s: float = 0.0,
-        with_topic_ids: bool = True,
-        newest: int | None = None,
+        self, kind: type[AnyReply], request: Request, **options: Unpack[RequestOptions]
     ) -> AnyReply | None:
         """The same for requests that may have no reply."""
-        channel = await self._lanes[lane].connected()
-        api_key = ApiKey(message_spec(kind.__name__).api_key)
-        version = channel.served.pick(api_key, with_topic_ids=with_topic_ids, newest=newest)
-        timeout_s = self._settings.request_timeout_s + wait_s
-        reply = await channel.request(build(version), version, timeout_s)
+        lane = self._lanes[options.get("lane", "control")]
+        channel = await lane.connected()
+        version = channel.served.pick(
+            ApiKey(message_spec(kind.__name__).api_key),
+            with_topic_ids=options.get("with_topic_ids", True),
+            newest=options.get("newest"),
+        )
+        message = request if isinstance(request, m.Message) else request(version)
+        timeout_s = self._settings.request_timeout_s + options.get("wait_s", 0.0)
+        reply = await channel.request(message, version, timeout_s)
         if reply is None:
             return None
         assert isinstance(reply, kind)
-        self._lanes[lane].heed_throttle(getattr(reply, "throttle_time_ms", 0))
+        lane.heed_throttle(getattr(reply, "throttle_time_ms", 0))
         return reply
 
     def close(self, error: ClientError) -> None:

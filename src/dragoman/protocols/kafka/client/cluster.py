@@ -1,10 +1,10 @@
 """Which broker to ask: addresses, leaders and coordinators, learnt from the brokers themselves.
 
 Theory of operation. The bootstrap addresses are only a way in: a metadata reply names all brokers,
-and from then on those are used, with the bootstrap addresses as the last resort. A topic is asked
-for when it is first used and kept until it is old or until somebody calls `forget`, which the retry
-loop does for every error that says the picture is wrong. Many callers may meet the same error at
-once; they wait for one metadata request.
+and from then on those are used, with the bootstrap addresses as the last resort. The metadata of a
+topic is asked for when the topic is first used, and kept until it is old or until an error shows
+that it is outdated: the retry loop calls `forget` for every error. Many callers may meet the same
+error at once; they wait for one metadata request.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`KafkaClient`: everything the raw client does, behind one object; what it asks about topics and
-groups is in `admin.py` and `groups.py`, and what it stages in `staged_writes.py`.
+"""`KafkaClient`: all calls of the raw client behind one object. Those about topics, offsets, groups
+and staged writes are in `admin.py`, `offsets.py`, `groups.py` and `staged_writes.py`.
 
     async with KafkaClient("127.0.0.1:9092") as client:
         await client.create_topic(NewTopic(name="orders", partitions=3))
@@ -20,7 +20,7 @@ from dragoman.protocols.kafka.client.admin import TopicCalls
 from dragoman.protocols.kafka.client.cluster import Cluster
 from dragoman.protocols.kafka.client.fetch import FetchOptions, fetch
 from dragoman.protocols.kafka.client.groups import GroupCalls
-from dragoman.protocols.kafka.client.offsets import list_offsets
+from dragoman.protocols.kafka.client.offsets import OffsetCalls
 from dragoman.protocols.kafka.client.produce import ProduceOptions, new_producer_identity, produce
 from dragoman.protocols.kafka.client.producer import Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
@@ -37,7 +37,6 @@ from dragoman.protocols.kafka.client.values import (
     FetchFrom,
     Isolation,
     NewRecord,
-    OffsetAt,
     Produced,
     ProducerIdentity,
     RecordPosition,
@@ -48,7 +47,7 @@ from dragoman.types import Buffer
 from dragoman.world import Clock, Random, SystemClock, system_random
 
 
-class KafkaClient(TopicCalls, GroupCalls, StagingCalls):
+class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):
     """A client of a cluster that speaks Kafka's protocol, Apache Kafka's own included.
 
     `bootstrap` is `HOST:PORT`, or several with commas. Retriable errors are retried until
@@ -165,19 +164,6 @@ class KafkaClient(TopicCalls, GroupCalls, StagingCalls):
     async def new_producer_identity(self) -> ProducerIdentity:
         """A producer id of one's own, for batches with sequence numbers."""
         return await new_producer_identity(self._cluster)
-
-    async def list_offsets(
-        self,
-        partitions: Mapping[TopicPartition, int],
-        *,
-        isolation: Isolation = Isolation.READ_COMMITTED,
-    ) -> dict[TopicPartition, OffsetAt]:
-        """The first offset at or after a time in ms; or `EARLIEST`, `LATEST`, `MAX_TIMESTAMP`.
-
-        `LATEST` is the last stable offset for a reader of committed records, else the high
-        watermark: the offset of the next record in either case.
-        """
-        return await list_offsets(self._cluster, partitions, isolation)
 
     # ---- records
 

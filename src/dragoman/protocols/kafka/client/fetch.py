@@ -49,7 +49,7 @@ async def fetch(
         has_ids = all(part.topic_id != m.NO_ID for part in parts.values())
         reply = await broker.ask(
             m.FetchResponse,
-            lambda _version: _request(parts, options),
+            _request(parts, options),
             lane="fetch",
             wait_s=options.max_wait_ms / 1000,
             with_topic_ids=has_ids,
@@ -132,7 +132,7 @@ def whole_batches_size(records: memoryview) -> int:
     while available - position >= BATCH_HEADER_BYTES:
         _, length, _ = WALK.unpack_from(records, position)
         end = position + LENGTH_PREFIX_BYTES + length
-        # A length that makes no sense stays in: whoever decodes the batch reports it.
+        # A length that makes no sense stays in: the decoder of the batch reports it.
         if length < 0 or end > available:
             return position if length >= 0 else available
         position = end

@@ -79,7 +79,7 @@ class GroupCalls(Calls):
         request = m.OffsetCommitRequest(group_id=group, topics=list(topics.values()))
 
         async def ask(broker: Broker) -> None:
-            reply = await broker.ask(m.OffsetCommitResponse, lambda _version: request)
+            reply = await broker.ask(m.OffsetCommitResponse, request)
             raise_first(
                 _commit_error(group, topic.name, each.partition_index, each.error_code)
                 for topic in reply.topics
@@ -103,7 +103,7 @@ class GroupCalls(Calls):
         )
 
         async def ask(broker: Broker) -> None:
-            reply = await broker.ask(m.OffsetDeleteResponse, lambda _version: request)
+            reply = await broker.ask(m.OffsetDeleteResponse, request)
             if reply.error_code:
                 raise kafka_error(reply.error_code, group=group)
             raise_first(
@@ -119,9 +119,7 @@ class GroupCalls(Calls):
             found: dict[str, GroupListing] = {}
             # Every broker knows those it coordinates.
             for broker in await self._cluster.all_brokers():
-                reply = await broker.ask(
-                    m.ListGroupsResponse, lambda _version: m.ListGroupsRequest()
-                )
+                reply = await broker.ask(m.ListGroupsResponse, m.ListGroupsRequest())
                 if reply.error_code:
                     raise kafka_error(reply.error_code)
                 for each in reply.groups:
@@ -154,7 +152,7 @@ class GroupCalls(Calls):
 
         async def ask(broker: Broker) -> None:
             reply = await broker.ask(
-                m.DeleteGroupsResponse, lambda _version: m.DeleteGroupsRequest(groups_names=[group])
+                m.DeleteGroupsResponse, m.DeleteGroupsRequest(groups_names=[group])
             )
             raise_first(
                 kafka_error(each.error_code, group=group) if each.error_code else None
@@ -244,9 +242,7 @@ def _commit_error(group: str, topic: str, partition: int, code: int) -> KafkaErr
 
 
 async def _describe_classic(broker: Broker, group: str) -> GroupDetails | None:
-    reply = await broker.ask(
-        m.DescribeGroupsResponse, lambda _version: m.DescribeGroupsRequest(groups=[group])
-    )
+    reply = await broker.ask(m.DescribeGroupsResponse, m.DescribeGroupsRequest(groups=[group]))
     for each in reply.groups:
         if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND or each.group_state == _DEAD:
             return None
@@ -293,7 +289,7 @@ def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
 async def _describe_consumer(broker: Broker, group: str) -> GroupDetails | None:
     reply = await broker.ask(
         m.ConsumerGroupDescribeResponse,
-        lambda _version: m.ConsumerGroupDescribeRequest(group_ids=[group]),
+        m.ConsumerGroupDescribeRequest(group_ids=[group]),
     )
     for each in reply.groups:
         if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND:

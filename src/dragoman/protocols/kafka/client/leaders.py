@@ -24,7 +24,7 @@ Wanted = TypeVar("Wanted")
 
 
 class Part(msgspec.Struct, Generic[Wanted], frozen=True):
-    """What is wanted of one partition, and what its leader has to be told."""
+    """What is wanted of one partition, and what a request to its leader has to say."""
 
     wanted: Wanted
     topic_id: bytes

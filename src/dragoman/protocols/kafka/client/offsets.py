@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.broker import Broker
-from dragoman.protocols.kafka.client.cluster import Cluster
+from dragoman.protocols.kafka.client.cluster import Calls
 from dragoman.protocols.kafka.client.errors import KafkaError, UnsupportedRequestError, kafka_error
 from dragoman.protocols.kafka.client.leaders import Part, from_leaders
 from dragoman.protocols.kafka.client.values import (
@@ -22,20 +22,32 @@ _FIRST_VERSION_WITH_TIMEOUT = 10
 _CONSUMER = -1
 
 
-async def list_offsets(
-    cluster: Cluster,
-    wanted: Mapping[TopicPartition, int],
-    isolation: Isolation,
-) -> dict[TopicPartition, OffsetAt]:
-    async def ask(
-        broker: Broker, parts: Mapping[TopicPartition, Part[int]]
-    ) -> Mapping[TopicPartition, OffsetAt | KafkaError]:
-        def build(version: int) -> m.ListOffsetsRequest:
-            return _request(parts, isolation, version, cluster.settings.request_timeout_s)
+class OffsetCalls(Calls):
+    """Calls about the offsets of partitions."""
 
-        return _read(await broker.ask(m.ListOffsetsResponse, build), parts)
+    async def list_offsets(
+        self,
+        partitions: Mapping[TopicPartition, int],
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+    ) -> dict[TopicPartition, OffsetAt]:
+        """The first offset at or after a time in ms; or `EARLIEST`, `LATEST`, `MAX_TIMESTAMP`.
 
-    return await from_leaders(cluster, wanted, ask)
+        `LATEST` is the last stable offset for a reader of committed records, else the high
+        watermark: the offset of the next record in either case.
+        """
+        timeout_s = self._cluster.settings.request_timeout_s
+
+        async def ask(
+            broker: Broker, parts: Mapping[TopicPartition, Part[int]]
+        ) -> Mapping[TopicPartition, OffsetAt | KafkaError]:
+            reply = await broker.ask(
+                m.ListOffsetsResponse,
+                lambda version: _request(parts, isolation, version, timeout_s),
+            )
+            return _read(reply, parts)
+
+        return await from_leaders(self._cluster, partitions, ask)
 
 
 def _request(

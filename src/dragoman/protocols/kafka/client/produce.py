@@ -56,7 +56,7 @@ async def produce(
         request = _request(where, located.topic_id, batch, options)
         reply = await located.broker.send(
             m.ProduceResponse,
-            lambda _version: request,
+            request,
             wait_s=options.timeout_ms / 1000,
             with_topic_ids=located.topic_id != m.NO_ID,
         )
@@ -122,9 +122,7 @@ async def new_producer_identity(cluster: Cluster) -> ProducerIdentity:
         reply = await broker.ask(
             m.InitProducerIdResponse,
             # The time-out means nothing without a transactional id, but brokers check its range.
-            lambda _version: m.InitProducerIdRequest(
-                transactional_id=None, transaction_timeout_ms=60_000
-            ),
+            m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
         )
         if reply.error_code:
             raise kafka_error(reply.error_code)

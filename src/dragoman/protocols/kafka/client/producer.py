@@ -5,7 +5,7 @@ While a batch of the partition is on its way the next one gathers by itself, so 
 time; with nothing on its way a record leaves in the same turn of the loop. One batch per partition
 is on its way at a time. That keeps the order whatever is retried, and it makes idempotence simple:
 the sequence number moves on when a batch is known to be written, and a batch that failed for good
-ends the identity, because nobody knows whether the broker has counted it. The next batch gets a
+ends the identity, because the broker may have counted it or not. The next batch gets a
 fresh identity.
 
     send ──► open batch ──full──► sealed batches ──► on its way (retried) ──► written | failed

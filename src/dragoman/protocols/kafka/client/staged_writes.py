@@ -59,7 +59,7 @@ class StagingCalls(Calls):
         async def attempt() -> StagingPlace:
             broker = await self._cluster.controller()
             reply = await broker.ask(
-                m.OpenStagingResponse, lambda _: m.OpenStagingRequest(writer_id=writer_id)
+                m.OpenStagingResponse, m.OpenStagingRequest(writer_id=writer_id)
             )
             if reply.error_code:
                 raise kafka_error(reply.error_code, reply.error_message)
@@ -81,7 +81,7 @@ class StagingCalls(Calls):
         async def attempt() -> bool:
             broker = await self._cluster.controller()
             wait_s = self._cluster.settings.operation_timeout_s
-            reply = await broker.ask(m.PublishStagedResponse, lambda _: request, wait_s=wait_s)
+            reply = await broker.ask(m.PublishStagedResponse, request, wait_s=wait_s)
             if reply.error_code:
                 raise kafka_error(reply.error_code, reply.error_message)
             return reply.was_published_before

@@ -5,7 +5,7 @@
         └── an error ─┴────────────┘
 
 There is no call that begins a transaction: the first write does. After an error of `write` or
-`commit` nobody here knows how the transaction stands. `initialise` settles it: when it returns, the
+`commit` the state of the transaction is unknown. `initialise` settles it: when it returns, the
 transaction is committed or aborted, readers see which, and the next one may begin. It names the
 identity that the producer had (KIP-360), so that a producer whose transactional id was taken over
 gets `ProducerFencedError` from it, and never takes the id back.
@@ -214,7 +214,7 @@ class TransactionalProducer:
 
         async def attempt() -> None:
             broker = await self._coordinator()
-            reply = await broker.ask(m.AddPartitionsToTxnResponse, lambda _version: request)
+            reply = await broker.ask(m.AddPartitionsToTxnResponse, request)
             raise_first(
                 # What was not tried because of another partition says nothing by itself.
                 kafka_error(part.partition_error_code, topic=topic.name)
@@ -233,7 +233,7 @@ class TransactionalProducer:
         request = self._produce_request(parts)
         reply = await broker.ask(
             m.ProduceResponse,
-            lambda _version: request,
+            request,
             wait_s=self._options.produce_timeout_ms / 1000,
             with_topic_ids=all(part.topic_id != m.NO_ID for part in parts.values()),
             newest=None if self._is_implicit else _EXPLICIT_PRODUCE,
@@ -281,7 +281,7 @@ class TransactionalProducer:
             broker = await self._coordinator()
             reply = await broker.ask(
                 m.EndTxnResponse,
-                lambda _version: m.EndTxnRequest(
+                m.EndTxnRequest(
                     transactional_id=self._options.transactional_id,
                     producer_id=identity.producer_id,
                     producer_epoch=identity.producer_epoch,

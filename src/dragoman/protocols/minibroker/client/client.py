@@ -255,7 +255,7 @@ class MinibrokerClient:
         """On a new connection; one that is refused now ends with the reason."""
         for topic, subscription in list(self._subscriptions.items()):
             if not subscription.is_established:
-                # Whoever asked for it first still does.
+                # The call that asked for it first repeats that itself.
                 continue
             try:
                 _assign(subscription, await self._exchange(channel, subscription.request()))
@@ -272,16 +272,17 @@ class MinibrokerClient:
                 subscription = self._subscriptions.get(record.topic)
                 if subscription is not None:
                     subscription.accept(record)
-            case m.Rebalanced() as told:
-                subscription = self._subscriptions.get(told.topic)
-                if isinstance(subscription, GroupSubscription) and subscription.group == told.group:
-                    subscription.assign(told.partitions)
+            case m.Rebalanced(topic=topic, group=group, partitions=partitions):
+                subscription = self._subscriptions.get(topic)
+                if isinstance(subscription, GroupSubscription) and subscription.group == group:
+                    subscription.assign(partitions)
             case m.Failed(reason=reason):
-                self._told(reason)
+                self._refused(reason)
 
-    def _told(self, reason: str) -> None:
-        """An ERR that nobody asked for. After an eviction the server closes, and all is made anew;
-        a reader that failed takes its subscription with it: `iterate TOPIC/PARTITION: CAUSE`.
+    def _refused(self, reason: str) -> None:
+        """An ERR that answers no request. A reader that failed takes its subscription with it:
+        `iterate TOPIC/PARTITION: CAUSE`. After an eviction the server closes the connection, and
+        everything is made anew.
         """
         topic = reason.removeprefix("iterate ").partition(": ")[0].rpartition("/")[0]
         subscription = self._subscriptions.pop(topic, None)

@@ -136,7 +136,7 @@ class GroupSubscription(Subscription):
 
     def assign(self, partitions: tuple[int, ...]) -> None:
         for lost in set(self.partitions) - set(partitions):
-            # Whoever has the partition now is sent these, too.
+            # The member that has the partition now is sent these, too.
             kept = [each for each in self._queue if each.partition != lost]
             self._queue = deque(kept)
         super().assign(partitions)

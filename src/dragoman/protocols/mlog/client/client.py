@@ -32,8 +32,8 @@ class MlogClient:
     """A client of servers that speak mlog, the original ones included.
 
     Calls are repeated, at the leader that is found anew, for `settings.operation_timeout_s`. After
-    a lost connection nobody knows whether the server had acted: records are written at least once,
-    and a topic that is being created may turn out to exist.
+    a lost connection the outcome of a call is unknown: records are written at least once, and a
+    topic that is being created may turn out to exist.
     """
 
     def __init__(self, *addresses: str, settings: ClientSettings | None = None) -> None:
@@ -110,7 +110,7 @@ class MlogClient:
         max_count: int = 100,
         wait: bool = False,
     ) -> Consumer:
-        """Records from an offset on, for ever: from the committed one of `id` unless told.
+        """Records from an offset on, for ever; without one, from the committed offset of `id`.
 
         `wait` as in `fetch_batch`; without it an exhausted topic is looked at twice a second.
         """
