@@ -8,6 +8,8 @@ can decide between losing the batch and doubling it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from dragoman.client_core.errors import ClientError
@@ -15,6 +17,7 @@ from dragoman.log.batch import NO_PRODUCER, read_header
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.cluster import Cluster
 from dragoman.protocols.kafka.client.errors import KafkaError, RecordRefusedError, kafka_error
+from dragoman.protocols.kafka.client.leaders import Part
 from dragoman.protocols.kafka.client.values import (
     NO_OFFSET,
     Acks,
@@ -53,10 +56,10 @@ async def produce(
 
     async def attempt() -> Produced:
         located = await cluster.leader(where, auto_create=options.auto_create)
-        request = _request(where, located.topic_id, batch, options)
+        parts = {where: Part(batch, located.topic_id, located.leader_epoch)}
         reply = await located.broker.send(
             m.ProduceResponse,
-            request,
+            produce_request(parts, options),
             wait_s=options.timeout_ms / 1000,
             with_topic_ids=located.topic_id != m.NO_ID,
         )
@@ -65,32 +68,40 @@ async def produce(
     return await cluster.retry.call(attempt, may_retry=may_retry)
 
 
-def _request(
-    where: TopicPartition, topic_id: bytes, batch: Buffer, options: ProduceOptions
+def produce_request(
+    parts: Mapping[TopicPartition, Part[Buffer]], options: ProduceOptions
 ) -> m.ProduceRequest:
-    data = m.ProduceRequestPartition(index=where.partition, records=batch)
+    topics: dict[str, m.ProduceRequestTopic] = {}
+    for (name, partition), part in parts.items():
+        topic = topics.get(name)
+        if topic is None:
+            topic = m.ProduceRequestTopic(name=name, topic_id=part.topic_id, partition_data=[])
+            topics[name] = topic
+        topic.partition_data.append(m.ProduceRequestPartition(index=partition, records=part.wanted))
     return m.ProduceRequest(
         transactional_id=options.transactional_id,
         acks=options.acks,
         timeout_ms=options.timeout_ms,
-        topic_data=[
-            m.ProduceRequestTopic(name=where.topic, topic_id=topic_id, partition_data=[data])
-        ],
+        topic_data=list(topics.values()),
     )
 
 
 def _read(where: TopicPartition, reply: m.ProduceResponse) -> Produced:
     if not reply.responses or not reply.responses[0].partition_responses:
-        raise kafka_error(
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-            "the reply says nothing about the partition",
-            topic=where.topic,
-            partition=where.partition,
-        )
+        raise unanswered(where)
     outcome = read_outcome(where, reply.responses[0].partition_responses[0])
     if isinstance(outcome, KafkaError):
         raise outcome
     return outcome
+
+
+def unanswered(where: TopicPartition) -> KafkaError:
+    return kafka_error(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        "the reply says nothing about the partition",
+        topic=where.topic,
+        partition=where.partition,
+    )
 
 
 def read_outcome(where: TopicPartition, each: m.ProduceResponsePartition) -> Produced | KafkaError:

@@ -38,7 +38,12 @@ from dragoman.protocols.kafka.client.errors import (
     raise_first,
 )
 from dragoman.protocols.kafka.client.leaders import Part, from_leaders
-from dragoman.protocols.kafka.client.produce import read_outcome
+from dragoman.protocols.kafka.client.produce import (
+    ProduceOptions,
+    produce_request,
+    read_outcome,
+    unanswered,
+)
 from dragoman.protocols.kafka.client.values import Produced, ProducerIdentity, TopicPartition
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.types import Buffer
@@ -77,6 +82,9 @@ class TransactionalProducer:
     def __init__(self, cluster: Cluster, options: TransactionOptions) -> None:
         self._cluster = cluster
         self._options = options
+        self._produce_options = ProduceOptions(
+            timeout_ms=options.produce_timeout_ms, transactional_id=options.transactional_id
+        )
         self._identity: ProducerIdentity | None = None
         self._is_implicit = False
         #: Whether `initialise` has to come next.
@@ -230,46 +238,25 @@ class TransactionalProducer:
     async def _ask_leader(
         self, broker: Broker, parts: Mapping[TopicPartition, Part[Buffer]]
     ) -> Mapping[TopicPartition, Produced | KafkaError]:
-        request = self._produce_request(parts)
+        options = self._produce_options
         reply = await broker.ask(
             m.ProduceResponse,
-            request,
-            wait_s=self._options.produce_timeout_ms / 1000,
+            produce_request(parts, options),
+            wait_s=options.timeout_ms / 1000,
             with_topic_ids=all(part.topic_id != m.NO_ID for part in parts.values()),
             newest=None if self._is_implicit else _EXPLICIT_PRODUCE,
         )
         names = {part.topic_id: where.topic for where, part in parts.items()}
-        outcomes: dict[TopicPartition, Produced | KafkaError] = {}
+        outcomes: dict[TopicPartition, Produced | KafkaError] = {
+            where: unanswered(where) for where in parts
+        }
         for topic in reply.responses:
             name = topic.name or names.get(topic.topic_id, "")
             for each in topic.partition_responses:
                 where = TopicPartition(name, each.index)
-                outcomes[where] = read_outcome(where, each)
-        for where in parts.keys() - outcomes.keys():
-            outcomes[where] = kafka_error(
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-                "the reply says nothing about the partition",
-                topic=where.topic,
-                partition=where.partition,
-            )
-        return {where: outcomes[where] for where in parts}
-
-    def _produce_request(self, parts: Mapping[TopicPartition, Part[Buffer]]) -> m.ProduceRequest:
-        topics: dict[str, m.ProduceRequestTopic] = {}
-        for (name, partition), part in parts.items():
-            topic = topics.get(name)
-            if topic is None:
-                topic = m.ProduceRequestTopic(name=name, topic_id=part.topic_id, partition_data=[])
-                topics[name] = topic
-            topic.partition_data.append(
-                m.ProduceRequestPartition(index=partition, records=part.wanted)
-            )
-        return m.ProduceRequest(
-            transactional_id=self._options.transactional_id,
-            acks=-1,
-            timeout_ms=self._options.produce_timeout_ms,
-            topic_data=list(topics.values()),
-        )
+                if where in parts:
+                    outcomes[where] = read_outcome(where, each)
+        return outcomes
 
     async def _end(self, *, is_commit: bool) -> None:
         identity = self._usable()
