@@ -20,6 +20,7 @@ from dragoman.protocols.cursus.client.blocking import (
     BlockingCursusClient,
     BlockingProducer,
 )
+from dragoman.protocols.cursus.client.client import CursusClient
 from dragoman.protocols.cursus.client.consumer import Consumer
 from dragoman.protocols.cursus.client.errors import (
     CursusError,
@@ -29,7 +30,6 @@ from dragoman.protocols.cursus.client.errors import (
     UnknownTopicError,
     VersionConflictError,
 )
-from dragoman.protocols.cursus.client.facade import CursusClient
 from dragoman.protocols.cursus.client.producer import Producer
 from dragoman.protocols.cursus.client.settings import CursusSettings
 from dragoman.protocols.cursus.client.transactions import Transaction

@@ -21,6 +21,7 @@ from dragoman.protocols.kafka.client.blocking import (
     BlockingProducer,
     BlockingReader,
 )
+from dragoman.protocols.kafka.client.client import KafkaClient
 from dragoman.protocols.kafka.client.errors import (
     AccessDeniedError,
     BatchTooLargeError,
@@ -37,7 +38,6 @@ from dragoman.protocols.kafka.client.errors import (
     UnknownTopicError,
     UnsupportedRequestError,
 )
-from dragoman.protocols.kafka.client.facade import KafkaClient
 from dragoman.protocols.kafka.client.partitioner import murmur2, partition_for_key
 from dragoman.protocols.kafka.client.producer import Delivery, Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader

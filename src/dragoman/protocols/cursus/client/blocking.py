@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Self
 
 from dragoman.client_core.blocking import BlockingClient, BlockingPart, making, waiting
+from dragoman.protocols.cursus.client.client import CursusClient
 from dragoman.protocols.cursus.client.consumer import Consumer
-from dragoman.protocols.cursus.client.facade import CursusClient
 from dragoman.protocols.cursus.client.producer import Producer
 from dragoman.protocols.cursus.client.settings import CursusSettings
 from dragoman.protocols.cursus.client.values import Record

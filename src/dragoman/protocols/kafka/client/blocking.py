@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Self
 
 from dragoman.client_core.blocking import BlockingClient, BlockingPart, beginning, making, waiting
-from dragoman.protocols.kafka.client.facade import KafkaClient
+from dragoman.protocols.kafka.client.client import KafkaClient
 from dragoman.protocols.kafka.client.producer import Producer
 from dragoman.protocols.kafka.client.reader import Reader
 from dragoman.protocols.kafka.client.settings import ClientSettings
