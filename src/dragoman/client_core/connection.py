@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from dragoman.client_core.addresses import Address
 from dragoman.client_core.errors import ClientError, before_sending, unreachable
 from dragoman.client_core.retry import RetryPolicy
-from dragoman.world import Random
+
+if TYPE_CHECKING:
+    # Only the type checker needs it; most clients start faster without the ports.
+    from dragoman.world import Random
 
 
 class Closable(Protocol):

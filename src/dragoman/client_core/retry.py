@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from dragoman.client_core.errors import ClientError
-from dragoman.world import Random
+
+if TYPE_CHECKING:
+    # Only the type checker needs it; most clients start faster without the ports.
+    from dragoman.world import Random
 
 Result = TypeVar("Result")
 

@@ -5,11 +5,16 @@ Times are in seconds.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from dragoman.client_core.retry import RetryPolicy
 from dragoman.errors import ConfigError
-from dragoman.world import Random
+
+if TYPE_CHECKING:
+    # Only the type checker needs it; most clients start faster without the ports.
+    from dragoman.world import Random
 
 
 class ConnectionSettings(msgspec.Struct, frozen=True, kw_only=True):

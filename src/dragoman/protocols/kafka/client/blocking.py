@@ -37,9 +37,7 @@ class BlockingProducer(BlockingPart[Producer]):
             await self._part.flush()
         await self._part.send_many(topic, records)
 
-    def flush(self) -> None:
-        """Wait until all records are written. Raises the first failure since the last flush."""
-        self._thread.run(self._part.flush)
+    flush = waiting(Producer.flush)
 
 
 class BlockingReader(BlockingPart[Reader]):
@@ -49,8 +47,7 @@ class BlockingReader(BlockingPart[Reader]):
     def positions(self) -> dict[TopicPartition, int]:
         return self._part.positions
 
-    def next_records(self) -> list[ConsumedRecord]:
-        return self._thread.run(self._part.next_records)
+    next_records = waiting(Reader.next_records)
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
         while records := self.next_records():
