@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Union, get_args
 
 from msgspec import inspect
 
+from broker_world import World
 from dragoman.broker.changes import Proposal, ProposalReply
 from dragoman.broker.neighbours import Reply, Request
 from dragoman.broker.replication.messages import Message as CopiesMessage
 from dragoman.cluster.events import Event
 from dragoman.cluster.raft.messages import Message as VotersMessage
 from dragoman.net.peer_frames import Hello
+from dragoman.rpc.messages import answer_type
 
+_served = World(start=False).broker.registry.request_types
 ROOTS = {
     "events": Event,
     "voters": VotersMessage,
     "copies": CopiesMessage,
     "changes": Proposal | ProposalReply,
-    "requests": Request,
-    "replies": Reply,
+    "requests": Union[(*get_args(Request), *_served)],
+    "replies": Union[(*get_args(Reply), *(answer_type(each) for each in _served))],
     "hello": Hello,
 }
 

@@ -65,14 +65,18 @@ class Coordination:
         settings = broker.settings
         self._broker = broker
         self._offsets_log = InternalTopic(
-            broker,
+            broker.context,
+            broker.partitions,
+            broker.topics,
             OFFSETS_TOPIC,
             settings.offsets_topic_num_partitions,
             settings.offsets_topic_replication_factor,
             Keeper(self._load_group, self._resume_groups, self._unload_groups),
         )
         self._transactions_log = InternalTopic(
-            broker,
+            broker.context,
+            broker.partitions,
+            broker.topics,
             TRANSACTIONS_TOPIC,
             settings.transaction_state_log_num_partitions,
             settings.transaction_state_log_replication_factor,

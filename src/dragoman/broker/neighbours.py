@@ -117,42 +117,6 @@ class LeaveMember(_Message, frozen=True, kw_only=True):
     member_id: str
 
 
-# ---- records
-
-
-class Append(_Message, frozen=True, kw_only=True):
-    """The body is a batch for a partition. Answered with `Appended` when it is committed; or, with
-    `is_leader_only`, when it is on the leader's stable storage. A leader of an older release does
-    not know that field and answers later, when the batch is committed.
-    """
-
-    topic: str
-    partition: int
-    is_leader_only: bool = False
-
-
-class Relay(_Message, frozen=True, kw_only=True):
-    """The body is what a client wants, in the words of those who serve its protocol, and so is that
-    of the answer, `Relayed`: the node leads or coordinates what it is about.
-    """
-
-    protocol: str
-
-
-class ReadBatches(_Message, frozen=True, kw_only=True):
-    """Answered with `Batches`, at once or when there is something within `wait_ms`."""
-
-    topic: str
-    partition: int
-    #: -1: at the end.
-    offset: int
-    bytes_max: int
-    is_committed_only: bool = True
-    wait_ms: int = 0
-    #: What was deleted is passed over.
-    is_from_oldest: bool = False
-
-
 # ---- publications
 
 
@@ -268,12 +232,6 @@ class DeliverDeferred(_Message, frozen=True, kw_only=True):
     partition_id: int
 
 
-class FindReplicaEnds(_Message, frozen=True, kw_only=True):
-    """Answered with `ReplicaEnds`, for those of the partitions that the node leads."""
-
-    partition_ids: tuple[int, ...]
-
-
 Request: TypeAlias = (
     Enrol
     | EndTransaction
@@ -283,10 +241,6 @@ Request: TypeAlias = (
     | WatchMember
     | HeartbeatMember
     | LeaveMember
-    | Append
-    | Relay
-    | ReadBatches
-    | FindReplicaEnds
     | Publish
     | CheckPieces
     | NextSequence
@@ -321,25 +275,6 @@ class Assigned(_Message, frozen=True, kw_only=True):
     is_evicted: bool = False
 
 
-class Appended(_Message, frozen=True, kw_only=True):
-    base_offset: int
-
-
-class Relayed(_Message, frozen=True, kw_only=True): ...
-
-
-class Batches(_Message, frozen=True, kw_only=True):
-    """The body has whole batches; the first may begin before the offset asked for."""
-
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    #: Where reading began.
-    offset: int = 0
-    #: Producer and first offset of transactions to be left out.
-    aborted: tuple[tuple[int, int], ...] = ()
-
-
 class Published(_Message, frozen=True, kw_only=True):
     was_before: bool
 
@@ -363,12 +298,6 @@ class DeferredContent(_Message, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
-class ReplicaEnds(_Message, frozen=True, kw_only=True):
-    """By partition id and node."""
-
-    ends: dict[int, dict[int, int]] = {}
-
-
 class CaptureStates(_Message, frozen=True, kw_only=True):
     states: tuple[CaptureState, ...] = ()
 
@@ -383,14 +312,10 @@ Reply: TypeAlias = (
     Done
     | Offsets
     | Assigned
-    | Appended
-    | Relayed
-    | Batches
     | Published
     | SequenceNumber
     | Deferred
     | DeferredContent
-    | ReplicaEnds
     | CaptureStates
     | Refused
 )
@@ -436,6 +361,10 @@ _KINDS = {
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, DragomanError)
 }
+
+
+#: Classes of errors by the names under which they travel.
+ERROR_CLASSES = _KINDS
 
 
 def refusal_of(error: DragomanError) -> Refused:

@@ -10,7 +10,7 @@ other nodes ask, `client` finds the node and retries, `refusals` carries errors 
 
 from dragoman.outcome import Retry
 from dragoman.rpc.client import NoTransport, Rpc, Transport
-from dragoman.rpc.messages import Answer, Coordinator, Done, Leader, Node, Reply, Request
+from dragoman.rpc.messages import Answer, Coordinator, Done, Leader, Node, Reply, Request, Where
 from dragoman.rpc.registry import Call, Registry
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "Retry",
     "Rpc",
     "Transport",
+    "Where",
 ]

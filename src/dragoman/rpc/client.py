@@ -84,6 +84,12 @@ class Rpc:
             return await once()
         return await retried(retry, self._scheduler, once, self.is_stopping)
 
+    def begin(
+        self, request: Request[A], at: Where, body: Sequence[Buffer] = ()
+    ) -> Outcome[Reply[A]]:
+        """The same for callers that are called back."""
+        return start(self.exchange(request, at, body))
+
     async def _once(self, request: Request[A], at: Where, body: Sequence[Buffer]) -> Reply[A]:
         node_id = await self._directory.locate(at)
         if node_id == self._node_id:
@@ -96,9 +102,4 @@ class Rpc:
             raise
         except ClusterError as error:
             raise OutcomeUnknownError(str(error)) from None
-        return Reply(self._registry.decode_answer(request, reply.header), reply.body)
-
-
-def started(rpc: Rpc, request: Request[A], at: Where, body: Sequence[Buffer] = ()) -> Outcome[A]:
-    """A call whose answer a callback takes, or nothing at all."""
-    return start(rpc.call(request, at, body))
+        return Reply(self._registry.decode_answer(request, reply.header), (reply.body,))

@@ -6,6 +6,7 @@ travels behind it as the body. Fields with defaults may be added: the release be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
@@ -34,10 +35,16 @@ class Request(msgspec.Struct, Generic[A_co], frozen=True, kw_only=True, omit_def
 
 
 class Reply(NamedTuple, Generic[A]):
-    """An answer that has a body."""
+    """An answer and its body."""
 
     answer: A
-    body: Buffer = b""
+    pieces: Sequence[Buffer] = ()
+
+    @property
+    def body(self) -> memoryview:
+        """The pieces as one."""
+        pieces = self.pieces
+        return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
 
 def answer_type(request: type[Request[A]]) -> type[A]:

@@ -60,6 +60,10 @@ class Registry:
         assert self._requests is None, "the node serves requests already"
         self._handlers[request] = cast(_AnyHandler, handler)
 
+    @property
+    def request_types(self) -> tuple[type[Request[Answer]], ...]:
+        return tuple(self._handlers)
+
     # ---- for this node
 
     def run(self, node_id: int, request: Request[A], body: memoryview) -> Outcome[Reply[A]]:
@@ -72,19 +76,27 @@ class Registry:
 
     # ---- for other nodes
 
+    def serves(self, header: Buffer) -> bool:
+        """Whether a request of this type has a handler."""
+        try:
+            self.decode_request(header)
+        except DecodeError:
+            return False
+        return True
+
     def answer(self, node_id: int, header: Buffer, body: memoryview, send: Send) -> None:
         """Answer what another node asks, now or later, exactly once. Raises `DecodeError`."""
-        request = self._decode_request(header)
+        request = self.decode_request(header)
 
         def send_reply(reply: Reply[Answer] | DragomanError) -> None:
             if isinstance(reply, DragomanError):
                 reply = Reply(self._refusals.encode(reply))
-            pieces = (reply.body,) if len(reply.body) else ()
-            send(msgspec.msgpack.encode(reply.answer), pieces)
+            send(msgspec.msgpack.encode(reply.answer), reply.pieces)
 
         self.run(node_id, request, body).then(send_reply)
 
-    def _decode_request(self, header: Buffer) -> Request[Answer]:
+    def decode_request(self, header: Buffer) -> Request[Answer]:
+        """Raises `DecodeError`."""
         if self._requests is None:
             self._requests = msgspec.msgpack.Decoder(reduce(or_, self._handlers))
         try:

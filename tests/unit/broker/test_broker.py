@@ -11,7 +11,6 @@ import random
 import pytest
 
 from broker_world import Outcome, World, batch_of
-from dragoman.broker.broker import directory_name, new_cluster_id
 from dragoman.broker.errors import (
     NotLeader,
     RequestTimedOut,
@@ -20,8 +19,10 @@ from dragoman.broker.errors import (
     UnknownTopicId,
 )
 from dragoman.broker.fetch import Wanted
+from dragoman.broker.partitions import directory_name
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import Member, NodeRegistered, PartitionChanged
+from dragoman.cluster.metadata import new_cluster_id
 from dragoman.config.settings import Settings
 from dragoman.errors import (
     ConfigError,

@@ -25,7 +25,6 @@ from dragoman.broker.errors import (
     Overloaded,
     UnknownCapture,
 )
-from dragoman.broker.internal import internal_factor
 from dragoman.broker.kinds import NOBODY
 from dragoman.broker.neighbours import (
     Answer,
@@ -121,7 +120,7 @@ class Capturing:
         new = NewTopic(
             name=POSITIONS_TOPIC,
             partition_count=_PARTITIONS,
-            replication_factor=internal_factor(self._broker, factor),
+            replication_factor=self._broker.context.internal_factor(factor),
             config=dict(_CONFIG),
             is_internal=True,
         )

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from dragoman.broker.internal import internal_factor
 from dragoman.broker.kinds import NOBODY
 from dragoman.broker.neighbours import KeepStaged
 from dragoman.broker.publications import Piece
@@ -101,8 +100,8 @@ class Staging:
         new = NewTopic(
             name=STAGING_TOPIC,
             partition_count=STAGING_PARTITIONS,
-            replication_factor=internal_factor(
-                self._broker, self._broker.settings.transaction_state_log_replication_factor
+            replication_factor=self._broker.context.internal_factor(
+                self._broker.settings.transaction_state_log_replication_factor
             ),
             config=dict(_CONFIG),
             is_internal=True,

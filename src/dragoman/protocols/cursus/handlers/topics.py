@@ -8,10 +8,11 @@ from functools import partial
 import msgspec
 
 from dragoman.broker.errors import TopicExists, UnknownTopic
-from dragoman.broker.reading import Ends, find_all_ends
+from dragoman.broker.reading import Ends
 from dragoman.broker.topics import DEFAULT, NewTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import ClusterError, DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import (
@@ -184,7 +185,7 @@ def _with_ends(
         else:
             then(ends)
 
-    find_all_ends(call.service.broker, partitions, found)
+    start(call.service.broker.readers.all_ends(partitions)).then(found)
 
 
 def _described_partition(call: Call, partition: PartitionMetadata, ends: Ends) -> dict[str, object]:

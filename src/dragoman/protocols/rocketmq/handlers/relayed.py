@@ -10,9 +10,11 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from dragoman.broker.neighbours import Answer, Relay
+from dragoman.broker.relaying import Relay
+from dragoman.broker.relaying import Relayed as RelayedReply
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.protocols.rocketmq.bodies import ConsumerData
+from dragoman.rpc import Reply
 
 PROTOCOL: Final = "rocketmq"
 
@@ -212,7 +214,9 @@ def encode(message: Any) -> bytes:
 RELAY: Final = Relay(protocol=PROTOCOL)
 
 
-def read_answer(answer: Answer | DragomanError, kind: type[_Reply]) -> _Reply | DragomanError:
+def read_answer(
+    answer: Reply[RelayedReply] | DragomanError, kind: type[_Reply]
+) -> _Reply | DragomanError:
     if isinstance(answer, DragomanError):
         return answer
     try:

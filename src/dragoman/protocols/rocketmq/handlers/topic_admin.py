@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from dragoman.broker.errors import TopicExists, UnknownTopic
-from dragoman.broker.reading import Ends, find_all_ends
+from dragoman.broker.reading import Ends
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import TOPIC_PARTITIONS_MAX
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.constants import (
     CHECKED_TOO_OFTEN_TOPIC,
@@ -309,7 +310,7 @@ def with_all_ends(
 
         call.guarded(go_on)
 
-    find_all_ends(call.service.broker, partitions, found)
+    start(call.service.broker.readers.all_ends(partitions)).then(found)
 
 
 def handle_get_topic_stats_info(call: Call) -> None:

@@ -16,7 +16,8 @@ import pytest
 from cursus_world import CursusPipe, batch, payloads
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.kinds import Kind
-from dragoman.broker.neighbours import Append, Enrol, Relay
+from dragoman.broker.neighbours import Enrol
+from dragoman.broker.relaying import Append, Relay
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import NodeFenced
 from dragoman.errors import ClusterError, DragomanError
@@ -162,9 +163,9 @@ def test_a_leader_that_cannot_be_reached_is_named(pair: Pair) -> None:
 
 
 def test_a_leader_that_serves_no_cursus_says_so(pair: Pair) -> None:
-    del pair.two.broker.relayed["cursus"]
+    del pair.two.broker.relaying.protocols["cursus"]
     told = Client(pair, 1).ask_raw(codec.encode_batch(batch("a", partition=1)))
-    assert told == b'ERROR: command_failed reason="nobody here speaks cursus"'
+    assert told == b'ERROR: command_failed reason="no listener of this node speaks cursus"'
 
 
 def test_messages_by_text_share_a_request(pair: Pair) -> None:

@@ -1,4 +1,4 @@
-"""An internal topic that every node which needs it has in memory: read back once, then followed.
+"""An internal topic that nodes keep in memory as a table: read back once, then followed.
 
 One compacted partition of keys and values, for what is small and what all nodes must agree on. What
 a node writes goes to the partition's leader and counts here once it has come back: so all nodes see
@@ -9,12 +9,15 @@ the later one for both. The topic is made with the first record that is put.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import NotLeader, UnknownTopic
 from dragoman.broker.gather import Placed
-from dragoman.broker.reading import Ends, Reader, find_ends, open_reader
-from dragoman.broker.topics import NewTopic
+from dragoman.broker.partitions import Partitions
+from dragoman.broker.reading import Ends, Reader, Readers
+from dragoman.broker.relaying import Relaying
+from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError, NotSentError
 from dragoman.limits import (
@@ -24,34 +27,60 @@ from dragoman.limits import (
     INTERNAL_RECORDS_PER_SLICE,
 )
 from dragoman.log.batch import Record
-
-if TYPE_CHECKING:
-    from dragoman.broker.broker import Broker
+from dragoman.outcome import start
 
 Then: TypeAlias = Callable[[], None]
 Refuse: TypeAlias = Callable[[DragomanError], None]
 #: The leader was not reached, or hears a moment later that it is one; nothing was written.
-_PASSING: Final = (NotLeader, NotSentError, UnknownTopic)
+_TRANSIENT: Final = (NotLeader, NotSentError, UnknownTopic)
 _SEGMENT_BYTES: Final = 64 << 20
 
 
-class FollowedTopic:
+class GlobalTables:
+    """Opens the tables of this node."""
+
     def __init__(
         self,
-        broker: Broker,
-        name: str,
-        apply: Callable[[Record], None],
-        forget: Callable[[], None],
+        context: NodeContext,
+        partitions: Partitions,
+        topics: Topics,
+        readers: Readers,
+        relaying: Relaying,
     ) -> None:
+        self.context = context
+        self.partitions = partitions
+        self.topics = topics
+        self.readers = readers
+        self.relaying = relaying
+
+    def open(
+        self, name: str, apply: Callable[[Record], None], forget: Callable[[], None]
+    ) -> GlobalTable:
         """`apply` takes every record, in the order of the log. After a failure all of them come
         again, from the beginning, and `forget` first: what was deleted meanwhile may not even be
         named any more.
         """
-        self._broker = broker
+        return GlobalTable(self, name, apply, forget)
+
+
+class GlobalTable:
+    def __init__(
+        self,
+        tables: GlobalTables,
+        name: str,
+        apply: Callable[[Record], None],
+        forget: Callable[[], None],
+    ) -> None:
+        """See `GlobalTables.open`."""
+        self._context = tables.context
+        self._partitions = tables.partitions
+        self._topics = tables.topics
+        self._readers = tables.readers
+        self._relaying = tables.relaying
         self.name = name
         self._apply = apply
         self._forget = forget
-        broker.topics.reserve(name)
+        tables.topics.reserve(name)
         #: Everything below its offset has been applied.
         self._reader: Reader | None = None
         #: Where the topic ended when it began to be read: with that, it is read back.
@@ -64,14 +93,14 @@ class FollowedTopic:
     @property
     def partition(self) -> PartitionMetadata | None:
         """None as long as nothing was put."""
-        topic = self._broker.image.topics.get(self.name)
+        topic = self._context.image.topics.get(self.name)
         return topic.partitions[0] if topic is not None else None
 
     @property
     def has_copy(self) -> bool:
         """Does this node have the log itself?"""
         partition = self.partition
-        return partition is not None and self._broker.node_id in partition.replicas
+        return partition is not None and self._context.node_id in partition.replicas
 
     @property
     def is_loaded(self) -> bool:
@@ -93,7 +122,7 @@ class FollowedTopic:
         """The record that was applied with this offset, on a node that has a copy."""
         partition = self.partition
         assert partition is not None
-        stored = self._broker.held(partition).log
+        stored = self._partitions.held(partition).log
         record = next(stored.iterate(offset, stored.high_watermark))
         assert record.offset == offset, "a record is not where it was written"
         return record
@@ -114,12 +143,12 @@ class FollowedTopic:
         def found(ends: Ends | DragomanError) -> None:
             if isinstance(ends, Ends):
                 self._begin(ends.high_watermark)
-            elif isinstance(ends, _PASSING) and tries:
-                self._broker.scheduler.call_later(FOLLOWED_RETRY_S, self._find_end, tries - 1)
+            elif isinstance(ends, _TRANSIENT) and tries:
+                self._context.scheduler.call_later(FOLLOWED_RETRY_S, self._find_end, tries - 1)
             else:
                 self._give_up(ends)
 
-        find_ends(self._broker, partition, found)
+        start(self._readers.ends(partition)).then(found)
 
     def _begin(self, end: int) -> None:
         self._is_starting = False
@@ -127,7 +156,7 @@ class FollowedTopic:
         assert partition is not None
         self._end = end
         self._forget()
-        self._reader = open_reader(self._broker, partition, 0, self._take_in)
+        self._reader = self._readers.open(partition, 0, self._take_in)
         self._take_in()
 
     def _give_up(self, error: DragomanError) -> None:
@@ -157,7 +186,7 @@ class FollowedTopic:
         self._go_on(reader.offset)
         if self._reader is reader:
             if found:
-                self._broker.scheduler.call_soon(self._take_in)
+                self._context.scheduler.call_soon(self._take_in)
             else:
                 reader.wait()
 
@@ -179,8 +208,7 @@ class FollowedTopic:
         """`done` comes when the record is durable and has been applied here; without a value the
         key goes.
         """
-        broker = self._broker
-        record = Record(key=key, value=value, timestamp=broker.clock.wall_ms())
+        record = Record(key=key, value=value, timestamp=self._context.clock.wall_ms())
 
         def ready(error: DragomanError | None) -> None:
             if error is not None:
@@ -188,7 +216,7 @@ class FollowedTopic:
             else:
                 partition = self.partition
                 assert partition is not None
-                broker.relaying.add(partition, record, placed)
+                self._relaying.add(partition, record, placed)
 
         def placed(offset: int, error: DragomanError | None) -> None:
             if error is not None:
@@ -204,4 +232,4 @@ class FollowedTopic:
             config={"cleanup.policy": "compact", "segment.bytes": str(_SEGMENT_BYTES)},
             is_internal=True,
         )
-        broker.ensure_topic(new, ready)
+        self._topics.ensure(new, ready)

@@ -1,4 +1,4 @@
-"""Goal: every node has in memory what a followed topic says, in the order of its log.
+"""Goal: every node has in memory what a global table says, in the order of its log.
 
 Method: one node that is started again, and two nodes on one virtual time of which one has the log;
 the line between them is held, cut, and loses answers.
@@ -16,7 +16,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from broker_world import Outcome, World
 from dragoman.broker.broker import Broker
 from dragoman.broker.errors import NotLeader
-from dragoman.broker.followed import FollowedTopic
 from dragoman.broker.topics import NewTopic
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.limits import (
@@ -38,7 +37,7 @@ class Table:
     def __init__(self, broker: Broker) -> None:
         self.values: dict[bytes, bytes] = {}
         self.offsets: list[int] = []
-        self.topic = FollowedTopic(broker, NAME, self._apply, self._forget)
+        self.topic = broker.tables.open(NAME, self._apply, self._forget)
 
     def _forget(self) -> None:
         self.values.clear()
