@@ -25,11 +25,12 @@ from dragoman.broker.gather import Gatherer
 from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.leadership import Leadership
 from dragoman.broker.maintenance import Maintenance
-from dragoman.broker.neighbours import ERROR_CLASSES, Neighbours, NoNeighbours
+from dragoman.broker.neighbours import Neighbours, NoNeighbours
 from dragoman.broker.partitions import Partitions, directory_name
 from dragoman.broker.publishing import Publishing
 from dragoman.broker.quotas import ClientQuotas
 from dragoman.broker.reading import Readers
+from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.relaying import Relaying
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.replica_ends import ReplicaEndFinder
@@ -124,7 +125,7 @@ class Broker:
         partitions.on_led = self._led
         partitions.on_resigned = self._resigned
         self.fetches = Fetches(scheduler)
-        self.registry = Registry(Refusals(ERROR_CLASSES))
+        self.registry = Registry(Refusals(ERROR_BY_NAME))
         self.directory = Directory(context)
         self.rpc = Rpc(self.node_id, self.registry, self.directory, scheduler)
         self.rpc.is_stopping = lambda: context.is_stopping

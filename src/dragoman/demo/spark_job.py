@@ -38,20 +38,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
 
 
-class Started(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Started(msgspec.Struct, frozen=True, kw_only=True, tag="Started"):
     version: str
 
 
-class WritersCounted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class WritersCounted(msgspec.Struct, frozen=True, kw_only=True, tag="WritersCounted"):
     #: By writer, in order of their first record.
     records: dict[str, int]
 
 
-class Aggregated(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Aggregated(msgspec.Struct, frozen=True, kw_only=True, tag="Aggregated"):
     readings: int
 
 
-class TableRead(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class TableRead(msgspec.Struct, frozen=True, kw_only=True, tag="TableRead"):
     windows: list[Window]
 
 
@@ -62,11 +62,11 @@ class Purchase(msgspec.Struct, frozen=True):
     state: str
 
 
-class Materialized(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Materialized(msgspec.Struct, frozen=True, kw_only=True, tag="Materialized"):
     purchases: list[Purchase]
 
 
-class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="Failed"):
     reason: str
 
 

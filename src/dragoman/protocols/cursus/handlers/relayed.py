@@ -34,14 +34,14 @@ PROTOCOL: Final = "cursus"
 _ERROR: Final = b"ERROR: "
 
 
-class RelayedBatch(msgspec.Struct, frozen=True, tag=True):
+class RelayedBatch(msgspec.Struct, frozen=True, tag="RelayedBatch"):
     """Answered with the acknowledgement. `is_counted`: its sequence numbers are checked."""
 
     batch: Batch
     is_counted: bool
 
 
-class StagedMessage(msgspec.Struct, frozen=True, tag=True):
+class StagedMessage(msgspec.Struct, frozen=True, tag="StagedMessage"):
     """A message of a transaction, which the partition is part of by now. Answered with nothing."""
 
     topic: str
@@ -52,7 +52,7 @@ class StagedMessage(msgspec.Struct, frozen=True, tag=True):
     epoch: int
 
 
-class StagedOffsets(msgspec.Struct, frozen=True, tag=True):
+class StagedOffsets(msgspec.Struct, frozen=True, tag="StagedOffsets"):
     """SEND_OFFSETS_TO_TXN, for a group that is part of the transaction by now."""
 
     command: Command
