@@ -113,7 +113,7 @@ interop: $(VENV)/dev.stamp ## clients that others wrote; ARGS="java --only KIP-8
 
 .PHONY: bench
 bench: $(BENCH_VENV)/bench.stamp ## benchmarks on the installed wheel; ARGS=--quick
-	$(BENCH_VENV)/bin/python tests/benchmarks/run.py $(ARGS)
+	PYTHONPATH=tests $(BENCH_VENV)/bin/python tests/benchmarks/run.py $(ARGS)
 
 $(BENCH_VENV)/bench.stamp: $(INSTALLED) README.md $(SOURCES)
 	$(call make_venv,$(BENCH_VENV))
@@ -133,11 +133,11 @@ postgres-releases: $(VENV)/dev.stamp ## tests of captures with other releases of
 
 .PHONY: failover
 failover: $(VENV)/dev.stamp ## how long no writes are taken when a leader goes; ARGS="--rounds 5 kill"
-	$(BIN)/python tests/benchmarks/failover.py $(ARGS)
+	PYTHONPATH=tests $(BIN)/python tests/benchmarks/failover.py $(ARGS)
 
 .PHONY: idle-cluster
 idle-cluster: $(VENV)/dev.stamp ## CPU and memory of three nodes that do nothing
-	$(BIN)/python tests/benchmarks/idle_cluster.py
+	PYTHONPATH=tests $(BIN)/python tests/benchmarks/idle_cluster.py
 
 .PHONY: sim
 sim: $(VENV)/dev.stamp ## power cuts, broken quorums and clusters under faults in simulation, and mutants; SIM_SECONDS=100000

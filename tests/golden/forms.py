@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, Union, get_args
 
 import msgspec
 
@@ -45,6 +45,8 @@ from dragoman.protocols.cursus.handlers import relayed as cursus
 from dragoman.protocols.cursus.handlers.state import StoredProducer, StoredSnapshot
 from dragoman.protocols.rocketmq.handlers import attributes as rocketmq_topic
 from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
+from dragoman.rpc.messages import answer_type
+from worlds.broker import World
 
 #: The name that a value has outside of its encoding, where it has one: the record's key.
 NAME = "name"
@@ -125,6 +127,13 @@ def _parts(error: object) -> tuple[object, ...]:
     return type(error), error.args, vars(error)
 
 
+def _read_request(data: bytes) -> Any:
+    if _registry.serves(data):
+        return _registry.decode_request(data)
+    return neighbours.decode_request(data)
+
+
+_registry = World(start=False).broker.registry
 #: How many entries have led to the image of the vectors.
 IMAGE_VERSION = 9
 FORMS: dict[str, Form] = {
@@ -147,11 +156,13 @@ FORMS: dict[str, Form] = {
     "replication": _union(
         replication.Message, replication.encode_message, replication.decode_message
     ),
-    "neighbour-request": _union(neighbours.Request, neighbours.encode, neighbours.decode_request),
-    "neighbour-reply": _union(
-        neighbours.Reply,
-        neighbours.encode,
-        lambda data: msgspec.msgpack.decode(data, type=neighbours.Reply),
+    "neighbour-request": _union(
+        Union[(*get_args(neighbours.Request), *_registry.request_types)],
+        msgspec.msgpack.encode,
+        _read_request,
+    ),
+    "neighbour-reply": _msgpack(
+        Union[(*get_args(neighbours.Reply), *map(answer_type, _registry.request_types))]
     ),
     "refusal": Form(
         tuple(ERROR_BY_NAME.values()),

@@ -10,7 +10,15 @@ from typing import Any
 
 from dragoman import errors
 from dragoman.api import values as api_values
-from dragoman.broker import changes, neighbours, offsets, publications
+from dragoman.broker import (
+    changes,
+    neighbours,
+    offsets,
+    publications,
+    reading,
+    relaying,
+    replica_ends,
+)
 from dragoman.broker import errors as refusals
 from dragoman.broker.deferring import records as deferred
 from dragoman.broker.deferring import state as deferred_state
@@ -473,13 +481,13 @@ _PLAIN: dict[str, Any] = {
         group_id="text 1", member_id="text 2"
     ),
     "neighbour-request LeaveMember default": neighbours.LeaveMember(group_id="", member_id=""),
-    "neighbour-request Append full": neighbours.Append(
+    "neighbour-request Append full": relaying.Append(
         topic="text 1", partition=2, is_leader_only=True
     ),
-    "neighbour-request Append default": neighbours.Append(topic="", partition=0),
-    "neighbour-request Relay full": neighbours.Relay(protocol="text 1"),
-    "neighbour-request Relay default": neighbours.Relay(protocol=""),
-    "neighbour-request ReadBatches full": neighbours.ReadBatches(
+    "neighbour-request Append default": relaying.Append(topic="", partition=0),
+    "neighbour-request Relay full": relaying.Relay(protocol="text 1"),
+    "neighbour-request Relay default": relaying.Relay(protocol=""),
+    "neighbour-request ReadBatches full": reading.ReadBatches(
         topic="text 1",
         partition=2,
         offset=3,
@@ -488,11 +496,11 @@ _PLAIN: dict[str, Any] = {
         wait_ms=5,
         is_from_oldest=True,
     ),
-    "neighbour-request ReadBatches default": neighbours.ReadBatches(
+    "neighbour-request ReadBatches default": reading.ReadBatches(
         topic="", partition=0, offset=0, bytes_max=0
     ),
-    "neighbour-request FindReplicaEnds full": neighbours.FindReplicaEnds(partition_ids=(1, 2)),
-    "neighbour-request FindReplicaEnds default": neighbours.FindReplicaEnds(partition_ids=()),
+    "neighbour-request FindReplicaEnds full": replica_ends.FindReplicaEnds(partition_ids=(1, 2)),
+    "neighbour-request FindReplicaEnds default": replica_ends.FindReplicaEnds(partition_ids=()),
     "neighbour-request Publish full": neighbours.Publish(
         publication=publications.Publication(
             writer_id="text 1",
@@ -625,17 +633,17 @@ _PLAIN: dict[str, Any] = {
         partitions=(1, 2), number=3, is_evicted=True
     ),
     "neighbour-reply Assigned default": neighbours.Assigned(),
-    "neighbour-reply Appended full": neighbours.Appended(base_offset=1),
-    "neighbour-reply Appended default": neighbours.Appended(base_offset=0),
-    "neighbour-reply Relayed full": neighbours.Relayed(),
-    "neighbour-reply Batches full": neighbours.Batches(
+    "neighbour-reply Appended full": relaying.Appended(base_offset=1),
+    "neighbour-reply Appended default": relaying.Appended(base_offset=0),
+    "neighbour-reply Relayed full": relaying.Relayed(),
+    "neighbour-reply Batches full": reading.Batches(
         high_watermark=1,
         last_stable_offset=2,
         log_start_offset=3,
         offset=4,
         aborted=((5, 6), (7, 8)),
     ),
-    "neighbour-reply Batches default": neighbours.Batches(
+    "neighbour-reply Batches default": reading.Batches(
         high_watermark=0, last_stable_offset=0, log_start_offset=0
     ),
     "neighbour-reply Published full": neighbours.Published(was_before=True),
@@ -648,10 +656,10 @@ _PLAIN: dict[str, Any] = {
         topic="text 1", partition=2, labels={"text 3": "text 4", "text 5": "text 6"}
     ),
     "neighbour-reply DeferredContent default": neighbours.DeferredContent(topic="", partition=0),
-    "neighbour-reply ReplicaEnds full": neighbours.ReplicaEnds(
+    "neighbour-reply ReplicaEnds full": replica_ends.ReplicaEnds(
         ends={1: {2: 3, 4: 5}, 6: {7: 8, 9: 10}}
     ),
-    "neighbour-reply ReplicaEnds default": neighbours.ReplicaEnds(),
+    "neighbour-reply ReplicaEnds default": replica_ends.ReplicaEnds(),
     "neighbour-reply CaptureStates full": neighbours.CaptureStates(
         states=(
             neighbours.CaptureState(

@@ -10,9 +10,9 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from broker_world import batch_of
-from kafka_socket import KafkaSocket
-from served_node import ServedNode
+from nodes.process import ServedNode
+from protocols.kafka_socket import KafkaSocket
+from worlds.broker import batch_of
 
 NOFILE = 200
 IDLE = 400

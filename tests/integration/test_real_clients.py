@@ -24,8 +24,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from dragoman.protocols.kafka import messages as m
 from dragoman.testing import EphemeralBroker
-from kafka_socket import KafkaSocket
-from served_node import serve
+from nodes.process import serve
+from protocols.kafka_socket import KafkaSocket
 
 with warnings.catch_warnings():
     # It reads its definitions through a function that the standard library has deprecated.

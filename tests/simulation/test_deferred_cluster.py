@@ -14,7 +14,6 @@ from unittest import mock
 
 import pytest
 
-from deferring_world import LABELS, record_of
 from dragoman.broker.broker import Broker
 from dragoman.broker.deferring import DEFERRED_TOPIC, Token
 from dragoman.broker.deferring.targets import Targets
@@ -27,6 +26,7 @@ from dragoman.log.batch import Record, build_batch
 from dragoman.testing.sim.background import SyncDelays
 from dragoman.testing.sim.loop import SimWorld
 from dragoman.testing.sim.node import SimNode
+from worlds.delayed_records import LABELS, record_of
 
 TOPIC = "out"
 #: One partition for each node to lead first.

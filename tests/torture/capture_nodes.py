@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from capture_rows import Writer, checked, empty, everything
+from captures.rows import Writer, checked, empty, everything
 from dragoman.api.values import CaptureDescription, Told
 from dragoman.captures.definition import Definition
 from dragoman.cli.status import CommandError
 from dragoman.demo.postgres import LocalPostgres
-from served_cluster import ServedCluster
+from nodes.cluster import ServedCluster
 
 _PATH = "/api/v1/captures"
 _WAIT_S = 180

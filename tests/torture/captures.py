@@ -12,7 +12,7 @@ import random
 import tempfile
 from pathlib import Path
 
-from capture_kills import Kills, Kind
+from captures.kills import Kills, Kind
 
 #: The process is what is killed most.
 KINDS: tuple[Kind, ...] = ("capture", "capture", "capture", "postgres", "broker")

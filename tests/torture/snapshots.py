@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psycopg
 
-import snapshot_scene as scene
+from captures import snapshot_tables as scene
 from dragoman.demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralBroker
 

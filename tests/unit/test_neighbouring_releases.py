@@ -1,8 +1,8 @@
 """Goal: nodes of neighbouring releases understand each other.
 
 Method: the structs that nodes exchange, compared with those of every released feature level
-(`level_N.json`, made by `tests/wire_kinds.py`): what an older node sends is accepted here, and what
-a newer one may add is no fault.
+(`level_N.json`, made by `tests/protocols/internode_structs.py`): what an older node sends is
+accepted here, and what a newer one may add is no fault.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 from dragoman.cluster.events import FIRST_LEVEL, LEVELS, Event
 from dragoman.log.node import FEATURE_LEVEL, FEATURE_LEVEL_MIN
-from wire_kinds import ROOTS, fields, smallest, structs
+from protocols.internode_structs import ROOTS, fields, smallest, structs
 
 HERE = Path(__file__).parent
 KINDS = [(root, name) for root, kind in ROOTS.items() for name in structs(kind)]

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from broker_world import World
 from dragoman.cluster.events import NodeFenced, NodeRegistered
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.net.peering import PeerAnswer, Peering
 from dragoman.peers import Peers
 from dragoman.rpc.client import RawReply
 from dragoman.types import Buffer
-from leaders import propose
+from worlds.broker import World
+from worlds.remote_leaders import propose
 
 REQUEST = b"request"
 

@@ -11,7 +11,6 @@ import errno
 import logging
 import socket
 import struct
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -21,9 +20,6 @@ from typing import TypeVar
 import pytest
 import uvloop
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from broker_world import batch_of, values_in
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import NodeRegistered
 from dragoman.config.listeners import Address, Listener
@@ -42,8 +38,9 @@ from dragoman.server import Node, open_data_directory
 from dragoman.testing.memory import MemoryDisk
 from dragoman.types import Buffer
 from dragoman.world import Disk
-from kafka_socket import KafkaSocket, fetch_request
-from running_node import Running
+from nodes.thread import Running
+from protocols.kafka_socket import KafkaSocket, fetch_request
+from worlds.broker import batch_of, values_in
 
 Result = TypeVar("Result")
 

@@ -22,8 +22,7 @@ from confluent_kafka import Consumer, TopicPartition
 from msgspec import structs
 from psycopg import Connection
 
-import full_disk
-from capture_process import WAIT_S, CaptureProcess
+from captures.process import WAIT_S, CaptureProcess
 from dragoman.captures.control import Pause, Resume, Rewind
 from dragoman.captures.definition import Definition
 from dragoman.cdc.database import connect
@@ -39,6 +38,7 @@ from dragoman.client.kafka import (
 from dragoman.demo.postgres import LocalPostgres
 from dragoman.log.batch import Record
 from dragoman.testing import EphemeralBroker
+from nodes import full_disk
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-import snapshot_scene as scene
-from capture_inside import is_read, running
+from captures import snapshot_tables as scene
+from captures.in_process import is_read, running
 from dragoman.captures.control import Pause, Snapshot
 from dragoman.captures.definition import Definition
 from dragoman.cdc import capture as capture_module

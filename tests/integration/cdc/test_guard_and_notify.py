@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-import snapshot_scene as scene
+from captures import snapshot_tables as scene
 from dragoman.captures.definition import Definition
 from dragoman.cdc import setup
 from dragoman.cdc.database import SourceError, connect

@@ -10,7 +10,6 @@ import random
 
 import pytest
 
-from broker_world import Outcome, World, batch_of
 from dragoman.broker.errors import (
     NotLeader,
     RequestTimedOut,
@@ -37,6 +36,7 @@ from dragoman.log.store import Durability
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import DiskFaults
+from worlds.broker import Outcome, World, batch_of
 
 
 def producer_ids(world: World, count: int) -> list[int]:

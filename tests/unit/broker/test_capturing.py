@@ -9,8 +9,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from broker_world import Outcome, World, batch_of
-from capture_runner import DSN, FakeRunner, Ran, defined
+from captures.runner import DSN, FakeRunner, Ran, defined
 from dragoman.broker.errors import (
     CaptureExists,
     CaptureNotRunning,
@@ -32,7 +31,8 @@ from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, ConfigError, DragomanError
 from dragoman.limits import CAPTURE_COMMANDS_MAX, CAPTURE_RESTART_S_MAX, CAPTURE_SILENCE_S
 from dragoman.log.batch import Record, build_batch
-from neighbour_world import Pair
+from worlds.broker import Outcome, World, batch_of
+from worlds.two_nodes import Pair
 
 STREAMING = Status(state="streaming", rows=7)
 TRANSACTIONAL = 16

@@ -10,7 +10,6 @@ from unittest import mock
 import msgspec
 import pytest
 
-from broker_world import Outcome, World, batch_of
 from dragoman.broker.coordination import TRANSACTIONS_TOPIC
 from dragoman.broker.errors import (
     CoordinatorLoading,
@@ -32,7 +31,8 @@ from dragoman.config.settings import Settings
 from dragoman.errors import DiskFullError, DragomanError
 from dragoman.log.batch import TRANSACTIONAL, Record, build_batch
 from dragoman.types import GroupId, MemberId, Offset, Partition, TopicName
-from leaders import move, register_another
+from worlds.broker import Outcome, World, batch_of
+from worlds.remote_leaders import move, register_another
 
 G = GroupId("g")
 T = TopicName("t")

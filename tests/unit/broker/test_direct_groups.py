@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from broker_world import Outcome, World
 from dragoman.broker.errors import ForeignGroup, IllegalGeneration, UnknownMember
 from dragoman.broker.groups.direct import DirectGroup, DirectMember, DirectRules
 from dragoman.broker.groups.messages import State
 from dragoman.broker.offsets import CommitRequest, OffsetCommit
 from dragoman.types import GroupId, MemberId, Offset, Partition, TopicName
+from worlds.broker import Outcome, World
 
 TOPIC = TopicName("t")
 GROUP = GroupId("g")

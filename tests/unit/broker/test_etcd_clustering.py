@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-from broker_world import Outcome, World, batch_of
 from dragoman.broker.replication.messages import (
     AddNode,
     ControlReply,
@@ -27,8 +26,9 @@ from dragoman.cluster.events import Member, NodeRegistered
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, ConfigError, DragomanError, OutcomeUnknownError
 from dragoman.world import Disk
-from etcd_world import ToyEtcd, ToyGateway
-from leaders import propose
+from worlds.broker import Outcome, World, batch_of
+from worlds.etcd import ToyEtcd, ToyGateway
+from worlds.remote_leaders import propose
 
 
 class Node(World):

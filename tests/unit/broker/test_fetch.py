@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import World, batch_of
 from dragoman import limits
 from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.fetch import Wanted
 from dragoman.broker.replica import Replica
 from dragoman.errors import OffsetOutOfRangeError
 from dragoman.log.batch import TRANSACTIONAL
+from worlds.broker import World, batch_of
 
 
 def open_transaction(

@@ -6,14 +6,8 @@ the line between them is held, cut, and loses answers.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from broker_world import Outcome, World
 from dragoman.broker.broker import Broker
 from dragoman.broker.errors import NotLeader
 from dragoman.broker.topics import NewTopic
@@ -26,7 +20,8 @@ from dragoman.limits import (
     INTERNAL_RECORDS_PER_SLICE,
 )
 from dragoman.log.batch import Record
-from neighbour_world import Pair
+from worlds.broker import Outcome, World
+from worlds.two_nodes import Pair
 
 NAME = "__followed"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import Outcome, World
 from dragoman.broker import clustering
 from dragoman.broker.replication import replication
 from dragoman.broker.replication.messages import ControlReply, Registration
@@ -26,7 +25,8 @@ from dragoman.cluster.events import (
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, FormatError
 from dragoman.log import node as log_node
-from leaders import propose
+from worlds.broker import Outcome, World
+from worlds.remote_leaders import propose
 
 NEXT = FIRST_LEVEL + 1
 ALONE = Settings(cluster=("1@127.0.0.1:9190",))

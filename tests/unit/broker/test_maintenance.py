@@ -11,7 +11,6 @@ import struct
 import pytest
 from crc32c import crc32c
 
-from broker_world import Follower, World, batch_of
 from dragoman.broker.gather import Gatherer
 from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
@@ -19,6 +18,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record, assign
 from dragoman.log.cleaner import _Output
+from worlds.broker import Follower, World, batch_of
 
 HOUR_S = 3600
 SMALL = {"segment.bytes": "500"}

@@ -9,7 +9,6 @@ from functools import partial
 
 import pytest
 
-from broker_world import Outcome, World, batch_of, values_in
 from dragoman.broker.coordination import TRANSACTIONS_TOPIC
 from dragoman.broker.errors import (
     CoordinatorLoading,
@@ -54,7 +53,8 @@ from dragoman.log.producers import InvalidProducerEpochError
 from dragoman.rpc import Node, Reply
 from dragoman.rpc import Request as RpcRequest
 from dragoman.types import GroupId, Offset, Partition, ProducerId, TopicName
-from neighbour_world import Pair
+from worlds.broker import Outcome, World, batch_of, values_in
+from worlds.two_nodes import Pair
 
 T = TopicName("t")
 HERE, THERE = (T, Partition(0)), (T, Partition(1))

@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_world import Outcome, Pipe, Wire, World, batch_of, fetch_request, only
-from deferring_world import Told
 from dragoman.broker.errors import (
     BrokerError,
     InvalidConfig,
@@ -35,8 +33,10 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.minibroker.handlers.service import MinibrokerService
 from dragoman.protocols.mlog import messages as mlog
 from dragoman.types import GroupId
-from leaders import propose
-from mlog_pipe import MlogPipe
+from worlds.broker import Outcome, Pipe, Wire, World, batch_of, fetch_request, only
+from worlds.delayed_records import Told
+from worlds.mlog import MlogPipe
+from worlds.remote_leaders import propose
 
 DAY_S = 86_400.0
 

@@ -12,7 +12,6 @@ from unittest import mock
 import msgspec
 import pytest
 
-from broker_world import World, batch_of
 from dragoman.broker.errors import (
     CoordinatorLoading,
     InvalidPublication,
@@ -49,7 +48,8 @@ from dragoman.limits import (
 from dragoman.log.batch import batches, build_batch, stamp_producer
 from dragoman.log.compression import Codec
 from dragoman.log.partition import PartitionLog
-from publishing_world import (
+from worlds.broker import World, batch_of
+from worlds.staged_writes import (
     SETTINGS,
     TOPIC,
     Published,

@@ -19,7 +19,7 @@ from dragoman.errors import DragomanError
 from dragoman.limits import RELAY_PATIENCE_S, RELAY_RETRY_S
 from dragoman.log.batch import Record
 from dragoman.types import Buffer
-from neighbour_world import Pair
+from worlds.two_nodes import Pair
 
 TOPIC = "t"
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import World, batch_of
 from dragoman.broker.replica import Replica
 from dragoman.broker.tailing import Tail
 from dragoman.broker.turns import Done
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import FETCHES_PARKED_MAX
 from dragoman.log.batch import TRANSACTIONAL
+from worlds.broker import World, batch_of
 
 PLENTY = 1 << 20
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_world import Outcome, World
 from dragoman import limits
 from dragoman.broker.errors import (
     InvalidConfig,
@@ -28,6 +27,7 @@ from dragoman.cluster.events import NodeRegistered
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.store import Durability
+from worlds.broker import Outcome, World
 
 
 def partition_ids(world: World, name: str) -> list[int]:

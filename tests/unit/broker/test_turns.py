@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker_world import Outcome
 from dragoman.broker.errors import Overloaded, UnknownTopic
 from dragoman.broker.turns import Done, Turns
 from dragoman.limits import CONFIG_CHANGES_WAITING_MAX
+from worlds.broker import Outcome
 
 
 class Slow:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import Outcome, World
 from dragoman.cluster.events import (
     Event,
     NodeRegistered,
@@ -19,6 +18,7 @@ from dragoman.cluster.events import (
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import ClusterError, FormatError, OutcomeUnknownError
 from dragoman.world import Disk
+from worlds.broker import Outcome, World
 
 
 def test_proposal_is_applied_when_durable_and_not_before() -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_world import FakeTransport
 from dragoman.errors import RemoteProtocolError
 from dragoman.limits import (
     CLOSE_DELIVERY_S,
@@ -23,6 +22,7 @@ from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Reason
 from dragoman.net.connections import ConnectionCaps, ConnectionCount
 from dragoman.testing.sim.scheduler import SimScheduler
+from worlds.broker import FakeTransport
 
 
 class Recorder:

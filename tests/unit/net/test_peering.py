@@ -12,7 +12,6 @@ from random import Random
 import msgspec
 import pytest
 
-from broker_world import FakeTransport
 from dragoman.errors import ClusterError, DecodeError, NotSentError
 from dragoman.limits import (
     PEER_FRAME_BYTES_MAX,
@@ -27,6 +26,7 @@ from dragoman.net.peer_frames import Hello, Kind, frame, read_hello, take_apart
 from dragoman.net.peering import PeerAnswer, Peering, Reply
 from dragoman.testing.sim.loop import SimLoop, SimWorld
 from dragoman.testing.sim.network import NetworkFaults
+from worlds.broker import FakeTransport
 
 SERVICE = 3
 PORT = 9190

@@ -10,8 +10,6 @@ from unittest import mock
 
 import pytest
 
-from broker_world import Outcome, World
-from deferring_world import SETTINGS, TOPIC, Told, defer, delivered, drop, record_of
 from dragoman.broker.deferring import DEFERRED_TOPIC, Token
 from dragoman.broker.deferring.keeping import DEFERRED_PARTITIONS
 from dragoman.broker.errors import (
@@ -27,6 +25,8 @@ from dragoman.errors import DiskFullError, DragomanError
 from dragoman.limits import DEFERRED_LOOK_S_MAX, DEFERRED_RETRY_S
 from dragoman.log.batch import Record, batches
 from dragoman.log.producers import ProducerStates
+from worlds.broker import Outcome, World
+from worlds.delayed_records import SETTINGS, TOPIC, Told, defer, delivered, drop, record_of
 
 _KEEPING = "dragoman.broker.deferring.keeping"
 _DELIVERY = "dragoman.broker.deferring.delivery"

@@ -30,7 +30,7 @@ from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
 from dragoman.config.settings import Settings
 from dragoman.config.topics import TopicConfig
 from dragoman.errors import CorruptionError
-from log_world import World as LogWorld
+from worlds.log import World as LogWorld
 
 CONFIG = TopicConfig.build(Settings(), {})
 

@@ -46,7 +46,7 @@ from dragoman.config.topics import TopicConfig
 from dragoman.errors import DecodeError
 from dragoman.log.batch import batches
 from dragoman.types import Buffer
-from log_world import World as LogWorld
+from worlds.log import World as LogWorld
 
 LAG_S = 10.0
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker_world import World
 from dragoman.broker.errors import ForeignGroup
 from dragoman.broker.groups.direct import DirectMember, DirectRules, by_turns
 from dragoman.broker.groups.messages import State
@@ -16,7 +15,8 @@ from dragoman.broker.offsets import CommitRequest, OffsetCommit
 from dragoman.config.settings import Settings
 from dragoman.protocols.minibroker import messages as m
 from dragoman.types import GroupId, MemberId, Offset, Partition, TopicName
-from minibroker_world import Peer, service_of
+from worlds.broker import World
+from worlds.minibroker import Peer, service_of
 
 GROUP = GroupId("g")
 JOIN = m.SubscribeGroup(topic="t", group="g")

@@ -20,8 +20,8 @@ from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.errors import NOT_LEADER
 from dragoman.protocols.minibroker.routing import fnv1a_32
 from dragoman.types import GroupId, MemberId, TopicName
-from minibroker_world import Peer, service_of
-from neighbour_world import SETTINGS, Pair
+from worlds.minibroker import Peer, service_of
+from worlds.two_nodes import SETTINGS, Pair
 
 TOPIC = "t"
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_world import Wire, World, batch_of, fetch_request, only, values_in
 from dragoman.broker.tailing import Tail
 from dragoman.config.settings import Settings
 from dragoman.protocols.kafka import messages as k
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.routing import fnv1a_32
 from dragoman.security.authorizer import Operation, Principal, Resource
-from minibroker_world import Peer, service_of
+from worlds.broker import Wire, World, batch_of, fetch_request, only, values_in
+from worlds.minibroker import Peer, service_of
 
 
 def frame(op: int, body: bytes) -> bytes:

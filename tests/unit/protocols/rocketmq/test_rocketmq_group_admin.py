@@ -6,16 +6,9 @@ tables differently; two nodes where the answer has to come from both.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import msgspec
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
-from broker_world import World
-from cursus_world import CursusPipe
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.topics import NewTopic
 from dragoman.protocols.rocketmq import bodies, json
@@ -23,8 +16,10 @@ from dragoman.protocols.rocketmq.bodies import MessageQueue, SubscriptionGroupCo
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import IS_RESPONSE, Request, Response
 from dragoman.protocols.rocketmq.handlers.state import STATE_TOPIC
-from neighbour_world import Pair
-from rocketmq_pipe import BROKER, RocketmqPipe, table
+from worlds.broker import World
+from worlds.cursus import CursusPipe
+from worlds.rocketmq import BROKER, RocketmqPipe, table
+from worlds.two_nodes import Pair
 
 SET_GROUP = Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
 RESET = Request.INVOKE_BROKER_TO_RESET_OFFSET

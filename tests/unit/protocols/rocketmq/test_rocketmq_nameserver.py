@@ -6,15 +6,9 @@ what all nodes must know on a second node.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import msgspec
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
-from broker_world import World
 from dragoman.broker.topics import NewTopic
 from dragoman.config.settings import Settings
 from dragoman.limits import FOLLOWED_RETRY_S, FOLLOWED_TRIES_MAX
@@ -22,8 +16,9 @@ from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.protocols.rocketmq.handlers.state import STATE_TOPIC
-from neighbour_world import Pair
-from rocketmq_pipe import BROKER, RocketmqPipe, table
+from worlds.broker import World
+from worlds.rocketmq import BROKER, RocketmqPipe, table
+from worlds.two_nodes import Pair
 
 CREATE = Request.UPDATE_AND_CREATE_TOPIC
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 import pytest
 
-from cursus_world import CursusPipe, batch, payloads
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.kinds import Kind
 from dragoman.broker.neighbours import Enrol
@@ -25,7 +24,8 @@ from dragoman.limits import CURSUS_COORDINATOR_WAIT_S, RELAY_PATIENCE_S
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.handlers.state import STATE_TOPIC
 from dragoman.protocols.cursus.messages import Batch
-from neighbour_world import Pair
+from worlds.cursus import CursusPipe, batch, payloads
+from worlds.two_nodes import Pair
 
 TOPIC = "orders"
 _TRANSACTIONS = "__transaction_state"

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import pytest
 
-from admin_world import increment
-from broker_world import Wire, World
-from consumer_clients import DIALECT, subscription
 from dragoman.config.settings import Settings
 from dragoman.log.store import Durability
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Principal, Resource
 from dragoman.types import GroupId
+from worlds.broker import Wire, World
+from worlds.consumer_clients import DIALECT, subscription
+from worlds.kafka_admin import increment
 
 
 def heartbeat(wire: Wire, version: int = 1, **fields: object) -> m.ConsumerGroupHeartbeatResponse:

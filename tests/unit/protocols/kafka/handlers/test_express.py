@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from broker_world import Outcome, Wire, World, batch_of, only_produced, produce_request
 from dragoman.limits import KAFKA_PRODUCE_ROUTES_MAX, READ_AHEAD_REQUESTS_MAX
 from dragoman.log.store import Durability
 from dragoman.protocols.kafka import codec
@@ -15,6 +14,7 @@ from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers import express, produce
 from dragoman.testing.memory import MemoryDisk
 from dragoman.types import Buffer
+from worlds.broker import Outcome, Wire, World, batch_of, only_produced, produce_request
 
 
 @pytest.fixture

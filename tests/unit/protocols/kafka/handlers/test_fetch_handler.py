@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import Wire, World, batch_of, fetch_request, only, values_in
 from dragoman.config.settings import Settings
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.log.compression import Codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Principal, Resource
+from worlds.broker import Wire, World, batch_of, fetch_request, only, values_in
 
 NAMED_VERSIONS = range(4, 13)
 ID_VERSIONS = range(13, 18)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import Wire, World, fetch_request, only, values_in
 from dragoman.config.settings import Settings
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers import fetch_sessions
+from worlds.broker import Wire, World, fetch_request, only, values_in
 
 
 def opened(world: World, wire: Wire, topic: str = "t") -> int:

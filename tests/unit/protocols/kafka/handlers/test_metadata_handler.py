@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from broker_world import Outcome, Wire, World
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import Event, NodeFenced, NodeRegistered
 from dragoman.config.settings import Settings
@@ -13,6 +12,7 @@ from dragoman.limits import KAFKA_FENCED_NODE_LISTED_S
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Principal, Resource
+from worlds.broker import Outcome, Wire, World
 
 ALL_VERSIONS = range(14)
 

@@ -7,7 +7,6 @@ import struct
 import pytest
 from crc32c import crc32c
 
-from broker_world import Outcome, Wire, World, batch_of, only_produced, produce_request
 from dragoman.broker.topics import NewTopic
 from dragoman.log.batch import CONTROL, TRANSACTIONAL, Record, build_batch
 from dragoman.log.compression import Codec
@@ -15,6 +14,7 @@ from dragoman.log.store import Durability
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Principal, Resource
+from worlds.broker import Outcome, Wire, World, batch_of, only_produced, produce_request
 
 NAMED_VERSIONS = range(3, 13)
 

@@ -11,7 +11,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from served_node import ServedNode
+from nodes.process import ServedNode
 
 _BALLAST = "ballast"
 _PIECE = bytes(1 << 16)

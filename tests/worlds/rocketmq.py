@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from broker_world import Pipe, World
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.codec import Command, encode
 from dragoman.protocols.rocketmq.connection import Connection
 from dragoman.protocols.rocketmq.constants import IS_ONE_WAY, Request, Serialization
 from dragoman.protocols.rocketmq.handlers.service import RocketmqService
 from dragoman.protocols.rocketmq.messages import Message, decode_messages, encode_properties
+from worlds.broker import Pipe, World
 
 ADDRESS = ("127.0.0.1", 10911)
 BROKER = "dragoman-1"

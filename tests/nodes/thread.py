@@ -12,7 +12,7 @@ from dragoman.server import Node
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
 from dragoman.world import Disk, SystemClock, system_random
-from kafka_socket import KafkaSocket
+from protocols.kafka_socket import KafkaSocket
 
 Result = TypeVar("Result")
 

@@ -44,7 +44,6 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from consumer_clients import FakeCatalog
 from dragoman.broker.errors import CoordinatorNotAvailable, MemberIdRequired, NotCoordinator
 from dragoman.broker.groups import (
     ClassicSubscription,
@@ -63,6 +62,7 @@ from dragoman.broker.groups import (
 )
 from dragoman.broker.offsets import CommitRequest, OffsetCommit, Offsets
 from dragoman.errors import BrokerError, DragomanError
+from worlds.consumer_clients import FakeCatalog
 
 
 class VirtualTime:

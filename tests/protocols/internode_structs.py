@@ -1,7 +1,8 @@
 """The structs that nodes send each other and keep in replicated logs, and smallest values of them.
 
-`python tests/wire_kinds.py` prints what `tests/unit/level_N.json` holds, with a mark behind fields
-that may be left out: run it when a level is released, and keep the file beside the earlier ones.
+`PYTHONPATH=tests python -m protocols.internode_structs` prints what `tests/unit/level_N.json`
+holds, with a mark behind fields that may be left out: run it when a level is released, and keep the
+file beside the earlier ones.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Any, Union, get_args
 
 from msgspec import inspect
 
-from broker_world import World
 from dragoman.broker.changes import Proposal, ProposalReply
 from dragoman.broker.neighbours import Reply, Request
 from dragoman.broker.replication.messages import Message as CopiesMessage
@@ -20,6 +20,7 @@ from dragoman.cluster.events import Event
 from dragoman.cluster.raft.messages import Message as VotersMessage
 from dragoman.net.peer_frames import Hello
 from dragoman.rpc.messages import answer_type
+from worlds.broker import World
 
 _served = World(start=False).broker.registry.request_types
 ROOTS = {

@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from random import Random
 from unittest import mock
 
-from broker_world import World, batch_of, values_in
 from dragoman.broker.publishing import (
     STAGING_TOPIC,
     Destination,
@@ -26,6 +25,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.partition import Appended
 from dragoman.testing.sim.disk import SimDisk
+from worlds.broker import World, batch_of, values_in
 
 TOPIC = "out"
 PARTITIONS = 2

@@ -1,6 +1,6 @@
 """Processes that bring the micro-batches of a history into tables, and die at some point of one.
 
-    python -m materialize_batches FOLDER SEED
+    python -m tables.micro_batches FOLDER SEED
 
 As Spark does, one notes a batch when that is done and begins after the last one noted. Each is
 killed at a later point than the one before (before a batch, before its commit, after its commit,
@@ -16,10 +16,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from changelogs import Event, history, records, shuffled
 from dragoman.pipelines.jobs.delta import KeyedTable
 from dragoman.pipelines.jobs.materialize import Options
 from dragoman.pipelines.jobs.materializing import Materializer
+from tables.changelogs import Event, history, records, shuffled
 
 #: Of the points that are passed, and of the processes.
 KILLED_AT_MAX = 9

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from broker_world import World
 from dragoman.broker.neighbour_service import NeighbourService
 from dragoman.broker.neighbours import Answered, Request, decode_answer, decode_request, encode
 from dragoman.broker.topics import NewTopic
@@ -28,6 +27,7 @@ from dragoman.outcome import Outcome
 from dragoman.rpc.client import RawReply
 from dragoman.testing.sim.scheduler import SimScheduler
 from dragoman.types import Buffer
+from worlds.broker import World
 
 SETTINGS = Settings(
     transaction_state_log_num_partitions=2,

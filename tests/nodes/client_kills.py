@@ -20,10 +20,10 @@ from pathlib import Path
 import msgspec
 
 from dragoman.client.cursus import ClientError, MemberFencedError
-from kafka_socket import KafkaSocket
-from kill_rounds import WAIT_S, records_between, value_of
-from protocol_speakers import PARTITIONS, SPEAKERS, Member, Place, Record, Speaker
-from served_node import ServedNode, serve
+from nodes.kill_rounds import WAIT_S, records_between, value_of
+from nodes.process import ServedNode, serve
+from protocols.clients import PARTITIONS, SPEAKERS, Member, Place, Record, Speaker
+from protocols.kafka_socket import KafkaSocket
 
 TOPIC = GROUP = "load"
 WRITERS = 4

@@ -1,7 +1,7 @@
 """`dragoman` as the next release: it knows one more feature level, with an event of its own.
 
-For tests of upgrades: `ServedNode(module="newer_release")`. Before anything else is imported, since
-modules take over the level by its value.
+For tests of upgrades: `ServedNode(module="nodes.newer_release")`. Before anything else is imported,
+since modules take over the level by its value.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ comes back.
 
 from __future__ import annotations
 
-from broker_world import Pipe, World
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.connection import Connection, Event, Role
 from dragoman.protocols.minibroker.handlers.service import MinibrokerService
+from worlds.broker import Pipe, World
 
 
 def service_of(world: World) -> MinibrokerService:

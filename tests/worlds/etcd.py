@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from broker_world import Outcome
 from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.etcd.session import Settings
 from dragoman.cluster.events import Event, GroupConfigChanged
@@ -23,6 +22,7 @@ from dragoman.cluster.raft.core import Role, RoleChanged
 from dragoman.cluster.raft.state import encode_image
 from dragoman.errors import DragomanError
 from dragoman.testing.sim.scheduler import SimScheduler
+from worlds.broker import Outcome
 
 PREFIX = "/dragoman/test"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from broker_world import Pipe, World
 from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.mlog.connection import Connection, Role
 from dragoman.protocols.mlog.constants import Encoding
 from dragoman.protocols.mlog.handlers.service import MlogService
+from worlds.broker import Pipe, World
 
 Answer = TypeVar("Answer", bound=m.Message)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker_world import Wire, World
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ACCEPTED_VERSIONS, ApiKey
 from dragoman.security.authorizer import Operation, Principal, Resource
+from worlds.broker import Wire, World
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3

@@ -12,9 +12,9 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-SOURCE = str(Path(__file__).parents[1] / "src")
+SOURCE = str(Path(__file__).parents[2] / "src")
 #: Modules that stand for `dragoman.cli.main` may be here.
-_TESTS = str(Path(__file__).parent)
+_TESTS = str(Path(__file__).parents[1])
 WAIT_S = 60.0
 _LISTENER = re.compile(r"(\S+) on (\S+), advertised as (.+)")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 
-from broker_world import Pipe, World
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.messages import Ack, Batch, Message
+from worlds.broker import Pipe, World
 
 ADDRESS = ("localhost", 9000)
 

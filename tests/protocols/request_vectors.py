@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dragoman.protocols.mlog import messages as m
-from mlog_vectors import JSON_FRAMES, PROTOBUF_FRAMES
+from protocols.mlog_vectors import JSON_FRAMES, PROTOBUF_FRAMES
 
 KAFKA = [
     "000000110012000300000001000163000274023100",

@@ -20,7 +20,7 @@ from typing import Literal
 import psycopg
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from capture_process import WAIT_S, CaptureProcess
+from captures.process import WAIT_S, CaptureProcess
 from dragoman.captures.definition import POSITIONS_TOPIC, Definition
 from dragoman.demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralBroker

@@ -22,8 +22,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from dragoman.log.batch import Record, batches, build_batch, records
 from dragoman.log.compression import Codec
-from kafka_socket import KafkaSocket
-from served_node import ServedNode, serve
+from nodes.process import ServedNode, serve
+from protocols.kafka_socket import KafkaSocket
 
 TOPIC = "load"
 PARTITIONS = 4

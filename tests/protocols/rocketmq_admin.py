@@ -1,6 +1,6 @@
 """Every operation of RocketMQ's administration client against a node, and what came of it.
 
-    python tests/rocketmq_admin_table.py        writes docs/reference/rocketmq-admin.md
+`PYTHONPATH=tests python -m protocols.rocketmq_admin` writes `docs/reference/rocketmq-admin.md`.
 
 A node with a topic of twenty messages, a consumer that has read them, a transaction that nobody has
 decided on for too long, and a dead letter. The operations run one after the other, in the order of
@@ -35,14 +35,14 @@ from dragoman.client.rocketmq import (
 )
 from dragoman.testing import EphemeralBroker
 
-PAGE = Path(__file__).parents[1] / "docs/reference/rocketmq-admin.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/rocketmq-admin.md"
 COUNT = 20
 #: Tables of settings and figures, which grow.
 _MANY = 30
 _HEAD = """# RocketMQ administration, operation by operation
 
 What each operation of `RocketmqAdmin` comes to on a node of this release, in the order in which
-they were run (`tests/rocketmq_admin_table.py`). Operations of RocketMQ's controller, broker
+they were run (`tests/protocols/rocketmq_admin.py`). Operations of RocketMQ's controller, broker
 containers, static topics, cold data and RocksDB have no counterpart here: code 3, *not supported*.
 There are no users and rules yet: lists are empty, changes are refused.
 

@@ -4,8 +4,8 @@ controller of a cluster does it.
 
 from __future__ import annotations
 
-from broker_world import Outcome, World
 from dragoman.cluster.events import Event, Member, NodeRegistered, PartitionChanged
+from worlds.broker import Outcome, World
 
 OTHER = 2
 HOST = "two.example"

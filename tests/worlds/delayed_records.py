@@ -11,7 +11,6 @@ from unittest import mock
 
 import msgspec
 
-from broker_world import World, values_in
 from dragoman.broker.deferring import Content, Token
 from dragoman.broker.errors import UnknownDeferredRecord
 from dragoman.broker.topics import NewTopic
@@ -20,6 +19,7 @@ from dragoman.errors import DragomanError
 from dragoman.log.batch import Record
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.scheduler import SimScheduler
+from worlds.broker import World, values_in
 
 TOPIC = "out"
 #: Fewer internal partitions than by default: each costs operations of the disk.

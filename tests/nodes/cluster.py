@@ -14,7 +14,7 @@ from pathlib import Path
 from dragoman.api.values import ClusterStatus
 from dragoman.cli.remote import Remote
 from dragoman.cli.status import CommandError
-from served_node import WAIT_S, ServedNode
+from nodes.process import WAIT_S, ServedNode
 
 #: Below the ports that the system gives to those who do not ask for one.
 _PORTS = range(20_000, 32_000)
