@@ -134,14 +134,15 @@ class Peers:
         header = copies.encode_message(request)
         self.peering.request(node, Service.CONTROL, header, answered, timeout_s=_CONTROL_TIMEOUT_S)
 
-    def forward(
-        self, node: int, proposal: Proposal, done: Callable[[ProposalReply | None], None]
-    ) -> None:
+    def forward(self, node: int, proposal: Proposal) -> Outcome[ProposalReply | None]:
+        outcome: Outcome[ProposalReply | None] = Outcome()
+
         def answered(answer: PeerAnswer | ClusterError) -> None:
-            done(_answered(answer, lambda data: _decoded(data, ProposalReply)))
+            outcome.succeed(_answered(answer, lambda data: _decoded(data, ProposalReply)))
 
         header = msgspec.msgpack.encode(proposal)
         self.peering.request(node, Service.CHANGES, header, answered, timeout_s=_CHANGE_TIMEOUT_S)
+        return outcome
 
     def ask(
         self, node: int, request: OldRequest, body: Sequence[Buffer], done: NeighbourAnswered
@@ -294,7 +295,8 @@ class _Calls(_Service):
 
 class _ForeignChanges(_Service):
     def request(self, node: int, header: memoryview, body: memoryview, reply: Reply) -> None:  # noqa: ARG002
-        def answer(found: ProposalReply) -> None:
+        def answer(found: ProposalReply | DragomanError) -> None:
+            assert isinstance(found, ProposalReply)
             reply(msgspec.msgpack.encode(found), ())
 
-        self._clustering.changes.taken(_decoded(header, Proposal), answer)
+        self._clustering.changes.take(_decoded(header, Proposal)).then(answer)

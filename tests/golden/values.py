@@ -329,7 +329,7 @@ _PLAIN: dict[str, Any] = {
     ),
     "replication FetchReply default": replication.FetchReply(session=0, number=0),
     "replication ControlReply full": replication.ControlReply(
-        outcomes=(replication.Outcome.UNKNOWN, replication.Outcome.UNKNOWN),
+        outcomes=(replication.Decision.UNKNOWN, replication.Decision.UNKNOWN),
         text="text 1",
         version=2,
     ),

@@ -20,6 +20,7 @@ from typing import TypeVar
 import pytest
 import uvloop
 
+from dragoman import outcome
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import NodeRegistered
 from dragoman.config.listeners import Address, Listener
@@ -415,7 +416,7 @@ def test_topic_that_a_client_makes_and_others_cannot_name_is_logged(
     async def create() -> None:
         for name in ("ab", "a/b"):
             created = running.loop.create_future()
-            topics.create(NewTopic(name=name), created.set_result)
+            outcome.start(topics.create(NewTopic(name=name))).then(created.set_result)
             assert await created is None
 
     with caplog.at_level(logging.INFO, "dragoman.server"):

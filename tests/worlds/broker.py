@@ -26,6 +26,7 @@ from dragoman.log.partition import Appended
 from dragoman.log.store import Durability, LogStore
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Session
+from dragoman.outcome import start
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import ClientConnection, Reply
@@ -138,14 +139,14 @@ class World:
     ) -> list[Replica]:
         outcome = Outcome()
         new = NewTopic(name=name, partition_count=partitions, config=config or {})
-        self.broker.topics.create(new, outcome)
+        start(self.broker.topics.create(new)).then(outcome)
         self.settle()
         assert outcome.error is None, outcome.error
         return [self.broker.find(name, index) for index in range(partitions)]
 
     def create_outcome(self, new: NewTopic) -> DragomanError | None:
         outcome = Outcome()
-        self.broker.topics.create(new, outcome)
+        start(self.broker.topics.create(new)).then(outcome)
         self.settle()
         return outcome.error
 

@@ -23,7 +23,7 @@ from dragoman.cluster.events import (
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, DragomanError, NotSentError
 from dragoman.log.partition import PartitionLog
-from dragoman.outcome import Outcome
+from dragoman.outcome import Outcome, start
 from dragoman.rpc.client import RawReply
 from dragoman.testing.sim.scheduler import SimScheduler
 from dragoman.types import Buffer
@@ -197,7 +197,9 @@ class Pair:
         """A topic whose partitions have these leaders."""
         assignment = tuple((leader,) for leader in leaders)
         told: list[DragomanError | None] = []
-        self.one.broker.topics.create(NewTopic(name=name, assignment=assignment), told.append)
+        start(self.one.broker.topics.create(NewTopic(name=name, assignment=assignment))).then(
+            told.append
+        )
         self.settle()
         assert told == [None]
 
@@ -208,7 +210,7 @@ class Pair:
                     new = NewTopic(
                         name=name, partition_count=count, replication_factor=1, is_internal=True
                     )
-                    world.broker.topics.create(new, lambda _: None)
+                    start(world.broker.topics.create(new)).then(lambda _: None)
                     self.settle()
 
     def move(self, topic: str, index: int, leader: int) -> None:

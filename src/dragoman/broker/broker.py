@@ -329,12 +329,12 @@ class Broker:
 
     # ---- topics
 
-    def ensure_topic(self, new: NewTopic, done: Acknowledge) -> None:
+    async def ensure_topic(self, new: NewTopic) -> None:
         """Create the topic unless it exists; for topics created on first use."""
         if new.name == POSITIONS_TOPIC:
-            self.capturing.ensure_topic(done)
+            await self.capturing.ensure_topic()
         else:
-            self.topics.ensure(new, done)
+            await self.topics.ensure(new)
 
     # ---- fetch
 

@@ -26,10 +26,10 @@ from dragoman.broker.replication.controlling import Controlling
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
+    Decision,
     FetchRequest,
     Heartbeat,
     MembershipRequest,
-    Outcome,
     PartitionRequest,
     Progress,
     Registration,
@@ -62,6 +62,7 @@ from dragoman.limits import CONTROLLER_PATIENCE_S, CONTROLLER_RETRY_S, JOIN_PATI
 from dragoman.log.node import FEATURE_LEVEL
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
+from dragoman.outcome import Outcome, ignore, succeeded
 
 log = logging.getLogger("dragoman.cluster")
 _NOBODY = -1
@@ -84,9 +85,7 @@ class Links(Protocol):
 
     def control(self, node_id: int, request: ControlRequest, done: Controlled, /) -> None: ...
 
-    def forward(
-        self, node_id: int, proposal: Proposal, done: Callable[[ProposalReply | None], None], /
-    ) -> None: ...
+    def forward(self, node_id: int, proposal: Proposal, /) -> Outcome[ProposalReply | None]: ...
 
     def directory_of(self, node_id: int, /) -> str:
         """The data directory that a node which is connected says it has."""
@@ -116,10 +115,8 @@ class NoLinks:
     def control(self, _node: int, _request: ControlRequest, done: Controlled) -> None:
         done(None)
 
-    def forward(
-        self, _node: int, _proposal: Proposal, done: Callable[[ProposalReply | None], None]
-    ) -> None:
-        done(None)
+    def forward(self, _node: int, _proposal: Proposal) -> Outcome[ProposalReply | None]:
+        return succeeded(None)
 
     def directory_of(self, _node: int) -> str:
         return ""
@@ -464,7 +461,7 @@ class Clustering:
         self.joining.begin()
         if not self._image.cluster_id:
             created = ClusterCreated(cluster_id=new_cluster_id(self._context.random))
-            self.changes.make(lambda: [] if self._image.cluster_id else [created], _ignore)
+            self.changes.make(lambda: [] if self._image.cluster_id else [created]).then(ignore)
         for node_id in sorted(self._gone):
             self._fence(node_id)
         self.replication.controller_known()
@@ -538,7 +535,7 @@ class Clustering:
             if isinstance(request, Registration) and reply is not None:
                 self._registration_answered(reply)
             version = reply.version if reply is not None else 0
-            self.changes.when_seen(version, lambda: done(reply))
+            self.changes.when_seen(version).then(lambda _: done(reply))
 
         leader = self.quorum.leader
         if self._is_leading:
@@ -564,7 +561,7 @@ class Clustering:
             self.controlling.ask(request, self._versioned(answer))
         elif isinstance(request, Registration) and self._objection(request):
             text = self._objection(request)
-            answer(ControlReply(outcomes=(Outcome.REFUSED,), text=text))
+            answer(ControlReply(outcomes=(Decision.REFUSED,), text=text))
         else:
             self.controlling.ask(request, answer)
 

@@ -465,7 +465,7 @@ class Coordination:
             # What was decided last is what was agreed on.
             done(blocks[-1] if error is None else error)
 
-        self._broker.changes.make(decide, reserved)
+        self._broker.changes.make(decide).then(reserved)
 
 
 def _take_settings(groups: GroupSettings, settings: Settings) -> GroupSettings:

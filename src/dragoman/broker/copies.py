@@ -17,6 +17,7 @@ from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.leadership import Leadership
 from dragoman.broker.planning import Plan, widen
 from dragoman.errors import DragomanError
+from dragoman.outcome import ignore, start
 
 log = logging.getLogger("dragoman.cluster")
 
@@ -42,7 +43,7 @@ class InternalCopies:
                 plan += widen(image, topic.partitions, self._wanted(topic.name))
         if plan:
             log.info("%d partitions of internal topics get more copies", len(plan))
-            self._move(plan)
+            start(self._move(plan)).then(ignore)
 
     def _wanted(self, topic: str) -> int:
         settings = self._context.settings
@@ -50,15 +51,10 @@ class InternalCopies:
             return settings.offsets_topic_replication_factor
         return settings.transaction_state_log_replication_factor
 
-    def _move(self, plan: Plan) -> None:
+    async def _move(self, plan: Plan) -> None:
         """One after the other: there may be a hundred of them."""
-
-        def begun(error: DragomanError | None) -> None:
-            if error is None:
-                self._move(plan)
-            else:
-                log.warning("internal topics keep few copies: %s", error)
-
-        if plan:
-            partition, replicas = plan.pop()
-            self._leadership.move(partition, replicas, may_resize=True, done=begun)
+        try:
+            for partition, replicas in reversed(plan):
+                await self._leadership.move(partition, replicas, may_resize=True)
+        except DragomanError as error:
+            log.warning("internal topics keep few copies: %s", error)

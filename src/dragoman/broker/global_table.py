@@ -232,4 +232,4 @@ class GlobalTable:
             config={"cleanup.policy": "compact", "segment.bytes": str(_SEGMENT_BYTES)},
             is_internal=True,
         )
-        self._topics.ensure(new, ready)
+        start(self._topics.ensure(new)).then(ready)

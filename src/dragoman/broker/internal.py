@@ -35,6 +35,7 @@ from dragoman.broker.topics import NewTopic, Topics
 from dragoman.errors import BrokerError, DiskFullError, DragomanError
 from dragoman.limits import INTERNAL_LOAD_RETRY_S, INTERNAL_RECORDS_PER_SLICE
 from dragoman.log.batch import Record, build_batch, read_header
+from dragoman.outcome import start
 
 log = logging.getLogger("dragoman.coordination")
 #: Key and value of one record; without a value the key is removed.
@@ -279,11 +280,11 @@ class InternalTopic:
             is_internal=True,
         )
 
-        def made(error: DragomanError | None) -> None:
+        def made(result: DragomanError | None) -> None:
             # Another node may have been faster.
-            done(None if isinstance(error, TopicExists) else error)
+            done(None if isinstance(result, TopicExists) else result)
 
-        self._topics.ensure(new, made)
+        start(self._topics.ensure(new)).then(made)
 
     def _append(
         self,

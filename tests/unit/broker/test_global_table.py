@@ -20,6 +20,7 @@ from dragoman.limits import (
     INTERNAL_RECORDS_PER_SLICE,
 )
 from dragoman.log.batch import Record
+from dragoman.outcome import start
 from worlds.broker import Outcome, World
 from worlds.two_nodes import Pair
 
@@ -156,7 +157,7 @@ def pair() -> Pair:
     """Node 2 has the log."""
     made = Pair()
     topic = NewTopic(name=NAME, assignment=((2,),), is_internal=True)
-    made.one.broker.topics.create(topic, lambda _: None)
+    start(made.one.broker.topics.create(topic)).then(lambda _: None)
     made.settle()
     return made
 

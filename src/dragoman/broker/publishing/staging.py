@@ -43,6 +43,7 @@ from dragoman.limits import (
     STAGING_SEGMENT_BYTES,
 )
 from dragoman.log.partition import PartitionLog
+from dragoman.outcome import start
 
 if TYPE_CHECKING:
     from dragoman.broker.broker import Broker
@@ -122,7 +123,7 @@ class Staging:
             index = self._opened % count
             opened(StagingPlace(STAGING_TOPIC, index, producer_id, STAGING_EPOCH))
 
-        self._broker.ensure_topic(new, ensured)
+        start(self._broker.ensure_topic(new)).then(ensured)
 
     # ---- what may go
 

@@ -203,7 +203,9 @@ class Relieve(_Message, frozen=True, kw_only=True, tag="Relieve"):
     node_id: int
 
 
-class Outcome(IntEnum):
+class Decision(IntEnum):
+    """What the controller has decided about a request."""
+
     ACCEPTED = 0
     #: Somebody else was faster: the image is about to change.
     CONFLICT = 1
@@ -214,9 +216,9 @@ class Outcome(IntEnum):
 
 
 class ControlReply(_Message, frozen=True, kw_only=True, tag="ControlReply"):
-    """One outcome for each change of the request; a request without changes has one."""
+    """One decision for each change of the request; a request without changes has one."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[Decision, ...]
     #: Why something was refused, for people.
     text: str = ""
     #: The image must have this version for the outcome to be seen.

@@ -69,7 +69,7 @@ def handle_create(session: MlogSession, request: CreateTopic, place: Place) -> N
         session.reply(place, CreateTopicResp(topic=name, replica_node_ids=names))
 
     new = NewTopic(name=name, partition_count=1, replication_factor=request.replica_count + 1)
-    broker.topics.create(new, done)
+    start(broker.topics.create(new)).then(done)
 
 
 def handle_delete(session: MlogSession, request: DeleteTopic, place: Place) -> None:
@@ -86,7 +86,7 @@ def handle_delete(session: MlogSession, request: DeleteTopic, place: Place) -> N
         else:
             session.fail(place, missing if isinstance(error, UnknownTopic) else error)
 
-    session.service.broker.topics.delete(name, done)
+    start(session.service.broker.topics.delete(name)).then(done)
 
 
 def _require_name(name: str) -> None:

@@ -139,7 +139,7 @@ def _set_topic(
             # Tools ask every broker of the cluster, perhaps at the same time.
             done(None if isinstance(error, TopicExists) else error)
 
-        broker.topics.create(new, created)
+        start(broker.topics.create(new)).then(created)
         return
     call.authorize(Operation.ALTER, Resource.TOPIC, name)
     if queues <= len(topic.partitions):
@@ -157,7 +157,7 @@ def _set_topic(
 
     # Where the others are: clients find the whole topic in one place.
     added = (topic.partitions[0].replicas,) * (queues - len(topic.partitions))
-    broker.topics.add_partitions(name, queues, added, grown)
+    start(broker.topics.add_partitions(name, queues, added)).then(grown)
 
 
 def _check(wanted: bodies.TopicConfig) -> None:
@@ -194,7 +194,8 @@ def _alter(
     if alter(dict(topic.config)) == topic.config:
         done(None)
     else:
-        broker.topics.alter_config(topic.name, lambda present: alter(dict(present)), done)
+        altered = broker.topics.alter_config(topic.name, lambda present: alter(dict(present)))
+        start(altered).then(done)
 
 
 def _attributes(
@@ -243,7 +244,7 @@ def handle_delete_topic_in_broker(call: Call) -> None:
     def deleted(error: DragomanError | None) -> None:
         call.done(None if isinstance(error, UnknownTopic) else error)
 
-    broker.topics.delete(topic.name, deleted)
+    start(broker.topics.delete(topic.name)).then(deleted)
 
 
 # ---- described

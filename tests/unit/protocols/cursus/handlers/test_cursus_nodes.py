@@ -21,6 +21,7 @@ from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import NodeFenced
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.limits import CURSUS_COORDINATOR_WAIT_S, RELAY_PATIENCE_S
+from dragoman.outcome import start
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.handlers.state import STATE_TOPIC
 from dragoman.protocols.cursus.messages import Batch
@@ -50,7 +51,7 @@ def pair() -> Pair:
     made.create(TOPIC, 1, 2)
     made.create_internal(OFFSETS_TOPIC, _TRANSACTIONS)
     state = NewTopic(name=STATE_TOPIC, assignment=((2,),), is_internal=True)
-    made.one.broker.topics.create(state, lambda _: None)
+    start(made.one.broker.topics.create(state)).then(lambda _: None)
     made.settle()
     # Both serve Cursus, whoever comes.
     for node in made.worlds:
