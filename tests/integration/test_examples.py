@@ -19,9 +19,8 @@ from dragoman.testing import EphemeralBroker
 
 ROOT = Path(__file__).parents[2]
 #: Those that start a broker themselves and say at their top what they print.
-SELF_CONTAINED = [
-    path for path in (ROOT / "examples").iterdir() if path.is_dir() and path.name != "kafka_basics"
-]
+SELF_CONTAINED = [path.parent for path in (ROOT / "examples").glob("*/main.py")]
+SELF_CONTAINED.remove(ROOT / "examples" / "kafka_basics")
 
 
 def _blocks(page: str, language: str) -> list[str]:

@@ -19,10 +19,10 @@ from typing import Any, get_args
 
 import pytest
 
+from demo.postgres import RELEASES, LocalPostgres
 from dragoman.captures.definition import Definition
 from dragoman.cdc.events import Encoder, Transaction
 from dragoman.cdc.events.debezium import debezium_form
-from dragoman.demo.postgres import RELEASES, LocalPostgres
 from dragoman.errors import DecodeError
 from dragoman.protocols.postgres import copying, values
 from dragoman.protocols.postgres import messages as m

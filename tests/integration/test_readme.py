@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from demo.postgres import LocalPostgres
+from demo.readings import Window, closed_windows
 from dragoman.config.listeners import default_addresses
-from dragoman.demo.postgres import LocalPostgres
-from dragoman.demo.readings import Window, closed_windows
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "README.md").read_text()

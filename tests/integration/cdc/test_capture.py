@@ -24,6 +24,7 @@ from psycopg import Connection
 
 import full_disk
 from capture_process import WAIT_S, CaptureProcess
+from demo.postgres import LocalPostgres
 from dragoman.captures.control import Pause, Resume, Rewind
 from dragoman.captures.definition import Definition
 from dragoman.cdc.database import connect
@@ -36,7 +37,6 @@ from dragoman.client.kafka import (
     ResourceType,
     TransactionOptions,
 )
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.log.batch import Record
 from dragoman.testing import EphemeralBroker
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import snapshot_scene as scene
-from dragoman.demo.postgres import LocalPostgres
+from demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralBroker
 
 ROWS = 2500
