@@ -100,8 +100,9 @@ format: $(VENV)/dev.stamp ## let ruff rewrite what it can
 	$(BIN)/ruff format src tests docs examples
 
 .PHONY: docs
-docs: $(VENV)/dev.stamp ## write anew the tables that repeat the code
+docs: $(VENV)/dev.stamp ## write anew the tables and the picture that repeat the code
 	$(BIN)/python docs/tables.py
+	$(BIN)/python docs/diagram.py
 	$(BIN)/python docs/configuration_page.py
 	$(BIN)/python tests/interop/page.py
 

@@ -27,13 +27,18 @@ DECISIONS = sorted(ROOT.glob("docs/decisions/0*.md"))
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
-def _tables() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+def _program(name: str) -> ModuleType:
+    """One of those that write documents."""
+    specification = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
+
+
+def _tables() -> ModuleType:
+    return _program("tables")
 
 
 # ---- tables
@@ -192,11 +197,11 @@ def test_picture_of_the_layers_is_the_contract() -> None:
     assert rows == [*wanted[: len(rows) - 1], foundations]
 
 
-# ---- README
+# ---- the table of protocols, and the picture
 
 
 def test_protocol_table_has_the_ports_of_the_listeners() -> None:
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs/reference/compatibility.md").read_text()
     ports = {row.name: row.port for row in LISTENER_NAMES}
     for protocol, listeners in {
         "Kafka": ("kafka",),
@@ -210,7 +215,7 @@ def test_protocol_table_has_the_ports_of_the_listeners() -> None:
 
 
 def test_protocol_table_names_the_versions_that_are_tested() -> None:
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs/reference/compatibility.md").read_text()
     constraints = dict(
         line.split("==")
         for line in (ROOT / "constraints.txt").read_text().splitlines()
@@ -219,3 +224,14 @@ def test_protocol_table_names_the_versions_that_are_tested() -> None:
     for client in ("confluent-kafka", "kafka-python", "aiokafka"):
         short = ".".join(constraints[client].split(".")[:2])
         assert f"{client} {short}" in text
+
+
+def test_picture_of_the_readme_is_what_its_program_draws() -> None:
+    diagram = _program("diagram")
+    assert diagram.PICTURE.read_text() == diagram.picture(), "run `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pictures_are_there(page: Path) -> None:
+    for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} shows {target}"
