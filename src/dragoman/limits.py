@@ -322,11 +322,6 @@ LIMITED_LOG_INTERVAL_S = 10.0
 #: Longest line of a log about the node itself; the rest is cut.
 LOG_LINE_CHARS_MAX = 16 << 10
 
-# ---- the demo
-
-#: Records that one run of the demo produces and keeps a mark of. More: refused.
-DEMO_RECORDS_MAX = 10_000_000
-
 # ---- frames of all protocols
 
 #: One receive buffer shared by all connections; a frame that does not fit gets a buffer of its own.

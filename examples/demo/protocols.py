@@ -11,15 +11,15 @@ from typing import Final, TypeAlias
 
 from confluent_kafka import Producer
 
+from demo.kafka import client_settings, messages, produce_one
+from demo.spark_job import WritersCounted
+from demo.story import DemoError, Stage, Step
 from dragoman.cli.speaking import MODULES, ProtocolName, speaker
 from dragoman.cli.speaking.interface import Plan
 from dragoman.client.cursus import BlockingCursusClient
 from dragoman.client.minibroker import BlockingMinibrokerClient
 from dragoman.client.mlog import BlockingMlogClient
 from dragoman.client.rocketmq import BlockingRocketmqClient, Message
-from dragoman.demo.kafka import client_settings, messages, produce_one
-from dragoman.demo.spark_job import WritersCounted
-from dragoman.demo.story import DemoError, Stage, Step
 
 ORDERS_TOPIC: Final = "orders"
 #: In the order in which they write.

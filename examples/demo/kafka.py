@@ -11,9 +11,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from dragoman.demo.readings import PARTITIONS, TOPIC, record
-from dragoman.demo.screen import Advance
-from dragoman.demo.story import DemoError, Stage, Step
+from demo.readings import PARTITIONS, TOPIC, record
+from demo.screen import Advance
+from demo.story import DemoError, Stage, Step
 
 _SECONDS_MAX = 60.0
 _MESSAGES_AT_ONCE = 500

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dragoman.demo.capture import PURCHASES_TOPIC
-from dragoman.demo.kafka import messages
-from dragoman.demo.protocols import ORDERS_TOPIC
-from dragoman.demo.readings import TOPIC, Window, closed_windows, window_minutes
-from dragoman.demo.spark_job import Aggregated, Settings, Started, TableRead
-from dragoman.demo.story import DemoError, Stage, Step
+from demo.capture import PURCHASES_TOPIC
+from demo.kafka import messages
+from demo.protocols import ORDERS_TOPIC
+from demo.readings import TOPIC, Window, closed_windows, window_minutes
+from demo.spark_job import Aggregated, Settings, Started, TableRead
+from demo.story import DemoError, Stage, Step
 
 WINDOWS_TOPIC = "windows"
 #: Means are rounded, here and there, after sums in another order.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from demo.story import Stage, Step
 from dragoman.api.values import TopicDescription
 from dragoman.cli.remote import Remote, topic_path
-from dragoman.demo.story import Stage, Step
 
 #: The others are small: manifests, snapshots, the node's own state.
 _DATA_FILES = (".jnl", ".log", ".idx")

@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from dragoman.demo.broker_process import last_lines
-from dragoman.demo.spark_job import Failed, Said, Settings
+from demo.broker_process import last_lines
+from demo.spark_job import Failed, Said, Settings
 from dragoman.errors import DragomanError
 
 #: For Spark to start, and again for its queries: many times what an idle machine takes.
@@ -44,7 +45,7 @@ class SparkProcess:
         assert self._process is None
         scratch = os.path.join(self.directory, "scratch")
         os.makedirs(scratch)
-        arguments = ["-m", "dragoman.demo.spark_job", msgspec.json.encode(settings).decode()]
+        arguments = ["-m", "demo.spark_job", msgspec.json.encode(settings).decode()]
         with open(self._log_path, "ab") as log:
             # A session of its own: an interrupt at the terminal is for the demo, which ends Spark
             # with everything that it has started.
@@ -53,7 +54,7 @@ class SparkProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "TMPDIR": scratch},
+                env=_environment(scratch),
                 start_new_session=True,
             )
 
@@ -104,3 +105,11 @@ class SparkProcess:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._process = None
+
+
+def _environment(scratch: str) -> dict[str, str]:
+    """Python finds this package wherever the demo was started."""
+    folders = [str(Path(__file__).parents[1])]
+    if inherited := os.environ.get("PYTHONPATH"):
+        folders.append(inherited)
+    return {**os.environ, "TMPDIR": scratch, "PYTHONPATH": os.pathsep.join(folders)}

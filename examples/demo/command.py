@@ -1,25 +1,26 @@
-"""Entry point: `python -m dragoman.demo [--exit] [--without-spark] [--records N] [--dsn DSN]`."""
+"""The command line of the demo, and the order of its steps."""
 
 from __future__ import annotations
 
 import argparse
 import signal
-import sys
 import tempfile
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from dragoman import limits
-from dragoman.demo.broker_process import BrokerProcess
-from dragoman.demo.next_steps import next_steps
-from dragoman.demo.screen import Screen
-from dragoman.demo.spark_job import table_path
-from dragoman.demo.spark_process import SparkJobError, SparkProcess
-from dragoman.demo.story import Stage, Step, play
+from demo.broker_process import BrokerProcess
+from demo.next_steps import next_steps
+from demo.screen import Screen
+from demo.spark_job import table_path
+from demo.spark_process import SparkJobError, SparkProcess
+from demo.story import Stage, Step, play
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
-    from dragoman.demo.capture import Database
+    from demo.capture import Database
+
+#: Records that one run produces and keeps a mark of. More are refused.
+RECORDS_MAX = 10_000_000
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -78,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _steps(*, with_spark: bool, with_database: bool) -> tuple[Step, ...]:
     """Imported here, so that a client that is not installed can be told in one line."""
-    from dragoman.demo import capture, kafka, node, protocols, spark
+    from demo import capture, kafka, node, protocols, spark
 
     steps: tuple[Step, ...] = (
         node.START,
@@ -109,13 +110,13 @@ def _steps(*, with_spark: bool, with_database: bool) -> tuple[Step, ...]:
 
 
 def _database(dsn: str) -> Database:
-    from dragoman.demo.capture import Database
+    from demo.capture import Database
 
     return Database(dsn)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="dragoman.demo", description="Dragoman at work.")
+    parser = argparse.ArgumentParser(prog="demo", description="Dragoman at work.")
     parser.add_argument("--exit", action="store_true", help="end after the last step")
     parser.add_argument(
         "--dsn", default="", help="a PostgreSQL to use, in place of one that comes and goes"
@@ -135,15 +136,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _record_count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= limits.DEMO_RECORDS_MAX:
-        bound = limits.DEMO_RECORDS_MAX
+    if not text.isdecimal() or not 1 <= int(text) <= RECORDS_MAX:
+        bound = RECORDS_MAX
         raise argparse.ArgumentTypeError(f"expected a number from 1 to {bound}, got {text!r}")
     return int(text)
 
 
 def _as_interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dragoman.demo.broker_process import BrokerProcess
+from demo.broker_process import BrokerProcess
 
 _COMMAND = ".venv/bin/dragoman"
 _WARMEST = (

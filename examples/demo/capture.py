@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from demo.kafka import messages
+from demo.postgres import LocalPostgres
+from demo.spark_job import Materialized, Purchase
+from demo.story import DemoError, Stage, Step
 from dragoman.captures.definition import Definition
 from dragoman.cli.speaking import speaker
 from dragoman.cli.speaking.interface import Plan
 from dragoman.cli.status import say
-from dragoman.demo.kafka import messages
-from dragoman.demo.postgres import LocalPostgres
-from dragoman.demo.spark_job import Materialized, Purchase
-from dragoman.demo.story import DemoError, Stage, Step
 
 SCHEMA: Final = "dragoman_demo"
 PURCHASES_TOPIC: Final = f"pgcdc.{SCHEMA}.purchases"

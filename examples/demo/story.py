@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dragoman.demo.broker_process import BrokerProcess
-from dragoman.demo.screen import Screen
-from dragoman.demo.spark_process import SparkProcess
+from demo.broker_process import BrokerProcess
+from demo.screen import Screen
+from demo.spark_process import SparkProcess
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
-    from dragoman.demo.capture import Database
+    from demo.capture import Database
 
 
 class DemoError(DragomanError):

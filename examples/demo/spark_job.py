@@ -1,6 +1,6 @@
 """The demo's Spark job: readings by window, as a stream, into a table and into a topic.
 
-A program of its own, `python -m dragoman.demo.spark_job SETTINGS`, so that Java comes and goes with
+A program of its own, `python -m demo.spark_job SETTINGS`, so that Java comes and goes with
 it. What it has done it says in lines of JSON on stdout; all else, Java's log too, goes to stderr.
 """
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from demo.readings import LATE_SECONDS_MAX, Window
 from dragoman import spark
-from dragoman.demo.readings import LATE_SECONDS_MAX, Window
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
