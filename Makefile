@@ -164,6 +164,10 @@ attack: $(VENV)/dev.stamp ## clients that mean harm, beside good ones; ARGS="--o
 damage: $(VENV)/dev.stamp ## two hundred damaged data directories; ARGS="--images 1000 --seed 7"
 	PYTHONPATH=tests $(BIN)/python -m damage.run $(ARGS)
 
+.PHONY: golden
+golden: $(VENV)/dev.stamp ## what two versions answer to the same requests; ARGS="--before SRC_DIR --after src"
+	PYTHONPATH=tests $(BIN)/python -m golden.compare $(ARGS)
+
 # ---- upkeep
 
 .PHONY: constraints

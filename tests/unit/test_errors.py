@@ -74,8 +74,6 @@ CODES = {
     "dragoman.cdc.spool": "spool_full",
     "dragoman.cli.status": "command",
     "dragoman.config.dynamic": "read_only_key",
-    "dragoman.demo.spark_process": "spark_job",
-    "dragoman.demo.story": "demo",
     "dragoman.pipelines.jobs.changes": "envelope",
     "dragoman.pipelines.jobs.columns": "misfit",
     "dragoman.pipelines.jobs.delta": "table",
