@@ -12,10 +12,10 @@ it, and one that is scraped pays it in a thread while its other clients are serv
                             │ no
                        reading paused ── import in a thread ── done ──> handed over, reading resumed
 
-At the bound on connections a new one takes the place of one that the node does no work for: one
-that sends its request slowly, does not take its answer, or rests between requests; failing that, of
-one whose request is not begun. Operations are far fewer than connections may be, so a client that
-holds connections open never keeps a health probe out.
+At the bound on connections, and when descriptors run short, a new one takes the place of one that
+the node does no work for: one that sends its request slowly, does not take its answer, or rests
+between requests; failing that, of one whose request is not begun. Operations are far fewer than
+connections may be, so a client that holds connections open never keeps a health probe out.
 
 Nothing here imports uvicorn or starlette at module level.
 """
@@ -48,7 +48,9 @@ class HttpListener:
         *,
         descriptor_max: int = limits.OPEN_FILES_MAX,
     ) -> None:
-        """A connection with a descriptor above `descriptor_max` is closed at once."""
+        """A connection with a descriptor above `descriptor_max` takes the place of another, or is
+        closed at once.
+        """
         self._descriptor_max = descriptor_max
         self._node = node
         self._clock = clock
@@ -89,9 +91,10 @@ class HttpListener:
             await asyncio.wait(list(state.tasks))
 
     def arrived(self, arrival: Arrival) -> None:
-        is_full = self.connection_count >= limits.HTTP_CONNECTIONS_MAX
-        has_descriptor = has_descriptor_left(arrival.transport, self._descriptor_max)
-        if self._closed or not has_descriptor or (is_full and not self._make_room()):
+        is_full = self.connection_count >= limits.HTTP_CONNECTIONS_MAX or not has_descriptor_left(
+            arrival.transport, self._descriptor_max
+        )
+        if self._closed or (is_full and not self._make_room()):
             arrival.transport.abort()
         elif self._engine is not None:
             self._hand_over(arrival, self._engine)
