@@ -168,6 +168,10 @@ damage: $(VENV)/dev.stamp ## two hundred damaged data directories; ARGS="--image
 golden: $(VENV)/dev.stamp ## what two versions answer to the same requests; ARGS="--before SRC_DIR --after src"
 	PYTHONPATH=tests $(BIN)/python -m golden.compare $(ARGS)
 
+.PHONY: measures
+measures: $(VENV)/dev.stamp ## size, import cycles, callbacks and names of the code; ARGS=--list
+	PYTHONPATH=tests $(BIN)/python -m measures $(ARGS)
+
 # ---- upkeep
 
 .PHONY: constraints
