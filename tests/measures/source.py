@@ -39,10 +39,9 @@ def code_lines(module: Module) -> int:
     docstrings = set()
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                if isinstance(first.value.value, str):
-                    docstrings.update(range(first.lineno, (first.end_lineno or 0) + 1))
+            if ast.get_docstring(node, clean=False) is not None:
+                docstring = node.body[0]
+                docstrings.update(range(docstring.lineno, (docstring.end_lineno or 0) + 1))
     lines: set[int] = set()
     skipped = {
         tokenize.COMMENT,
