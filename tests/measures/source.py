@@ -38,10 +38,10 @@ def code_lines(module: Module) -> int:
     """Lines that are neither blank, comment nor docstring."""
     docstrings = set()
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if ast.get_docstring(node, clean=False) is not None:
-                docstring = node.body[0]
-                docstrings.update(range(docstring.lineno, (docstring.end_lineno or 0) + 1))
+        is_documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        if isinstance(node, is_documented) and ast.get_docstring(node, clean=False) is not None:
+            docstring = node.body[0]
+            docstrings.update(range(docstring.lineno, (docstring.end_lineno or 0) + 1))
     lines: set[int] = set()
     skipped = {
         tokenize.COMMENT,
