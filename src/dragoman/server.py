@@ -347,9 +347,10 @@ class Node:
                 self._loop,
                 closes_idle=closes_idle,
                 connections=self.connections if is_for_clients else None,
-                descriptor_max=_descriptor_max(
+                descriptor_max=self._descriptor_max(
                     DESCRIPTORS_LEFT_BY_CLIENTS if is_for_clients else DESCRIPTORS_LEFT_BY_NODES
                 ),
+                give_way=None if is_for_clients else self.peers.peering.give_way,
                 limiter=self._log_of_connections,
             )
         channels = self.channels[name]
@@ -360,6 +361,17 @@ class Node:
             return Channel(channels, make_session, self._loop)
 
         return protocol
+
+    def _descriptor_max(self, left: int) -> Callable[[], int]:
+        """The highest descriptor that a connection may have which leaves so many to others, and
+        those of the files that the log may open later.
+        """
+        most = open_files_max()
+        if left == DESCRIPTORS_LEFT_BY_CLIENTS:
+            left = max(left, most // 8)
+        # However few there are, some connections are taken.
+        kept = max(most - left, most // 2)
+        return lambda: kept - min(self.store.files.unopened, most // 4)
 
     def _connection_caps(self) -> ConnectionCaps:
         settings = self.broker.settings
@@ -459,7 +471,8 @@ class Node:
             BrokerView(self),
             self.clock,
             self._loop,
-            descriptor_max=_descriptor_max(DESCRIPTORS_LEFT_BY_HTTP),
+            descriptor_max=self._descriptor_max(DESCRIPTORS_LEFT_BY_HTTP),
+            give_way=self.peers.peering.give_way,
         )
         return http.protocol
 
@@ -699,15 +712,6 @@ async def work_offline(settings: Settings, work: Callable[[Broker, Acknowledge],
         await node.stop()
     if error is not None:
         raise error
-
-
-def _descriptor_max(left: int) -> int:
-    """The highest descriptor that a connection may have which leaves so many to others."""
-    most = open_files_max()
-    if left == DESCRIPTORS_LEFT_BY_CLIENTS:
-        left = max(left, most // 8)
-    # However few there are, some connections are taken.
-    return max(most - left, most // 2)
 
 
 def _etcd_client(settings: Settings, loop: asyncio.AbstractEventLoop) -> HttpClient | None:

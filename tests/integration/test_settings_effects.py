@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from broker_world import batch_of, values_in
 from dragoman.config.settings import NODE_KEYS
 from dragoman.config.topics import TOPIC_CONFIG, TopicKey
 from dragoman.errors import ConfigError
 from dragoman.protocols.kafka import messages as m
 from dragoman.testing import EphemeralBroker
-from kafka_socket import KafkaSocket
+from protocols.kafka_socket import KafkaSocket
+from worlds.broker import batch_of, values_in
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from dragoman.broker.replication.messages import (
     NONE,
     AddNode,
     ControlReply,
+    Decision,
     MembershipRequest,
-    Outcome,
     RemoveNode,
     TransferMetadata,
 )
@@ -32,7 +32,7 @@ from dragoman.config.nodes import parse_nodes
 from dragoman.errors import ClusterError, ConfigError, DragomanError, OutcomeUnknownError
 
 log = logging.getLogger("dragoman.cluster")
-_ACCEPTED = ControlReply(outcomes=(Outcome.ACCEPTED,))
+_ACCEPTED = ControlReply(outcomes=(Decision.ACCEPTED,))
 _NAMED_MAX = 5
 
 
@@ -117,7 +117,7 @@ class Joining:
                     f"node {node_id} is out of the quorum, and {_named(held)} wait for it: add it "
                     f"again, or have others take that with `dragoman cluster remove {node_id}`"
                 )
-                done(ControlReply(outcomes=(Outcome.ACCEPTED,), text=text))
+                done(ControlReply(outcomes=(Decision.ACCEPTED,), text=text))
             else:
                 self._controlling.decide(lambda: (self._forget(node_id), _ACCEPTED), done)
 
@@ -220,7 +220,7 @@ def _named(held: list[PartitionMetadata]) -> str:
 
 
 def _refused(error: DragomanError) -> ControlReply:
-    return ControlReply(outcomes=(Outcome.REFUSED,), text=str(error))
+    return ControlReply(outcomes=(Decision.REFUSED,), text=str(error))
 
 
 def _reply(error: DragomanError | None) -> ControlReply | None:

@@ -538,7 +538,7 @@ def watched() -> Iterator[None]:
 
     def checked_change(
         self: Controller, leader: Member, change: InSyncChange
-    ) -> tuple[messages.Outcome, list[Event]]:
+    ) -> tuple[messages.Decision, list[Event]]:
         """S9: what is granted was wanted by a leader that knew what it changes."""
         outcome, events = change_in_sync(self, leader, change)
         if events:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import World
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.kinds import Kind
 from dragoman.broker.replication.messages import ControlReply, Heartbeat, RemoveNode
@@ -17,7 +16,8 @@ from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError
 from dragoman.limits import CONTROLLER_PATIENCE_S
-from leaders import propose
+from worlds.broker import World
+from worlds.remote_leaders import propose
 
 ALONE = ("1@127.0.0.1:9190",)
 

@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-from broker_world import Outcome, World, batch_of
 from dragoman.broker.replication.messages import (
     AddNode,
     ControlReply,
@@ -20,15 +19,17 @@ from dragoman.broker.replication.messages import (
     TransferMetadata,
 )
 from dragoman.broker.replication.messages import (
-    Outcome as Answer,
+    Decision as Answer,
 )
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import Member, NodeRegistered
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, ConfigError, DragomanError, OutcomeUnknownError
+from dragoman.outcome import start
 from dragoman.world import Disk
-from etcd_world import ToyEtcd, ToyGateway
-from leaders import propose
+from worlds.broker import Outcome, World, batch_of
+from worlds.etcd import ToyEtcd, ToyGateway
+from worlds.remote_leaders import propose
 
 
 class Node(World):
@@ -132,7 +133,7 @@ def test_directory_of_a_deleted_topic_is_removed(node: Node) -> None:
     node.store.checkpoint_now()
     assert node.disk.names("partitions")
     outcome = Outcome()
-    node.broker.topics.delete("t", outcome)
+    start(node.broker.topics.delete("t")).then(outcome)
     node.advance(0.1)
     assert outcome.error is None
     assert node.disk.names("partitions") == []
@@ -166,7 +167,7 @@ def test_what_is_led_is_served_while_etcd_is_away_and_changes_fail_as_unknown(no
     [replica] = node.create("t")
     node.etcd.stop()
     outcome = Outcome()
-    node.broker.topics.create(NewTopic(name="u"), outcome)
+    start(node.broker.topics.create(NewTopic(name="u"))).then(outcome)
     node.advance(11)
     assert isinstance(outcome.error, OutcomeUnknownError)
     node.append(replica, batch_of(b"one"))

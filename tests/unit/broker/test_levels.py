@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import Outcome, World
 from dragoman.broker import clustering
 from dragoman.broker.replication import replication
 from dragoman.broker.replication.messages import ControlReply, Registration
-from dragoman.broker.replication.messages import Outcome as Answer
+from dragoman.broker.replication.messages import Decision as Answer
 from dragoman.cluster import events
 from dragoman.cluster.events import (
     FIRST_LEVEL,
@@ -26,7 +25,8 @@ from dragoman.cluster.events import (
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, FormatError
 from dragoman.log import node as log_node
-from leaders import propose
+from worlds.broker import Outcome, World
+from worlds.remote_leaders import propose
 
 NEXT = FIRST_LEVEL + 1
 ALONE = Settings(cluster=("1@127.0.0.1:9190",))
@@ -50,7 +50,7 @@ def older_among_us() -> World:
 def change(world: World) -> Outcome:
     outcome = Outcome()
     event = GroupConfigChanged(group_id="g", config={"a": "b"})
-    world.broker.clustering.changes.make(lambda: [event], outcome)
+    world.broker.clustering.changes.make(lambda: [event]).then(outcome)
     world.settle()
     return outcome
 

@@ -19,7 +19,7 @@ from dragoman.log.inspect import verify_disk
 from dragoman.log.node import Durability, read_node_state
 from dragoman.testing.memory import MemoryDisk
 from dragoman.world import RealDisk
-from log_world import World
+from worlds.log import World
 
 MARK = "journal/mark"
 

@@ -14,7 +14,7 @@ from dragoman.errors import CorruptionError
 from dragoman.log.damage import lost_ranges
 from dragoman.log.inspect import verify_disk
 from dragoman.log.repair import repair_partition
-from log_world import World
+from worlds.log import World
 
 
 def flip(world: World, path: str, position: int, count: int = 1) -> None:

@@ -24,7 +24,7 @@ from dragoman.broker.errors import (
     NoReassignmentInProgress,
     UnknownTopic,
 )
-from dragoman.broker.replication.messages import InSyncChange, Outcome, Registration
+from dragoman.broker.replication.messages import Decision, InSyncChange, Registration
 from dragoman.cluster.events import (
     FIRST_LEVEL,
     LEVEL_IN_FORCE,
@@ -137,10 +137,10 @@ class Controller:
 
     # ---- what leaders ask for
 
-    def change_in_sync(self, leader: Member, change: InSyncChange) -> tuple[Outcome, list[Event]]:
+    def change_in_sync(self, leader: Member, change: InSyncChange) -> tuple[Decision, list[Event]]:
         partition = self._image.partitions.get(change.partition_id)
         if partition is None or not self._is_newest(partition, leader, change):
-            return Outcome.CONFLICT, []
+            return Decision.CONFLICT, []
         nodes = [each.node_id for each in change.in_sync]
         is_sound = (
             leader in change.in_sync
@@ -149,7 +149,7 @@ class Controller:
             and all(map(self.is_current, change.in_sync))
         )
         if not is_sound:
-            return Outcome.REFUSED, []
+            return Decision.REFUSED, []
         draft = _Draft(self, partition)
         for member in partition.members:
             if member.node_id not in nodes:
@@ -157,7 +157,7 @@ class Controller:
         draft.members = list(change.in_sync)
         draft.eligible = [node for node in draft.eligible if node not in nodes]
         # A change to what is there already ends all that was asked before, and is one, too.
-        return Outcome.ACCEPTED, draft.finished(always=True)
+        return Decision.ACCEPTED, draft.finished(always=True)
 
     def _is_newest(
         self, partition: PartitionMetadata, leader: Member, change: InSyncChange

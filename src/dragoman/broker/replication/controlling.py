@@ -21,13 +21,13 @@ from dragoman.broker.replication.controller import Controller
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
+    Decision,
     ElectPreferred,
     ElectUnclean,
     HandOver,
     Heartbeat,
     InSyncChanges,
     Move,
-    Outcome,
     PartitionRequest,
     Registration,
     Relieve,
@@ -46,8 +46,8 @@ from dragoman.world import Scheduler
 
 #: Moves and balance are looked at as often, however patient the controller is with nodes.
 _TICK_S_MAX = 0.5
-_ACCEPTED = ControlReply(outcomes=(Outcome.ACCEPTED,))
-_REFUSED = ControlReply(outcomes=(Outcome.REFUSED,))
+_ACCEPTED = ControlReply(outcomes=(Decision.ACCEPTED,))
+_REFUSED = ControlReply(outcomes=(Decision.REFUSED,))
 #: Decides now, on the image as it is: what to agree on, and what to answer then.
 Decide = Callable[[], tuple[list[Event], ControlReply]]
 
@@ -168,11 +168,11 @@ class Controlling:
 
     def _change(self, request: InSyncChanges) -> tuple[list[Event], ControlReply]:
         events: list[Event] = []
-        outcomes: list[Outcome] = []
+        outcomes: list[Decision] = []
         changed: set[int] = set()
         for change in request.changes:
             if change.partition_id in changed:
-                outcomes.append(Outcome.CONFLICT)
+                outcomes.append(Decision.CONFLICT)
                 continue
             changed.add(change.partition_id)
             outcome, granted = self.controller.change_in_sync(request.leader, change)
@@ -263,7 +263,7 @@ class Controlling:
             try:
                 wanted, reply = decide()
             except DragomanError as error:
-                done(ControlReply(outcomes=(Outcome.REFUSED,), text=str(error)))
+                done(ControlReply(outcomes=(Decision.REFUSED,), text=str(error)))
                 continue
             if not wanted:
                 done(reply)

@@ -20,9 +20,9 @@ from dragoman.broker.errors import RequestTimedOut
 from dragoman.broker.replica import Replica
 from dragoman.broker.replication.messages import (
     NONE,
+    Decision,
     Fetched,
     InSyncChange,
-    Outcome,
     Position,
     Status,
 )
@@ -354,19 +354,19 @@ class Leading:
         log = self.replica.log
         return known is not None and known.stable_end >= max(log.high_watermark, self.epoch_start)
 
-    def answered(self, change: InSyncChange, outcome: Outcome) -> bool:
+    def answered(self, change: InSyncChange, outcome: Decision) -> bool:
         """Granted, or somebody else was faster: then an event is on its way, and is waited for.
 
         True: what became of this request or of one before it is not known, so another one has to
         be made. Until one is granted, nothing is committed without those who were asked for.
         """
-        if outcome is Outcome.ACCEPTED:
+        if outcome is Decision.ACCEPTED:
             self._granted = max(self._granted, change.partition_epoch)
         is_over = change.partition_epoch != self._partition_epoch
-        if is_over or outcome in (Outcome.ACCEPTED, Outcome.CONFLICT):
+        if is_over or outcome in (Decision.ACCEPTED, Decision.CONFLICT):
             return False
         self._is_asking = False
-        if outcome is Outcome.REFUSED and self._requests == 1:
+        if outcome is Decision.REFUSED and self._requests == 1:
             self._asked.clear()
             self._requests = 0
             self.advance()

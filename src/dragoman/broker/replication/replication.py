@@ -24,12 +24,12 @@ from dragoman.broker.replication.messages import (
     NONE,
     ControlReply,
     ControlRequest,
+    Decision,
     FetchRequest,
     HandOver,
     Heartbeat,
     InSyncChange,
     InSyncChanges,
-    Outcome,
     Progress,
     Registration,
 )
@@ -237,7 +237,7 @@ class Replication:
             self._ask(HandOver(member=self.member), self._gave_up)
 
     def _gave_up(self, reply: ControlReply | None) -> None:
-        if reply is not None and Outcome.ACCEPTED in reply.outcomes and not self._has_no_room:
+        if reply is not None and Decision.ACCEPTED in reply.outcomes and not self._has_no_room:
             self._has_no_room = True
             log.error("the disk is full: other nodes do without this one until there is room")
             self._copy_no_more()
@@ -273,7 +273,7 @@ class Replication:
         self._later(self._timing.heartbeat_s, self._beat)
 
     def _beat_heard(self, reply: ControlReply | None) -> None:
-        if reply is not None and Outcome.REFUSED in reply.outcomes:
+        if reply is not None and Decision.REFUSED in reply.outcomes:
             # Fenced meanwhile, or somebody registered in our name.
             self._register()
 
@@ -488,7 +488,7 @@ class Replication:
             outcomes = reply.outcomes if reply is not None else ()
             for number, (leading, change) in enumerate(asked):
                 known = number < len(outcomes)
-                outcome = outcomes[number] if known else Outcome.UNKNOWN
+                outcome = outcomes[number] if known else Decision.UNKNOWN
                 if leading.answered(change, outcome):
                     self._later(self._timing.retry_s, partial(self._review_again, leading))
 

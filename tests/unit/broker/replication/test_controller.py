@@ -9,7 +9,7 @@ import pytest
 
 from dragoman.broker.errors import ElectionNotNeeded, InvalidReplicaAssignment
 from dragoman.broker.replication.controller import Controller
-from dragoman.broker.replication.messages import InSyncChange, Outcome, Registration
+from dragoman.broker.replication.messages import Decision, InSyncChange, Registration
 from dragoman.cluster.events import (
     Event,
     Member,
@@ -58,7 +58,7 @@ class World:
         for node in nodes:
             self.apply(self.controller.fence(self.member(node)))
 
-    def change(self, leader: int, *nodes: int, **epochs: int) -> Outcome:
+    def change(self, leader: int, *nodes: int, **epochs: int) -> Decision:
         partition = self.partition
         change = InSyncChange(
             1,
@@ -188,27 +188,27 @@ def test_coming_back_from_a_fence_keeps_the_incarnation() -> None:
 
 def test_in_sync_changes_are_compare_and_set() -> None:
     world = World()
-    assert world.change(1, 1, 2, partition_epoch=7) is Outcome.CONFLICT
-    assert world.change(1, 1, 2, leader_epoch=7) is Outcome.CONFLICT
-    assert world.change(2, 1, 2) is Outcome.CONFLICT
-    assert world.change(1, 1, 2) is Outcome.ACCEPTED
+    assert world.change(1, 1, 2, partition_epoch=7) is Decision.CONFLICT
+    assert world.change(1, 1, 2, leader_epoch=7) is Decision.CONFLICT
+    assert world.change(2, 1, 2) is Decision.CONFLICT
+    assert world.change(1, 1, 2) is Decision.ACCEPTED
     assert (world.partition.in_sync, world.partition.partition_epoch) == ((1, 2), 1)
     assert world.partition.leader_epoch == 0
 
 
 def test_in_sync_changes_name_live_replicas_in_their_present_lives() -> None:
     world = World()
-    assert world.change(1, 1, 4) is Outcome.REFUSED
-    assert world.change(1, 2, 3) is Outcome.REFUSED
+    assert world.change(1, 1, 4) is Decision.REFUSED
+    assert world.change(1, 2, 3) is Decision.REFUSED
     stale = InSyncChange(1, 0, 0, (world.member(1), Member(2, 0)))
-    assert world.controller.change_in_sync(world.member(1), stale) == (Outcome.REFUSED, [])
+    assert world.controller.change_in_sync(world.member(1), stale) == (Decision.REFUSED, [])
     world.fence(3)
-    assert world.change(1, 1, 2, 3) is Outcome.REFUSED
+    assert world.change(1, 1, 2, 3) is Decision.REFUSED
 
 
 def test_a_change_to_what_is_there_ends_earlier_requests() -> None:
     world = World()
-    assert world.change(1, 1, 2, 3) is Outcome.ACCEPTED
+    assert world.change(1, 1, 2, 3) is Decision.ACCEPTED
     assert world.partition.partition_epoch == 1
 
 
@@ -287,7 +287,7 @@ def test_a_partition_that_gets_its_first_copies_takes_writes_meanwhile() -> None
     world = World(1)
     world.apply(world.controller.reassign(1, (1, 2, 3)))
     assert (world.partition.in_sync, world.partition.min_insync) == ((1,), 1)
-    assert world.change(1, 1, 2, 3) is Outcome.ACCEPTED
+    assert world.change(1, 1, 2, 3) is Decision.ACCEPTED
     world.apply(world.controller.finish_moves())
     assert (world.partition.replicas, world.partition.min_insync) == ((1, 2, 3), 2)
 

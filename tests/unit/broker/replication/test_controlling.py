@@ -14,13 +14,13 @@ from dragoman.broker.replication.controlling import Controlling
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
+    Decision,
     ElectPreferred,
     HandOver,
     Heartbeat,
     InSyncChange,
     InSyncChanges,
     Move,
-    Outcome,
     Registration,
 )
 from dragoman.cluster.events import Event, Member, PartitionPlacement, TopicCreated
@@ -71,7 +71,7 @@ class World:
         self.controlling.ask(request, self.replies.append)
 
     @property
-    def outcomes(self) -> list[Outcome | None]:
+    def outcomes(self) -> list[Decision | None]:
         return [each.outcomes[0] if each is not None else None for each in self.replies]
 
 
@@ -95,7 +95,7 @@ def test_the_second_of_two_equal_wishes_finds_that_it_was_late(world: World) -> 
     world.ask(change(0, 1, 3))
     assert world.replies == []
     world.quorum.agree()
-    assert world.outcomes == [Outcome.ACCEPTED, Outcome.CONFLICT]
+    assert world.outcomes == [Decision.ACCEPTED, Decision.CONFLICT]
     assert world.image.partitions[1].in_sync == (1, 2)
 
 
@@ -103,7 +103,7 @@ def test_one_request_cannot_change_a_partition_twice(world: World) -> None:
     wish = change(0, 1, 2).changes[0]
     world.ask(InSyncChanges(leader=Member(1, 1), changes=(wish, wish)))
     world.quorum.agree()
-    assert world.replies == [ControlReply(outcomes=(Outcome.ACCEPTED, Outcome.CONFLICT))]
+    assert world.replies == [ControlReply(outcomes=(Decision.ACCEPTED, Decision.CONFLICT))]
 
 
 def test_a_silent_node_is_fenced_and_others_are_not(world: World) -> None:
@@ -117,7 +117,7 @@ def test_a_silent_node_is_fenced_and_others_are_not(world: World) -> None:
     world.replies.clear()
     world.ask(Heartbeat(member=Member(1, 1)))
     world.ask(Heartbeat(member=Member(2, 7)))
-    assert world.outcomes == [Outcome.REFUSED, Outcome.REFUSED]
+    assert world.outcomes == [Decision.REFUSED, Decision.REFUSED]
     world.ask(registration(1))
     world.quorum.agree()
     assert world.image.fenced == set()
@@ -217,7 +217,7 @@ def test_moves_of_many_partitions_take_few_rounds_of_the_quorum() -> None:
         assert rounds < 10
     # The first came alone; the rest waited for it, and for each other.
     assert rounds == 4
-    assert set(world.outcomes) == {Outcome.ACCEPTED}
+    assert set(world.outcomes) == {Decision.ACCEPTED}
     assert all(world.image.partitions[10 + each].target == (2, 3) for each in range(count))
 
 
@@ -229,7 +229,7 @@ def test_what_is_asked_twice_of_a_partition_is_decided_one_after_the_other() -> 
     world.ask(Move(partition_id=12, replicas=(9,)))
     world.ask(Move(partition_id=12, replicas=(3, 2)))
     world.quorum.agree_once()
-    assert world.outcomes == [Outcome.ACCEPTED]
+    assert world.outcomes == [Decision.ACCEPTED]
     world.quorum.agree_once()
     assert world.image.partitions[11].target == (2, 3)
     assert world.image.partitions[12].target == (), "it comes behind the second move of the other"
@@ -237,7 +237,7 @@ def test_what_is_asked_twice_of_a_partition_is_decided_one_after_the_other() -> 
     assert world.image.partitions[11].target == (3, 1)
     assert world.image.partitions[12].target == (3, 2)
     assert sorted(map(str, world.outcomes)) == sorted(
-        map(str, [Outcome.ACCEPTED] * 4 + [Outcome.REFUSED])
+        map(str, [Decision.ACCEPTED] * 4 + [Decision.REFUSED])
     )
 
 
@@ -260,7 +260,7 @@ def test_a_round_whose_fate_is_unknown_leaves_all_of_it_unanswered() -> None:
     world.quorum.agree_once()
     _, done = world.quorum.proposed.pop()
     done(OutcomeUnknownError("the quorum is gone"))
-    assert world.outcomes == [Outcome.ACCEPTED, None, None, None]
+    assert world.outcomes == [Decision.ACCEPTED, None, None, None]
 
 
 def test_who_asks_again_while_it_is_answered_waits_for_its_turn() -> None:
@@ -294,4 +294,4 @@ def test_a_decision_that_breaks_does_not_end_all_others() -> None:
     world.ask(Move(partition_id=11, replicas=(2, 3)))
     world.quorum.agree()
     assert world.image.partitions[11].target == (2, 3)
-    assert world.outcomes == [Outcome.ACCEPTED, None, Outcome.ACCEPTED]
+    assert world.outcomes == [Decision.ACCEPTED, None, Decision.ACCEPTED]

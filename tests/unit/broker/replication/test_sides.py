@@ -17,11 +17,11 @@ from dragoman.broker.replication.following import Following
 from dragoman.broker.replication.leading import Leading
 from dragoman.broker.replication.messages import (
     NONE,
+    Decision,
     Fetched,
     FetchReply,
     FetchRequest,
     InSyncChange,
-    Outcome,
     Position,
     Progress,
     Status,
@@ -46,7 +46,7 @@ from dragoman.config.topics import TopicConfig
 from dragoman.errors import DecodeError
 from dragoman.log.batch import batches
 from dragoman.types import Buffer
-from log_world import World as LogWorld
+from worlds.log import World as LogWorld
 
 LAG_S = 10.0
 
@@ -188,11 +188,11 @@ def test_whoever_was_asked_for_counts_until_it_is_known() -> None:
     leader.write(1)
     leader.hear(2, 1)
     assert leader.log.high_watermark == 0
-    assert leader.leading.answered(change, Outcome.UNKNOWN)
+    assert leader.leading.answered(change, Decision.UNKNOWN)
     assert leader.log.high_watermark == 0
     again = leader.leading.wanted_change(0.0, LAG_S)
     assert again is not None
-    assert leader.leading.answered(again, Outcome.REFUSED), "somebody has to ask once more"
+    assert leader.leading.answered(again, Decision.REFUSED), "somebody has to ask once more"
     assert leader.log.high_watermark == 0, "the first request may still be on its way"
     leader.agree(Member(1, 1), Member(2, 1))
     leader.leading.agreed()
@@ -209,7 +209,7 @@ def test_the_refusal_of_the_only_request_takes_it_back() -> None:
     assert isinstance(change, InSyncChange)
     leader.write(1)
     leader.hear(2, 1)
-    assert not leader.leading.answered(change, Outcome.REFUSED)
+    assert not leader.leading.answered(change, Decision.REFUSED)
     assert leader.log.high_watermark == 1
 
 
@@ -288,7 +288,7 @@ def granted(leader: Leader) -> None:
     assert change.in_sync == leader.metadata.members
     leader.agree(*change.in_sync)
     leader.leading.agreed()
-    leader.leading.answered(change, Outcome.ACCEPTED)
+    leader.leading.answered(change, Decision.ACCEPTED)
 
 
 def test_a_leader_refuses_by_what_it_lacks_only_once_it_is_known_to_lead() -> None:
@@ -311,7 +311,7 @@ def test_a_change_that_was_on_its_way_before_tells_nothing() -> None:
     assert not leader.leading.is_sure("b")
     leader.agree(*change.in_sync)
     leader.leading.agreed()
-    leader.leading.answered(change, Outcome.ACCEPTED)
+    leader.leading.answered(change, Decision.ACCEPTED)
     assert leader.leading.is_sure("a")
     assert not leader.leading.is_sure("b")
     granted(leader)
