@@ -73,7 +73,7 @@ class Peers:
         self._broker = broker
         # Whoever leads may be known to this node only by what it has not been told to be agreed on.
         self._told = peer_addresses(broker.quorum.local_image())
-        peering, clustering = self.peering, broker.clustering
+        peering, cluster = self.peering, broker.cluster
         peering.serve(Service.VOTES, _Votes(broker))
         peering.serve(Service.COPIES, _Copies(broker))
         peering.serve(Service.CONTROL, _Control(broker))
@@ -82,10 +82,10 @@ class Peers:
         broker.neighbours = self
         broker.rpc.transport = self
         broker.on_fenced.append(self._give_up_on)
-        peering.on_connected.append(clustering.node_back)
-        peering.on_lost.append(clustering.node_lost)
-        peering.on_caller_lost.append(clustering.node_lost)
-        peering.on_refused.append(clustering.node_gone)
+        peering.on_connected.append(cluster.node_back)
+        peering.on_lost.append(cluster.node_lost)
+        peering.on_caller_lost.append(cluster.node_lost)
+        peering.on_refused.append(cluster.node_gone)
         self.refresh()
 
     def refresh(self) -> None:
@@ -224,7 +224,7 @@ class _Service:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._clustering = broker.clustering
+        self._cluster = broker.cluster
 
     def message(self, node: int, header: memoryview) -> None:  # noqa: ARG002
         raise DecodeError("a message where there are only requests")
@@ -242,14 +242,14 @@ class _Service:
 class _Votes(_Service):
     def message(self, node: int, header: memoryview) -> None:
         if self._broker.is_recovered:
-            self._clustering.received(node, votes.decode_message(header))
+            self._cluster.received(node, votes.decode_message(header))
 
 
 class _Copies(_Service):
     def message(self, node: int, header: memoryview) -> None:
         progress = copies.decode_message(header)
         if isinstance(progress, copies.Progress) and progress.follower.node_id == node:
-            self._clustering.replication.progress(progress)
+            self._cluster.replication.progress(progress)
 
     def request(self, node: int, header: memoryview, body: memoryview, reply: Reply) -> None:  # noqa: ARG002
         wanted = copies.decode_message(header)
@@ -259,7 +259,7 @@ class _Copies(_Service):
         def answer(found: copies.FetchReply, pieces: Sequence[Buffer]) -> None:
             reply(copies.encode_message(found), pieces)
 
-        self._clustering.replication.fetch(wanted, answer)
+        self._cluster.replication.fetch(wanted, answer)
 
 
 class _Control(_Service):
@@ -276,7 +276,7 @@ class _Control(_Service):
             else:
                 reply(copies.encode_message(found), ())
 
-        self._clustering.controlled(wanted, answer)
+        self._cluster.controlled(wanted, answer)
 
 
 class _Calls(_Service):
@@ -299,4 +299,4 @@ class _ForeignChanges(_Service):
             assert isinstance(found, ProposalReply)
             reply(msgspec.msgpack.encode(found), ())
 
-        self._clustering.changes.take(_decoded(header, Proposal)).then(answer)
+        self._cluster.changes.take(_decoded(header, Proposal)).then(answer)

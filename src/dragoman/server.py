@@ -183,7 +183,7 @@ class Node:
         self.serves_vip = True
         self._http: object = None
         self._serves_clients = True
-        self.broker.clustering.replication.on_room = self._room_changed
+        self.broker.cluster.replication.on_room = self._room_changed
         self._sweeper: Handle | None = None
 
     # ---- start
@@ -535,7 +535,7 @@ class Node:
         self.store.abandon()
         if self._etcd is not None:
             self._etcd.close()
-        self.broker.clustering.stop()
+        self.broker.cluster.stop()
         self.peers.peering.close()
         for listener in self.listeners:
             listener.close()
@@ -557,7 +557,7 @@ class Node:
         if not self.settings.is_clustered or self.failure is not None or not self.broker.is_ready:
             return
         handed_over = asyncio.Event()
-        self.broker.clustering.hand_over(handed_over.set)
+        self.broker.cluster.hand_over(handed_over.set)
         try:
             async with asyncio.timeout(HAND_OVER_TIMEOUT_S):
                 await handed_over.wait()

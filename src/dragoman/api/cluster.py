@@ -92,7 +92,7 @@ class ClusterOperations:
             found.append(
                 NodeStatus(
                     node_id=node_id,
-                    alive=self._broker.clustering.joining.is_live(node_id),
+                    alive=self._broker.cluster.membership.is_live(node_id),
                     listeners=_own(own_listeners, addresses)
                     if node_id == self._broker.node_id
                     else others,
@@ -253,7 +253,7 @@ class ClusterOperations:
 
     async def _ask(self, request: ControlRequest) -> ControlReply:
         answer: Outcome[ControlReply | None] = Outcome()
-        self._broker.clustering.ask(request, answer.succeed)
+        self._broker.cluster.ask(request, answer.succeed)
         reply = await future_of(answer)
         if reply is None:
             raise OutcomeUnknownError(

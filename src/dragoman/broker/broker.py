@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dragoman.broker.capturing import Capturing
-from dragoman.broker.clustering import Clustering, Links, NoLinks
+from dragoman.broker.cluster import Cluster, Links, NoLinks
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.context import NodeContext
 from dragoman.broker.coordination import Coordination, GroupDialect
@@ -135,20 +135,20 @@ class Broker:
         store.on_rolled = self._rolled
         store.on_damage = self._damaged
         self._metadata_log = self._open_metadata_log()
-        self.clustering = Clustering(
+        self.cluster = Cluster(
             context, store, partitions, self._metadata_log, links or NoLinks(), etcd
         )
-        self.clustering.on_fatal = lambda error: self.on_fatal(error)
-        self.quorum = self.clustering.quorum
+        self.cluster.on_fatal = lambda error: self.on_fatal(error)
+        self.quorum = self.cluster.quorum
         self.quorum.on_applied = self._applied
         self.quorum.on_restored = self._restored
-        self.changes = changes = self.clustering.changes
+        self.changes = changes = self.cluster.changes
         self.topics = Topics(image, changes, settings, clock, random)
         self.topics.reserve(METADATA_TOPIC)
         self.node_configs = NodeConfigs(image, changes, settings, self.node_id)
         self.group_configs = GroupConfigs(image, changes, lambda: self.settings)
         self.quotas = ClientQuotas(image, changes)
-        self.leadership = Leadership(image, self.clustering)
+        self.leadership = Leadership(image, self.cluster)
         self.features = Features(image, changes)
         #: The way to other nodes for what clients want of them.
         self.neighbours: Neighbours = NoNeighbours()
@@ -169,14 +169,14 @@ class Broker:
         self.readers = Readers(context, partitions, self.fetches, self.rpc, store.expansions)
         self.readers.serve(self.registry)
         self.replica_ends = ReplicaEndFinder(
-            context, partitions, self.clustering.replication.follower_ends, self.rpc
+            context, partitions, self.cluster.replication.follower_ends, self.rpc
         )
         self.replica_ends.serve(self.registry)
         #: What the listeners of one protocol share, by protocol.
         self.shared: dict[str, object] = {}
         self.tables = GlobalTables(context, partitions, self.topics, self.readers, self.relaying)
         self.maintenance = Maintenance(context, store, partitions, self._needs_producers)
-        self.clustering.on_newcomer = InternalCopies(context, self.leadership).look
+        self.cluster.on_newcomer = InternalCopies(context, self.leadership).look
 
     @property
     def settings(self) -> Settings:
@@ -205,7 +205,7 @@ class Broker:
         """Get what metadata is not in the log; then `done`, perhaps never, and `recover` may be
         called.
         """
-        self.clustering.load(done)
+        self.cluster.load(done)
 
     def recover(self) -> None:
         """Bring the log back, and with it what is known of the metadata.
@@ -213,7 +213,7 @@ class Broker:
         Raises `ConfigError` for the data of another node, `FormatError` and `CorruptionError` for
         metadata that cannot be read; the log is not recovered then and must not be closed as clean.
         """
-        self.clustering.replay()
+        self.cluster.replay()
         self._replay_partitions()
         self.store.finish_recovery()
         self.partitions.remove_leftovers()
@@ -237,11 +237,11 @@ class Broker:
                 self.maintenance.start()
                 done(None)
 
-        replication = self.clustering.replication
+        replication = self.cluster.replication
         self.store.on_written = replication.written
         replication.on_led = lambda replica: self._led(replica.metadata)
         replication.on_resigned = lambda replica: self._resigned(replica.metadata)
-        self.clustering.start(ready)
+        self.cluster.start(ready)
 
     def _replay_partitions(self) -> None:
         """What the journal holds goes into the partitions, whether they are still wanted or not:
@@ -303,7 +303,7 @@ class Broker:
         self.store.settle_all()
         self.fetches.finish_all()
         # First: of records that other nodes may have by now nobody must say that they are refused.
-        self.clustering.stop()
+        self.cluster.stop()
         self.partitions.fail_all(ShuttingDown("the node is stopping"))
 
     # ---- partitions
@@ -358,8 +358,8 @@ class Broker:
                 if replica.role is None:
                     replica.advance()
             elif partition is self._metadata_log:
-                self.clustering.metadata_stable()
-        self.clustering.stable(partitions)
+                self.cluster.metadata_stable()
+        self.cluster.stable(partitions)
         self.after_commit()
 
     def _rolled(self, partition: PartitionLog) -> None:
@@ -372,7 +372,7 @@ class Broker:
         if isinstance(replica, Replica):
             replica.fail_waiters(error, above=partition.log_end_offset)
         elif partition is self._metadata_log:
-            self.clustering.metadata_refused()
+            self.cluster.metadata_refused()
 
     def _damaged(self, partition: PartitionLog) -> None:
         """Whatever read the partition: where other nodes hold it, it is copied anew."""
@@ -385,13 +385,13 @@ class Broker:
         log.critical("the log failed and takes no more writes: %s", error)
         # First: whatever comes of telling the others, the process must end.
         self.on_fatal(error)
-        self.clustering.stop()
+        self.cluster.stop()
         # Not the refusal that later writes get: a sync that failed may have written all the same.
         stopped = RequestTimedOut(f"the log stopped: {error}; the outcome is unknown")
         self.partitions.fail_all(stopped)
 
     def _applied(self, event: Event, removed: TopicMetadata | None) -> None:
-        self.clustering.applied(event, removed)
+        self.cluster.applied(event, removed)
         match event:
             case TopicDeleted():
                 assert removed is not None
@@ -414,7 +414,7 @@ class Broker:
         """A snapshot has replaced the image, and every object in it."""
         self.partitions.restored()
         self._reconfigure()
-        self.clustering.restored()
+        self.cluster.restored()
         if self.is_ready:
             self.partitions.remove_leftovers()
             self.coordination.topics_changed()

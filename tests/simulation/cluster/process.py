@@ -77,7 +77,7 @@ class Process(SimNode):
     @property
     def replication(self) -> Replication:
         assert self.node is not None
-        return self.node.broker.clustering.replication
+        return self.node.broker.cluster.replication
 
     # ---- life and death
 

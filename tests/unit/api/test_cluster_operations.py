@@ -19,7 +19,7 @@ from dragoman.api.errors import ApiError
 from dragoman.api.values import Election, Moves, NewMoves
 from dragoman.broker.errors import InvalidReplicaAssignment
 from dragoman.broker.leadership import Leadership
-from dragoman.broker.replication.controller import Controller
+from dragoman.broker.replication.decisions import Decisions
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
@@ -48,7 +48,7 @@ class Cluster:
             self.image.apply(NodeRegistered(node_id=node, incarnation=1))
         placements = tuple(PartitionPlacement(10 + each, (1, 2)) for each in range(count))
         self.image.apply(TopicCreated(name="t", topic_id=b"t" * 16, partitions=placements))
-        self.controller = Controller(self.image)
+        self.controller = Decisions(self.image)
         self.under_way = self.most_under_way = self.asked = 0
         #: From this request on nothing is accepted.
         self.fails_at: int | None = None

@@ -408,7 +408,7 @@ OLD = {"segment.bytes": "600", "retention.ms": "1000"}
 
 #: Key, new value, probe, what it says before, what it says after.
 def throttled_rate(world: World) -> int:
-    return world.broker.clustering.replication._timing.moved_bytes_per_s()
+    return world.broker.cluster.replication._timing.moved_bytes_per_s()
 
 
 def checks_within(seconds: float) -> Callable[[World], object]:

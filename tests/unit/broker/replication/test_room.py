@@ -49,7 +49,7 @@ class Disk:
         )
 
 
-class Controller:
+class Decisions:
     """Notes what it is asked, and answers as it is told to."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Controller:
 
 
 def test_a_full_disk_is_handed_over_until_somebody_takes_it_and_once() -> None:
-    image, scheduler, controller, disk = MetadataImage(), SimScheduler(), Controller(), Disk()
+    image, scheduler, controller, disk = MetadataImage(), SimScheduler(), Decisions(), Disk()
     replication = Replication(
         1,
         image,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from dragoman.broker.replication.following import Following
+from dragoman.broker.replication.follower import FollowedPartition
 from dragoman.broker.replication.messages import (
     Fetched,
     FetchReply,
@@ -38,7 +38,7 @@ class Fetcher:
         peers: Peers,
         scheduler: Scheduler,
         timing: Timing,
-        on_damage: Callable[[Following], object],
+        on_damage: Callable[[FollowedPartition], object],
     ) -> None:
         self.leader = leader
         self._peers = peers
@@ -46,7 +46,7 @@ class Fetcher:
         self._timing = timing
         self._on_damage = on_damage
         self._member: Member | None = None
-        self._partitions: dict[int, Following] = {}
+        self._partitions: dict[int, FollowedPartition] = {}
         #: Numbers of sessions grow over all of a node's life: see `begin`.
         self._session = 0
         self._number = 0
@@ -64,7 +64,7 @@ class Fetcher:
 
     # ---- partitions
 
-    def add(self, following: Following, member: Member) -> None:
+    def add(self, following: FollowedPartition, member: Member) -> None:
         """Begin to copy, as this incarnation of the node."""
         partition_id = following.replica.metadata.partition_id
         self._partitions[partition_id] = following
@@ -85,7 +85,7 @@ class Fetcher:
     def is_idle(self) -> bool:
         return not self._partitions
 
-    def became_stable(self, following: Following) -> None:
+    def became_stable(self, following: FollowedPartition) -> None:
         """Tell the leader, unless the next fetch is about to."""
         self._stable[following.replica.metadata.partition_id] = None
         if not self._is_reporting:
@@ -184,7 +184,7 @@ class Fetcher:
             self._begin()
         self._send_soon()
 
-    def _take(self, following: Following, fetched: Fetched, data: memoryview) -> None:
+    def _take(self, following: FollowedPartition, fetched: Fetched, data: memoryview) -> None:
         try:
             is_of_use = following.take(fetched, data)
         except DragomanError as error:
@@ -203,7 +203,7 @@ class Fetcher:
             following.failures += 1
             self._scheduler.call_later(pause_s, self._try_again, following)
 
-    def _try_again(self, following: Following) -> None:
+    def _try_again(self, following: FollowedPartition) -> None:
         partition_id = following.replica.metadata.partition_id
         if self._partitions.get(partition_id) is following:
             self._changed[partition_id] = None

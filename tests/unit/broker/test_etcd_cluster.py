@@ -74,7 +74,7 @@ class Node(World):
 
     def ask(self, request: ControlRequest) -> ControlReply | None:
         answers: list[ControlReply | None] = []
-        self.broker.clustering.ask(request, answers.append)
+        self.broker.cluster.ask(request, answers.append)
         self.advance(0.1)
         [answer] = answers
         return answer
@@ -187,7 +187,7 @@ def test_a_lease_longer_than_the_patience_does_not_leave_the_cluster_without_con
     # A decision of the controller whose fate is not known.
     request = Registration(node_id=2, directory="d", life="1/0", is_intact=True)
     answers: list[ControlReply | None] = []
-    node.broker.clustering.ask(request, answers.append)
+    node.broker.cluster.ask(request, answers.append)
     node.advance(11)
     assert answers == [None]
     etcd.restart()
@@ -285,7 +285,7 @@ def test_what_is_the_affair_of_etcd_is_refused(
 
 def test_a_node_that_is_gone_is_removed(node: Node) -> None:
     propose(node, NodeRegistered(node_id=2, incarnation=1))
-    node.broker.clustering.controlling.begin()
+    node.broker.cluster.controller.begin()
     node.advance(2)
     assert node.broker.image.fenced == {2}
     reply = node.ask(RemoveNode(node_id=2))

@@ -40,7 +40,7 @@ def test_the_rack_is_told_to_the_others() -> None:
 def test_a_node_that_is_silent_for_its_session_is_fenced() -> None:
     world = node(broker_session_timeout_ms=4000, broker_heartbeat_interval_ms=500)
     propose(world, NodeRegistered(node_id=2, incarnation=1))
-    world.broker.clustering.controlling.begin()
+    world.broker.cluster.controller.begin()
     world.advance(3.9)
     assert world.broker.image.fenced == set()
     world.advance(0.6)
@@ -186,14 +186,14 @@ def settled(partition: PartitionMetadata, members: tuple[Member, ...]) -> Partit
 def test_what_operators_ask_for_waits_for_a_controller(is_in_time: bool) -> None:
     """Right after an election the leader does not know yet what was agreed on before."""
     world = node()
-    clustering = world.broker.clustering
+    cluster = world.broker.cluster
     told: list[ControlReply | None] = []
-    clustering._is_leading = False
-    clustering.ask(RemoveNode(node_id=9), told.append)
-    clustering.ask(Heartbeat(member=Member(1, 1)), told.append)
+    cluster._is_leading = False
+    cluster.ask(RemoveNode(node_id=9), told.append)
+    cluster.ask(Heartbeat(member=Member(1, 1)), told.append)
     world.advance(1)
     assert told == [None], "others ask again by themselves"
-    clustering._is_leading = is_in_time
+    cluster._is_leading = is_in_time
     world.advance(CONTROLLER_PATIENCE_S)
     assert len(told) == 2
     assert (told[1] is not None) == is_in_time

@@ -63,7 +63,7 @@ class Follower:
         return self.stable_end < leader_end and now - self.caught_up_at > lag_s
 
 
-class Leading:
+class LedPartition:
     """The leader's side of one partition, for one leader epoch."""
 
     def __init__(self, replica: Replica, image: MetadataImage, member: Member, now: float) -> None:

@@ -19,10 +19,10 @@ import msgspec
 
 from dragoman.broker.changes import Changes, Proposal, ProposalReply
 from dragoman.broker.context import NodeContext
-from dragoman.broker.joining import Joining, JoiningByEtcd
+from dragoman.broker.membership import EtcdMembership, QuorumMembership
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.replica import Acknowledge
-from dragoman.broker.replication.controlling import Controlling
+from dragoman.broker.replication.controller import Controller
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
@@ -128,7 +128,7 @@ class NoLinks:
         return None
 
 
-class Clustering:
+class Cluster:
     def __init__(
         self,
         context: NodeContext,
@@ -168,7 +168,7 @@ class Clustering:
         session_s = settings.broker_session_timeout_ms / 1000
         heartbeat_s = settings.broker_heartbeat_interval_ms / 1000
         is_balanced = settings.auto_leader_rebalance_enable
-        self.controlling = Controlling(
+        self.controller = Controller(
             context.image,
             self.quorum,
             context.scheduler,
@@ -178,11 +178,11 @@ class Clustering:
             is_alone=self._is_alone,
             balance_s=settings.leader_imbalance_check_interval_seconds if is_balanced else 0,
         )
-        self.joining: Joining | JoiningByEtcd
+        self.membership: QuorumMembership | EtcdMembership
         if self._votes is not None:
-            self.joining = Joining(context.image, self._votes, self.controlling)
+            self.membership = QuorumMembership(context.image, self._votes, self.controller)
         else:
-            self.joining = JoiningByEtcd(context.image, self.controlling)
+            self.membership = EtcdMembership(context.image, self.controller)
         self.replication = Replication(
             self.node_id,
             context.image,
@@ -342,12 +342,12 @@ class Clustering:
         """Before a clean stop: others lead what this node leads, as far as they can."""
 
         def handed_over() -> None:
-            votes, joining = self._votes, self.joining
+            votes, membership = self._votes, self.membership
             if votes is not None and votes.is_leading and len(votes.membership.voters) > 1:
                 # The others hear of what was handed over from whoever leads the metadata next.
-                assert isinstance(joining, Joining)
+                assert isinstance(membership, QuorumMembership)
                 self._on_successor = done
-                votes.node.transfer(joining.successor(), lambda _error: None)
+                votes.node.transfer(membership.successor(), lambda _error: None)
             else:
                 done()
 
@@ -357,7 +357,7 @@ class Clustering:
         if self._is_stable_due and not self._store.has_failed():
             self._tell_quorum()
         self.replication.stop()
-        self.controlling.end()
+        self.controller.end()
         self.changes.close()
         self.quorum.fail()
 
@@ -402,14 +402,14 @@ class Clustering:
             is_new = isinstance(event, NodeRegistered) and event.node_id not in self._known
             self._known = set(self._image.nodes)
             if self._is_leading:
-                self.controlling.raise_level()
+                self.controller.raise_level()
                 if is_new:
                     self.on_newcomer()
         elif isinstance(event, FeatureLevelChanged):
             self._use_level()
         elif isinstance(event, TopicCreated | PartitionsAdded) and self._is_leading:
             topic = self._image.topics_by_id[event.topic_id]
-            self.controlling.settle(topic.partitions[:])
+            self.controller.settle(topic.partitions[:])
             if topic.is_internal:
                 # It may have been decided on before the last node came.
                 self.on_newcomer()
@@ -457,8 +457,8 @@ class Clustering:
         self.changes.lead(True)
         # Whoever led in etcd may only have lost its way there.
         is_silent = votes is not None and not votes.node.raft.is_transfer
-        self.controlling.begin(self._last_leader if is_silent else _NOBODY)
-        self.joining.begin()
+        self.controller.begin(self._last_leader if is_silent else _NOBODY)
+        self.membership.begin()
         if not self._image.cluster_id:
             created = ClusterCreated(cluster_id=new_cluster_id(self._context.random))
             self.changes.make(lambda: [] if self._image.cluster_id else [created]).then(ignore)
@@ -470,7 +470,7 @@ class Clustering:
         if changed.role is not Role.LEADER and self._is_leading:
             self._is_leading = False
             self.changes.lead(False)
-            self.controlling.end()
+            self.controller.end()
         elif changed.role is Role.LEADER and self._etcd is not None:
             # With votes, that is when the first entry of the term is agreed on.
             self._scheduler.call_soon(self._lead)
@@ -520,7 +520,7 @@ class Clustering:
 
     def _fence(self, node_id: int) -> None:
         if node_id in self._image.nodes:
-            self.controlling.fence(Member(node_id, self._image.nodes[node_id]))
+            self.controller.fence(Member(node_id, self._image.nodes[node_id]))
 
     # ---- the way to the controller
 
@@ -554,16 +554,16 @@ class Clustering:
         if not self._is_leading:
             answer(None)
         elif isinstance(request, MembershipRequest):
-            self.joining.ask(request, self._versioned(answer))
+            self.membership.ask(request, self._versioned(answer))
         elif isinstance(request, Registration | Heartbeat) and not self._reaches_etcd(request):
             answer(None)
         elif isinstance(request, PartitionRequest):
-            self.controlling.ask(request, self._versioned(answer))
+            self.controller.ask(request, self._versioned(answer))
         elif isinstance(request, Registration) and self._objection(request):
             text = self._objection(request)
             answer(ControlReply(outcomes=(Decision.REFUSED,), text=text))
         else:
-            self.controlling.ask(request, answer)
+            self.controller.ask(request, answer)
 
     def _reaches_etcd(self, request: Registration | Heartbeat) -> bool:
         node_id = request.node_id if isinstance(request, Registration) else request.member.node_id

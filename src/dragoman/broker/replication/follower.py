@@ -19,7 +19,7 @@ from dragoman.errors import CorruptionError
 log = logging.getLogger("dragoman.replication")
 
 
-class Following:
+class FollowedPartition:
     """The follower's side of one partition, for one leader epoch."""
 
     epoch_start = 0

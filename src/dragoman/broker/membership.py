@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from typing import assert_never
 
-from dragoman.broker.replication.controlling import Controlling
+from dragoman.broker.replication.controller import Controller
 from dragoman.broker.replication.messages import (
     NONE,
     AddNode,
@@ -36,11 +36,11 @@ _ACCEPTED = ControlReply(outcomes=(Decision.ACCEPTED,))
 _NAMED_MAX = 5
 
 
-class Joining:
-    def __init__(self, image: MetadataImage, quorum: RaftQuorum, controlling: Controlling) -> None:
+class QuorumMembership:
+    def __init__(self, image: MetadataImage, quorum: RaftQuorum, controller: Controller) -> None:
         self._image = image
         self._quorum = quorum
-        self._controlling = controlling
+        self._controller = controller
 
     def begin(self) -> None:
         """This node leads the metadata: whoever learns shall vote in the end."""
@@ -94,7 +94,7 @@ class Joining:
                 return
             self._quorum.node.add(node_id, _promoted, lambda error: done(_reply(error)))
 
-        self._controlling.decide(decide, agreed)
+        self._controller.decide(decide, agreed)
 
     # ---- leaving
 
@@ -119,7 +119,7 @@ class Joining:
                 )
                 done(ControlReply(outcomes=(Decision.ACCEPTED,), text=text))
             else:
-                self._controlling.decide(lambda: (self._forget(node_id), _ACCEPTED), done)
+                self._controller.decide(lambda: (self._forget(node_id), _ACCEPTED), done)
 
         if belongs:
             self._check_quorum_without(node_id)
@@ -168,12 +168,12 @@ class Joining:
         return max(there, key=lambda each: ends.get(each, 0))
 
 
-class JoiningByEtcd:
+class EtcdMembership:
     """What operators may ask for when the nodes do not vote."""
 
-    def __init__(self, image: MetadataImage, controlling: Controlling) -> None:
+    def __init__(self, image: MetadataImage, controller: Controller) -> None:
         self._image = image
-        self._controlling = controlling
+        self._controller = controller
 
     def begin(self) -> None:
         """Nobody learns to vote."""
@@ -191,7 +191,7 @@ class JoiningByEtcd:
                 done(_refused(ClusterError(text)))
             case RemoveNode():
                 node_id = request.node_id
-                self._controlling.decide(lambda: (self._forget(node_id), _ACCEPTED), done)
+                self._controller.decide(lambda: (self._forget(node_id), _ACCEPTED), done)
             case _:
                 assert_never(request)
 

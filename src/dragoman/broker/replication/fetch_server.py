@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dragoman.broker.replication.leading import Leading
+from dragoman.broker.replication.leader import LedPartition
 from dragoman.broker.replication.messages import (
     NONE,
     Fetched,
@@ -43,9 +43,9 @@ class Partitions:
 
     def __init__(
         self,
-        find: Callable[[int], Leading | None],
-        review: Callable[[Leading], None],
-        unreadable: Callable[[Leading, CorruptionError], None],
+        find: Callable[[int], LedPartition | None],
+        review: Callable[[LedPartition], None],
+        unreadable: Callable[[LedPartition, CorruptionError], None],
     ) -> None:
         #: The partition, if this node leads it.
         self.find = find
@@ -131,7 +131,7 @@ class Session:
         if _has_more(leading, position):
             self._offer(leading, partition_id)
 
-    def _review(self, leading: Leading) -> None:
+    def _review(self, leading: LedPartition) -> None:
         if leading.wants_review(self.follower):
             self._partitions.review(leading)
 
@@ -155,14 +155,14 @@ class Session:
             self._offer(leading, partition_id)
             self._answer_ready()
 
-    def _offer(self, leading: Leading, partition_id: int) -> None:
+    def _offer(self, leading: LedPartition, partition_id: int) -> None:
         """There is something to copy: now, or when the throttle admits it."""
         if self._room(leading, 1) > 0:
             self._ready.setdefault(partition_id)
         else:
             self._hold(partition_id)
 
-    def _room(self, leading: Leading, room: int) -> int:
+    def _room(self, leading: LedPartition, room: int) -> int:
         """How many bytes of the partition may be sent, of so many."""
         if leading.is_added(self.follower):
             return min(room, self._throttle.room(self._scheduler.time()))
@@ -277,7 +277,7 @@ class Session:
                 told.append(leading.told(position, Status.OK))
 
 
-class Serving:
+class FetchServer:
     """All sessions of a node."""
 
     def __init__(self, partitions: Partitions, scheduler: Scheduler, throttle: Throttle) -> None:
@@ -306,7 +306,7 @@ class Serving:
         if session is not None and (session.follower, session.number) == _key(message):
             session.progress(message)
 
-    def resigned(self, leading: Leading) -> None:
+    def resigned(self, leading: LedPartition) -> None:
         for session in list(leading.listeners):
             assert isinstance(session, Session)
             session.resigned(leading.replica.metadata.partition_id)
@@ -317,7 +317,7 @@ class Serving:
         self._sessions.clear()
 
 
-def _has_more(leading: Leading, position: Position) -> bool:
+def _has_more(leading: LedPartition, position: Position) -> bool:
     return position.offset < leading.replica.log.copy_end(position.offset)
 
 
