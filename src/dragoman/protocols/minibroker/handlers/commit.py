@@ -15,7 +15,6 @@ from dragoman.broker.offsets import CommitRequest, OffsetCommit
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import GROUPS_LOADING_PAUSE_S
-from dragoman.net.framed import Place
 from dragoman.protocols.minibroker import codec
 from dragoman.protocols.minibroker.constants import OFFSET_MAX
 from dragoman.protocols.minibroker.errors import BAD_COMMIT_OFFSET
@@ -27,6 +26,7 @@ from dragoman.protocols.minibroker.handlers.topics import (
     use_topic,
 )
 from dragoman.protocols.minibroker.messages import Commit, Committed
+from dragoman.protocols.session import Place
 from dragoman.security.authorizer import Operation
 from dragoman.types import Offset, Partition, TopicName
 

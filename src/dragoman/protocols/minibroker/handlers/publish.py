@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from dragoman.cluster.metadata import NO_LEADER, TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record
-from dragoman.net.framed import Place
 from dragoman.protocols.minibroker.codec import published_frame
 from dragoman.protocols.minibroker.constants import KEY_BYTES_MAX
 from dragoman.protocols.minibroker.errors import KEY_TOO_LARGE
@@ -24,6 +23,7 @@ from dragoman.protocols.minibroker.handlers.refusals import Refused
 from dragoman.protocols.minibroker.handlers.topics import make_topic, usable_topic
 from dragoman.protocols.minibroker.messages import Publish
 from dragoman.protocols.minibroker.routing import fnv1a_32
+from dragoman.protocols.session import Place
 from dragoman.security.authorizer import Operation
 
 if TYPE_CHECKING:

@@ -129,14 +129,14 @@ class Pusher:
     def announce(self, topic: str, frame: bytes) -> None:
         """Before any more records. Only the last one counts, so that none pile up."""
         self._announced[topic] = frame
-        if self._session.can_push:
+        if self._session.can_send:
             self._push_announced()
 
     def forget(self, topic: str) -> None:
         self._announced.pop(topic, None)
 
     def go_on(self) -> None:
-        if not self._is_due and (self._line or self._announced) and self._session.can_push:
+        if not self._is_due and (self._line or self._announced) and self._session.can_send:
             self._is_due = True
             self.scheduler.call_soon(self._push_portion)
 
@@ -147,7 +147,7 @@ class Pusher:
 
     def _push_portion(self) -> None:
         self._is_due = False
-        if not self._session.can_push:
+        if not self._session.can_send:
             return
         self._push_announced()
         line = self._line

@@ -8,14 +8,11 @@ are answered, and those behind it wait for its answer. To a client the differenc
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from dragoman.broker.errors import GroupNotAuthorized, NotAuthorized
 from dragoman.errors import DragomanError
 from dragoman.framing import FrameReader
 from dragoman.limits import CONNECTION_CLOSE_GRACE_S, PUSHED_UNSENT_BYTES_MAX
 from dragoman.net.channel import Channel
-from dragoman.net.framed import FramedSession, Place
 from dragoman.protocols.minibroker import codec
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.constants import FRAME_BYTES_MAX, Op
@@ -24,23 +21,19 @@ from dragoman.protocols.minibroker.handlers.commit import commit
 from dragoman.protocols.minibroker.handlers.publish import publish
 from dragoman.protocols.minibroker.handlers.pushing import Pusher
 from dragoman.protocols.minibroker.handlers.refusals import refusal
+from dragoman.protocols.minibroker.handlers.service import MinibrokerService
 from dragoman.protocols.minibroker.handlers.subscribe import heartbeat, subscribe, unsubscribe
 from dragoman.protocols.minibroker.handlers.subscription import Subscription
-from dragoman.security.authorizer import ANONYMOUS, Operation, Resource
-
-if TYPE_CHECKING:
-    from dragoman.protocols.minibroker.handlers.service import MinibrokerService
+from dragoman.protocols.session import OrderedSession, Place
 
 _PIPELINED = frozenset((int(Op.PUB), int(Op.COMMIT)))
 
 
-class MinibrokerSession(FramedSession):
+class MinibrokerSession(OrderedSession[MinibrokerService]):
     def __init__(self, channel: Channel, service: MinibrokerService) -> None:
         frame_bytes_max = min(FRAME_BYTES_MAX, service.broker.settings.socket_request_max_bytes)
-        super().__init__(channel, FrameReader(frame_bytes_max, service.scratch), service.budget)
+        super().__init__(channel, FrameReader(frame_bytes_max, service.scratch), service)
         channel.keep_unsent_small(PUSHED_UNSENT_BYTES_MAX)
-        self.service = service
-        self.principal = ANONYMOUS
         #: By topic: a connection has at most one subscription to each.
         self.subscriptions: dict[str, Subscription] = {}
         self.pusher = Pusher(self, service.broker.scheduler)
@@ -59,15 +52,7 @@ class MinibrokerSession(FramedSession):
             place.reply(self.refusal(error))
 
     def refusal(self, error: DragomanError) -> bytes:
-        return refusal(error, self.service.address_of)
-
-    def require(self, operation: Operation, resource: Resource, name: str) -> None:
-        """Raises `NotAuthorized`."""
-        authorizer, who = self.service.broker.authorizer, self.principal
-        if not authorizer.is_allowed(who, operation, resource, name):
-            refused = GroupNotAuthorized if resource is Resource.GROUP else NotAuthorized
-            what = f"{operation.value} {resource.value} {name!r}"
-            raise refused(f"{who.name} may not {what}")
+        return refusal(error, self.service.registered)
 
     # ---- the end
 

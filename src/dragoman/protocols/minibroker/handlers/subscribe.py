@@ -8,7 +8,6 @@ from dragoman.broker.reading import Ends, find_ends
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import MINIBROKER_SUBSCRIPTIONS_MAX
-from dragoman.net.framed import Place
 from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.handlers.refusals import Refused
@@ -18,6 +17,7 @@ from dragoman.protocols.minibroker.handlers.topics import (
     require_partition,
     use_topic,
 )
+from dragoman.protocols.session import Place
 from dragoman.security.authorizer import Operation
 from dragoman.types import GroupId
 

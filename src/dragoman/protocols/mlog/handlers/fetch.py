@@ -20,7 +20,6 @@ from dragoman.limits import (
     MLOG_FETCH_ONE_BYTES_MAX,
 )
 from dragoman.log.batch import Record
-from dragoman.net.framed import Place
 from dragoman.protocols.mlog.errors import ErrorCode, beyond_watermark
 from dragoman.protocols.mlog.handlers.names import find_to_read
 from dragoman.protocols.mlog.handlers.offsets import with_committed
@@ -35,6 +34,7 @@ from dragoman.protocols.mlog.messages import (
     FetchStream,
     FetchStreamResp,
 )
+from dragoman.protocols.session import Place
 from dragoman.world import Handle
 
 

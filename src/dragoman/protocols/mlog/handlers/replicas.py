@@ -9,7 +9,6 @@ is the cluster's own business: an update of it is acknowledged, and changes noth
 from __future__ import annotations
 
 from dragoman.limits import MLOG_FETCH_BYTES_MAX
-from dragoman.net.framed import Place
 from dragoman.protocols.mlog.errors import ErrorCode
 from dragoman.protocols.mlog.handlers.fetch import as_entries, read
 from dragoman.protocols.mlog.handlers.names import find, find_to_read, require_topic
@@ -23,6 +22,7 @@ from dragoman.protocols.mlog.messages import (
     ReplicateStream,
 )
 from dragoman.protocols.mlog.replication import encode_batch
+from dragoman.protocols.session import Place
 from dragoman.security.authorizer import Operation
 
 

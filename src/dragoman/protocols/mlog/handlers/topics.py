@@ -11,7 +11,6 @@ from dragoman.broker.replica_ends import find_replica_ends
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata
 from dragoman.errors import DragomanError
-from dragoman.net.framed import Place
 from dragoman.protocols.mlog.errors import (
     TOPIC_NAME_REQUIRED_TEXT,
     ErrorCode,
@@ -33,6 +32,7 @@ from dragoman.protocols.mlog.messages import (
     ReplicaInfo,
     TopicInfo,
 )
+from dragoman.protocols.session import Place
 from dragoman.security.authorizer import Operation, Resource
 
 
