@@ -1,14 +1,29 @@
-"""What all minibroker connections of a node share."""
+"""What all minibroker connections of a node share, and the table of requests they may send."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from dragoman.broker.broker import Broker
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
+from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.service import Address, Service
 
+#: What groups of this protocol are called in the registry of all groups.
+OWNER: Final = "minibroker"
+#: Module and function of the handler of each request.
+REQUESTS: Final[dict[type[m.Request], str]] = {
+    m.Publish: "requests.publish",
+    m.SubscribeHead: "requests.subscribe",
+    m.SubscribeOffset: "requests.subscribe",
+    m.SubscribeGroup: "requests.subscribe",
+    m.Unsubscribe: "requests.unsubscribe",
+    m.Commit: "requests.commit",
+    m.Heartbeat: "requests.heartbeat",
+    m.Quit: "requests.quit_connection",
+}
 #: Counters of topics that are gone are dropped once there are so many more than topics.
 _SPARE_TURNS = 1000
 

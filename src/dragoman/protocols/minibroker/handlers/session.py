@@ -8,6 +8,7 @@ are answered, and those behind it wait for its answer. To a client the differenc
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from dragoman.errors import DragomanError
 from dragoman.framing import FrameReader
@@ -17,15 +18,17 @@ from dragoman.protocols.minibroker import codec
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.constants import FRAME_BYTES_MAX, Op
 from dragoman.protocols.minibroker.errors import EVICTED, fitting
-from dragoman.protocols.minibroker.handlers.commit import commit
-from dragoman.protocols.minibroker.handlers.publish import publish
-from dragoman.protocols.minibroker.handlers.pushing import Pusher
+from dragoman.protocols.minibroker.handlers.delivery import Pusher
 from dragoman.protocols.minibroker.handlers.refusals import refusal
-from dragoman.protocols.minibroker.handlers.service import MinibrokerService
-from dragoman.protocols.minibroker.handlers.subscribe import heartbeat, subscribe, unsubscribe
-from dragoman.protocols.minibroker.handlers.subscription import Subscription
+from dragoman.protocols.minibroker.handlers.service import REQUESTS, MinibrokerService
+from dragoman.protocols.minibroker.handlers.subscriptions import Subscription
+from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import OrderedSession, Place
 
+#: Takes the session, a request of the class that it is listed under, and its place in line. Raises
+#: `DragomanError` to refuse.
+Handler: TypeAlias = Callable[..., None]
+HANDLERS: Final[dict[type[m.Request], Handler]] = handlers_by_name(__package__, REQUESTS)
 _PIPELINED = frozenset((int(Op.PUB), int(Op.COMMIT)))
 
 
@@ -47,7 +50,7 @@ class MinibrokerSession(OrderedSession[MinibrokerService]):
         self._is_pipelining = frame[0] in _PIPELINED
         try:
             request = codec.decode_request(frame)
-            _HANDLERS[type(request)](self, request, place)
+            HANDLERS[type(request)](self, request, place)
         except DragomanError as error:
             place.reply(self.refusal(error))
 
@@ -82,21 +85,3 @@ class MinibrokerSession(OrderedSession[MinibrokerService]):
         subscriptions, self.subscriptions = self.subscriptions, {}
         for each in subscriptions.values():
             each.close()
-
-
-def _quit(session: MinibrokerSession, _request: m.Quit, place: Place) -> None:
-    place.reply(codec.encode(m.Done()))
-    session.close()
-
-
-# Each takes the request it is listed under.
-_HANDLERS: dict[type[m.Request], Callable[..., None]] = {
-    m.Publish: publish,
-    m.SubscribeHead: subscribe,
-    m.SubscribeOffset: subscribe,
-    m.SubscribeGroup: subscribe,
-    m.Unsubscribe: unsubscribe,
-    m.Commit: commit,
-    m.Heartbeat: heartbeat,
-    m.Quit: _quit,
-}

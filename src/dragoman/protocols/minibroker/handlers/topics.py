@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from dragoman.broker.errors import InvalidTopicName, UnknownTopic
 from dragoman.broker.topics import NewTopic, check_name
@@ -15,12 +14,10 @@ from dragoman.limits import TOPIC_NAME_BYTES_MAX
 from dragoman.protocols.minibroker import errors
 from dragoman.protocols.minibroker.constants import TOPIC_CONFIG
 from dragoman.protocols.minibroker.handlers.refusals import Refused
+from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
 from dragoman.protocols.session import Place
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId
-
-if TYPE_CHECKING:
-    from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
 
 # Looked up once: members of enumerations are slow to find.
 _TOPIC = Resource.TOPIC

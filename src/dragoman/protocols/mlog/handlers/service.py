@@ -30,8 +30,8 @@ REQUESTS: Final[dict[type[m.Message], str]] = {
     m.ListTopics: "topics.handle_list",
     m.FindTopicLeader: "leaders.handle_find_topic_leader",
     m.FindRaftLeader: "leaders.handle_find_raft_leader",
-    m.ReplicateStream: "replicas.handle_replicate",
-    m.ApplyIsrUpdateEvent: "replicas.handle_isr_update",
+    m.ReplicateStream: "fetch.handle_replicate",
+    m.ApplyIsrUpdateEvent: "fetch.handle_isr_update",
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dragoman.broker.errors import TopicExists, UnknownTopic
 from dragoman.broker.replica_ends import find_replica_ends
 from dragoman.broker.topics import NewTopic
-from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata
+from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.protocols.mlog.errors import (
     TOPIC_NAME_REQUIRED_TEXT,
@@ -18,6 +18,7 @@ from dragoman.protocols.mlog.errors import (
 )
 from dragoman.protocols.mlog.handlers.names import (
     is_expressible,
+    node_name,
     visible_topic,
 )
 from dragoman.protocols.mlog.handlers.refusals import Refused
@@ -34,11 +35,6 @@ from dragoman.protocols.mlog.messages import (
 )
 from dragoman.protocols.session import Place
 from dragoman.security.authorizer import Operation, Resource
-
-
-def node_name(node_id: int) -> str:
-    """Empty for nobody."""
-    return f"node-{node_id}" if node_id != NO_LEADER else ""
 
 
 def handle_create(session: MlogSession, request: CreateTopic, place: Place) -> None:
