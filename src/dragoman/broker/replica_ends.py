@@ -3,20 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from dragoman.broker.neighbours import Answer, FindReplicaEnds, ReplicaEnds
-from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.broker.neighbours import Answer, FindReplicaEnds, Neighbours, ReplicaEnds
+from dragoman.broker.replica import Replica
+from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
 from dragoman.errors import DragomanError
-
-if TYPE_CHECKING:
-    from dragoman.broker.broker import Broker
 
 #: By partition id and node: the end of what the node has on stable storage.
 Ends = dict[int, dict[int, int]]
 
 
-def replica_ends(broker: Broker, partition_ids: Sequence[int]) -> Ends:
+class Replication(Protocol):
+    def follower_ends(self, partition_id: int) -> dict[int, int]:
+        """By node: how far the followers of a partition that this node leads are."""
+        ...
+
+
+class Clustering(Protocol):
+    @property
+    def replication(self) -> Replication: ...
+
+
+class ReplicaSource(Protocol):
+    """The node that asks, and is asked."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def neighbours(self) -> Neighbours: ...
+
+    @property
+    def clustering(self) -> Clustering: ...
+
+    def held(self, metadata: PartitionMetadata, /) -> Replica:
+        """The node's own replica of a partition."""
+        ...
+
+
+def replica_ends(broker: ReplicaSource, partition_ids: Sequence[int]) -> Ends:
     """Of the partitions among these that this node leads."""
     found: Ends = {}
     for partition_id in partition_ids:
@@ -29,7 +58,7 @@ def replica_ends(broker: Broker, partition_ids: Sequence[int]) -> Ends:
 
 
 def find_replica_ends(
-    broker: Broker, partitions: Sequence[PartitionMetadata], done: Callable[[Ends], None]
+    broker: ReplicaSource, partitions: Sequence[PartitionMetadata], done: Callable[[Ends], None]
 ) -> None:
     """`done` is given what could be found out; a leader that is away knows nothing."""
     by_leader: dict[int, list[int]] = {}

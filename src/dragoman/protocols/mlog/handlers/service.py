@@ -6,11 +6,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from dragoman.broker.broker import Broker
+from dragoman.broker.coordination import Coordination
 from dragoman.broker.errors import RequestTimedOut
+from dragoman.broker.gather import Gatherer
+from dragoman.broker.replica import Replica
+from dragoman.broker.replica_ends import ReplicaSource
+from dragoman.broker.topics import Topics
+from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.cluster.quorum import MetadataQuorum
+from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
+from dragoman.protocols import service
 from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.service import Address, Service
 from dragoman.protocols.session import Place
@@ -75,11 +83,40 @@ class CatchUpTimeouts:
             self._timer = self._scheduler.call_later(left_s, self._expire)
 
 
-class MlogService(Service[Broker]):
+class Core(ReplicaSource, service.Core, Protocol):
+    """What this protocol needs of its node."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def coordination(self) -> Coordination: ...
+
+    @property
+    def gatherer(self) -> Gatherer: ...
+
+    @property
+    def quorum(self) -> MetadataQuorum: ...
+
+    @property
+    def topics(self) -> Topics: ...
+
+    def replica(self, metadata: PartitionMetadata, /) -> Replica:
+        """The replica of this node, which leads the partition. Raises `NotLeader`."""
+        ...
+
+
+class MlogService(Service[Core]):
     listener = "mlog"
 
     def __init__(
-        self, broker: Broker, budget: MemoryBudget, advertised: Callable[[Channel], Address]
+        self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]
     ) -> None:
         super().__init__(broker, budget, advertised)
         self.catch_up = CatchUpTimeouts(
