@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from dragoman.broker.errors import (
     MessageTooLarge,
@@ -21,11 +21,12 @@ from dragoman.broker.errors import (
     UnknownTopic,
 )
 from dragoman.broker.kinds import NOBODY
-from dragoman.broker.neighbours import Answer, Batches, ReadBatches
+from dragoman.broker.neighbours import Answer, Batches, Neighbours, ReadBatches
 from dragoman.broker.replica import Replica
 from dragoman.broker.tailing import Tail
+from dragoman.broker.topics import Topics
 from dragoman.broker.unread import Unread
-from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
 from dragoman.errors import (
     ClusterError,
     CorruptionError,
@@ -37,13 +38,41 @@ from dragoman.errors import (
 from dragoman.limits import FAR_READ_BYTES_MAX, FAR_READ_RETRY_S, FAR_READ_WAIT_MS
 from dragoman.log.batch import BatchHeader, Record
 from dragoman.log.expansion import Expanded, expanded_bytes_max
-from dragoman.world import Handle
-
-if TYPE_CHECKING:
-    from dragoman.broker.broker import Broker
+from dragoman.log.store import LogStore
+from dragoman.world import Handle, Scheduler
 
 #: Reasons to ask again: somebody will lead the partition, or what is asked for will be there.
 _PASSING = (NotLeader, ClusterError, Overloaded, RequestTimedOut, OffsetOutOfRangeError)
+
+
+class ReaderNode(Protocol):
+    """What a reader needs of the node that it is on."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+    @property
+    def store(self) -> LogStore: ...
+
+    @property
+    def topics(self) -> Topics: ...
+
+    @property
+    def neighbours(self) -> Neighbours: ...
+
+    def held(self, metadata: PartitionMetadata, /) -> Replica:
+        """The node's own replica of a partition. Raises `NotLeader` where there is none."""
+        ...
+
+    def replica(self, metadata: PartitionMetadata, /) -> Replica:
+        """The same, of a partition that the node leads. Raises `NotLeader`."""
+        ...
 
 
 class Reader(Protocol):
@@ -65,7 +94,7 @@ class Reader(Protocol):
 
 
 def open_reader(
-    broker: Broker, partition: PartitionMetadata, offset: int, on_change: Callable[[], None]
+    broker: ReaderNode, partition: PartitionMetadata, offset: int, on_change: Callable[[], None]
 ) -> Reader:
     """`on_change` is called once after each `wait`: look again."""
     return _Roaming(broker, partition, offset, on_change)
@@ -76,7 +105,7 @@ class _Roaming:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: ReaderNode,
         partition: PartitionMetadata,
         offset: int,
         on_change: Callable[[], None],
@@ -131,7 +160,7 @@ class Ends(NamedTuple):
 
 
 def find_ends(
-    broker: Broker, partition: PartitionMetadata, done: Callable[[Ends | DragomanError], None]
+    broker: ReaderNode, partition: PartitionMetadata, done: Callable[[Ends | DragomanError], None]
 ) -> None:
     """As the partition's leader knows them."""
     try:
@@ -156,7 +185,7 @@ def find_ends(
 
 
 def find_all_ends(
-    broker: Broker,
+    broker: ReaderNode,
     partitions: Sequence[PartitionMetadata],
     done: Callable[[list[Ends] | DragomanError], None],
 ) -> None:
@@ -188,7 +217,7 @@ def _ends_of(replica: Replica) -> Ends:
 class FarTail:
     def __init__(
         self,
-        broker: Broker,
+        broker: ReaderNode,
         partition: PartitionMetadata,
         offset: int,
         on_change: Callable[[], None],

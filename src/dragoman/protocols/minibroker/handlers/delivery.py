@@ -30,9 +30,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-from dragoman.broker.broker import Broker
 from dragoman.broker.errors import Overloaded
-from dragoman.broker.reading import open_reader
+from dragoman.broker.reading import ReaderNode, open_reader
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import (
@@ -167,7 +166,7 @@ class Stream:
     def __init__(
         self,
         pusher: Pusher,
-        broker: Broker,
+        broker: ReaderNode,
         partition: PartitionMetadata,
         offset: int,
         window: Window | None,

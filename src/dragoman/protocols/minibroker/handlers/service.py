@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
-from dragoman.broker.broker import Broker
+from dragoman.broker.reading import ReaderNode
+from dragoman.broker.relaying import Relaying
+from dragoman.broker.replica import Acknowledge
+from dragoman.broker.seats import SeatNode
+from dragoman.broker.topics import NewTopic
+from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
+from dragoman.protocols import service
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.service import Address, Service
+from dragoman.world import Clock
 
 #: What groups of this protocol are called in the registry of all groups.
 OWNER: Final = "minibroker"
@@ -28,11 +35,28 @@ REQUESTS: Final[dict[type[m.Request], str]] = {
 _SPARE_TURNS = 1000
 
 
-class MinibrokerService(Service[Broker]):
+class Core(ReaderNode, SeatNode, service.Core, Protocol):
+    """What this protocol needs of its node."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def relaying(self) -> Relaying: ...
+
+    def ensure_topic(self, new: NewTopic, done: Acknowledge, /) -> None:
+        """Make the topic unless it exists."""
+        ...
+
+
+class MinibrokerService(Service[Core]):
     listener = "minibroker"
 
     def __init__(
-        self, broker: Broker, budget: MemoryBudget, advertised: Callable[[Channel], Address]
+        self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]
     ) -> None:
         super().__init__(broker, budget, advertised)
         self.heartbeat_timeout_s = broker.settings.minibroker_heartbeat_timeout_ms / 1000
