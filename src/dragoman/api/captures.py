@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dragoman.api.cluster import called_back
 from dragoman.api.errors import ApiError
 from dragoman.api.values import (
     CaptureCheck,
@@ -25,6 +24,8 @@ from dragoman.captures.addresses import without_secrets
 from dragoman.captures.control import Finding, Rewind, Snapshot
 from dragoman.captures.definition import Definition
 from dragoman.errors import ConfigError, DragomanError
+from dragoman.net.future import future_of
+from dragoman.outcome import acknowledged
 from dragoman.telemetry.catalogue import Stats
 
 
@@ -99,11 +100,11 @@ class CaptureOperations:
     # ---- what they shall do
 
     async def add(self, definition: Definition) -> CaptureDescription:
-        await called_back(lambda done: self._capturing.add(definition, done))
+        await future_of(acknowledged(lambda done: self._capturing.add(definition, done)))
         return await self.describe_one(definition.name)
 
     async def remove(self, name: str, *, keeps_slot: bool) -> Told:
-        await called_back(lambda done: self._capturing.remove(name, keeps_slot, done))
+        await future_of(acknowledged(lambda done: self._capturing.remove(name, keeps_slot, done)))
         kept = "; its slot is still in the database, which keeps its log for it" * keeps_slot
         return Told(detail=f"capture {name} is removed{kept}; its topics stay")
 
@@ -111,10 +112,10 @@ class CaptureOperations:
         capturing = self._capturing
         match wanted.command:
             case "pause":
-                await called_back(lambda done: capturing.set_paused(name, True, done))
+                await future_of(acknowledged(lambda done: capturing.set_paused(name, True, done)))
                 return Told(detail=f"capture {name} is paused")
             case "resume":
-                await called_back(lambda done: capturing.resume(name, done))
+                await future_of(acknowledged(lambda done: capturing.resume(name, done)))
                 return Told(detail=f"capture {name} goes on")
             case "rewind":
                 if not wanted.lsn:
@@ -122,11 +123,11 @@ class CaptureOperations:
                         400, "invalid_request", "rewind: lsn is missing, such as 0/16B3748"
                     )
                 rewind = Rewind(id="", lsn=wanted.lsn)
-                await called_back(lambda done: capturing.tell(name, rewind, done))
+                await future_of(acknowledged(lambda done: capturing.tell(name, rewind, done)))
                 return Told(detail=f"capture {name} goes on from {wanted.lsn}")
             case "snapshot":
                 snapshot = Snapshot(id="", tables=wanted.tables)
-                await called_back(lambda done: capturing.tell(name, snapshot, done))
+                await future_of(acknowledged(lambda done: capturing.tell(name, snapshot, done)))
                 what = ", ".join(wanted.tables) or "all its tables"
                 return Told(detail=f"capture {name} reads {what} again")
 

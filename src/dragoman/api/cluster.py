@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -37,18 +36,19 @@ from dragoman.broker.errors import (
     NoReassignmentInProgress,
     PreferredLeaderNotAvailable,
 )
-from dragoman.broker.replica import Acknowledge
 from dragoman.broker.replication.messages import (
     AddNode,
     ControlReply,
     ControlRequest,
-    Outcome,
+    Decision,
     Relieve,
     RemoveNode,
     TransferMetadata,
 )
 from dragoman.cluster.metadata import EVERY_NODE, NO_LEADER, PartitionMetadata
 from dragoman.errors import DragomanError, OutcomeUnknownError
+from dragoman.net.future import future_of
+from dragoman.outcome import Outcome, attempt, gather, start
 
 Item = TypeVar("Item")
 
@@ -92,7 +92,7 @@ class ClusterOperations:
             found.append(
                 NodeStatus(
                     node_id=node_id,
-                    alive=self._broker.clustering.joining.is_live(node_id),
+                    alive=self._broker.cluster.membership.is_live(node_id),
                     listeners=_own(own_listeners, addresses)
                     if node_id == self._broker.node_id
                     else others,
@@ -165,7 +165,7 @@ class ClusterOperations:
             if wanted.topic is None or wanted.partition is None:
                 raise ApiError(400, "invalid_request", "name one partition for an unclean election")
             chosen = partitions[0]
-            await called_back(lambda done: leadership.elect_unclean(chosen, node_id, done))
+            await future_of(leadership.elect_unclean(chosen, node_id))
             detail = f"node {node_id} leads {_name(chosen)}; what it lacked is lost"
             return Elected(detail=detail, elected=1)
         due = [each for each in partitions if each.leader != each.replicas[0]]
@@ -207,8 +207,8 @@ class ClusterOperations:
             raise ApiError(400, "invalid_request", "name either nodes, or one node to drain")
         leadership = self._broker.leadership
 
-        def begin(change: tuple[PartitionMetadata, tuple[int, ...]], done: Acknowledge) -> None:
-            leadership.move(*change, may_resize=True, done=done)
+        async def begin(change: tuple[PartitionMetadata, tuple[int, ...]]) -> None:
+            await leadership.move(*change, may_resize=True)
 
         return _moves([each for each, _ in plan], await _begun(plan, begin), "begun")
 
@@ -217,7 +217,7 @@ class ClusterOperations:
             return {**config, "leader.replication.throttled.rate": str(bytes_per_s)}
 
         configs = self._broker.node_configs
-        await called_back(lambda done: configs.alter(EVERY_NODE, alter, done))
+        await future_of(configs.alter(EVERY_NODE, alter))
 
     def _spread(self, wanted: NewMoves, partitions: list[PartitionMetadata]) -> planning.Plan:
         if wanted.partition is None:
@@ -252,19 +252,14 @@ class ClusterOperations:
         return [found.partitions[index]]
 
     async def _ask(self, request: ControlRequest) -> ControlReply:
-        answered: asyncio.Future[ControlReply | None] = asyncio.get_running_loop().create_future()
-
-        def answer(reply: ControlReply | None) -> None:
-            if not answered.done():
-                answered.set_result(reply)
-
-        self._broker.clustering.ask(request, answer)
-        reply = await answered
+        answer: Outcome[ControlReply | None] = Outcome()
+        self._broker.cluster.ask(request, answer.succeed)
+        reply = await future_of(answer)
         if reply is None:
             raise OutcomeUnknownError(
                 "the node that leads the metadata did not answer; the outcome is unknown"
             )
-        if Outcome.ACCEPTED not in reply.outcomes:
+        if Decision.ACCEPTED not in reply.outcomes:
             raise ApiError(409, "refused", reply.text or "refused")
         return reply
 
@@ -307,7 +302,7 @@ def _status(partition: PartitionMetadata) -> PartitionStatus:
 
 
 async def _begun(
-    items: Sequence[Item], begin: Callable[[Item, Acknowledge], None]
+    items: Sequence[Item], begin: Callable[[Item], Coroutine[object, None, None]]
 ) -> list[DragomanError | None]:
     """Begin items in turn, some at a time, for as long as a request may take; what became of those
     that there was time for. After one that was refused nothing more is begun.
@@ -316,21 +311,14 @@ async def _begun(
     until = loop.time() + limits.HTTP_CHANGES_SECONDS
     outcomes: list[DragomanError | None] = []
     at_once = limits.HTTP_CHANGES_AT_ONCE_MAX
-    for start in range(0, min(len(items), limits.HTTP_CHANGES_MAX), at_once):
+    for index in range(0, min(len(items), limits.HTTP_CHANGES_MAX), at_once):
         is_refused = any(each is not None for each in outcomes[-at_once:])
-        if is_refused or (start and loop.time() >= until):
+        if is_refused or (index and loop.time() >= until):
             break
-        some = items[start : min(start + at_once, limits.HTTP_CHANGES_MAX)]
-        outcomes += await asyncio.gather(*(_outcome(partial(begin, each)) for each in some))
+        some = items[index : min(index + at_once, limits.HTTP_CHANGES_MAX)]
+        tried = await future_of(gather([start(attempt(begin(each))) for each in some]))
+        outcomes += tried
     return outcomes
-
-
-async def _outcome(begin: Callable[[Acknowledge], None]) -> DragomanError | None:
-    try:
-        await called_back(begin)
-    except DragomanError as error:
-        return error
-    return None
 
 
 def _moves(
@@ -357,19 +345,3 @@ def _interrupted(error: DragomanError, partition: PartitionMetadata, so_far: str
     if not so_far:
         return error
     return ApiError(409, "refused", f"{so_far}; {_name(partition)}: {error}")
-
-
-async def called_back(begin: Callable[[Acknowledge], None]) -> None:
-    """Wait for an operation of the core that answers through a callback."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done(error: DragomanError | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-
-    begin(done)
-    await future

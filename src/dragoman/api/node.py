@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from dragoman import __version__
 from dragoman.api.captures import CaptureOperations
-from dragoman.api.cluster import ClusterOperations, called_back
+from dragoman.api.cluster import ClusterOperations
 from dragoman.api.pipelines import PipelineReports
 from dragoman.api.values import (
     CaptureCheck,
@@ -49,6 +49,7 @@ from dragoman.errors import DragomanError
 from dragoman.limits import DAMAGED_RANGES_SHOWN_MAX
 from dragoman.log.damage import lost_ranges
 from dragoman.log.partition import PartitionLog
+from dragoman.net.future import future_of
 from dragoman.telemetry.catalogue import Stats
 from dragoman.types import GroupId
 
@@ -77,7 +78,7 @@ class BrokerView:
             return "the node is stopping"
         if not self._broker.is_ready:
             return "the node is starting"
-        if self._broker.store.is_disk_full or not self._broker.clustering.replication.has_room:
+        if self._broker.store.is_disk_full or not self._broker.cluster.replication.has_room:
             return "the disk is full"
         return ""
 
@@ -172,7 +173,7 @@ class BrokerView:
             else default,
             config=topic.config,
         )
-        await called_back(lambda done: self._broker.topics.create(new, done))
+        await future_of(self._broker.topics.create(new))
         described = self.describe_topic(topic.name)
         assert described is not None
         return described
@@ -181,7 +182,7 @@ class BrokerView:
         topic = self._broker.image.topics.get(name)
         if topic is not None and topic.is_internal:
             raise NotAuthorized(f"topic {name!r} is the broker's own")
-        await called_back(lambda done: self._broker.topics.delete(name, done))
+        await future_of(self._broker.topics.delete(name))
 
     # ---- groups
 

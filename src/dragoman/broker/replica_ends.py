@@ -1,84 +1,81 @@
-"""How far the replicas of partitions are, asked of those who know: their leaders."""
+"""How far the replicas of partitions are, as their leaders know it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TypeAlias
 
-from dragoman.broker.neighbours import Answer, FindReplicaEnds, Neighbours, ReplicaEnds
-from dragoman.broker.replica import Replica
-from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
+from dragoman.broker.context import NodeContext
+from dragoman.broker.partitions import Partitions
+from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
+from dragoman.outcome import attempt, gather, start
+from dragoman.rpc import Answer, Call, Node, Registry, Request, Rpc
 
 #: By partition id and node: the end of what the node has on stable storage.
-Ends = dict[int, dict[int, int]]
+Ends: TypeAlias = dict[int, dict[int, int]]
 
 
-class Replication(Protocol):
-    def follower_ends(self, partition_id: int) -> dict[int, int]:
-        """By node: how far the followers of a partition that this node leads are."""
-        ...
+class ReplicaEnds(Answer, frozen=True, kw_only=True, tag="ReplicaEnds"):
+    """By partition id and node."""
+
+    ends: dict[int, dict[int, int]] = {}
 
 
-class Clustering(Protocol):
-    @property
-    def replication(self) -> Replication: ...
+class FindReplicaEnds(Request[ReplicaEnds], frozen=True, kw_only=True, tag="FindReplicaEnds"):
+    """Answered for those of the partitions that the node leads."""
+
+    partition_ids: tuple[int, ...]
 
 
-class ReplicaSource(Protocol):
-    """The node that asks, and is asked."""
+class ReplicaEndFinder:
+    def __init__(
+        self,
+        context: NodeContext,
+        partitions: Partitions,
+        follower_ends: Callable[[int], dict[int, int]],
+        rpc: Rpc,
+    ) -> None:
+        """`follower_ends`: of a partition that this node leads, by node."""
+        self._context = context
+        self._partitions = partitions
+        self._follower_ends = follower_ends
+        self._rpc = rpc
 
-    @property
-    def node_id(self) -> int: ...
+    def serve(self, registry: Registry) -> None:
+        registry.serve(FindReplicaEnds, self._answer)
 
-    @property
-    def image(self) -> MetadataImage: ...
+    async def _answer(self, call: Call[FindReplicaEnds]) -> ReplicaEnds:
+        return ReplicaEnds(ends=self._led(call.request.partition_ids))
 
-    @property
-    def neighbours(self) -> Neighbours: ...
+    def _led(self, partition_ids: Sequence[int]) -> Ends:
+        """The ends of those partitions that this node leads."""
+        found: Ends = {}
+        for partition_id in partition_ids:
+            partition = self._context.image.partitions.get(partition_id)
+            if partition is not None and partition.leader == self._context.node_id:
+                replica = self._partitions.held(partition)
+                ends = self._follower_ends(partition_id)
+                own = {self._context.node_id: replica.log.log_end_offset}
+                found[partition_id] = {**own, **ends}
+        return found
 
-    @property
-    def clustering(self) -> Clustering: ...
-
-    def held(self, metadata: PartitionMetadata, /) -> Replica:
-        """The node's own replica of a partition."""
-        ...
-
-
-def replica_ends(broker: ReplicaSource, partition_ids: Sequence[int]) -> Ends:
-    """Of the partitions among these that this node leads."""
-    found: Ends = {}
-    for partition_id in partition_ids:
-        partition = broker.image.partitions.get(partition_id)
-        if partition is not None and partition.leader == broker.node_id:
-            replica = broker.held(partition)
-            ends = broker.clustering.replication.follower_ends(partition_id)
-            found[partition_id] = {broker.node_id: replica.log.log_end_offset, **ends}
-    return found
-
-
-def find_replica_ends(
-    broker: ReplicaSource, partitions: Sequence[PartitionMetadata], done: Callable[[Ends], None]
-) -> None:
-    """`done` is given what could be found out; a leader that is away knows nothing."""
-    by_leader: dict[int, list[int]] = {}
-    for each in partitions:
-        by_leader.setdefault(each.leader, []).append(each.partition_id)
-    found = replica_ends(broker, by_leader.pop(broker.node_id, []))
-    by_leader.pop(-1, None)
-    waiting = len(by_leader)
-    if not waiting:
-        done(found)
-        return
-
-    def answered(answer: Answer | DragomanError) -> None:
-        nonlocal waiting
-        waiting -= 1
-        if isinstance(answer, Answer) and isinstance(answer.reply, ReplicaEnds):
-            found.update(answer.reply.ends)
-        if not waiting:
-            done(found)
-
-    for leader, partition_ids in by_leader.items():
-        request = FindReplicaEnds(partition_ids=tuple(partition_ids))
-        broker.neighbours.ask(leader, request, (), answered)
+    async def find(self, partitions: Sequence[PartitionMetadata]) -> Ends:
+        """What could be found out; of partitions whose leader is away nothing is known."""
+        by_leader: dict[int, list[int]] = {}
+        for each in partitions:
+            by_leader.setdefault(each.leader, []).append(each.partition_id)
+        found = self._led(by_leader.pop(self._context.node_id, []))
+        by_leader.pop(-1, None)
+        answers = await gather(
+            [
+                start(
+                    attempt(self._rpc.call(FindReplicaEnds(partition_ids=tuple(ids)), Node(leader)))
+                )
+                for leader, ids in by_leader.items()
+            ]
+        )
+        for answer in answers:
+            if not isinstance(answer, DragomanError):
+                found.update(answer.ends)
+        return found

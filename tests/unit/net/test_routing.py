@@ -7,16 +7,11 @@ they were given; then real ones of a broker.
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from broker_world import Pipe, World
 from dragoman.broker.broker import Broker
 from dragoman.framing import FrameReader, Scratch
 from dragoman.limits import DETECTION_BYTES_MAX
@@ -28,7 +23,8 @@ from dragoman.protocols.mlog.handlers.service import MlogService
 from dragoman.protocols.mlog.handlers.session import MlogSession
 from dragoman.protocols.service import Service
 from dragoman.protocols.session import OrderedSession, Place
-from mlog_vectors import JSON_FRAMES
+from protocols.mlog_vectors import JSON_FRAMES
+from worlds.broker import Pipe, World
 
 API_VERSIONS = bytes.fromhex("0000000a0012000000000001ffff")
 QUIT = bytes.fromhex("0000000105")

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import pytest
 
-from broker_world import Pipe, World
 from dragoman.broker.errors import (
     ClusterNotAuthorized,
     GroupNotAuthorized,
@@ -23,7 +22,8 @@ from dragoman.net.admission import MemoryBudget
 from dragoman.protocols.kafka.handlers.session import KafkaSession
 from dragoman.protocols.service import Core, Service, handlers_by_name
 from dragoman.security.authorizer import Authorizer, Operation, Principal, Resource
-from leaders import propose
+from worlds.broker import Pipe, World
+from worlds.remote_leaders import propose
 
 ALICE = Principal("User", "alice")
 

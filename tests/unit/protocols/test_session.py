@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import FakeTransport, Pipe, World
 from dragoman.broker.broker import Broker
 from dragoman.errors import RemoteProtocolError
 from dragoman.framing import FrameReader, Scratch
@@ -23,6 +22,7 @@ from dragoman.net.channel import Channel, Channels
 from dragoman.protocols.service import Service
 from dragoman.protocols.session import MatchedSession, OrderedSession, Place
 from dragoman.testing.sim.scheduler import SimScheduler
+from worlds.broker import FakeTransport, Pipe, World
 
 ANSWER = bytes(SEND_BUFFER_BYTES_MAX // 2)
 

@@ -1,7 +1,8 @@
-"""How `produce` and `consume` speak to a broker: one module per protocol, behind one interface.
+"""Protocols of `produce` and `consume`: one module per protocol, behind one interface.
 
 A protocol is a name in `ProtocolName` and a module that has a `SPEAKER` (`interface.py`), which is
-imported when it is chosen.
+imported when it is chosen. Each module maps records to what its protocol can express, and refuses
+the rest.
 """
 
 from __future__ import annotations

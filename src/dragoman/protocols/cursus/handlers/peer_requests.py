@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from dragoman.broker.relaying import Told
+from dragoman.broker.relaying import TakeReply
 from dragoman.errors import DragomanError
 from dragoman.protocols.cursus.handlers.publish import append_batch
 from dragoman.protocols.cursus.handlers.relayed import (
@@ -19,7 +19,7 @@ from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.handlers.transactions import transactions_of
 
 
-def perform(service: CursusService, body: memoryview, told: Told) -> None:
+def perform(service: CursusService, body: memoryview, told: TakeReply) -> None:
     """Raises `DragomanError`."""
     request = decode(body)
 

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from dragoman.broker.broker import Broker
-from dragoman.broker.relaying import Told
+from dragoman.broker.relaying import TakeReply
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.net.admission import MemoryBudget
@@ -50,8 +50,8 @@ REQUESTS: Final[dict[str, str]] = {
 
 
 #: Performs what another node asks for on behalf of its client.
-_RELAYED: Final[dict[str, Callable[[CursusService, memoryview, Told], None]]] = handlers_by_name(
-    __package__, {PROTOCOL: "peer_requests.perform"}
+_RELAYED: Final[dict[str, Callable[[CursusService, memoryview, TakeReply], None]]] = (
+    handlers_by_name(__package__, {PROTOCOL: "peer_requests.perform"})
 )
 
 
@@ -114,7 +114,7 @@ class CursusService(Service[Broker]):
         self._sessions = 0
         self._turns: dict[str, int] = {}
         broker.on_stopping.append(self.streams.stop_all)
-        broker.relayed[PROTOCOL] = partial(_RELAYED[PROTOCOL], self)
+        broker.relaying.protocols[PROTOCOL] = partial(_RELAYED[PROTOCOL], self)
 
     def opened(self) -> bool:
         """A connection is there; whether it may stay."""

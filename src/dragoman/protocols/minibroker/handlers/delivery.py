@@ -31,7 +31,7 @@ from collections import deque
 from typing import Protocol
 
 from dragoman.broker.errors import Overloaded
-from dragoman.broker.reading import ReaderNode, open_reader
+from dragoman.broker.reading import Readers
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import (
@@ -166,7 +166,7 @@ class Stream:
     def __init__(
         self,
         pusher: Pusher,
-        broker: ReaderNode,
+        readers: Readers,
         partition: PartitionMetadata,
         offset: int,
         window: Window | None,
@@ -174,7 +174,7 @@ class Stream:
         self._pusher = pusher
         self._topic = partition.topic.name
         self._index = partition.index
-        self._tail = open_reader(broker, partition, offset, self._changed)
+        self._tail = readers.open(partition, offset, self._changed)
         self._frames = DeliveredFrames(self._topic, self._index)
         self._window = window
         self.is_closed = False

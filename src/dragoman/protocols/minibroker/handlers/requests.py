@@ -20,11 +20,12 @@ from typing import assert_never
 
 from dragoman.broker.errors import CoordinatorLoading, CoordinatorNotAvailable
 from dragoman.broker.offsets import CommitRequest, OffsetCommit
-from dragoman.broker.reading import Ends, find_ends
+from dragoman.broker.reading import Ends
 from dragoman.cluster.metadata import NO_LEADER, TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import GROUPS_LOADING_PAUSE_S, MINIBROKER_SUBSCRIPTIONS_MAX
 from dragoman.log.batch import Record
+from dragoman.outcome import start
 from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.codec import published_frame
@@ -159,7 +160,7 @@ def _read_one(
     if isinstance(request, m.SubscribeOffset):
         begin(request.offset)
     else:
-        find_ends(session.service.broker, partition, found)
+        start(session.service.broker.readers.ends(partition)).then(found)
 
 
 def _join(

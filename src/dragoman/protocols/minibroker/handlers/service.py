@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from dragoman.broker.reading import ReaderNode
+from dragoman.broker.reading import Readers
 from dragoman.broker.relaying import Relaying
-from dragoman.broker.replica import Acknowledge
 from dragoman.broker.seats import SeatNode
 from dragoman.broker.topics import NewTopic
 from dragoman.config.settings import Settings
@@ -35,7 +34,7 @@ REQUESTS: Final[dict[type[m.Request], str]] = {
 _SPARE_TURNS = 1000
 
 
-class Core(ReaderNode, SeatNode, service.Core, Protocol):
+class Core(SeatNode, service.Core, Protocol):
     """What this protocol needs of its node."""
 
     @property
@@ -47,8 +46,11 @@ class Core(ReaderNode, SeatNode, service.Core, Protocol):
     @property
     def relaying(self) -> Relaying: ...
 
-    def ensure_topic(self, new: NewTopic, done: Acknowledge, /) -> None:
-        """Make the topic unless it exists."""
+    @property
+    def readers(self) -> Readers: ...
+
+    async def ensure_topic(self, new: NewTopic, /) -> None:
+        """Create the topic unless it exists."""
         ...
 
 

@@ -45,7 +45,8 @@ class Subscription:
     def read(self, partition: PartitionMetadata, offset: int) -> None:
         """Push what this partition has from `offset` on; what was deleted is passed over."""
         session = self._session
-        stream = Stream(session.pusher, session.service.broker, partition, offset, self._window)
+        readers = session.service.broker.readers
+        stream = Stream(session.pusher, readers, partition, offset, self._window)
         self._streams[partition.index] = stream
         stream.begin()
 

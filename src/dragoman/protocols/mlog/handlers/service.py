@@ -10,7 +10,7 @@ from dragoman.broker.coordination import Coordination
 from dragoman.broker.errors import RequestTimedOut
 from dragoman.broker.gather import Gatherer
 from dragoman.broker.replica import Replica
-from dragoman.broker.replica_ends import ReplicaSource
+from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.topics import Topics
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.cluster.quorum import MetadataQuorum
@@ -22,6 +22,7 @@ from dragoman.protocols import service
 from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.service import Address, Service
 from dragoman.protocols.session import Place
+from dragoman.rpc import Rpc
 from dragoman.world import Clock, Handle, Scheduler
 
 #: Module and function of the handler of each request.
@@ -83,7 +84,7 @@ class CatchUpTimeouts:
             self._timer = self._scheduler.call_later(left_s, self._expire)
 
 
-class Core(ReplicaSource, service.Core, Protocol):
+class Core(service.Core, Protocol):
     """What this protocol needs of its node."""
 
     @property
@@ -106,6 +107,12 @@ class Core(ReplicaSource, service.Core, Protocol):
 
     @property
     def topics(self) -> Topics: ...
+
+    @property
+    def replica_ends(self) -> ReplicaEndFinder: ...
+
+    @property
+    def rpc(self) -> Rpc: ...
 
     def replica(self, metadata: PartitionMetadata, /) -> Replica:
         """The replica of this node, which leads the partition. Raises `NotLeader`."""

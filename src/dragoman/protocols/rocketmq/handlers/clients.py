@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from dragoman import rpc
 from dragoman.broker.broker import Broker
 from dragoman.broker.errors import (
     CoordinatorLoading,
@@ -189,12 +190,8 @@ class LocalGroup:
             elif node == broker.node_id:
                 self._node.announced(request, answered)
             else:
-                broker.neighbours.ask(
-                    node,
-                    RELAY,
-                    (encode(request),),
-                    lambda answer: answered(read_answer(answer, Listing)),
-                )
+                asking = broker.rpc.begin(RELAY, rpc.Node(node), (encode(request),))
+                asking.then(lambda reply: answered(read_answer(reply, Listing)))
 
         broker.coordination.find_coordinator(Kind.GROUP, self.name, found)
 
