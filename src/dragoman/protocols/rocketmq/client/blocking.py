@@ -15,11 +15,11 @@ from dragoman.dialing.blocking import BlockingClient, BlockingPart, making, wait
 from dragoman.dialing.loop_thread import LoopThread
 from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.admin import RocketmqAdmin
-from dragoman.protocols.rocketmq.client.facade import RocketmqClient
-from dragoman.protocols.rocketmq.client.fetching import Pulled
-from dragoman.protocols.rocketmq.client.filters import ALL, Filter
-from dragoman.protocols.rocketmq.client.listening import Outcome
+from dragoman.protocols.rocketmq.client.client import RocketmqClient
+from dragoman.protocols.rocketmq.client.consumption import Outcome
+from dragoman.protocols.rocketmq.client.messages import Message, ReceivedMessage, Sent
 from dragoman.protocols.rocketmq.client.producer import Producer, ProducerOptions, Selector
+from dragoman.protocols.rocketmq.client.pull import ALL, Filter, Pulled
 from dragoman.protocols.rocketmq.client.pull_consumer import PullConsumer
 from dragoman.protocols.rocketmq.client.push_consumer import ConsumerOptions, PushConsumer
 from dragoman.protocols.rocketmq.client.settings import ClientSettings
@@ -27,7 +27,6 @@ from dragoman.protocols.rocketmq.client.transactions import (
     TransactionProducer,
     TransactionState,
 )
-from dragoman.protocols.rocketmq.client.values import Message, ReceivedMessage, Sent
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")

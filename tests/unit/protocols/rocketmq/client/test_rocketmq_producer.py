@@ -14,16 +14,21 @@ import pytest
 from dragoman.dialing.errors import ClientClosedError, RequestTimeoutError, UnreachableError
 from dragoman.errors import ConfigError, EncodeError
 from dragoman.protocols.rocketmq.bodies import HeartbeatData, MessageQueue, decode
+from dragoman.protocols.rocketmq.client.client import RocketmqClient
 from dragoman.protocols.rocketmq.client.errors import (
     MessageIllegalError,
     RocketmqError,
     TopicNotFoundError,
 )
-from dragoman.protocols.rocketmq.client.facade import RocketmqClient
+from dragoman.protocols.rocketmq.client.identity import SIGNATURE, signature
+from dragoman.protocols.rocketmq.client.messages import (
+    Message,
+    ReceivedMessage,
+    SendStatus,
+    received,
+)
 from dragoman.protocols.rocketmq.client.settings import ClientSettings
-from dragoman.protocols.rocketmq.client.signing import SIGNATURE, signature
 from dragoman.protocols.rocketmq.client.transactions import TransactionState
-from dragoman.protocols.rocketmq.client.values import Message, ReceivedMessage, SendStatus, received
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Property, Request, Response, Serialization
 from dragoman.protocols.rocketmq.messages import Message as StoredMessage

@@ -9,8 +9,8 @@ import msgspec
 from dragoman.limits import ROCKETMQ_CLIENT_FOUND_MESSAGES_MAX
 from dragoman.protocols.rocketmq.client.admin.messages import MessageCalls
 from dragoman.protocols.rocketmq.client.errors import TopicNotFoundError
+from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, Sent
 from dragoman.protocols.rocketmq.client.producer import Outgoing
-from dragoman.protocols.rocketmq.client.values import ReceivedMessage, Sent
 from dragoman.protocols.rocketmq.constants import DLQ_PREFIX, RETRY_PREFIX, Property
 
 #: Of the message's earlier life.
@@ -66,7 +66,7 @@ class DeadLetterCalls(MessageCalls):
 
         The dead letters stay where they are.
         """
-        producer = self._client.own_producer()
+        producer = self._client.own_producer
         return [await producer.deliver(_again(letter)) for letter in letters]
 
 

@@ -28,10 +28,17 @@ from dragoman.protocols.rocketmq.client.errors import (
     NotFoundError,
     RocketmqError,
 )
-from dragoman.protocols.rocketmq.client.fetching import Pull, Pulled, PullStatus, pull
-from dragoman.protocols.rocketmq.client.filters import ALL, TAG, Filter
+from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, received
+from dragoman.protocols.rocketmq.client.pull import (
+    ALL,
+    TAG,
+    Filter,
+    Pull,
+    Pulled,
+    PullStatus,
+    pull,
+)
 from dragoman.protocols.rocketmq.client.remoting import Fields
-from dragoman.protocols.rocketmq.client.values import ReceivedMessage, received
 from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.protocols.rocketmq.messages import host_text, read_message_id
 
@@ -175,7 +182,7 @@ class MessageCalls(TopicCalls, GroupCalls, OffsetCalls):
             max_count=max_count,
             suspend_ms=int(wait_s * 1000),
         )
-        return await pull(self._client, asked)
+        return await pull(self._client.remoting, self._client.routes, asked)
 
     async def query_message_by_time(
         self, topic: str, begin_ms: int, end_ms: int, *, max_count: int = 1000

@@ -51,7 +51,7 @@ class NameServerCalls(Reaching):
 
     async def _count(self, code: Request, fields: Fields, name: str) -> int:
         count = 0
-        for address in self._client.name_servers.addresses:
+        for address in self._client.routes.name_servers.addresses:
             answer = await self._client.remoting.call(address, code, fields)
             count = int(answer.fields.get(name, 0))
         return count
@@ -60,7 +60,7 @@ class NameServerCalls(Reaching):
 
     async def put_kv_config(self, namespace: str, key: str, value: str) -> None:
         fields: Fields = {"namespace": namespace, "key": key, "value": value}
-        await self._client.name_servers.call_all(Request.PUT_KV_CONFIG, fields)
+        await self._client.routes.name_servers.call_all(Request.PUT_KV_CONFIG, fields)
 
     async def get_kv_config(self, namespace: str, key: str) -> str:
         """Raises `NotFoundError`."""
@@ -70,7 +70,7 @@ class NameServerCalls(Reaching):
 
     async def delete_kv_config(self, namespace: str, key: str) -> None:
         fields: Fields = {"namespace": namespace, "key": key}
-        await self._client.name_servers.call_all(Request.DELETE_KV_CONFIG, fields)
+        await self._client.routes.name_servers.call_all(Request.DELETE_KV_CONFIG, fields)
 
     async def get_kv_list_by_namespace(self, namespace: str) -> dict[str, str]:
         """Raises `NotFoundError`."""
@@ -87,11 +87,11 @@ class NameServerCalls(Reaching):
     async def get_name_server_config(self) -> dict[str, dict[str, str]]:
         """By the address of the name server."""
         found = {}
-        for address in self._client.name_servers.addresses:
+        for address in self._client.routes.name_servers.addresses:
             answer = await self._client.remoting.call(address, Request.GET_NAMESRV_CONFIG)
             found[address] = bodies.read_lines(answer.body)
         return found
 
     async def update_name_server_config(self, settings: Mapping[str, str]) -> None:
         lines = bodies.write_lines(settings)
-        await self._client.name_servers.call_all(Request.UPDATE_NAMESRV_CONFIG, body=lines)
+        await self._client.routes.name_servers.call_all(Request.UPDATE_NAMESRV_CONFIG, body=lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -12,21 +12,34 @@ from dragoman.dialing.errors import ConnectionLostError, UnreachableError
 from dragoman.protocols.rocketmq import bodies, json
 from dragoman.protocols.rocketmq.bodies import ClusterInfo
 from dragoman.protocols.rocketmq.client.errors import TopicNotFoundError
-from dragoman.protocols.rocketmq.client.remoting import Fields
-from dragoman.protocols.rocketmq.client.routes import MASTER_ID
+from dragoman.protocols.rocketmq.client.producer import Producer
+from dragoman.protocols.rocketmq.client.remoting import Fields, Remoting
+from dragoman.protocols.rocketmq.client.routes import MASTER_ID, Routes
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import RETRY_PREFIX, Request
 from dragoman.types import Buffer
-
-if TYPE_CHECKING:
-    from dragoman.protocols.rocketmq.client.facade import RocketmqClient
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 Result = TypeVar("Result")
 
 
+class Administered(Protocol):
+    """What administration uses of a client."""
+
+    @property
+    def remoting(self) -> Remoting: ...
+
+    @property
+    def routes(self) -> Routes: ...
+
+    @property
+    def own_producer(self) -> Producer: ...
+
+    async def close(self) -> None: ...
+
+
 class Reaching:
-    def __init__(self, client: RocketmqClient) -> None:
+    def __init__(self, client: Administered) -> None:
         self._client = client
 
     # ---- asking
@@ -34,7 +47,7 @@ class Reaching:
     async def _ask_name_server(
         self, code: int, fields: Fields | None = None, body: Buffer = b""
     ) -> Command:
-        return await self._client.name_servers.call(code, fields, body)
+        return await self._client.routes.name_servers.call(code, fields, body)
 
     async def _ask(
         self,

@@ -57,7 +57,7 @@ class TopicCalls(Reaching):
 
     async def delete_topic_in_name_server(self, topic: str, cluster: str | None = None) -> None:
         fields: Fields = {"topic": topic, "clusterName": cluster}
-        await self._client.name_servers.call_all(Request.DELETE_TOPIC_IN_NAMESRV, fields)
+        await self._client.routes.name_servers.call_all(Request.DELETE_TOPIC_IN_NAMESRV, fields)
         self._client.routes.forget(topic)
 
     async def examine_topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
