@@ -27,11 +27,15 @@ from dragoman.protocols.rocketmq.bodies import (
     TopicConfig,
     UserInfo,
 )
-from dragoman.protocols.rocketmq.client.admin import RocketmqAdmin
-from dragoman.protocols.rocketmq.client.admin.dead_letters import DeadLetter
-from dragoman.protocols.rocketmq.client.admin.messages import MessageTrack, TrackKind
-from dragoman.protocols.rocketmq.client.admin.offsets import LATEST, GroupProgress, lag_of
-from dragoman.protocols.rocketmq.client.admin.security import PlainAccess
+from dragoman.protocols.rocketmq.client.admin import (
+    LATEST,
+    DeadLetter,
+    GroupProgress,
+    MessageTrack,
+    RocketmqAdmin,
+    TrackKind,
+    lag_of,
+)
 from dragoman.protocols.rocketmq.client.blocking import (
     BlockingProducer,
     BlockingPullConsumer,
@@ -56,6 +60,7 @@ from dragoman.protocols.rocketmq.client.errors import (
     UnsupportedRequestError,
 )
 from dragoman.protocols.rocketmq.client.messages import Message, ReceivedMessage, SendStatus, Sent
+from dragoman.protocols.rocketmq.client.operations import PlainAccess
 from dragoman.protocols.rocketmq.client.producer import Producer
 from dragoman.protocols.rocketmq.client.pull import SQL92, Filter, Pulled, PullStatus
 from dragoman.protocols.rocketmq.client.pull_consumer import PullConsumer

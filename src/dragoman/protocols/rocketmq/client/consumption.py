@@ -25,13 +25,7 @@ import msgspec
 from dragoman.dialing.errors import ClientError
 from dragoman.errors import DragomanError
 from dragoman.protocols.rocketmq import bodies
-from dragoman.protocols.rocketmq.bodies import (
-    LockBatch,
-    LockedBatch,
-    MessageQueue,
-    ProcessQueueInfo,
-    SubscriptionData,
-)
+from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, Sent
 from dragoman.protocols.rocketmq.client.producer import Outgoing
 from dragoman.protocols.rocketmq.client.pull import Filter, Pulled
@@ -88,7 +82,7 @@ class ProcessQueue:
         queue: MessageQueue,
         position: int,
         wanted: Filter,
-        subscription: SubscriptionData,
+        subscription: bodies.SubscriptionData,
         in_flight_max: int,
         in_flight_bytes_max: int,
     ) -> None:
@@ -177,9 +171,9 @@ class ProcessQueue:
         if self.task is not None and self.is_interruptible:
             self.task.cancel()
 
-    def info(self, *, is_orderly: bool) -> ProcessQueueInfo:
+    def info(self, *, is_orderly: bool) -> bodies.ProcessQueueInfo:
         offsets = list(self._in_flight)
-        return ProcessQueueInfo(
+        return bodies.ProcessQueueInfo(
             commit_offset=self.committable,
             cached_msg_min_offset=offsets[0] if offsets else 0,
             cached_msg_max_offset=offsets[-1] if offsets else 0,
@@ -261,9 +255,14 @@ class Retries:
 # ---- consumption
 
 
-class ConsumptionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds and times of consumption. Times are in seconds."""
+class ConsumptionPorts(msgspec.Struct, frozen=True, kw_only=True):
+    """What consumption uses of its consumer. Times are in seconds."""
 
+    pull_next: PullNext
+    listener: Listener
+    #: None with broadcasting, which has no retries.
+    retries: Retries | None
+    clock: Clock
     reconsume_times_max: int
     #: The number of workers; only concurrent.
     concurrency: int
@@ -276,21 +275,10 @@ class ConsumptionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Consumption:
-    """How messages reach the listener. `retries` is None with broadcasting."""
+    """How messages reach the listener."""
 
-    def __init__(
-        self,
-        pull_next: PullNext,
-        listener: Listener,
-        retries: Retries | None,
-        clock: Clock,
-        settings: ConsumptionSettings,
-    ) -> None:
-        self._pull_next = pull_next
-        self._listener = listener
-        self._retries = retries
-        self._clock = clock
-        self._settings = settings
+    def __init__(self, ports: ConsumptionPorts) -> None:
+        self._ports = ports
 
     def start(self) -> None:
         """Before the first queue begins."""
@@ -320,21 +308,14 @@ class Consumption:
 class ConcurrentConsumption(Consumption):
     """Workers consume the messages of all queues in no order."""
 
-    def __init__(
-        self,
-        pull_next: PullNext,
-        listener: Listener,
-        retries: Retries | None,
-        clock: Clock,
-        settings: ConsumptionSettings,
-    ) -> None:
-        super().__init__(pull_next, listener, retries, clock, settings)
+    def __init__(self, ports: ConsumptionPorts) -> None:
+        super().__init__(ports)
         #: Messages for workers, bounded by what process queues may have in flight.
         self._due: asyncio.Queue[tuple[ProcessQueue, ReceivedMessage]] = asyncio.Queue()
         self._workers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        count = self._settings.concurrency
+        count = self._ports.concurrency
         self._workers = [asyncio.create_task(self._work()) for _ in range(count)]
 
     async def close(self) -> None:
@@ -350,7 +331,7 @@ class ConcurrentConsumption(Consumption):
         if process_queue.task is not None:
             await asyncio.gather(process_queue.task, return_exceptions=True)
         try:
-            async with asyncio.timeout(self._settings.grace_s):
+            async with asyncio.timeout(self._ports.grace_s):
                 await process_queue.idle()
         except TimeoutError:
             return False
@@ -359,7 +340,7 @@ class ConcurrentConsumption(Consumption):
     async def _keep_pulling(self, process_queue: ProcessQueue) -> None:
         while not process_queue.is_dropped:
             await process_queue.room()
-            found = await self._pull_next(process_queue)
+            found = await self._ports.pull_next(process_queue)
             if found is not None and not process_queue.is_dropped:
                 for message in process_queue.take_in(found):
                     self._due.put_nowait((process_queue, message))
@@ -377,22 +358,22 @@ class ConcurrentConsumption(Consumption):
 
     async def _consume(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
         while True:
-            process_queue.last_consume_ms = self._clock.wall_ms()
-            outcome, _ = await listened(self._listener, message)
+            process_queue.last_consume_ms = self._ports.clock.wall_ms()
+            outcome, _ = await listened(self._ports.listener, message)
             if not isinstance(outcome, Later) or await self._given_back(message, outcome):
                 process_queue.done(message)
                 return
             if process_queue.is_dropped:
                 return
-            await asyncio.sleep(self._settings.pause_s)
+            await asyncio.sleep(self._ports.pause_s)
 
     async def _given_back(self, message: ReceivedMessage, outcome: Later) -> bool:
-        if self._retries is None:
+        if self._ports.retries is None:
             log.warning("message %s is given up: broadcasting has no retries", message.unique_id)
             return True
         try:
-            await self._retries.add(
-                message, outcome.delay_level, self._settings.reconsume_times_max
+            await self._ports.retries.add(
+                message, outcome.delay_level, self._ports.reconsume_times_max
             )
         except DragomanError as error:
             log.warning("message %s is tried again here: %s", message.unique_id, error)
@@ -416,7 +397,7 @@ class QueueLocks:
                 answer = await self._remoting.call(
                     address, Request.LOCK_BATCH_MQ, body=self._batch(some)
                 )
-                locked |= set(bodies.decode(answer.body, LockedBatch).lock_ok_mq_set)
+                locked |= set(bodies.decode(answer.body, bodies.LockedBatch).lock_ok_mq_set)
             except DragomanError as error:
                 log.warning("locking queues of group %s: %s", self._group, error)
         return locked
@@ -432,7 +413,7 @@ class QueueLocks:
     def _batch(self, queues: list[MessageQueue]) -> bytes:
         client_id = self._remoting.identity.client_id
         return bodies.encode(
-            LockBatch(consumer_group=self._group, client_id=client_id, mq_set=queues)
+            bodies.LockBatch(consumer_group=self._group, client_id=client_id, mq_set=queues)
         )
 
     def _by_broker(self, queues: Sequence[MessageQueue]) -> dict[str, list[MessageQueue]]:
@@ -458,15 +439,11 @@ class OrderlyConsumption(Consumption):
 
     def __init__(
         self,
-        pull_next: PullNext,
-        listener: Listener,
-        retries: Retries | None,
-        clock: Clock,
-        settings: ConsumptionSettings,
+        ports: ConsumptionPorts,
         locks: QueueLocks | None,
         saved_offset: Callable[[MessageQueue], Awaitable[int | None]],
     ) -> None:
-        super().__init__(pull_next, listener, retries, clock, settings)
+        super().__init__(ports)
         self._locks = locks
         self._saved_offset = saved_offset
 
@@ -484,7 +461,7 @@ class OrderlyConsumption(Consumption):
     async def ended(self, process_queue: ProcessQueue) -> bool:
         """Wait for the end of a dropped queue; False leaves its lock to expire."""
         assert process_queue.task is not None
-        await asyncio.wait((process_queue.task,), timeout=self._settings.grace_s)
+        await asyncio.wait((process_queue.task,), timeout=self._ports.grace_s)
         return process_queue.task.done()
 
     async def released(self, queues: Sequence[MessageQueue]) -> None:
@@ -509,7 +486,7 @@ class OrderlyConsumption(Consumption):
             if self._locks is not None and not self._is_locked(process_queue):
                 await self._lock_again(process_queue, self._locks)
                 continue
-            found = await self._pull_next(process_queue)
+            found = await self._ports.pull_next(process_queue)
             if found is None:
                 continue
             for message in process_queue.take_in(found):
@@ -522,7 +499,7 @@ class OrderlyConsumption(Consumption):
     async def _lock_again(self, process_queue: ProcessQueue, locks: QueueLocks) -> None:
         until = asyncio.get_running_loop().time() + _LOCK_TRUSTED_S
         if process_queue.queue not in await locks.lock([process_queue.queue]):
-            await asyncio.sleep(self._settings.pause_s)
+            await asyncio.sleep(self._ports.pause_s)
             return
         try:
             saved = await self._saved_offset(process_queue.queue)
@@ -536,9 +513,9 @@ class OrderlyConsumption(Consumption):
     async def _consumed(self, process_queue: ProcessQueue, message: ReceivedMessage) -> bool:
         """Whether the message is consumed; otherwise the queue is no longer this member's."""
         while not process_queue.is_dropped and self._is_locked(process_queue):
-            process_queue.last_consume_ms = self._clock.wall_ms()
+            process_queue.last_consume_ms = self._ports.clock.wall_ms()
             process_queue.is_interruptible = False
-            outcome, _ = await listened(self._listener, message)
+            outcome, _ = await listened(self._ports.listener, message)
             is_done = not isinstance(outcome, Later) or await self._given_up(message, outcome)
             process_queue.is_interruptible = True
             if is_done:
@@ -546,18 +523,18 @@ class OrderlyConsumption(Consumption):
                 return True
             message.reconsume_times += 1
             if not process_queue.is_dropped:
-                await asyncio.sleep(self._settings.retry_pause_s)
+                await asyncio.sleep(self._ports.retry_pause_s)
         return False
 
     async def _given_up(self, message: ReceivedMessage, outcome: Later) -> bool:
         """Whether the message was tried too often, and has been made a dead letter."""
-        is_too_often = message.reconsume_times >= self._settings.reconsume_times_max
+        is_too_often = message.reconsume_times >= self._ports.reconsume_times_max
         if not is_too_often and outcome.delay_level >= 0:
             return False
-        if self._retries is None:
+        if self._ports.retries is None:
             return True
         try:
-            await self._retries.add(message, -1, 0)
+            await self._ports.retries.add(message, -1, 0)
         except DragomanError as error:
             log.warning("message %s stays at the head: %s", message.unique_id, error)
             return False

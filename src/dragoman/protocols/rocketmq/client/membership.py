@@ -14,13 +14,7 @@ from typing import Protocol, Self, TypeVar
 from dragoman.dialing.errors import ClientClosedError, ClientError, UnreachableError
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.protocols.rocketmq import bodies
-from dragoman.protocols.rocketmq.bodies import (
-    ConsumerData,
-    ConsumerIds,
-    HeartbeatData,
-    MessageQueue,
-    ProducerData,
-)
+from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.errors import RocketmqError
 from dragoman.protocols.rocketmq.client.remoting import Remoting
 from dragoman.protocols.rocketmq.client.routes import MASTER_ID, Routes
@@ -65,7 +59,7 @@ class ProducerMember(GroupMember, Protocol):
 
 
 class ConsumerMember(GroupMember, Protocol):
-    def heartbeat(self) -> ConsumerData: ...
+    def heartbeat(self) -> bodies.ConsumerData: ...
 
     def rebalance_soon(self) -> None: ...
 
@@ -241,9 +235,9 @@ class Membership:
         return [each for each in outcomes if each is not None]
 
     async def _beat(self, address: str) -> RocketmqError | None:
-        body = HeartbeatData(
+        body = bodies.HeartbeatData(
             client_id=self._identity.client_id,
-            producer_data_set=[ProducerData(group_name=group) for group in self.producers],
+            producer_data_set=[bodies.ProducerData(group_name=group) for group in self.producers],
             consumer_data_set=[each.heartbeat() for each in self.consumers.values()],
         )
         try:
@@ -273,7 +267,7 @@ class Membership:
                 address = self._remoting.broker(self._routes.any_of(name))
                 code, fields = Request.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}
                 answer = await self._remoting.call(address, code, fields)
-                return bodies.decode(answer.body, ConsumerIds).consumer_id_list
+                return bodies.decode(answer.body, bodies.ConsumerIds).consumer_id_list
             except ClientError as error:
                 failure = error
         raise failure

@@ -17,23 +17,16 @@ from typing import Final, TypedDict, Unpack
 from dragoman.errors import ConfigError, DecodeError, DragomanError
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import (
-    ClientOffsets,
     ConsumeFrom,
-    ConsumerData,
-    ConsumerRunningInfo,
     ConsumeStatus,
-    ConsumeType,
-    DirectConsumption,
     DirectResult,
     MessageModel,
     MessageQueue,
-    ResetOffset,
-    ResetOffsetList,
 )
 from dragoman.protocols.rocketmq.client.consumption import (
     ConcurrentConsumption,
     Consumption,
-    ConsumptionSettings,
+    ConsumptionPorts,
     Later,
     Listener,
     OrderlyConsumption,
@@ -159,22 +152,23 @@ class PushConsumer(Member):
     def _consumption_of(self, retries: Retries | None) -> Consumption:
         options = self._options
         times_max = (1 << 31) - 1 if self.is_orderly else RECONSUME_TIMES_MAX
-        settings = ConsumptionSettings(
+        ports = ConsumptionPorts(
+            pull_next=self._pull_next,
+            listener=self._listener,
+            retries=retries,
+            clock=self._clock,
             reconsume_times_max=options.get("reconsume_times_max", times_max),
             concurrency=options.get("concurrency", 20),
             grace_s=options.get("grace_s", 10.0),
             pause_s=self._pause_s,
             retry_pause_s=options.get("orderly_pause_s", 1.0),
         )
-        listener, clock = self._listener, self._clock
         if not self.is_orderly:
-            return ConcurrentConsumption(self._pull_next, listener, retries, clock, settings)
+            return ConcurrentConsumption(ports)
         locks = None
         if self.is_clustering:
             locks = QueueLocks(self._remoting, self._routes, self.group)
-        return OrderlyConsumption(
-            self._pull_next, listener, retries, clock, settings, locks, self._store.load
-        )
+        return OrderlyConsumption(ports, locks, self._store.load)
 
     @property
     def is_clustering(self) -> bool:
@@ -235,10 +229,10 @@ class PushConsumer(Member):
         await self._consumption.close()
         await self._membership.remove_consumer(self)
 
-    def heartbeat(self) -> ConsumerData:
-        return ConsumerData(
+    def heartbeat(self) -> bodies.ConsumerData:
+        return bodies.ConsumerData(
             group_name=self.group,
-            consume_type=ConsumeType.PASSIVELY,
+            consume_type=bodies.ConsumeType.PASSIVELY,
             message_model=self.model,
             consume_from_where=self._options.get("start", ConsumeFrom.LAST_OFFSET),
             subscription_data_set=[
@@ -395,9 +389,9 @@ class PushConsumer(Member):
     async def reset_offsets(self, request: Command) -> None:
         """Move to the offsets that an operator has set for the group."""
         try:
-            offsets = bodies.by_queue(bodies.decode(request.body, ResetOffset).offset_table)
+            offsets = bodies.by_queue(bodies.decode(request.body, bodies.ResetOffset).offset_table)
         except DecodeError:
-            found = bodies.decode(request.body, ResetOffsetList).offset_table
+            found = bodies.decode(request.body, bodies.ResetOffsetList).offset_table
             offsets = {_queue_of(each): each.offset for each in found}
         await self._restart_at(offsets)
 
@@ -407,7 +401,7 @@ class PushConsumer(Member):
             for queue, process_queue in self.process_queues.items()
             if queue.topic == topic
         }
-        return _answer(ClientOffsets(message_queue_table=bodies.keyed(table)))
+        return _answer(bodies.ClientOffsets(message_queue_table=bodies.keyed(table)))
 
     def running_info(self) -> Command:
         data = self.heartbeat()
@@ -415,7 +409,7 @@ class PushConsumer(Member):
             queue: process_queue.info(is_orderly=self.is_orderly)
             for queue, process_queue in self.process_queues.items()
         }
-        info = ConsumerRunningInfo(
+        info = bodies.ConsumerRunningInfo(
             properties={
                 "PROP_CONSUME_TYPE": str(data.consume_type),
                 "PROP_CONSUMEORDERLY": "true" if self.is_orderly else "false",
@@ -440,7 +434,7 @@ class PushConsumer(Member):
         began = loop.time()
         outcome, failure = await listened(self._listener, messages[0])
         result = DirectResult.LATER if isinstance(outcome, Later) else DirectResult.SUCCESS
-        done = DirectConsumption(
+        done = bodies.DirectConsumption(
             order=self.is_orderly,
             consume_result=DirectResult.THROW_EXCEPTION if failure else result,
             remark=failure or None,

@@ -63,11 +63,6 @@ class NameServers:
                 self._preferred = (self._preferred + 1) % len(self.addresses)
         raise UnreachableError("; ".join(failures))
 
-    async def call_all(self, code: int, fields: Fields | None = None, body: Buffer = b"") -> None:
-        """Send a request to every name server, one after the other. Raises `ClientError`."""
-        for address in self.addresses:
-            await self._remoting.call(address, code, fields, body)
-
 
 class Route:
     """The brokers and queues of a topic. All members of a group sort queues in the same order."""
