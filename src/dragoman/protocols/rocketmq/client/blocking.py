@@ -1,7 +1,7 @@
-"""The same client for code without an event loop: every call waits for its result.
+"""The client for code without an event loop: every call waits for its result.
 
-What an application hands in to be called (local transactions, checks, listeners) runs in threads of
-its own, so that it may block.
+Functions that the application passes in (local transactions, checks, listeners) run in threads of
+their own, so that they may block.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ Result = TypeVar("Result")
 def in_thread(
     function: Callable[[Given], Result], threads: Executor | None = None
 ) -> Callable[[Given], asyncio.Future[Result]]:
-    """The function, called in a thread when it is called on the loop; one of the loop's own unless
-    others are given.
+    """A function that runs the given one in a thread and returns its result to the loop.
+
+    The threads are those of the loop unless others are given.
     """
 
     def call(given: Given) -> asyncio.Future[Result]:
@@ -299,12 +300,12 @@ class BlockingRocketmqClient(BlockingClient[RocketmqClient]):
         listener: Callable[[ReceivedMessage], Outcome],
         **options: Unpack[ConsumerOptions],
     ) -> BlockingPushConsumer:
-        # The loop's own are fewer on small machines, and are needed to find hosts by their names:
-        # listeners that wait for this client must not keep it waiting.
+        # The loop has fewer threads on small machines, and resolves host names in them: listeners
+        # that wait for this client must not block it.
         threads = ThreadPoolExecutor(options.get("concurrency", 20), "dragoman-rocketmq-listener")
-        listening = in_thread(listener, threads)
+        in_threads = in_thread(listener, threads)
         made = self._thread.make(
-            lambda: self._client.push_consumer(group, subscriptions, listening, **options)
+            lambda: self._client.push_consumer(group, subscriptions, in_threads, **options)
         )
         return BlockingPushConsumer(self._thread, made)
 

@@ -98,7 +98,7 @@ class ProcessQueue:
         #: False while the listener of its own task runs; only in order.
         self.is_interruptible = True
         self._in_flight: dict[int, ReceivedMessage] = {}
-        #: The offsets of messages whose listener runs.
+        #: The offsets of messages whose listener is running.
         self._at_work: set[int] = set()
         self._in_flight_max = in_flight_max
         self._in_flight_bytes = 0
@@ -146,7 +146,7 @@ class ProcessQueue:
             await self._changed.wait()
 
     def begin(self, message: ReceivedMessage) -> None:
-        """The listener of a message runs until `end`."""
+        """The listener of a message runs from now until `end`."""
         self._at_work.add(message.queue_offset)
 
     def end(self, message: ReceivedMessage) -> None:
@@ -166,7 +166,7 @@ class ProcessQueue:
         self.position = position
 
     def drop(self) -> None:
-        """Stop to pull. Listeners that run come to their end."""
+        """Stop pulling. Running listeners finish."""
         self.is_dropped = True
         if self.task is not None and self.is_interruptible:
             self.task.cancel()
@@ -266,7 +266,7 @@ class ConsumptionPorts(msgspec.Struct, frozen=True, kw_only=True):
     reconsume_times_max: int
     #: The number of workers; only concurrent.
     concurrency: int
-    #: How long dropped queues wait for listeners that run.
+    #: How long dropped queues wait for running listeners.
     grace_s: float
     #: The pause after a request to a broker has failed.
     pause_s: float
@@ -302,7 +302,7 @@ class Consumption:
         """Give back queues that have ended and whose offsets are saved."""
 
     async def renew(self, process_queues: Iterable[ProcessQueue]) -> None:
-        """Keep the hold on queues."""
+        """Renew the locks on queues, if there are any."""
 
 
 class ConcurrentConsumption(Consumption):
@@ -319,7 +319,7 @@ class ConcurrentConsumption(Consumption):
         self._workers = [asyncio.create_task(self._work()) for _ in range(count)]
 
     async def close(self) -> None:
-        """Cancel the workers. Listeners that still run have had the time of grace."""
+        """Cancel the workers. Listeners that are still running have exceeded the grace period."""
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)

@@ -90,7 +90,7 @@ class ConsumerOptions(TypedDict, total=False):
     orderly_pause_s: float
     #: The file for offsets with broadcasting, which are only in memory by default.
     offsets_path: Path
-    #: How long a dropped queue waits for listeners that run; 10 by default.
+    #: How long a dropped queue waits for running listeners; 10 by default.
     grace_s: float
     #: The intervals of commits, rebalancing and the renewal of locks; 5, 20 and 20 by default.
     commit_s: float
@@ -217,7 +217,7 @@ class PushConsumer(Member):
     async def close(self) -> None:
         """Commit the offsets of consumed messages, and leave the group.
 
-        Listeners that run come to their end.
+        Running listeners finish first, within `grace_s`.
         """
         await super().close()
 

@@ -93,6 +93,19 @@ async def test_brokers_hear_of_the_producer_and_of_its_end() -> None:
             await producer.send(Message(topic="T"))
 
 
+async def test_nothing_joins_a_client_that_is_closed() -> None:
+    async with ScriptedRocketmq() as server:
+        client = client_of(server)
+        late = (client.producer("g"), client.pull_consumer("g"))
+        await client.close()
+        for member in late:
+            # The refused member has left no trace: the next try is refused for the same reason.
+            for _ in range(2):
+                with pytest.raises(ClientClosedError, match="the client is closed"):
+                    await member.start()
+        assert server.asked(Request.HEART_BEAT) == []
+
+
 async def test_queues_take_turns_and_keys_stay_together() -> None:
     async with ScriptedRocketmq() as server, client_of(server) as client:
         server.topics["T"] = 4
