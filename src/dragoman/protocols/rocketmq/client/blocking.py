@@ -7,19 +7,20 @@ their own, so that they may block.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Self, TypeVar, Unpack
+from functools import wraps
+from typing import Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-from dragoman.dialing.blocking import BlockingClient, BlockingPart, making, waiting
+from dragoman.dialing.blocking import BlockingClient, BlockingPart, Closing, making, waiting
 from dragoman.dialing.loop_thread import LoopThread
 from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.admin import RocketmqAdmin
 from dragoman.protocols.rocketmq.client.client import RocketmqClient
 from dragoman.protocols.rocketmq.client.consumption import Outcome
 from dragoman.protocols.rocketmq.client.messages import Message, ReceivedMessage, Sent
-from dragoman.protocols.rocketmq.client.producer import Producer, ProducerOptions, Selector
-from dragoman.protocols.rocketmq.client.pull import ALL, Filter, Pulled
+from dragoman.protocols.rocketmq.client.producer import Producer, ProducerOptions
+from dragoman.protocols.rocketmq.client.pull import Filter
 from dragoman.protocols.rocketmq.client.pull_consumer import PullConsumer
 from dragoman.protocols.rocketmq.client.push_consumer import ConsumerOptions, PushConsumer
 from dragoman.protocols.rocketmq.client.settings import ClientSettings
@@ -30,6 +31,8 @@ from dragoman.protocols.rocketmq.client.transactions import (
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
+Part = TypeVar("Part", bound=Closing)
+Parameters = ParamSpec("Parameters")
 
 
 def in_thread(
@@ -46,35 +49,29 @@ def in_thread(
     return call
 
 
+def _waiting(
+    method: Callable[Concatenate[Part, Parameters], Coroutine[None, None, Result]],
+) -> Callable[Concatenate[BlockingPart[Part], Parameters], Result]:
+    """The blocking form of a method of a producer or consumer."""
+
+    @wraps(method)
+    def wait(
+        self: BlockingPart[Part], /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
+        return self._thread.run(lambda: method(self._part, *args, **kwargs))
+
+    return wait
+
+
 class BlockingProducer(BlockingPart[Producer]):
     """See `Producer`."""
 
-    def send(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        select: Selector | None = None,
-        timeout_s: float | None = None,
-    ) -> Sent:
-        return self._thread.run(
-            lambda: self._part.send(message, queue=queue, select=select, timeout_s=timeout_s)
-        )
-
-    def send_batch(self, messages: Sequence[Message], *, queue: MessageQueue | None = None) -> Sent:
-        return self._thread.run(lambda: self._part.send_batch(messages, queue=queue))
-
-    def send_one_way(self, message: Message, *, queue: MessageQueue | None = None) -> None:
-        self._thread.run(lambda: self._part.send_one_way(message, queue=queue))
-
-    def request(self, message: Message, timeout_s: float = 5.0) -> ReceivedMessage:
-        return self._thread.run(lambda: self._part.request(message, timeout_s))
-
-    def reply(self, message: ReceivedMessage, body: bytes) -> Sent:
-        return self._thread.run(lambda: self._part.reply(message, body))
-
-    def queues(self, topic: str) -> Sequence[MessageQueue]:
-        return self._thread.run(lambda: self._part.queues(topic))
+    send = _waiting(Producer.send)
+    send_batch = _waiting(Producer.send_batch)
+    send_one_way = _waiting(Producer.send_one_way)
+    request = _waiting(Producer.request)
+    reply = _waiting(Producer.reply)
+    queues = _waiting(Producer.queues)
 
 
 class BlockingTransactionProducer(BlockingProducer):
@@ -103,11 +100,8 @@ class BlockingPushConsumer(BlockingPart[PushConsumer]):
     def assigned(self) -> tuple[MessageQueue, ...]:
         return self._part.assigned
 
-    def start(self) -> None:
-        self._thread.run(self._part.start)
-
-    def commit(self) -> None:
-        self._thread.run(self._part.commit)
+    start = _waiting(PushConsumer.start)
+    commit = _waiting(PushConsumer.commit)
 
     def __enter__(self) -> Self:
         self.start()
@@ -117,41 +111,18 @@ class BlockingPushConsumer(BlockingPart[PushConsumer]):
 class BlockingPullConsumer(BlockingPart[PullConsumer]):
     """See `PullConsumer`."""
 
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        return self._thread.run(lambda: self._part.queues(topic))
-
-    def first_offset(self, queue: MessageQueue) -> int:
-        return self._thread.run(lambda: self._part.first_offset(queue))
-
-    def end_offset(self, queue: MessageQueue) -> int:
-        return self._thread.run(lambda: self._part.end_offset(queue))
-
-    def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        return self._thread.run(lambda: self._part.offset_at(queue, timestamp_ms))
+    queues = _waiting(PullConsumer.queues)
+    first_offset = _waiting(PullConsumer.first_offset)
+    end_offset = _waiting(PullConsumer.end_offset)
+    offset_at = _waiting(PullConsumer.offset_at)
+    position = _waiting(PullConsumer.position)
+    pull = _waiting(PullConsumer.pull)
+    committed = _waiting(PullConsumer.committed)
+    commit = _waiting(PullConsumer.commit)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Continue to read a queue at an offset."""
         self._thread.make(lambda: self._part.seek(queue, offset))
-
-    def position(self, queue: MessageQueue) -> int:
-        return self._thread.run(lambda: self._part.position(queue))
-
-    def pull(
-        self,
-        queue: MessageQueue,
-        *,
-        max_count: int = 32,
-        wait_s: float = 0.0,
-        wanted: str | Filter = ALL,
-    ) -> Pulled:
-        return self._thread.run(
-            lambda: self._part.pull(queue, max_count=max_count, wait_s=wait_s, wanted=wanted)
-        )
-
-    def committed(self, queue: MessageQueue) -> int | None:
-        return self._thread.run(lambda: self._part.committed(queue))
-
-    def commit(self, queue: MessageQueue, offset: int | None = None) -> None:
-        self._thread.run(lambda: self._part.commit(queue, offset))
 
 
 class BlockingRocketmqAdmin(BlockingClient[RocketmqAdmin]):
