@@ -1,24 +1,35 @@
-"""Where the offsets of a group are kept: at the brokers, or with broadcasting at each consumer."""
+"""The offsets of a group: stored by brokers, or with broadcasting by each consumer."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from dragoman.errors import ConfigError, DecodeError, DragomanError
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import MessageQueue, ResetOffset
 from dragoman.protocols.rocketmq.client.errors import NotFoundError
 
-if TYPE_CHECKING:
-    from dragoman.protocols.rocketmq.client.facade import RocketmqClient
+
+class QueueOffsets(Protocol):
+    """Requests for offsets of queues. All of them raise `ClientError`."""
+
+    async def query_consume_offset(self, queue: MessageQueue, group: str) -> int: ...
+
+    async def update_consume_offset(self, queue: MessageQueue, group: str, offset: int) -> None: ...
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int: ...
+
+    async def max_offset(self, queue: MessageQueue) -> int: ...
+
+    async def min_offset(self, queue: MessageQueue) -> int: ...
 
 
 class OffsetStore(Protocol):
     async def load(self, queue: MessageQueue) -> int | None:
-        """Of the next message; None when nothing was saved. Raises `DragomanError`."""
+        """The offset of the next message, or None if none was saved. Raises `DragomanError`."""
         ...
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -27,14 +38,16 @@ class OffsetStore(Protocol):
 
 
 class BrokerOffsets:
-    def __init__(self, client: RocketmqClient, group: str) -> None:
-        self._client = client
+    """The committed offsets of a group, which brokers store."""
+
+    def __init__(self, queue_offsets: QueueOffsets, group: str) -> None:
+        self._queue_offsets = queue_offsets
         self._group = group
         self._saved: dict[MessageQueue, int] = {}
 
     async def load(self, queue: MessageQueue) -> int | None:
         try:
-            found = await self._client.admin.query_consume_offset(queue, self._group)
+            found = await self._queue_offsets.query_consume_offset(queue, self._group)
         except NotFoundError:
             return None
         self._saved[queue] = found
@@ -46,23 +59,23 @@ class BrokerOffsets:
             if self._saved.get(queue) == offset:
                 continue
             try:
-                await self._client.admin.update_consume_offset(queue, self._group, offset)
+                await self._queue_offsets.update_consume_offset(queue, self._group, offset)
                 self._saved[queue] = offset
             except DragomanError as error:
-                # Those of other brokers are saved all the same.
+                # Offsets of other brokers can still be saved.
                 failure = error
         if failure is not None:
             raise failure
 
 
 class LocalOffsets:
-    """In a file, or only in memory. The file is read at the first look."""
+    """The offsets of one consumer, in a file or only in memory. The first use reads the file."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._offsets: dict[MessageQueue, int] | None = None
         self._saving = asyncio.Lock()
-        #: What is in memory could not be written.
+        #: Whether the file lacks offsets because a write failed.
         self._is_behind = False
 
     async def load(self, queue: MessageQueue) -> int | None:
@@ -102,7 +115,7 @@ def _read(path: Path) -> bytes:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """All or nothing."""
+    """Replace a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(path.name + ".new")
     aside.write_bytes(data)
