@@ -1,7 +1,7 @@
-"""Connections by address, made when they are needed, and what is asked over them.
+"""Requests to name servers and brokers by address, over connections that are made on first use.
 
-Requests of servers are answered by whoever registered for their code; others are refused. Nothing
-is repeated here.
+Requests of servers go to the handler that is registered for their code; others are refused.
+Nothing is retried here.
 """
 
 from __future__ import annotations
@@ -9,38 +9,121 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from dragoman.client_core.errors import ClientClosedError, before_sending, unreachable
+from dragoman.client_core.channel import Channel
+from dragoman.client_core.errors import (
+    ClientClosedError,
+    ClientError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    before_sending,
+    unreachable,
+)
 from dragoman.errors import DragomanError
 from dragoman.framing import Scratch
-from dragoman.limits import ROCKETMQ_CLIENT_SERVER_REQUESTS_MAX
+from dragoman.limits import ROCKETMQ_CLIENT_LATE_REPLIES_MAX, ROCKETMQ_CLIENT_SERVER_REQUESTS_MAX
 from dragoman.protocols.rocketmq.client.errors import refusal
-from dragoman.protocols.rocketmq.client.identity import Identity
-from dragoman.protocols.rocketmq.client.link import Link
+from dragoman.protocols.rocketmq.client.identity import Identity, signed
 from dragoman.protocols.rocketmq.client.settings import (
     ClientSettings,
     split_address,
     vip_address,
 )
-from dragoman.protocols.rocketmq.client.signing import signed
-from dragoman.protocols.rocketmq.codec import Command
+from dragoman.protocols.rocketmq.codec import Command, decode, encode_parts
+from dragoman.protocols.rocketmq.connection import Connection
 from dragoman.protocols.rocketmq.constants import IS_ONE_WAY, IS_RESPONSE, Response
 from dragoman.types import Buffer
 
 log = logging.getLogger("dragoman.client.rocketmq")
 
+_OPAQUE_MASK: Final = 0x7FFFFFFF
+
 Fields: TypeAlias = Mapping[str, str | int | bool | None]
-#: Given the address of the server; None when there is nothing to say.
+#: Answers a request of the server with this address; None sends no reply.
 Answer: TypeAlias = Callable[[str, Command], Awaitable[Command | None]]
 
 
+class Link(Channel[Command]):
+    """One connection: requests in both directions, replies in any order."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        scratch: Scratch,
+        loop: asyncio.AbstractEventLoop,
+        in_flight_max: int,
+        on_request: Callable[[Link, Command], None],
+        on_lost: Callable[[ClientError], None] = lambda _error: None,
+    ) -> None:
+        super().__init__(
+            address, protocol="RocketMQ", loop=loop, in_flight_max=in_flight_max, on_lost=on_lost
+        )
+        self._reader = Connection(scratch).reader
+        self._on_request = on_request
+        self._opaque = 0
+        #: The number of late replies since the last byte was received.
+        self._late_replies = 0
+
+    async def request(self, command: Command, timeout_s: float) -> Command | None:
+        """The response, or None for a one-way request.
+
+        Raises `EncodeError`, `ConnectionLostError`, `RequestTimeoutError`.
+        """
+        return await self.ask(lambda: self._send(command), timeout_s)
+
+    def _send(self, command: Command) -> int | None:
+        self._opaque = command.opaque = (self._opaque + 1) & _OPAQUE_MASK
+        self.write(command)
+        return None if command.is_one_way else command.opaque
+
+    def write(self, command: Command) -> None:
+        """Send a command that has no reply, such as an answer. Raises `EncodeError`."""
+        if self.is_open:
+            assert self._transport is not None
+            self._transport.writelines(encode_parts(command))
+
+    @property
+    def local_ip(self) -> str:
+        name = None if self._transport is None else self._transport.get_extra_info("sockname")
+        return str(name[0]) if name else ""
+
+    # ---- callbacks of the transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer(sizehint)
+
+    def take(self, count: int) -> None:
+        self._late_replies = 0
+        for frame in self._reader.buffer_updated(count):
+            command = decode(frame)
+            if not command.is_response:
+                self._on_request(self, command)
+            elif command.opaque in self._waiting:
+                self.deliver(command.opaque, command)
+            # Otherwise the request has timed out, and nothing waits for its reply.
+
+    def _expire(self, number: int, timeout_s: float) -> None:
+        """Fail one request. Replies are independent: a late one says little about the others."""
+        late = self._waiting.pop(number)
+        self._slots.release()
+        if not late.future.done():
+            late.future.set_exception(
+                RequestTimeoutError(f"{self.address} did not answer within {timeout_s:g} s")
+            )
+        self._late_replies += 1
+        if self._late_replies >= ROCKETMQ_CLIENT_LATE_REPLIES_MAX:
+            reason = f"connection to {self.address} was closed: nothing comes from there"
+            self.close(ConnectionLostError(reason))
+
+
 class Remoting:
-    """Owned by one event loop."""
+    """The connections of a client, by address. One event loop owns them."""
 
     def __init__(self, settings: ClientSettings, identity: Identity) -> None:
-        self._settings = settings
-        self._identity = identity
+        self.settings = settings
+        self.identity = identity
         self._scratch = Scratch()
         self._links: dict[str, Link] = {}
         self._dialling: dict[str, asyncio.Lock] = {}
@@ -48,7 +131,7 @@ class Remoting:
         self._answering: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    # ---- asking
+    # ---- requests
 
     async def call(
         self,
@@ -59,7 +142,7 @@ class Remoting:
         *,
         timeout_s: float | None = None,
     ) -> Command:
-        """The response. Raises `RocketmqError` unless it says success."""
+        """The response to a request. Raises `RocketmqError` unless it says success."""
         response = await self.ask(address, code, fields, body, timeout_s=timeout_s)
         if response.code != Response.SUCCESS:
             raise refusal(response, address)
@@ -74,10 +157,10 @@ class Remoting:
         *,
         timeout_s: float | None = None,
     ) -> Command:
-        """The response, whatever it says. Fields that are None are left out."""
+        """The response to a request, also a refusal. Fields that are None are left out."""
         command = self._request(code, fields, body)
         link = await self._connected(address)
-        response = await link.request(command, timeout_s or self._settings.request_timeout_s)
+        response = await link.request(command, timeout_s or self.settings.request_timeout_s)
         assert response is not None
         return response
 
@@ -88,13 +171,13 @@ class Remoting:
         fields: Fields | None = None,
         body: Buffer = b"",
     ) -> None:
-        """One way: returns when the bytes are on their way."""
+        """Send a one-way request, and return when its bytes are written."""
         command = self._request(code, fields, body)
         command.flag = IS_ONE_WAY
-        await (await self._connected(address)).request(command, self._settings.request_timeout_s)
+        await (await self._connected(address)).request(command, self.settings.request_timeout_s)
 
     def _request(self, code: int, fields: Fields | None, body: Buffer) -> Command:
-        settings = self._settings
+        settings = self.settings
         texts = {
             name: ("true" if value else "false") if isinstance(value, bool) else str(value)
             for name, value in (fields or {}).items()
@@ -111,8 +194,8 @@ class Remoting:
         return Command(code=code, fields=texts, body=body, serialization=settings.serialization)
 
     def broker(self, address: str) -> str:
-        """Where a broker with this address is dialled."""
-        return vip_address(address) if self._settings.vip_channel else address
+        """The address that a connection to a broker is made to."""
+        return vip_address(address) if self.settings.vip_channel else address
 
     # ---- connections
 
@@ -120,7 +203,7 @@ class Remoting:
         link = self._links.get(address)
         if link is not None and link.is_open:
             return link
-        # One lock for each address that is dialled at the moment or was: brokers are few.
+        # Locks are kept, one for each address that was ever used: brokers are few.
         async with self._dialling.setdefault(address, asyncio.Lock()):
             if self._was_closed():
                 raise before_sending(ClientClosedError("the client was closed"))
@@ -132,11 +215,11 @@ class Remoting:
                     raise before_sending(ClientClosedError("the client was closed"))
                 self._links = {name: each for name, each in self._links.items() if each.is_open}
                 self._links[address] = link
-                self._identity.seen_from(link.local_ip)
+                self.identity.seen_from(link.local_ip)
             return link
 
     def _was_closed(self) -> bool:
-        """Perhaps while something was waited for."""
+        """Whether the client is closed: it may have been during an `await`."""
         return self._is_closed
 
     async def _dial(self, address: str) -> Link:
@@ -146,29 +229,31 @@ class Remoting:
             address,
             scratch=self._scratch,
             loop=loop,
-            in_flight_max=self._settings.in_flight_max,
+            in_flight_max=self.settings.in_flight_max,
             on_request=self._requested,
         )
         try:
-            async with asyncio.timeout(self._settings.connect_timeout_s):
+            async with asyncio.timeout(self.settings.connect_timeout_s):
                 await loop.create_connection(lambda: link, host, port)
         except (OSError, TimeoutError) as error:
             raise unreachable(address, error) from None
         return link
 
     async def close(self) -> None:
+        """Cancel answers to servers, and close all connections."""
         self._is_closed = True
         for task in self._answering:
             task.cancel()
         await asyncio.gather(*self._answering, return_exceptions=True)
         for link in self._links.values():
             link.close(ClientClosedError("the client was closed"))
-        # Sockets are closed in the loop's next turn; afterwards the loop may end.
+        # The loop closes sockets in its next turn; after that it may end.
         await asyncio.sleep(0)
 
-    # ---- answering
+    # ---- requests of servers
 
     def on_request(self, code: int, answer: Answer) -> None:
+        """Register the handler for requests of servers with this code."""
         self._answers[code] = answer
 
     def _requested(self, link: Link, request: Command) -> None:

@@ -16,13 +16,13 @@ from dragoman.client_core.errors import (
     UnreachableError,
 )
 from dragoman.errors import EncodeError
+from dragoman.protocols.rocketmq.client.client import RocketmqClient
 from dragoman.protocols.rocketmq.client.errors import (
     BusyError,
     RocketmqError,
     TopicNotFoundError,
     refusal,
 )
-from dragoman.protocols.rocketmq.client.facade import RocketmqClient
 from dragoman.protocols.rocketmq.client.settings import ClientSettings
 from dragoman.protocols.rocketmq.codec import Command, encode
 from dragoman.protocols.rocketmq.constants import FRAME_BYTES_MAX, IS_RESPONSE, Request, Response
