@@ -423,8 +423,6 @@ GROUPS_LOADING_PAUSE_S = 0.02
 
 #: Brackets within brackets in a JSON body; the real ones have six. More: malformed.
 ROCKETMQ_JSON_DEPTH_MAX = 64
-#: Name servers given to a client. More: refused, since each may cost a time-out.
-ROCKETMQ_CLIENT_ADDRESSES_MAX = 100
 #: Routes of topics that a client keeps. The one that was asked for longest ago goes first.
 ROCKETMQ_CLIENT_ROUTES_MAX = 10_000
 #: Messages that one look-up of a client keeps in memory. More are left out.
