@@ -1,4 +1,4 @@
-"""Writes the tables that repeat the code: limits, the map of files, the options for Spark.
+"""Writes the tables that repeat the code: limits, the map of files, Spark's options, the HTTP API.
 
     python docs/tables.py            rewrite them (`make docs`)
 
@@ -15,12 +15,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dragoman import limits
+from dragoman.api.operations import OPERATIONS
 from dragoman.spark import options
+from dragoman.telemetry.catalogue import METRICS, PREFIX
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dragoman"
 PAGE = ROOT / "ARCHITECTURE.md"
 SPARK_PAGE = ROOT / "docs" / "reference" / "spark.md"
+HTTP_PAGE = ROOT / "docs" / "reference" / "http.md"
 
 _LIMIT = re.compile(r"^([A-Z][A-Z0-9_]*) = ")
 _SECTION = re.compile(r"^# ---- (.+)$")
@@ -73,10 +76,25 @@ def _value(name: str) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def operations_table() -> str:
+    rows = ["| operation | does |", "|---|---|"]
+    rows += [f"| `{each.method} {each.path}` | {each.summary} |" for each in OPERATIONS]
+    return "\n".join(rows)
+
+
+def metrics_table() -> str:
+    rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    for each in METRICS.values():
+        labels = ", ".join(f"`{label}`" for label in each.labels)
+        rows.append(f"| `{PREFIX}{each.name}` | {each.kind} | {labels} | {each.help} |")
+    return "\n".join(rows)
+
+
 TABLES = {"file map": file_map, "limits": limits_table}
 
 
 SPARK_TABLES = {"options": options.table}
+HTTP_TABLES = {"operations": operations_table, "metrics": metrics_table}
 
 
 def with_tables(page: str, tables: Mapping[str, Callable[[], str]] = TABLES) -> str:
@@ -94,3 +112,4 @@ def with_tables(page: str, tables: Mapping[str, Callable[[], str]] = TABLES) -> 
 if __name__ == "__main__":
     PAGE.write_text(with_tables(PAGE.read_text()))
     SPARK_PAGE.write_text(with_tables(SPARK_PAGE.read_text(), SPARK_TABLES))
+    HTTP_PAGE.write_text(with_tables(HTTP_PAGE.read_text(), HTTP_TABLES))

@@ -27,7 +27,7 @@ import logging
 from typing import TYPE_CHECKING, cast
 
 from dragoman import limits
-from dragoman.api.ports import NodeView
+from dragoman.api.operations import NodeView
 from dragoman.net.connections import has_descriptor_left
 from dragoman.world import Clock
 
