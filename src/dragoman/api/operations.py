@@ -224,10 +224,7 @@ class Topics(Protocol):
     def describe_topic(self, name: str) -> TopicDescription: ...
 
     @operation(
-        "DELETE",
-        "/api/v1/topics/{name}",
-        "Delete a topic and its records",
-        refuses=(400, 404),
+        "DELETE", "/api/v1/topics/{name}", "Delete a topic and its records", refuses=(400, 404)
     )
     async def delete_topic(self, name: str) -> None:
         """Returns when the deletion is durable."""
@@ -273,12 +270,7 @@ class Cluster(Protocol):
     )
     async def transfer(self, wanted: Transfer) -> Told: ...
 
-    @operation(
-        "POST",
-        "/api/v1/cluster/moves",
-        "Move replicas to other nodes",
-        refuses=_REQUEST,
-    )
+    @operation("POST", "/api/v1/cluster/moves", "Move replicas to other nodes", refuses=_REQUEST)
     async def move_replicas(self, wanted: NewMoves) -> Moves:
         """Returns the moves that have begun, and how many there was no time for."""
         ...
@@ -299,11 +291,7 @@ class Captures(Protocol):
     async def list_captures(self, after: str, limit: PageLimit) -> CapturePage: ...
 
     @operation(
-        "POST",
-        "/api/v1/captures",
-        "Capture a database",
-        creates=True,
-        refuses=(*_BODY, 409),
+        "POST", "/api/v1/captures", "Capture a database", creates=True, refuses=(*_BODY, 409)
     )
     async def add_capture(self, definition: Definition) -> CaptureDescription:
         """Returns when the cluster has agreed on the capture, which starts soon."""
@@ -339,9 +327,7 @@ class Captures(Protocol):
 
 class Pipelines(Protocol):
     @operation(
-        "GET",
-        "/api/v1/pipelines",
-        "Pipelines that have reported to this node, in order of name",
+        "GET", "/api/v1/pipelines", "Pipelines that have reported to this node, in order of name"
     )
     def list_pipelines(self) -> PipelineList: ...
 
