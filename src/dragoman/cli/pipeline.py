@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import msgspec
 from cyclopts import App, Parameter
 
+from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, Bootstrap
 from dragoman.cli.output import Output, print_fields, print_json, print_table
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
-from dragoman.cli.wire import DEFAULT_BOOTSTRAP, Bootstrap
 from dragoman.errors import ConfigError, DragomanError
 
 if TYPE_CHECKING:

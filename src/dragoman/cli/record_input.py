@@ -17,7 +17,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from dragoman.cli.speaking.interface import Feature, OutgoingRecord
+from dragoman.cli.record_clients.records import Feature, OutgoingRecord
 from dragoman.cli.status import CommandError
 from dragoman.limits import CLI_LINE_BYTES_MAX, CLI_READ_BYTES
 

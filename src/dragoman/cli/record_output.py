@@ -17,8 +17,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from dragoman.cli.record_clients.records import Feature, IncomingRecord
 from dragoman.cli.record_input import Binary, JsonRecord
-from dragoman.cli.speaking.interface import Feature, IncomingRecord
 
 Write: TypeAlias = Callable[[IncomingRecord], bytes]
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.cli import record_input
+from dragoman.cli.record_clients.records import OutgoingRecord
 from dragoman.cli.record_input import LineFormat, parse_header, parse_line, read_lines
-from dragoman.cli.speaking.interface import OutgoingRecord
 from dragoman.cli.status import CommandError
 
 PLAIN = LineFormat()
