@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from dragoman.cli.failures import told_in_a_line
+from dragoman.cli.failures import one_line_failures
 from dragoman.cli.positions import Bounds, Place, resolve
 from dragoman.cli.record_clients.records import (
     Feature,
@@ -49,7 +49,7 @@ def running(
     protocol: str, opening: AbstractAsyncContextManager[Opened]
 ) -> Iterator[tuple[LoopThread, Opened]]:
     """Open something on a loop in a thread. Every failure inside becomes a `CommandError`."""
-    with told_in_a_line(protocol):
+    with one_line_failures(protocol):
         thread = LoopThread(f"dragoman-{protocol}")
         try:
             opened = thread.run(lambda: _enter(opening))

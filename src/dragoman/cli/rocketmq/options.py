@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from cyclopts import Parameter
 
-from dragoman.cli.failures import told_in_a_line
+from dragoman.cli.failures import one_line_failures
 from dragoman.cli.output import Output, print_json, print_table
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.client.rocketmq import (
@@ -53,7 +53,7 @@ Broker: TypeAlias = Annotated[
 @contextmanager
 def administering(namesrv: str) -> Iterator[BlockingRocketmqAdmin]:
     """Every failure inside becomes a `CommandError` fit to be shown."""
-    with told_in_a_line("RocketMQ"):
+    with one_line_failures("RocketMQ"):
         try:
             admin = BlockingRocketmqAdmin(namesrv, settings=_SETTINGS)
         except ConfigError as error:
@@ -64,7 +64,7 @@ def administering(namesrv: str) -> Iterator[BlockingRocketmqAdmin]:
 
 @contextmanager
 def sending(namesrv: str) -> Iterator[BlockingProducer]:
-    with told_in_a_line("RocketMQ"):
+    with one_line_failures("RocketMQ"):
         try:
             client = BlockingRocketmqClient(namesrv, settings=_SETTINGS)
         except ConfigError as error:
