@@ -52,21 +52,13 @@ def running(
     with one_line_failures(protocol):
         thread = LoopThread(f"dragoman-{protocol}")
         try:
-            opened = thread.run(lambda: _enter(opening))
+            opened = thread.run(opening.__aenter__)
             try:
                 yield thread, opened
             finally:
-                thread.run(lambda: _leave(opening))
+                thread.run(lambda: opening.__aexit__(None, None, None))
         finally:
             thread.close()
-
-
-async def _enter(opening: AbstractAsyncContextManager[Opened]) -> Opened:
-    return await opening.__aenter__()
-
-
-async def _leave(opening: AbstractAsyncContextManager[Opened]) -> None:
-    await opening.__aexit__(None, None, None)
 
 
 # ---- writing
