@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from real_etcd import RealEtcd
+    from nodes.etcd import RealEtcd
 
 PLUGIN = "dragoman.testing.plugin"
 SPARK = Path(__file__).parent / "integration" / "spark"
@@ -43,7 +43,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealEtcd]:
     """A real etcd; whoever uses it does so under a prefix of its own, and lets it live."""
-    from real_etcd import RealEtcd
+    from nodes.etcd import RealEtcd
 
     started = RealEtcd(tmp_path_factory.mktemp("etcd"))
     yield started

@@ -196,7 +196,8 @@ OPEN_FILES_MAX = 1 << 20
 #: Descriptors that the log keeps for itself. It opens files with them when clients have all others.
 SPARE_FILES = 32
 #: Descriptors that connections of clients leave to everything else, that those of HTTP leave, and
-#: that those of other nodes leave. A connection that would take one of them is closed at once.
+#: that those of other nodes leave. A connection that would take one of them is closed at once, or
+#: takes the place of a quiet one of HTTP or of a stranger among the nodes, if it is one of those.
 #: Clients leave an eighth of all if that is more.
 DESCRIPTORS_LEFT_BY_CLIENTS = 64
 DESCRIPTORS_LEFT_BY_HTTP = 32
@@ -321,11 +322,6 @@ LIMITED_LOG_LINES_MAX = 10
 LIMITED_LOG_INTERVAL_S = 10.0
 #: Longest line of a log about the node itself; the rest is cut.
 LOG_LINE_CHARS_MAX = 16 << 10
-
-# ---- the demo
-
-#: Records that one run of the demo produces and keeps a mark of. More: refused.
-DEMO_RECORDS_MAX = 10_000_000
 
 # ---- frames of all protocols
 

@@ -12,9 +12,15 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
-from dragoman.broker.broker import METADATA_TOPIC, directory_name, new_cluster_id
+from dragoman.broker.partitions import directory_name
 from dragoman.cluster.events import TopicDeleted
-from dragoman.cluster.metadata import METADATA_PARTITION_ID, MetadataImage, PartitionMetadata
+from dragoman.cluster.metadata import (
+    METADATA_PARTITION_ID,
+    METADATA_TOPIC,
+    MetadataImage,
+    PartitionMetadata,
+    new_cluster_id,
+)
 from dragoman.cluster.raft.reconstruction import Reconstruction, complete, replace_metadata
 from dragoman.cluster.raft.stored import (
     StoredImage,

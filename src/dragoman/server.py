@@ -183,7 +183,7 @@ class Node:
         self.serves_vip = True
         self._http: object = None
         self._serves_clients = True
-        self.broker.clustering.replication.on_room = self._room_changed
+        self.broker.cluster.replication.on_room = self._room_changed
         self._sweeper: Handle | None = None
 
     # ---- start
@@ -347,9 +347,10 @@ class Node:
                 self._loop,
                 closes_idle=closes_idle,
                 connections=self.connections if is_for_clients else None,
-                descriptor_max=_descriptor_max(
+                descriptor_max=self._descriptor_max(
                     DESCRIPTORS_LEFT_BY_CLIENTS if is_for_clients else DESCRIPTORS_LEFT_BY_NODES
                 ),
+                give_way=None if is_for_clients else self.peers.peering.give_way,
                 limiter=self._log_of_connections,
             )
         channels = self.channels[name]
@@ -360,6 +361,17 @@ class Node:
             return Channel(channels, make_session, self._loop)
 
         return protocol
+
+    def _descriptor_max(self, left: int) -> Callable[[], int]:
+        """The highest descriptor that a connection may have which leaves so many to others, and
+        those of the files that the log may open later.
+        """
+        most = open_files_max()
+        if left == DESCRIPTORS_LEFT_BY_CLIENTS:
+            left = max(left, most // 8)
+        # However few there are, some connections are taken.
+        kept = max(most - left, most // 2)
+        return lambda: kept - min(self.store.files.unopened, most // 4)
 
     def _connection_caps(self) -> ConnectionCaps:
         settings = self.broker.settings
@@ -459,7 +471,8 @@ class Node:
             BrokerView(self),
             self.clock,
             self._loop,
-            descriptor_max=_descriptor_max(DESCRIPTORS_LEFT_BY_HTTP),
+            descriptor_max=self._descriptor_max(DESCRIPTORS_LEFT_BY_HTTP),
+            give_way=self.peers.peering.give_way,
         )
         return http.protocol
 
@@ -522,7 +535,7 @@ class Node:
         self.store.abandon()
         if self._etcd is not None:
             self._etcd.close()
-        self.broker.clustering.stop()
+        self.broker.cluster.stop()
         self.peers.peering.close()
         for listener in self.listeners:
             listener.close()
@@ -544,7 +557,7 @@ class Node:
         if not self.settings.is_clustered or self.failure is not None or not self.broker.is_ready:
             return
         handed_over = asyncio.Event()
-        self.broker.clustering.hand_over(handed_over.set)
+        self.broker.cluster.hand_over(handed_over.set)
         try:
             async with asyncio.timeout(HAND_OVER_TIMEOUT_S):
                 await handed_over.wait()
@@ -699,15 +712,6 @@ async def work_offline(settings: Settings, work: Callable[[Broker, Acknowledge],
         await node.stop()
     if error is not None:
         raise error
-
-
-def _descriptor_max(left: int) -> int:
-    """The highest descriptor that a connection may have which leaves so many to others."""
-    most = open_files_max()
-    if left == DESCRIPTORS_LEFT_BY_CLIENTS:
-        left = max(left, most // 8)
-    # However few there are, some connections are taken.
-    return max(most - left, most // 2)
 
 
 def _etcd_client(settings: Settings, loop: asyncio.AbstractEventLoop) -> HttpClient | None:

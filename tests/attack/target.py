@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from dragoman.cli.status import CommandError
-from served_cluster import ServedCluster
+from nodes.cluster import ServedCluster
 
 #: The topic that good clients write to.
 BYSTANDER_TOPIC = "bystander"

@@ -17,7 +17,7 @@ from dragoman.protocols.postgres import copying
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.codec import Decoder
 from dragoman.protocols.postgres.replication import MESSAGE_START
-from pgoutput_bytes import encode
+from protocols.pgoutput import encode
 
 TARGET_US = 10.0
 COLUMNS = (

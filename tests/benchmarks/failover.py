@@ -19,16 +19,14 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from dragoman.api.values import Told, TopicDescription, Transfer
 from dragoman.cli.status import CommandError
 from dragoman.client.kafka import BlockingKafkaClient, NewTopic
 from dragoman.log.batch import Record, build_batch
 from dragoman.protocols.kafka import messages as m
-from kafka_socket import KafkaSocket
-from served_cluster import ServedCluster
-from served_node import WAIT_S
+from nodes.cluster import ServedCluster
+from nodes.process import WAIT_S
+from protocols.kafka_socket import KafkaSocket
 
 TOPIC = "failover"
 PRODUCE_VERSION = 9

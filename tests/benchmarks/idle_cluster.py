@@ -8,15 +8,12 @@ All listeners are open, a topic with 30 partitions has three replicas each, nobo
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from dragoman.client.kafka import BlockingKafkaClient, NewTopic
-from served_cluster import ServedCluster
+from nodes.cluster import ServedCluster
 
 SETTLE_S = 5.0
 MEASURE_S = 30.0

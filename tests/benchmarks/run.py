@@ -1,4 +1,4 @@
-"""Benchmarks of an installed broker: `python tests/benchmarks/run.py --output FILE`.
+"""Benchmarks of an installed broker: `make bench ARGS="--output FILE"`.
 
 Starts `dragoman serve` from this interpreter's environment as a process of its own, drives it over
 loopback, and prints what it costs beside the bounds of the machine. Every loop is bounded in count

@@ -15,7 +15,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from cdc_torture.judge import is_same
 from cdc_torture.source import TABLES
-from served_node import SOURCE
+from nodes.process import SOURCE
 
 _NAME = "followed"
 

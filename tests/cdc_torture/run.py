@@ -32,7 +32,7 @@ from cdc_torture.oracle import Oracle
 from cdc_torture.pipeline import Pipeline
 from cdc_torture.source import TABLES, Source
 from dragoman.client.kafka import EARLIEST, LATEST, BlockingKafkaClient, TopicPartition
-from served_node import SOURCE, ServedNode
+from nodes.process import SOURCE, ServedNode
 
 _WAIT_S = 240.0
 _NAME = "torture"

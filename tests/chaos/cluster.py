@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from chaos.network import Network
-from served_cluster import ServedCluster
-from served_node import ServedNode
+from nodes.cluster import ServedCluster
+from nodes.process import ServedNode
 
 NODES = (1, 2, 3)
 

@@ -139,7 +139,7 @@ def etcd_port(directory: Path, quorum: str) -> Iterator[int | None]:
         yield None
         return
     # Only who asks for it needs its wheel.
-    from real_etcd import RealEtcd
+    from nodes.etcd import RealEtcd
 
     (directory / "etcd").mkdir()
     etcd = RealEtcd(directory / "etcd")

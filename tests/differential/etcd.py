@@ -6,7 +6,7 @@ from differential.scenario import NODES, Pending, Proposal, digest
 from dragoman.cluster.etcd.session import Settings
 from dragoman.cluster.events import Event
 from dragoman.errors import DragomanError, NotControllerError
-from real_etcd import RealCluster, RealEtcd
+from nodes.etcd import RealCluster, RealEtcd
 
 
 class WithEtcd:

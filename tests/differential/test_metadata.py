@@ -38,7 +38,7 @@ from dragoman.cluster.events import (
     TopicDeleted,
 )
 from dragoman.cluster.quorum import Done
-from real_etcd import RealEtcd
+from nodes.etcd import RealEtcd
 
 
 def change(name: str) -> Event:

@@ -15,10 +15,10 @@ import struct
 
 import pytest
 
-from broker_world import World
-from cursus_world import CursusPipe, batch, framed, payloads
 from dragoman.protocols.cursus import codec, compression
 from dragoman.protocols.cursus.constants import COMMANDS, INTERNAL_COMMANDS
+from worlds.broker import World
+from worlds.cursus import CursusPipe, batch, framed, payloads
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))
 CASES = 2500

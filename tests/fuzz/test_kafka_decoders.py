@@ -17,7 +17,7 @@ from dragoman.framing import Scratch
 from dragoman.protocols.kafka import codec, notation
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import ServerConnection
-from kafka_instances import all_versions, random_message
+from protocols.kafka_messages import all_versions, random_message
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))
 MUTANTS = 60

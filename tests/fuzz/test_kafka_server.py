@@ -14,15 +14,10 @@ import os
 import random
 import socket
 import struct
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-
-from broker_world import batch_of, values_in
 from dragoman.log.batch import batches
 from dragoman.log.compression import Codec
 from dragoman.protocols.kafka import codec, notation
@@ -30,8 +25,9 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ACCEPTED_VERSIONS, ApiKey
 from dragoman.protocols.kafka.handlers.service import HANDLERS
 from dragoman.testing import EphemeralBroker
-from kafka_instances import random_message
-from kafka_socket import KafkaSocket
+from protocols.kafka_messages import random_message
+from protocols.kafka_socket import KafkaSocket
+from worlds.broker import batch_of, values_in
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))
 CASES = 6000

@@ -15,11 +15,11 @@ import struct
 
 import pytest
 
-from broker_world import World
 from dragoman.protocols.minibroker import codec
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.constants import Op
-from minibroker_world import Peer, service_of
+from worlds.broker import World
+from worlds.minibroker import Peer, service_of
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))
 CASES = 3000

@@ -21,7 +21,7 @@ from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.codec import Decoder
 from dragoman.protocols.postgres.types import Kind
 from dragoman.protocols.postgres.values import form_of
-from pgoutput_bytes import STREAMED, encode
+from protocols.pgoutput import STREAMED, encode
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))
 MUTANTS = 400

@@ -14,14 +14,14 @@ import random
 
 import pytest
 
-from broker_world import World
 from dragoman.errors import EncodeError
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.codec import Command, encode
 from dragoman.protocols.rocketmq.constants import LANGUAGES, Request, Serialization
 from dragoman.protocols.rocketmq.handlers.node import node_of
 from dragoman.protocols.rocketmq.messages import BatchedMessage, encode_batch
-from rocketmq_pipe import RocketmqPipe, pull_fields, send_fields
+from worlds.broker import World
+from worlds.rocketmq import RocketmqPipe, pull_fields, send_fields
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))
 CASES = 2500

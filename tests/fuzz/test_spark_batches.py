@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from batch_oracle import EVERYTHING, WAYS, decode, random_records, reference
 from dragoman.errors import DecodeError
 from dragoman.log import batch as b
 from dragoman.log.batch import BatchHeader
 from dragoman.log.compression import Codec
 from dragoman.spark.batches import compiled
 from dragoman.spark.batches.layout import BATCH, RECORD_BYTES_MIN, MalformedBatchError
+from tables.batch_oracle import EVERYTHING, WAYS, decode, random_records, reference
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))
 MUTANTS = 1500

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import socket
-import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +12,6 @@ with warnings.catch_warnings():
     # kafka-python reads its schemas through a deprecated function.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.net.inet import KafkaNetSocket
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
 class _ClosedWhenDropped(socket.socket):

@@ -43,11 +43,11 @@ from dragoman.protocols.mlog import messages as mlog
 from dragoman.protocols.mlog.connection import Connection, Role
 from dragoman.protocols.mlog.constants import Encoding
 from dragoman.protocols.rocketmq import codec as rocketmq_codec
-from kafka_socket import KafkaSocket, fetch_request
-from protocol_speakers import PARTITIONS, SPEAKERS, Record
-from request_vectors import REQUESTS
-from rocketmq_pipe import pull_fields, send_fields
-from served_node import ServedNode, serve
+from nodes.process import ServedNode, serve
+from protocols.clients import PARTITIONS, SPEAKERS, Record
+from protocols.kafka_socket import KafkaSocket, fetch_request
+from protocols.request_vectors import REQUESTS
+from worlds.rocketmq import pull_fields, send_fields
 
 PROTOCOLS = tuple(REQUESTS)
 LISTENERS = (*PROTOCOLS, "any")

@@ -15,14 +15,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from capture_rows import Writer, checked, empty, everything, wait
+from captures.rows import Writer, checked, empty, everything, wait
+from demo.postgres import LocalPostgres
 from dragoman.api.values import CaptureDescription, Told
 from dragoman.captures.definition import Definition
 from dragoman.cli.main import main
 from dragoman.cli.remote import Remote
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralCluster
-from served_node import ServedNode
+from nodes.process import ServedNode
 
 pytestmark = pytest.mark.xdist_group("cluster")
 

@@ -15,7 +15,7 @@ from chaos.network import Network
 from chaos.run import run
 from chaos.totals import Book, Totals
 from dragoman.net.peer_frames import Hello, Kind, frame
-from served_cluster import free_ports
+from nodes.cluster import free_ports
 
 #: One cluster at a time: they look for free ports.
 pytestmark = pytest.mark.xdist_group("cluster")

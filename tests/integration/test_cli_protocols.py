@@ -22,7 +22,7 @@ from dragoman.api.values import GroupDescription
 from dragoman.cli.record_clients import MODULES
 from dragoman.cli.remote import Remote, group_path
 from dragoman.client.kafka import BlockingKafkaClient, NewTopic
-from served_node import SOURCE, ServedNode
+from nodes.process import SOURCE, ServedNode
 
 PROTOCOLS = tuple(MODULES)
 KEYED = ("kafka", "rocketmq", "minibroker", "cursus")

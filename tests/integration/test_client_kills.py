@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-import client_kills
+from nodes import client_kills
 
 
 @pytest.mark.parametrize("protocol", ["minibroker", "cursus", "mlog"])

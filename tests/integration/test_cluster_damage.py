@@ -13,7 +13,7 @@ import pytest
 
 from dragoman.api.values import Election, Moves, NewMoves, NewNode, Told, TopicDescription
 from dragoman.client.kafka import LATEST, BlockingKafkaClient, NewRecord, NewTopic, TopicPartition
-from served_cluster import ServedCluster
+from nodes.cluster import ServedCluster
 
 #: One cluster at a time: they look for free ports.
 pytestmark = pytest.mark.xdist_group("cluster")

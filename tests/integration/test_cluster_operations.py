@@ -26,8 +26,8 @@ from dragoman.cli.status import CommandError
 from dragoman.client.kafka import LATEST, BlockingKafkaClient, NewRecord, NewTopic, TopicPartition
 from dragoman.protocols.mlog import replication as mlog
 from dragoman.protocols.mlog.replication import decode_event
-from served_cluster import ServedCluster
-from served_node import WAIT_S
+from nodes.cluster import ServedCluster
+from nodes.process import WAIT_S
 
 #: One cluster at a time: they look for free ports.
 pytestmark = pytest.mark.xdist_group("cluster")

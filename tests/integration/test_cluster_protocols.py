@@ -22,8 +22,7 @@ from dragoman.client.minibroker import BlockingMinibrokerClient
 from dragoman.protocols.cursus.codec import decode_batch
 from dragoman.protocols.kafka import messages as m
 from dragoman.testing import EphemeralCluster
-from kafka_socket import KafkaSocket
-from protocol_speakers import (
+from protocols.clients import (
     GROUP_SPEAKERS,
     PARTITIONS,
     SPEAKERS,
@@ -33,6 +32,7 @@ from protocol_speakers import (
     Record,
     Speaker,
 )
+from protocols.kafka_socket import KafkaSocket
 
 LISTENERS = ("kafka", "minibroker", "cursus", "mlog", "rocketmq", "rocketmq-broker")
 VALUES = [b"%d" % number for number in range(12)]

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from dragoman.client.cursus import BlockingCursusClient, Event
 from dragoman.testing import EphemeralBroker
-from protocol_speakers import KafkaSpeaker, Place, Record
+from protocols.clients import KafkaSpeaker, Place, Record
 
 TIMEOUT_S = 30.0
 

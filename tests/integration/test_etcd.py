@@ -24,7 +24,7 @@ from dragoman.errors import (
     VersionConflictError,
 )
 from dragoman.limits import ETCD_PROPOSAL_BYTES_MAX
-from real_etcd import RealCluster, RealEtcd, RealMember, free_port
+from nodes.etcd import RealCluster, RealEtcd, RealMember, free_port
 
 
 def event(name: str, size: int = 0) -> Event:

@@ -18,9 +18,9 @@ from dragoman.api import values
 from dragoman.api.values import NewNode, Told, TopicDescription, Transfer
 from dragoman.cli.status import CommandError
 from dragoman.client.kafka import BlockingKafkaClient, NewTopic
-from real_etcd import RealEtcd, free_port
-from served_cluster import ServedCluster
-from served_node import WAIT_S
+from nodes.cluster import ServedCluster
+from nodes.etcd import RealEtcd, free_port
+from nodes.process import WAIT_S
 
 #: One cluster at a time: they look for free ports.
 pytestmark = pytest.mark.xdist_group("cluster")

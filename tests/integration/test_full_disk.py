@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from dragoman.client.kafka import LATEST, BlockingKafkaClient, NewTopic, TopicPartition
-from full_disk import SmallDisk, launcher, reason_against
-from served_cluster import ServedCluster
-from served_node import WAIT_S
+from nodes.cluster import ServedCluster
+from nodes.full_disk import SmallDisk, launcher, reason_against
+from nodes.process import WAIT_S
 
 #: One cluster at a time: they look for free ports.
 pytestmark = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import kill_rounds
+from nodes import kill_rounds
 
 
 @pytest.mark.parametrize("durability", ["fsync", "os"])

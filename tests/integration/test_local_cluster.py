@@ -13,8 +13,8 @@ import pytest
 from dragoman.api.values import ClusterStatus
 from dragoman.cli.remote import Remote
 from dragoman.client.rocketmq import BlockingRocketmqClient, Message
-from served_cluster import free_ports
-from served_node import SOURCE, WAIT_S
+from nodes.cluster import free_ports
+from nodes.process import SOURCE, WAIT_S
 
 #: One cluster at a time: they look for free ports.
 pytestmark = pytest.mark.xdist_group("cluster")

@@ -14,8 +14,8 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from changelogs import current, ranges
-from materialize_batches import batches
+from tables.changelogs import current, ranges
+from tables.micro_batches import batches
 
 SEED = 1
 TESTS = Path(__file__).parents[1]
@@ -29,7 +29,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 def test_tables_come_out_right_after_kills(tmp_path: Path) -> None:
     inherited = os.environ.get("PYTHONPATH", "")
     done = subprocess.run(
-        [sys.executable, "-m", "materialize_batches", str(tmp_path), str(SEED)],
+        [sys.executable, "-m", "tables.micro_batches", str(tmp_path), str(SEED)],
         env={**os.environ, "PYTHONPATH": f"{TESTS}:{inherited}".rstrip(":")},
         check=True,
         stdout=subprocess.PIPE,

@@ -19,18 +19,18 @@ from typing import Any, get_args
 
 import pytest
 
+from captures.orders import done, value
+from captures.replication_stream import create_slot, decoded, read_frames, session
+from demo.postgres import RELEASES, LocalPostgres
 from dragoman.captures.definition import Definition
 from dragoman.cdc.events import Encoder, Transaction
 from dragoman.cdc.events.debezium import debezium_form
-from dragoman.demo.postgres import RELEASES, LocalPostgres
 from dragoman.errors import DecodeError
 from dragoman.protocols.postgres import copying, values
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.codec import Decoder
 from dragoman.protocols.postgres.constants import protocol_version
 from dragoman.protocols.postgres.types import TYPES_QUERY, Kind, Types
-from event_shop import done, value
-from postgres_stream import create_slot, decoded, read_frames, session
 
 
 @pytest.fixture(scope="module", params=RELEASES)

@@ -1,7 +1,7 @@
 """Goal: what a client of one protocol writes, commits and holds is there for all other protocols.
 
 Method: all ordered pairs of protocols against one broker; the first has its own port, the second
-comes in through `any`. What each protocol makes of a record is stated in `protocol_speakers`.
+comes in through `any`. What each protocol makes of a record is stated in `protocols.clients`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from confluent_kafka.admin import AdminClient
 from dragoman.client.cursus import BlockingCursusClient
 from dragoman.client.mlog import BlockingMlogClient
 from dragoman.testing import EphemeralBroker
-from kafka_socket import KafkaSocket
-from protocol_speakers import (
+from protocols.clients import (
     GROUP_SPEAKERS,
     PARTITIONS,
     SPEAKERS,
@@ -27,6 +26,7 @@ from protocol_speakers import (
     Record,
     Speaker,
 )
+from protocols.kafka_socket import KafkaSocket
 
 HEADERS = (("h", b"1"), ("h", b""), ("none", None))
 RECORDS = [

@@ -1,12 +1,12 @@
 """Goal: every operation of the administration client has a result on a node, and the page has it.
 
-Method: all of them are run against a broker in this process (`rocketmq_admin_table`).
+Method: all of them are run against a broker in this process (`protocols.rocketmq_admin`).
 """
 
 from __future__ import annotations
 
 from dragoman.client.rocketmq import RocketmqAdmin
-from rocketmq_admin_table import OPERATIONS, PAGE, page, results
+from protocols.rocketmq_admin import OPERATIONS, PAGE, page, results
 
 
 def test_no_operation_is_left_out() -> None:

@@ -28,7 +28,7 @@ from dragoman.client.rocketmq import (
     TransactionState,
 )
 from dragoman.testing import EphemeralBroker
-from rocketmq_inbox import Inbox
+from protocols.rocketmq_listener import Inbox
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 TIMEOUT_S = 60.0

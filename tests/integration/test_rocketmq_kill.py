@@ -23,8 +23,8 @@ from dragoman.client.rocketmq import (
     RocketmqClient,
     TransactionState,
 )
-from rocketmq_inbox import Inbox
-from served_node import ServedNode
+from nodes.process import ServedNode
+from protocols.rocketmq_listener import Inbox
 
 TIMEOUT_S = 60.0
 FIRST = ConsumeFrom.FIRST_OFFSET

@@ -14,7 +14,7 @@ import pytest
 from chaos.checker import judge, read_all
 from chaos.clients import KAFKA_TOPIC, PARTITIONS, KafkaWriter, Writer
 from dragoman.client.kafka import BlockingKafkaClient, NewTopic
-from served_cluster import ServedCluster
+from nodes.cluster import ServedCluster
 
 #: One cluster at a time: they look for free ports.
 pytestmark = pytest.mark.xdist_group("cluster")

@@ -16,12 +16,12 @@ import httpx
 import msgspec
 import pytest
 
-from broker_world import batch_of, values_in
 from dragoman.config.listeners import available_names
 from dragoman.log.node import read_node_state, write_node_state
 from dragoman.world import RealDisk
-from kafka_socket import KafkaSocket, fetch_request
-from served_node import ServedNode, serve
+from nodes.process import ServedNode, serve
+from protocols.kafka_socket import KafkaSocket, fetch_request
+from worlds.broker import batch_of, values_in
 
 ANY_KAFKA = ("--listen", "kafka=127.0.0.1:0")
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from broker_world import batch_of, values_in
 from dragoman.config.settings import NODE_KEYS
 from dragoman.config.topics import TOPIC_CONFIG, TopicKey
 from dragoman.errors import ConfigError
 from dragoman.protocols.kafka import messages as m
 from dragoman.testing import EphemeralBroker
-from kafka_socket import KafkaSocket
+from protocols.kafka_socket import KafkaSocket
+from worlds.broker import batch_of, values_in
 
 
 @contextmanager
@@ -189,21 +189,21 @@ EFFECTS: dict[str, Callable[[Path], None]] = {
 #: Keys whose effect other modules see, named here so that nobody looks in vain.
 SEEN_ELSEWHERE = {
     "cluster": "test_nodes",
-    "broker.rack": "test_clustering.test_the_rack_is_told_to_the_others",
-    "broker.session.timeout.ms": "test_clustering.test_a_node_that_is_silent_for_its_session",
-    "broker.heartbeat.interval.ms": "test_clustering.test_the_node_itself_is_heard",
-    "replica.lag.time.max.ms": "test_clustering.test_a_follower_that_does_not_come",
-    "auto.leader.rebalance.enable": "test_clustering.test_partitions_go_back",
-    "leader.imbalance.check.interval.seconds": "test_clustering.test_partitions_go_back",
+    "broker.rack": "test_cluster.test_the_rack_is_told_to_the_others",
+    "broker.session.timeout.ms": "test_cluster.test_a_node_that_is_silent_for_its_session",
+    "broker.heartbeat.interval.ms": "test_cluster.test_the_node_itself_is_heard",
+    "replica.lag.time.max.ms": "test_cluster.test_a_follower_that_does_not_come",
+    "auto.leader.rebalance.enable": "test_cluster.test_partitions_go_back",
+    "leader.imbalance.check.interval.seconds": "test_cluster.test_partitions_go_back",
     "leader.replication.throttled.rate": "test_cluster_operations.test_a_throttled_move_waits",
-    "offsets.topic.replication.factor": "test_clustering.test_internal_topics_have_their_copies",
-    "transaction.state.log.replication.factor": "test_clustering.test_internal_topics_have",
+    "offsets.topic.replication.factor": "test_cluster.test_internal_topics_have_their_copies",
+    "transaction.state.log.replication.factor": "test_cluster.test_internal_topics_have",
     "log.format": "test_serve_process.test_log_lines_are_json_when_asked",
     "log.level": "test_serve_process.test_log_level_hides_what_is_less_important",
     "metadata.quorum": "test_etcd_cluster",
     "metadata.etcd.endpoints": "test_settings.test_endpoints_of_etcd",
     "metadata.etcd.prefix": "test_etcd.test_clusters_under_different_prefixes_do_not_meet",
-    "metadata.etcd.lease.seconds": "test_etcd_clustering.test_the_lease_is_as_long_as_asked",
+    "metadata.etcd.lease.seconds": "test_etcd_cluster.test_the_lease_is_as_long_as_asked",
     "metadata.etcd.allow.bad.version": "test_etcd.test_etcd_of_the_test_wheel_is_refused",
     "memory.budget.bytes": "test_session.test_fetches_shrink_as_the_budget_fills",
     "connections.max.idle.ms": "test_server.test_idle_connections",

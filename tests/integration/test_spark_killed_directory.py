@@ -1,9 +1,9 @@
 """Goal: the directory of a broker that was killed is read without the broker: nothing that is wrong
 is returned, and what is missing is said.
 
-Method: `dragoman serve` under the load of `kill_rounds`, killed at moments that have nothing to do
-with what it is doing. Every value proves by itself what was sent, the ledger knows at which offset
-it was acknowledged, and the broker, started again, says what stands at every offset.
+Method: `dragoman serve` under the load of `nodes.kill_rounds`, killed at moments that have nothing
+to do with what it is doing. Every value proves by itself what was sent, the ledger knows at which
+offset it was acknowledged, and the broker, started again, says what stands at every offset.
 """
 
 from __future__ import annotations
@@ -17,10 +17,18 @@ import pytest
 
 from dragoman.errors import ConfigError
 from dragoman.spark.logs import IncompleteError
-from kafka_socket import KafkaSocket
-from kill_rounds import PARTITIONS, PLAIN_CLIENTS, TOPIC, Ledger, PlainClient, one_round, value_of
-from served_node import ServedNode, serve
-from spark_reads import make_topic, options_for, read, write
+from nodes.kill_rounds import (
+    PARTITIONS,
+    PLAIN_CLIENTS,
+    TOPIC,
+    Ledger,
+    PlainClient,
+    one_round,
+    value_of,
+)
+from nodes.process import ServedNode, serve
+from protocols.kafka_socket import KafkaSocket
+from tables.source_readers import make_topic, options_for, read, write
 
 ROUNDS = 3
 

@@ -24,7 +24,7 @@ from dragoman.spark.logs import IncompleteError
 from dragoman.spark.planner import DataLossError, RangePartition
 from dragoman.testing import EphemeralBroker
 from dragoman.world import RealDisk
-from spark_reads import (
+from tables.source_readers import (
     batch_reader,
     make_topic,
     numbers_in,

@@ -17,7 +17,7 @@ from dragoman.client.kafka import BlockingKafkaClient, TopicPartition
 from dragoman.log.pins import PINS
 from dragoman.spark.planner import DataLossError
 from dragoman.testing import EphemeralBroker
-from spark_reads import Stream, make_topic, numbers_in, options_for, write
+from tables.source_readers import Stream, make_topic, numbers_in, options_for, write
 
 
 @pytest.fixture

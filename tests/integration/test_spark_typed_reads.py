@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from avro_values import number, sized
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, ResourceType, TopicPartition
 from dragoman.errors import ConfigError, DecodeError
 from dragoman.spark.batch import BatchReader
 from dragoman.spark.options import parse
 from dragoman.spark.value_schemas import SCHEMA_KEY, source_schema
 from dragoman.testing import EphemeralBroker
-from protobuf_values import Protocol
-from spark_reads import make_topic, options_for, read_partitions
+from tables.avro_values import number, sized
+from tables.protobuf_values import Protocol
+from tables.source_readers import make_topic, options_for, read_partitions
 
 AVRO = """{"type": "record", "name": "Order", "fields": [
     {"name": "n", "type": "int"}, {"name": "s", "type": ["null", "string"]}]}"""

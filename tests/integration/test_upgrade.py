@@ -1,7 +1,7 @@
 """Goal: a cluster is upgraded node by node while clients write, and tells what it uses meanwhile.
 
 Method: nodes as processes; a newer release is this one with one feature level more
-(`tests/newer_release.py`). A stock producer writes all the time.
+(`tests/nodes/newer_release.py`). A stock producer writes all the time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dragoman.api.values import ClusterStatus, Moves, NewMoves, NewNode, Told
 from dragoman.cli.status import CommandError
 from dragoman.client.kafka import BlockingKafkaClient, NewTopic
 from dragoman.log.node import FEATURE_LEVEL
-from served_cluster import ServedCluster
-from served_node import WAIT_S
+from nodes.cluster import ServedCluster
+from nodes.process import WAIT_S
 
 #: One cluster at a time: they look for free ports.
 pytestmark = pytest.mark.xdist_group("cluster")
 
 OLD, NEW = FEATURE_LEVEL, FEATURE_LEVEL + 1
-NEWER = "newer_release"
+NEWER = "nodes.newer_release"
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from consumer_clients import DIALECT, ClassicClient, ConsumerClient, FakeCatalog
 from dragoman.broker.groups import ConsumerGroup, Groups, GroupSettings, State
 from dragoman.broker.groups.classic import ClassicGroup
-from group_script import FakeLog, VirtualTime
+from worlds.consumer_clients import DIALECT, ClassicClient, ConsumerClient, FakeCatalog
+from worlds.group_script import FakeLog, VirtualTime
 
 GROUP = "g"
 TOPICS = ("a", "b")

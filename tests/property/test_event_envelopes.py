@@ -17,13 +17,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changelogs import RECORDS, MemoryMaterializer
-from changelogs import record as changelog_record
+from captures.orders import OIDS, definition, done, headers
 from dragoman.cdc.events import Encoder, EventRecord, Transaction, build_event_batch
 from dragoman.log.batch import batches, records
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.messages import UNCHANGED, Identity, Row
-from event_shop import OIDS, definition, done, headers
+from tables.changelogs import RECORDS, MemoryMaterializer
+from tables.changelogs import record as changelog_record
 
 ENVELOPES = ("pgcdc", "debezium", "flat")
 #: The job takes tens of milliseconds for each of them.

@@ -28,7 +28,7 @@ from kio.serial import entity_reader, entity_writer
 from dragoman.protocols.kafka import codec, messages, notation
 from dragoman.protocols.kafka.messages import Message
 from dragoman.protocols.kafka.notation import FieldSpec, StructSpec
-from kafka_instances import api_messages, random_message
+from protocols.kafka_messages import api_messages, random_message
 
 SEED = 20
 INSTANCES = 6

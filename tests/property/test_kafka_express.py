@@ -7,20 +7,16 @@ can. Replies and logs must be equal.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from broker_world import Wire, World, batch_of, produce_request
 from dragoman.log.batch import CONTROL, TRANSACTIONAL
 from dragoman.log.store import Durability
 from dragoman.protocols.kafka import codec
 from dragoman.types import Buffer
+from worlds.broker import Wire, World, batch_of, produce_request
 
 TOPICS = {"t": {}, "time": {"message.timestamp.type": "LogAppendTime"}, "longer-name": {}}
 PARTITIONS = 2

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelogs import (
+from tables.changelogs import (
     ENVELOPES,
     Event,
     MemoryMaterializer,

@@ -1,7 +1,7 @@
 """Goal: every message of pgoutput decodes to what was sent, and no bytes make a decoder fail
 otherwise than it says.
 
-Method: messages from hypothesis, written by `pgoutput_bytes`; every message cut at every byte;
+Method: messages from hypothesis, written by `protocols.pgoutput`; every message cut at every byte;
 rows written as COPY does.
 """
 
@@ -19,7 +19,7 @@ from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.codec import Decoder
 from dragoman.protocols.postgres.constants import EPOCH_US
 from dragoman.types import Lsn
-from pgoutput_bytes import encode
+from protocols.pgoutput import encode
 
 LSN = st.integers(0, (1 << 64) - 1)
 XID = st.integers(1, (1 << 32) - 1)

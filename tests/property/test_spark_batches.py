@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batch_oracle import EVERYTHING, WAYS, decode, random_records, reference
 from dragoman.log import batch as b
 from dragoman.log.batch import Record
 from dragoman.log.compression import Codec
 from dragoman.spark.batches import encode_batches
+from tables.batch_oracle import EVERYTHING, WAYS, decode, random_records, reference
 
 NOW = 1_700_000_000_000
 

@@ -14,8 +14,8 @@ import fastavro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avro_values import Typed, decode, records, types
-from protobuf_values import Protocol
+from tables.avro_values import Typed, decode, records, types
+from tables.protobuf_values import Protocol
 
 #: Few values and many are not read the same way.
 REPEATS = st.sampled_from((1, 70))

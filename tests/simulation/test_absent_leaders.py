@@ -10,7 +10,6 @@ import asyncio
 
 import pytest
 
-from cluster_world import NODES, PORTS, ThreeNodes, host
 from dragoman.client.cursus import CursusClient, CursusError, CursusSettings
 from dragoman.client.minibroker import ClientSettings, MinibrokerClient, RefusedError
 from dragoman.limits import MLOG_LEADER_WAIT_S
@@ -18,6 +17,7 @@ from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.mlog.connection import Connection, Role
 from dragoman.protocols.mlog.constants import Encoding
 from dragoman.protocols.mlog.errors import ErrorCode
+from worlds.cluster import NODES, PORTS, ThreeNodes, host
 
 TOPIC = "t"
 

@@ -14,9 +14,6 @@ from typing import Any, Literal
 
 import pytest
 
-from broker_world import batch_of
-from cluster_world import ThreeNodes
-from cursus_world import batch
 from dragoman.client.cursus import CursusClient, CursusError, CursusSettings
 from dragoman.client.kafka import KafkaClient
 from dragoman.client.mlog import AckMode, ClientSettings, MlogClient
@@ -25,6 +22,9 @@ from dragoman.errors import DragomanError
 from dragoman.protocols.cursus import codec
 from dragoman.testing.sim.clock import SimClock
 from dragoman.testing.sim.loop import SimLoop
+from worlds.broker import batch_of
+from worlds.cluster import ThreeNodes
+from worlds.cursus import batch
 
 TOPIC = "t"
 #: A few syncs and round trips, and far less than it takes to shrink the in-sync set.

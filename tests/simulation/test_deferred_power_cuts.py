@@ -14,7 +14,6 @@ from unittest import mock
 
 import pytest
 
-from deferring_world import DeferringScenario
 from dragoman.broker.deferring.keeping import Keeping
 from dragoman.broker.deferring.records import Kind, decode_key
 from dragoman.broker.deferring.state import Shelf
@@ -23,6 +22,7 @@ from dragoman.broker.internal import KeyValue
 from dragoman.broker.replica import Acknowledge
 from dragoman.log.batch import Record, build_batch
 from dragoman.testing.sim.powercut import Plan, PowerCutError, run, run_everywhere
+from worlds.delayed_records import DeferringScenario
 
 _PLAN = Plan(cycles=6, operations_max=120, steps_max=25, kill_rate=0.3, restart_operations_max=60)
 

@@ -17,7 +17,7 @@ from dragoman.cluster.etcd import messages as m
 from dragoman.cluster.events import Event, GroupConfigChanged
 from dragoman.cluster.raft.core import Role, RoleChanged
 from dragoman.errors import DragomanError, NotControllerError, OutcomeUnknownError
-from etcd_world import QUICK, TTL_S, EtcdWorld, Member, ToyGateway
+from worlds.etcd import QUICK, TTL_S, EtcdWorld, Member, ToyGateway
 
 SECONDS = 40.0
 STRIKES = ("crash", "cut", "lease", "etcd", "compact", "break", "dead watch", "wait")

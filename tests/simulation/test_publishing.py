@@ -19,7 +19,7 @@ from dragoman.broker.publishing.records import decode_value
 from dragoman.broker.replica import Acknowledge
 from dragoman.log.batch import stamp_producer
 from dragoman.testing.sim.powercut import Plan, PowerCutError, run, run_everywhere
-from publishing_world import PublishingScenario, small_slices
+from worlds.staged_writes import PublishingScenario, small_slices
 
 _PLAN = Plan(cycles=6, operations_max=120, steps_max=12, kill_rate=0.3, restart_operations_max=60)
 

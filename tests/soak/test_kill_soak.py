@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import client_kills
-import kill_rounds
+from nodes import client_kills, kill_rounds
 
 ROUNDS = int(os.environ.get("DRAGOMAN_KILL_ROUNDS", "200"))
 CLIENT_KILLS = int(os.environ.get("DRAGOMAN_CLIENT_KILLS", "20"))

@@ -13,8 +13,8 @@ import threading
 from pyspark.sql import SparkSession
 
 from dragoman.spark import session
-from quick_java import QUICK_JAVA
 from spark_torture.faults import Plan, Point, TorturedSource, load_plan
+from tables.java_options import QUICK_JAVA
 
 #: Rows of one micro-batch, so that a life has several.
 BATCH_ROWS = 100

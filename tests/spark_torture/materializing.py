@@ -27,11 +27,11 @@ from typing import Any
 import psycopg
 from deltalake import DeltaTable
 
-from capture_process import CaptureProcess
+from captures.process import CaptureProcess
+from demo.postgres import LocalPostgres
 from dragoman.captures.definition import Definition
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralBroker
-from served_node import SOURCE
+from nodes.process import SOURCE
 
 TOPIC = "pgcdc.items"
 KEYS = 300

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, NewTopic
 from dragoman.testing import EphemeralBroker
-from served_node import SOURCE
+from nodes.process import SOURCE
 
 PATH = f"{Path(__file__).parents[1]}:{SOURCE}"
 KEYS = 7

@@ -27,7 +27,7 @@ from dragoman.client.kafka import (
     NewRecord,
     NewTopic,
 )
-from served_node import SOURCE, ServedNode
+from nodes.process import SOURCE, ServedNode
 from spark_torture.faults import KILLS_DRIVER, LOSER, PLAN, Plan, Point
 
 PATH = f"{Path(__file__).parents[1]}:{SOURCE}"

@@ -31,7 +31,7 @@ from dragoman.pipelines.jobs.tier_manifest import TierFile, Twin
 from dragoman.pipelines.jobs.tiered import tiered
 from dragoman.spark import session
 from dragoman.testing import EphemeralBroker
-from served_node import SOURCE
+from nodes.process import SOURCE
 
 TOPIC = "orders"
 PARTITIONS = 3

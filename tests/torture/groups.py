@@ -27,7 +27,7 @@ import msgspec
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from kafka_socket import KafkaSocket
+from protocols.kafka_socket import KafkaSocket
 from torture import judge
 from torture.member import GROUP, SESSION_MS, TOPIC
 from torture.stage import WAIT_S, ClientProcess, Feeder, Node, moments
@@ -129,7 +129,7 @@ class Torture:
     def _start(self) -> None:
         path = self._directory / f"member-{len(self._all):03}.jsonl"
         arguments = (next(self._clients), self._plan.protocol, self._node.servers)
-        member = ClientProcess("member.py", arguments, path)
+        member = ClientProcess("torture.member", arguments, path)
         self._all.append(member)
         self._present.append(member)
         self.figures.started += 1

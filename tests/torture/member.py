@@ -1,7 +1,7 @@
 """One member of a consumer group, as a process: it reads, commits, and writes down what it sees.
 
-`python member.py CLIENT PROTOCOL SERVERS DIARY` with a client of `CLIENTS` and a protocol of
-`range`, `cooperative-sticky` and `consumer` (KIP-848). SIGTERM makes it leave in good order.
+`python -m torture.member CLIENT PROTOCOL SERVERS DIARY` with a client of `CLIENTS` and a protocol
+of `range`, `cooperative-sticky` and `consumer` (KIP-848). SIGTERM makes it leave in good order.
 
 Entries of the diary:
 
@@ -23,12 +23,8 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from types import FrameType
 from typing import TypeAlias
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from torture.diary import Diary
 

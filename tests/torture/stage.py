@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import signal
 import subprocess
@@ -17,10 +18,12 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from kafka_socket import KafkaSocket
-from served_node import ServedNode, serve
+from nodes.process import ServedNode, serve
+from protocols.kafka_socket import KafkaSocket
 from torture.diary import Reader
 from torture.member import HEARTBEAT_MS, SESSION_MS
+
+_TESTS = str(Path(__file__).parents[1])
 
 Answer = TypeVar("Answer")
 WAIT_S = 90.0
@@ -107,15 +110,16 @@ class Node:
 
 
 class ClientProcess:
-    """A script of this folder with a diary, in a process that may be killed or frozen."""
+    """A module of this package with a diary, in a process that may be killed or frozen."""
 
-    def __init__(self, script: str, arguments: Sequence[str], diary: Path) -> None:
+    def __init__(self, module: str, arguments: Sequence[str], diary: Path) -> None:
         self.name = diary.stem
         self.diary = Reader(diary)
         self._errors = open(diary.with_suffix(".stderr"), "wb")  # noqa: SIM115 - until it ends
-        path = str(Path(__file__).with_name(script))
+        inherited = os.environ.get("PYTHONPATH", "")
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", path, *arguments, str(diary)],
+            [sys.executable, "-W", "ignore", "-m", module, *arguments, str(diary)],
+            env={**os.environ, "PYTHONPATH": f"{_TESTS}:{inherited}".rstrip(":")},
             stdout=self._errors,
             stderr=self._errors,
         )

@@ -20,7 +20,7 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from dragoman.protocols.kafka import messages as m
-from kafka_socket import KafkaSocket
+from protocols.kafka_socket import KafkaSocket
 from torture.member import SESSION_MS
 from torture.stage import WAIT_S, ClientProcess, Feeder, Node, moments
 from torture.worker import ANSWER_S, FENCED_OR_FAILED, GROUP, INPUT, OUTPUT
@@ -149,7 +149,7 @@ class Torture:
     def _start(self, name: str) -> None:
         path = self._directory / f"{name}-{len(self._all):03}.jsonl"
         arguments = (name, self._plan.protocol, self._node.servers)
-        worker = ClientProcess("worker.py", arguments, path)
+        worker = ClientProcess("torture.worker", arguments, path)
         self._all.append(worker)
         self._workers[name] = worker
 

@@ -1,9 +1,9 @@
 """One worker that reads, transforms and writes in transactions, as a process.
 
-`python worker.py TRANSACTIONAL_ID PROTOCOL SERVERS DIARY`. Every record of the input becomes one of
-the output, with the same key; the offsets read are committed in the same transaction. Now and then
-it changes its mind and aborts. SIGTERM makes it stop after the transaction at hand; what it cannot
-recover from ends it, and somebody else has to take its place.
+`python -m torture.worker TRANSACTIONAL_ID PROTOCOL SERVERS DIARY`. Every record of the input
+becomes one of the output, with the same key; the offsets read are committed in the same
+transaction. Now and then it changes its mind and aborts. SIGTERM makes it stop after the
+transaction at hand; what it cannot recover from ends it, and another worker has to take its place.
 
 Entries of the diary: `committed` and `aborted` transactions, `retried` steps, `fatal` errors.
 """
@@ -16,13 +16,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from torture.diary import Diary
 from torture.member import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS

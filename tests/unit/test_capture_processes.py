@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from capture_runner import DSN, defined
+from captures.runner import DSN, defined
 from dragoman import capture_processes
 from dragoman.broker.capturing.ports import Wanted
 from dragoman.broker.errors import CaptureRefused, Overloaded

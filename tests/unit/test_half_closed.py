@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 import pytest
 import uvloop
 
-from broker_world import batch_of
 from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
 from dragoman.framing import Scratch
@@ -28,9 +27,10 @@ from dragoman.protocols.mlog import messages as mlog
 from dragoman.protocols.mlog.connection import Connection, Role
 from dragoman.protocols.mlog.constants import Encoding
 from dragoman.protocols.rocketmq import codec as rocketmq_codec
-from kafka_socket import KafkaSocket, fetch_request
-from rocketmq_pipe import pull_fields, send_fields
-from running_node import Running
+from nodes.thread import Running
+from protocols.kafka_socket import KafkaSocket, fetch_request
+from worlds.broker import batch_of
+from worlds.rocketmq import pull_fields, send_fields
 
 LISTENERS = ("kafka", "cursus", "minibroker", "mlog", "rocketmq-broker", "any", "http")
 #: The listener of each protocol.
@@ -174,7 +174,7 @@ def test_kafka_fetch_that_waits_is_answered_at_once(running: Running) -> None:
     with running.connect() as client:
         end = client.produce(TOPIC, batch_of(b"v")).base_offset + 1
     data = kafka_requests((fetch_request(TOPIC, end, max_wait_ms=600_000), 11))
-    fetches = running.node.broker._fetches
+    fetches = running.node.broker.fetches._waiting
     assert len(frames("kafka", exchange(running, "kafka", data, lambda: bool(fetches)))) == 1
     assert len(frames("kafka", exchange(running, "kafka", data))) == 1
 

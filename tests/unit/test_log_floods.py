@@ -17,7 +17,7 @@ import uvloop
 from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
 from dragoman.limits import LIMITED_LOG_LINES_MAX
-from running_node import Running
+from nodes.thread import Running
 
 LISTENERS = (
     *("kafka", "rocketmq", "rocketmq-broker", "cursus", "minibroker", "mlog", "any", "http"),

@@ -8,7 +8,6 @@ from typing import Protocol
 
 import msgspec
 
-from dragoman.api.callbacks import Acknowledge, acknowledged, answered
 from dragoman.api.errors import ApiError
 from dragoman.api.operations import PageLimit
 from dragoman.api.topics import page_of
@@ -27,7 +26,9 @@ from dragoman.captures.addresses import without_secrets
 from dragoman.captures.control import Finding, Rewind, Snapshot
 from dragoman.captures.definition import Definition
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.errors import ConfigError, DragomanError
+from dragoman.errors import ConfigError
+from dragoman.net.future import future_of
+from dragoman.outcome import Acknowledge, Callback, Outcome, acknowledged
 from dragoman.telemetry.catalogue import Stats
 
 
@@ -54,11 +55,7 @@ class CaptureControl(Protocol):
 
     def tell(self, name: str, command: Rewind | Snapshot, done: Acknowledge) -> None: ...
 
-    def check(
-        self,
-        definition: Definition,
-        done: Callable[[tuple[Finding, ...] | DragomanError], None],
-    ) -> None: ...
+    def check(self, definition: Definition, done: Callback[tuple[Finding, ...]]) -> None: ...
 
 
 class CaptureBroker(Protocol):
@@ -94,9 +91,9 @@ class CaptureService:
         return msgspec.structs.replace(described, status=status)
 
     async def _describe(self, names: Sequence[str]) -> list[CaptureDescription]:
-        states: dict[str, CaptureState] = await answered(
-            lambda done: self._control.states(names, done)
-        )
+        found: Outcome[dict[str, CaptureState]] = Outcome()
+        self._control.states(names, found.succeed)
+        states = await future_of(found)
         # Some may have been removed meanwhile.
         return [self._described(states[name]) for name in names if name in self._image.captures]
 
@@ -137,11 +134,11 @@ class CaptureService:
     # ---- changes and commands
 
     async def add_capture(self, definition: Definition) -> CaptureDescription:
-        await acknowledged(lambda done: self._control.add(definition, done))
+        await future_of(acknowledged(lambda done: self._control.add(definition, done)))
         return await self.describe_capture(definition.name)
 
     async def remove_capture(self, name: str, keep_slot: bool) -> Told:
-        await acknowledged(lambda done: self._control.remove(name, keep_slot, done))
+        await future_of(acknowledged(lambda done: self._control.remove(name, keep_slot, done)))
         kept = "; its slot is still in the database, which keeps its log for it" * keep_slot
         return Told(detail=f"capture {name} is removed{kept}; its topics stay")
 
@@ -149,10 +146,10 @@ class CaptureService:
         control = self._control
         match wanted.command:
             case "pause":
-                await acknowledged(lambda done: control.set_paused(name, True, done))
+                await future_of(acknowledged(lambda done: control.set_paused(name, True, done)))
                 return Told(detail=f"capture {name} is paused")
             case "resume":
-                await acknowledged(lambda done: control.resume(name, done))
+                await future_of(acknowledged(lambda done: control.resume(name, done)))
                 return Told(detail=f"capture {name} goes on")
             case "rewind":
                 if not wanted.lsn:
@@ -160,11 +157,11 @@ class CaptureService:
                         400, "invalid_request", "rewind: lsn is missing, such as 0/16B3748"
                     )
                 rewind = Rewind(id="", lsn=wanted.lsn)
-                await acknowledged(lambda done: control.tell(name, rewind, done))
+                await future_of(acknowledged(lambda done: control.tell(name, rewind, done)))
                 return Told(detail=f"capture {name} goes on from {wanted.lsn}")
             case "snapshot":
                 snapshot = Snapshot(id="", tables=wanted.tables)
-                await acknowledged(lambda done: control.tell(name, snapshot, done))
+                await future_of(acknowledged(lambda done: control.tell(name, snapshot, done)))
                 what = ", ".join(wanted.tables) or "all its tables"
                 return Told(detail=f"capture {name} reads {what} again")
 
@@ -175,10 +172,9 @@ class CaptureService:
             definition = self._control.definition(wanted.name)
         else:
             raise ApiError(400, "invalid_request", "give either a name or a definition")
-        found: tuple[Finding, ...] = await answered(
-            lambda done: self._control.check(definition, done)
-        )
-        return Findings(items=found)
+        found: Outcome[tuple[Finding, ...]] = Outcome()
+        self._control.check(definition, found.settle)
+        return Findings(items=await future_of(found))
 
 
 def _shown(definition: Definition) -> Definition:

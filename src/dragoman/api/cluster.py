@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Sized
 from itertools import chain, islice
 from typing import Literal, Protocol, TypeVar
 
 from msgspec import Raw
 
 from dragoman import __version__, limits
-from dragoman.api.callbacks import Acknowledge, acknowledged, answered
 from dragoman.api.errors import ApiError
 from dragoman.api.values import (
     ClusterStatus,
@@ -46,7 +44,7 @@ from dragoman.broker.replication.messages import (
     AddNode,
     ControlReply,
     ControlRequest,
-    Outcome,
+    Decision,
     Relieve,
     RemoveNode,
     TransferMetadata,
@@ -58,7 +56,9 @@ from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError, OutcomeUnknownError
 from dragoman.log.damage import lost_ranges
 from dragoman.log.store import LogStore
+from dragoman.net.future import future_of
 from dragoman.net.listener import OpenListener
+from dragoman.outcome import Outcome, attempt, gather, start
 from dragoman.types import NodeId
 from dragoman.world import Clock
 
@@ -86,9 +86,9 @@ class Room(Protocol):
         ...
 
 
-class Clustering(Protocol):
+class ClusterMembers(Protocol):
     @property
-    def joining(self) -> Liveness: ...
+    def membership(self) -> Liveness: ...
 
     @property
     def replication(self) -> Room: ...
@@ -120,7 +120,7 @@ class ClusterBroker(Protocol):
     def quorum(self) -> Quorum: ...
 
     @property
-    def clustering(self) -> Clustering: ...
+    def cluster(self) -> ClusterMembers: ...
 
     @property
     def topics(self) -> Topics: ...
@@ -213,7 +213,7 @@ class ClusterService:
             addresses = registered.addresses if registered is not None else {}
             yield NodeStatus(
                 node_id=node_id,
-                alive=self._broker.clustering.joining.is_live(node_id),
+                alive=self._broker.cluster.membership.is_live(node_id),
                 listeners=self._listeners(node_id, addresses),
                 rack=registered.rack if registered is not None else "",
                 role=self._role(node_id),
@@ -296,7 +296,7 @@ class ClusterService:
             if wanted.topic is None or wanted.partition is None:
                 raise ApiError(400, "invalid_request", "name one partition for an unclean election")
             chosen = partitions[0]
-            await acknowledged(lambda done: leadership.elect_unclean(chosen, node_id, done))
+            await future_of(leadership.elect_unclean(chosen, node_id))
             detail = f"node {node_id} leads {_name(chosen)}; what it lacked is lost"
             return Elected(detail=detail, elected=1)
         due = [each for each in partitions if each.leader != each.replicas[0]]
@@ -338,8 +338,8 @@ class ClusterService:
             raise ApiError(400, "invalid_request", "name either nodes, or one node to drain")
         leadership = self._broker.leadership
 
-        def begin(change: tuple[PartitionMetadata, tuple[int, ...]], done: Acknowledge) -> None:
-            leadership.move(*change, may_resize=True, done=done)
+        async def begin(change: tuple[PartitionMetadata, tuple[int, ...]]) -> None:
+            await leadership.move(*change, may_resize=True)
 
         return _moves([each for each, _ in plan], await _begun(plan, begin), "begun")
 
@@ -348,7 +348,7 @@ class ClusterService:
             return {**config, "leader.replication.throttled.rate": str(bytes_per_s)}
 
         configs = self._broker.node_configs
-        await acknowledged(lambda done: configs.alter(EVERY_NODE, alter, done))
+        await future_of(configs.alter(EVERY_NODE, alter))
 
     def _spread(self, wanted: NewMoves, partitions: list[PartitionMetadata]) -> planning.Plan:
         if wanted.partition is None:
@@ -383,14 +383,14 @@ class ClusterService:
         return [found.partitions[index]]
 
     async def _ask(self, request: ControlRequest) -> ControlReply:
-        reply: ControlReply | None = await answered(
-            lambda done: self._broker.clustering.ask(request, done)
-        )
+        answer: Outcome[ControlReply | None] = Outcome()
+        self._broker.cluster.ask(request, answer.succeed)
+        reply = await future_of(answer)
         if reply is None:
             raise OutcomeUnknownError(
                 "the node that leads the metadata did not answer; the outcome is unknown"
             )
-        if Outcome.ACCEPTED not in reply.outcomes:
+        if Decision.ACCEPTED not in reply.outcomes:
             raise ApiError(409, "refused", reply.text or "refused")
         return reply
 
@@ -443,7 +443,7 @@ def _status(partition: PartitionMetadata) -> PartitionStatus:
 
 
 async def _begun(
-    items: Sequence[Item], begin: Callable[[Item, Acknowledge], None]
+    items: Sequence[Item], begin: Callable[[Item], Coroutine[object, None, None]]
 ) -> list[DragomanError | None]:
     """Begin items in turn, some at a time, for as long as a request may take; what became of those
     that there was time for. After one that was refused nothing more is begun.
@@ -452,21 +452,14 @@ async def _begun(
     until = loop.time() + limits.HTTP_CHANGES_SECONDS
     outcomes: list[DragomanError | None] = []
     at_once = limits.HTTP_CHANGES_AT_ONCE_MAX
-    for start in range(0, min(len(items), limits.HTTP_CHANGES_MAX), at_once):
+    for index in range(0, min(len(items), limits.HTTP_CHANGES_MAX), at_once):
         is_refused = any(each is not None for each in outcomes[-at_once:])
-        if is_refused or (start and loop.time() >= until):
+        if is_refused or (index and loop.time() >= until):
             break
-        some = items[start : min(start + at_once, limits.HTTP_CHANGES_MAX)]
-        outcomes += await asyncio.gather(*(_outcome(partial(begin, each)) for each in some))
+        some = items[index : min(index + at_once, limits.HTTP_CHANGES_MAX)]
+        tried = await future_of(gather([start(attempt(begin(each))) for each in some]))
+        outcomes += tried
     return outcomes
-
-
-async def _outcome(begin: Callable[[Acknowledge], None]) -> DragomanError | None:
-    try:
-        await acknowledged(begin)
-    except DragomanError as error:
-        return error
-    return None
 
 
 def _moves(

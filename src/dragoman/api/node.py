@@ -77,7 +77,7 @@ class BrokerView:
             return "the node is stopping"
         if not self._broker.is_ready:
             return "the node is starting"
-        if self._broker.store.is_disk_full or not self._broker.clustering.replication.has_room:
+        if self._broker.store.is_disk_full or not self._broker.cluster.replication.has_room:
             return "the disk is full"
         return ""
 

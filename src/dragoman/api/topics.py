@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from dragoman.api.callbacks import acknowledged
 from dragoman.api.errors import ApiError
 from dragoman.api.operations import PageLimit
 from dragoman.api.values import (
@@ -24,6 +23,7 @@ from dragoman.config.settings import Settings
 from dragoman.config.topics import describe_topic_config
 from dragoman.errors import DragomanError
 from dragoman.log.partition import PartitionLog
+from dragoman.net.future import future_of
 
 
 class TopicBroker(Protocol):
@@ -100,14 +100,14 @@ class TopicService:
             else default,
             config=topic.config,
         )
-        await acknowledged(lambda done: self._broker.topics.create(new, done))
+        await future_of(self._broker.topics.create(new))
         return self.describe_topic(topic.name)
 
     async def delete_topic(self, name: str) -> None:
         topic = self._broker.image.topics.get(name)
         if topic is not None and topic.is_internal:
             raise NotAuthorized(f"topic {name!r} is the broker's own")
-        await acknowledged(lambda done: self._broker.topics.delete(name, done))
+        await future_of(self._broker.topics.delete(name))
 
 
 def _summary(topic: TopicMetadata) -> TopicSummary:

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.broker import BenchmarkError, BrokerProcess, plain_environment
 
-_JOB = Path(__file__).with_name("spark_job.py")
+_BENCHMARKS = str(Path(__file__).parents[1])
 _SECONDS_MAX = 1800.0
 _ROWS_PER_BATCH = 1000
 _BATCHES_PER_ROUND = 100
@@ -83,11 +83,11 @@ def started_job(
     job: str, given: Mapping[str, object], environment: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, str(_JOB), job],
+        [sys.executable, "-m", "harness.spark_job", job],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=plain_environment() | dict(environment or {}),
+        env=plain_environment() | {"PYTHONPATH": _BENCHMARKS} | dict(environment or {}),
     )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,7 +1,7 @@
 """Spark's side of a measurement, in a process of its own: its processor time is nobody else's.
 
-`python spark_job.py JOB` reads what the job needs as JSON from its input and prints what it found
-as JSON. Processor time is that of this process, of the JVM and of Spark's Python workers.
+`python -m harness.spark_job JOB` reads what the job needs as JSON from its input and prints what it
+found as JSON. Processor time is that of this process, of the JVM and of Spark's Python workers.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import time
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from pyspark import SparkContext
 

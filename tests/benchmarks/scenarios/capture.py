@@ -31,11 +31,11 @@ from harness.sampling import Latency, Sample, Stopwatch, interleaved, summary
 from dragoman.captures.definition import Definition
 from dragoman.client.kafka import FetchFrom, Isolation, KafkaClient
 from dragoman.client.kafka import TopicPartition as Where
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.log.batch import batches
 
-sys.path.append(str(Path(__file__).parents[2]))
-from capture_process import CaptureProcess
+sys.path.append(str(Path(__file__).parents[3] / "examples"))
+from captures.process import CaptureProcess
+from demo.postgres import LocalPostgres
 
 _TOPIC = "pgcdc.rows"
 _PARTITIONS = 8

@@ -22,8 +22,8 @@ from confluent_kafka import Consumer, TopicPartition
 from msgspec import structs
 from psycopg import Connection
 
-import full_disk
-from capture_process import WAIT_S, CaptureProcess
+from captures.process import WAIT_S, CaptureProcess
+from demo.postgres import LocalPostgres
 from dragoman.captures.control import Pause, Resume, Rewind
 from dragoman.captures.definition import Definition
 from dragoman.cdc.database import connect
@@ -36,9 +36,9 @@ from dragoman.client.kafka import (
     ResourceType,
     TransactionOptions,
 )
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.log.batch import Record
 from dragoman.testing import EphemeralBroker
+from nodes import full_disk
 
 
 @pytest.fixture(scope="module")

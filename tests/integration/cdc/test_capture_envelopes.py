@@ -18,9 +18,9 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from capture_process import WAIT_S, CaptureProcess
+from captures.process import WAIT_S, CaptureProcess
+from demo.postgres import LocalPostgres
 from dragoman.captures.definition import Definition, EnvelopeName
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralBroker
 
 ENVELOPES: tuple[EnvelopeName, ...] = ("pgcdc", "debezium", "flat")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from capture_kills import Kills
+from captures.kills import Kills
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-import snapshot_scene as scene
+from captures import snapshot_tables as scene
+from demo.postgres import LocalPostgres
 from dragoman.captures.definition import Definition
 from dragoman.cdc import setup
 from dragoman.cdc.database import SourceError, connect
 from dragoman.cdc.guard import Guard
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.limits import GUARD_LOOKS
 from dragoman.testing import EphemeralBroker
 

@@ -1,6 +1,6 @@
 """A snapshot of real tables by the capturing process, beside changes, and killed.
 
-The tables and the comparison are in `snapshot_scene`.
+The tables and the comparison are in `captures.snapshot_tables`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-import snapshot_scene as scene
-from dragoman.demo.postgres import LocalPostgres
+from captures import snapshot_tables as scene
+from demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralBroker
 
 ROWS = 2500

@@ -22,9 +22,9 @@ import psycopg
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
 from confluent_kafka.admin import AdminClient
 
-from capture_process import CaptureProcess
+from captures.process import CaptureProcess
+from demo.postgres import LocalPostgres
 from dragoman.captures.definition import Definition
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralBroker
 
 with warnings.catch_warnings():

@@ -11,7 +11,7 @@ import pytest
 
 from dragoman.spark import session as start_session
 from dragoman.testing import EphemeralBroker
-from quick_java import QUICK_JAVA
+from tables.java_options import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from changelogs import Event, current, history, pgcdc, shuffled
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, NewTopic
 from dragoman.pipelines import read_current, read_history
 from dragoman.pipelines.jobs.materialize import Options, run
 from dragoman.testing import EphemeralBroker
+from tables.changelogs import Event, current, history, pgcdc, shuffled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from dragoman.client.kafka import BlockingKafkaClient, NewRecord
 from dragoman.errors import ConfigError
 from dragoman.pipelines.jobs.profile import Options, run
 from dragoman.testing import EphemeralBroker
-from spark_reads import make_topic
+from tables.source_readers import make_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from changelogs import RECORDS, record
 from dragoman.client.kafka import BlockingKafkaClient, ConsumedRecord, TopicPartition
 from dragoman.errors import ConfigError
 from dragoman.pipelines.jobs import replay, tier
 from dragoman.pipelines.jobs.materialize import Options as Materialize
 from dragoman.pipelines.jobs.materializing import Materializer
 from dragoman.testing import EphemeralBroker
-from spark_reads import make_topic, write
+from tables.changelogs import RECORDS, record
+from tables.source_readers import make_topic, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

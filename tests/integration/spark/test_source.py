@@ -22,7 +22,7 @@ from dragoman.spark import create_views, readable, table
 from dragoman.spark.sessions import register_source
 from dragoman.spark.sql import TopicViews
 from dragoman.testing import EphemeralBroker
-from spark_reads import make_topic, options_for, write
+from tables.source_readers import make_topic, options_for, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

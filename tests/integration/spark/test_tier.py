@@ -17,7 +17,7 @@ from dragoman.pipelines.jobs.tier_manifest import Manifest, TierError, Twin
 from dragoman.pipelines.jobs.tiered import problems, tiered
 from dragoman.pipelines.progress import Progress
 from dragoman.testing import EphemeralBroker
-from spark_reads import make_topic, write
+from tables.source_readers import make_topic, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
-from avro_values import number, sized
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord
 from dragoman.spark import readable, table
 from dragoman.testing import EphemeralBroker
-from protobuf_values import Protocol
-from spark_reads import make_topic, options_for
+from tables.avro_values import number, sized
+from tables.protobuf_values import Protocol
+from tables.source_readers import make_topic, options_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dragoman.broker.replication.leading import Leading
+from dragoman.broker.replication.leader import LedPartition
 from dragoman.cluster.events import (
     Event,
     NodeRegistered,
@@ -71,11 +71,11 @@ class ClusterChecker(Checker):
             if node_id == process.node_id and is_known and partition_id not in image.partitions:
                 del self._copies[node_id, partition_id]
 
-    def watermark(self, node: Process, leading: Leading, before: int) -> None:
+    def watermark(self, node: Process, leading: LedPartition, before: int) -> None:
         if leading.replica.metadata.partition_id in self._cluster.agreed.image.partitions:
             super().watermark(node, leading, before)  # type: ignore[arg-type]
 
-    def _note_committed(self, node: Process, leading: Leading, watermark: int) -> None:
+    def _note_committed(self, node: Process, leading: LedPartition, watermark: int) -> None:
         super()._note_committed(node, leading, watermark)  # type: ignore[arg-type]
         partition_id = leading.replica.metadata.partition_id
         # The victim's log may be damaged where it should be read; another leader makes up for it.
@@ -94,7 +94,7 @@ class ClusterChecker(Checker):
         """
         partition = self._cluster.agreed.image.partitions[partition_id]
         leader = self._cluster.nodes[partition.leader - 1].replicas.get(partition_id)
-        is_led = leader is not None and isinstance(leader.role, Leading)
+        is_led = leader is not None and isinstance(leader.role, LedPartition)
         return is_led and partition.leader >= 0 and partition_id not in self._unseen
 
     def _stable_end(self, node: Process, partition_id: int) -> int:

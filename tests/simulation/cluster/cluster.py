@@ -9,6 +9,7 @@ import msgspec
 
 from dragoman.broker.topics import NewTopic
 from dragoman.client.kafka import TopicPartition
+from dragoman.outcome import start
 from dragoman.testing.sim.loop import SimWorld
 from simulation.cluster.checker import AgreedMetadata, ClusterChecker
 from simulation.cluster.clients import (
@@ -120,7 +121,7 @@ class Cluster:
         outcomes: list[object] = []
 
         def attempt() -> None:
-            node.broker.topics.create(new, created)
+            start(node.broker.topics.create(new)).then(created)
 
         def created(error: object) -> None:
             outcomes.append(error)

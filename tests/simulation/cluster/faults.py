@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dragoman.cluster.metadata import MIN_INSYNC, PartitionMetadata
+from dragoman.outcome import start
 from dragoman.testing.sim.faults import DiskFaults
 from dragoman.testing.sim.network import NetworkFaults
 from simulation.cluster.clients import MAIN
@@ -292,10 +293,10 @@ class Faults:
             replicas = self._random.sample(partition.replicas, len(partition.replicas))
 
             def elect(_error: object, partition: object = partition) -> None:
-                leadership.elect_preferred(partition, lambda _error: None)  # type: ignore[arg-type]
+                start(leadership.elect_preferred(partition)).then(lambda _error: None)  # type: ignore[arg-type]
 
             def move(partition=partition, replicas=replicas, elect=elect) -> None:  # type: ignore[no-untyped-def]
-                leadership.move(partition, replicas, may_resize=True, done=elect)
+                start(leadership.move(partition, replicas, may_resize=True)).then(elect)
 
             node.loop.call_soon(move)
 
@@ -321,7 +322,7 @@ class Faults:
 
         def move() -> None:
             if known is not None:
-                leadership.move(known, replicas, may_resize=True, done=lambda _error: None)
+                start(leadership.move(known, replicas, may_resize=True)).then(lambda _error: None)
 
         node.loop.call_soon(move)
 

@@ -17,8 +17,8 @@ from dragoman.broker.broker import Broker
 from dragoman.broker.errors import ShuttingDown
 from dragoman.broker.fetch import Fetched, Wanted
 from dragoman.broker.replica import Replica
-from dragoman.broker.replication.controller import Controller, _Draft
-from dragoman.broker.replication.leading import Leading
+from dragoman.broker.replication.decisions import Decisions, _Draft
+from dragoman.broker.replication.leader import LedPartition
 from dragoman.broker.replication.replication import Life, Replication
 from dragoman.cluster.events import Event
 from dragoman.cluster.metadata import MetadataImage
@@ -60,7 +60,7 @@ def mutated(mutant: Mutant) -> Iterator[None]:
             patches.append((RaftQuorum, "propose", _propose_anyway))
         case Mutant.STALE_DECISION:
             # Either is enough.
-            patches.append((Controller, "settle", lambda *_: []))
+            patches.append((Decisions, "settle", lambda *_: []))
             patches.append((_Draft, "_drop_earlier_lives", lambda _: None))
         case Mutant.RESIGNED_IS_SERVED:
             patches.append((Replication, "_resign", _resign_in_secret))
@@ -118,7 +118,7 @@ def _empty_at_once(self: Replication, partition_id: int) -> None:
     self._unshared(self._image.partitions[partition_id])
 
 
-def _resign_in_secret(self: Replication, leading: Leading) -> None:
+def _resign_in_secret(self: Replication, leading: LedPartition) -> None:
     _resign(self, leading)
     leading.replica.is_led = True
 

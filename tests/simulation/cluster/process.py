@@ -72,12 +72,12 @@ class Process(SimNode):
 
     @property
     def replicas(self) -> dict[int, Replica]:
-        return self.node.broker._replicas if self.node is not None else {}
+        return self.node.broker.partitions._replicas if self.node is not None else {}
 
     @property
     def replication(self) -> Replication:
         assert self.node is not None
-        return self.node.broker.clustering.replication
+        return self.node.broker.cluster.replication
 
     # ---- life and death
 

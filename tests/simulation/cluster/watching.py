@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from dragoman.broker import clustering
+from dragoman.broker import cluster as cluster
 from dragoman.broker.broker import Broker
-from dragoman.broker.clustering import Clustering
+from dragoman.broker.cluster import Cluster
 from dragoman.broker.replica import Acknowledge, Replica
-from dragoman.broker.replication.leading import Leading
+from dragoman.broker.replication.leader import LedPartition
 from dragoman.broker.replication.ports import Timing
 from dragoman.broker.replication.replication import Replication
 from dragoman.cluster.events import Event
@@ -42,7 +42,7 @@ def _lead(lead: Any, self: Replication, replica: Replica) -> None:
         process.cluster.checker.watermark(process, found, found.replica.log.high_watermark)
 
 
-def _advance(advance: Any, self: Leading) -> None:
+def _advance(advance: Any, self: LedPartition) -> None:
     before = self.replica.log.high_watermark
     advance(self)
     process = getattr(self, "process", None)
@@ -85,7 +85,7 @@ def _open_log(open_log: Any, self: Broker, metadata: PartitionMetadata) -> Parti
     return found
 
 
-def _applied(applied: Any, self: Clustering, event: Event, removed: TopicMetadata | None) -> None:
+def _applied(applied: Any, self: Cluster, event: Event, removed: TopicMetadata | None) -> None:
     process = _process(self._scheduler)
     process.cluster.agreed.applied(process, event, self.quorum.version)
     applied(self, event, removed)
@@ -93,14 +93,14 @@ def _applied(applied: Any, self: Clustering, event: Event, removed: TopicMetadat
         process.cluster.checker.forget_deleted(process)
 
 
-def _restored(restored: Any, self: Clustering) -> None:
+def _restored(restored: Any, self: Cluster) -> None:
     process = _process(self._scheduler)
     process.cluster.agreed.compare(process, self.quorum.version)
     restored(self)
     process.cluster.checker.forget_deleted(process)
 
 
-def _role_changed(role_changed: Any, self: Clustering, changed: RoleChanged) -> None:
+def _role_changed(role_changed: Any, self: Cluster, changed: RoleChanged) -> None:
     process = _process(self._scheduler)
     if self.quorum.node.raft.storage.is_ballot_stable:
         process.cluster.checker.term(process, changed.term, changed.role is Role.LEADER)
@@ -124,13 +124,13 @@ def _when_committed(
 
 _WATCHED = (
     (Replication, "_lead", _lead),
-    (Leading, "advance", _advance),
+    (LedPartition, "advance", _advance),
     (PartitionLog, "truncate", _truncate),
     (PartitionLog, "restart_at", _restart_at),
     (Broker, "_open_log", _open_log),
-    (Clustering, "applied", _applied),
-    (Clustering, "restored", _restored),
-    (Clustering, "_role_changed", _role_changed),
+    (Cluster, "applied", _applied),
+    (Cluster, "restored", _restored),
+    (Cluster, "_role_changed", _role_changed),
     (Replica, "when_committed", _when_committed),
 )
 
@@ -146,7 +146,7 @@ def watched() -> Iterator[None]:
             patches: list[tuple[Any, str, Any]] = [
                 (owner, name, _around(getattr(owner, name), new)) for owner, name, new in _WATCHED
             ]
-            patches.append((clustering, "Timing", partial(Timing, fetch_bytes_max=3000)))
+            patches.append((cluster, "Timing", partial(Timing, fetch_bytes_max=3000)))
             for owner, name, new in patches:
                 stack.enter_context(mock.patch.object(owner, name, new))
             yield

@@ -13,7 +13,7 @@ from unittest import mock
 
 from dragoman.cluster.raft import storage as raft_storage
 from dragoman.cluster.raft.core import Raft
-from dragoman.cluster.raft.leading import Leadership
+from dragoman.cluster.raft.leadership import Leadership
 from dragoman.cluster.raft.messages import VoteRequest
 from dragoman.cluster.raft.ports import NOBODY, Ballot, Snapshot
 from dragoman.errors import DecodeError

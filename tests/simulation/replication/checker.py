@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dragoman.broker.replication.leading import Leading
+from dragoman.broker.replication.leader import LedPartition
 from dragoman.cluster.events import Member, PartitionChanged
 from dragoman.errors import CorruptionError
 from dragoman.log.batch import batches
@@ -124,7 +124,7 @@ class Checker:
 
     # ---- leaders
 
-    def leads(self, node: Node, leading: Leading) -> None:
+    def leads(self, node: Node, leading: LedPartition) -> None:
         """S1, S2 and S4, when a node begins to lead."""
         self.elections += 1
         log = leading.replica.log
@@ -165,7 +165,7 @@ class Checker:
             return None
         return bytes(buffers[0]) if buffers else b""
 
-    def watermark(self, node: Node, leading: Leading, before: int) -> None:
+    def watermark(self, node: Node, leading: LedPartition, before: int) -> None:
         """S6, and what is committed from now on. `before`: where the watermark was."""
         replica = leading.replica
         log, metadata = replica.log, replica.metadata
@@ -220,7 +220,7 @@ class Checker:
             f"{member} is in sync and has {has}",
         )
 
-    def _note_committed(self, node: Node, leading: Leading, watermark: int) -> None:
+    def _note_committed(self, node: Node, leading: LedPartition, watermark: int) -> None:
         log = leading.replica.log
         partition_id = leading.replica.metadata.partition_id
         known = self.committed.setdefault(partition_id, {})
@@ -249,7 +249,7 @@ class Checker:
             offset = found.next_offset
             self.committed_end[partition_id] = offset
 
-    def _copies_in_sync(self, node: Node, leading: Leading, end: int) -> list[PartitionLog]:
+    def _copies_in_sync(self, node: Node, leading: LedPartition, end: int) -> list[PartitionLog]:
         """Those of other nodes that are up, as far as they reach."""
         metadata = leading.replica.metadata
         others = [self._cluster.nodes[each.node_id - 1] for each in metadata.members]
@@ -263,7 +263,9 @@ class Checker:
             and (held := other.replicas.get(metadata.partition_id)) is not None
         ]
 
-    def acknowledged(self, node: Node, store: LogStore, leading: Leading, next_offset: int) -> None:
+    def acknowledged(
+        self, node: Node, store: LogStore, leading: LedPartition, next_offset: int
+    ) -> None:
         """S5 and S13, at the moment of the reply."""
         self.acks += 1
         metadata = leading.replica.metadata

@@ -19,8 +19,8 @@ from unittest import mock
 import msgspec
 
 from dragoman.broker.replication import messages
-from dragoman.broker.replication.controller import Controller
-from dragoman.broker.replication.leading import Leading
+from dragoman.broker.replication.decisions import Decisions
+from dragoman.broker.replication.leader import LedPartition
 from dragoman.broker.replication.messages import ControlReply, InSyncChange
 from dragoman.broker.replication.replication import Replication
 from dragoman.cluster.events import (
@@ -89,7 +89,7 @@ class Cluster:
         self.checker = Checker(self)
         self.nodes = [Node(self, number + 1) for number in range(node_count)]
         self.victim = self.random.choice(self.nodes)
-        self.metadata.controlling.begin()
+        self.metadata.controller.begin()
         self._push_again()
 
     def new_process(self, number: int) -> ProcessScheduler:
@@ -462,17 +462,17 @@ class Faults:
 
     def _elect(self) -> None:
         """Another leader for no reason, as when leaders are balanced."""
-        image, controlling = self._cluster.metadata.image, self._cluster.metadata.controlling
+        image, controller = self._cluster.metadata.image, self._cluster.metadata.controller
         for partition in image.partitions.values():
             replicas = self._random.sample(partition.replicas, len(partition.replicas))
-            move = partial(controlling.controller.reassign, partition.partition_id, replicas)
-            elect = partial(controlling.controller.elect_preferred, partition)
+            move = partial(controller.controller.reassign, partition.partition_id, replicas)
+            elect = partial(controller.controller.elect_preferred, partition)
             for decide in (move, elect):
-                controlling.decide(lambda each=decide: (each(), _DONE), lambda _: None)
+                controller.decide(lambda each=decide: (each(), _DONE), lambda _: None)
 
     def _move(self) -> None:
         cluster = self._cluster
-        image, controlling = cluster.metadata.image, cluster.metadata.controlling
+        image, controller = cluster.metadata.image, cluster.metadata.controller
         if not image.partitions:
             return
         partition = self._random.choice(list(image.partitions.values()))
@@ -480,8 +480,8 @@ class Faults:
         factor = min(len(partition.replicas), 3)
         replicas = self._random.sample(nodes, factor)
         partition_id = partition.partition_id
-        controlling.decide(
-            lambda: (controlling.controller.reassign(partition_id, replicas), _DONE),
+        controller.decide(
+            lambda: (controller.controller.reassign(partition_id, replicas), _DONE),
             lambda _: None,
         )
 
@@ -501,9 +501,9 @@ def _position_in_records(data: bytes, random: Random) -> int:
 @contextmanager
 def watched() -> Iterator[None]:
     """Small bounds, no log lines, and the checker told of what nodes do inside."""
-    lead, advance = Replication._lead, Leading.advance
+    lead, advance = Replication._lead, LedPartition.advance
     truncate, restart_at = PartitionLog.truncate, PartitionLog.restart_at
-    change_in_sync = Controller.change_in_sync
+    change_in_sync = Decisions.change_in_sync
 
     def checked_lead(self: Replication, replica: object) -> None:
         lead(self, replica)  # type: ignore[arg-type]
@@ -515,7 +515,7 @@ def watched() -> Iterator[None]:
             node.cluster.checker.leads(node, found)
             node.cluster.checker.watermark(node, found, found.replica.log.high_watermark)
 
-    def checked_advance(self: Leading) -> None:
+    def checked_advance(self: LedPartition) -> None:
         before = self.replica.log.high_watermark
         advance(self)
         node = getattr(self, "sim_node", None)
@@ -537,8 +537,8 @@ def watched() -> Iterator[None]:
         node.cluster.checker.restarted(node, self, end)
 
     def checked_change(
-        self: Controller, leader: Member, change: InSyncChange
-    ) -> tuple[messages.Outcome, list[Event]]:
+        self: Decisions, leader: Member, change: InSyncChange
+    ) -> tuple[messages.Decision, list[Event]]:
         """S9: what is granted was wanted by a leader that knew what it changes."""
         outcome, events = change_in_sync(self, leader, change)
         if events:
@@ -557,8 +557,8 @@ def watched() -> Iterator[None]:
             stack.enter_context(small_bounds())
             for owner, name, new in (
                 (Replication, "_lead", checked_lead),
-                (Leading, "advance", checked_advance),
-                (Controller, "change_in_sync", checked_change),
+                (LedPartition, "advance", checked_advance),
+                (Decisions, "change_in_sync", checked_change),
                 (PartitionLog, "truncate", checked_truncate),
                 (PartitionLog, "restart_at", checked_restart),
             ):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeAlias
 
-from dragoman.broker.replication.controlling import Controlling
+from dragoman.broker.replication.controller import Controller
 from dragoman.cluster.events import Event, PartitionChanged, decode_event, encode_event
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import ClusterError, DragomanError
@@ -40,7 +40,7 @@ class MetadataLog:
         self._proposed: list[Proposal] = []
         self._is_replacing = False
         self.on_agreed: Callable[[], None] = lambda: None
-        self.controlling = Controlling(
+        self.controller = Controller(
             self.image, self, scheduler, session_s=session_s, balance_s=3.0
         )
 
@@ -81,12 +81,12 @@ class MetadataLog:
             if self._random.random() < 0.5:
                 self._agree(events, lambda _: None)
             done(ClusterError("the leader changed; the outcome is unknown"))
-        self.controlling.end()
+        self.controller.end()
         self._scheduler.call_later(self._random.uniform(0.05, 0.5), self._replaced)
 
     def _replaced(self) -> None:
         self._is_replacing = False
-        self.controlling.begin()
+        self.controller.begin()
 
 
 def check_chain(image: MetadataImage, event: Event) -> str | None:

@@ -12,9 +12,9 @@ from typing import Any
 from unittest import mock
 
 from dragoman.broker.replica import Replica
-from dragoman.broker.replication.controller import Controller, _Draft
-from dragoman.broker.replication.following import Following
-from dragoman.broker.replication.leading import Leading
+from dragoman.broker.replication.decisions import Decisions, _Draft
+from dragoman.broker.replication.follower import FollowedPartition
+from dragoman.broker.replication.leader import LedPartition
 from dragoman.broker.replication.messages import Position
 from dragoman.broker.replication.replication import Replication
 from dragoman.cluster.events import Member
@@ -52,13 +52,13 @@ def mutated(mutant: Mutant) -> Iterator[Parts]:
         case Mutant.NO_SYNC_BEFORE_ACK:
             parts.store = _EagerStore
         case Mutant.WATERMARK_TRUNCATION:
-            patches.append((Following, "__init__", _cut_to_watermark))
+            patches.append((FollowedPartition, "__init__", _cut_to_watermark))
         case Mutant.NO_COMPARE_AND_SET:
-            patches.append((Controller, "_is_newest", lambda *_: True))
+            patches.append((Decisions, "_is_newest", lambda *_: True))
         case Mutant.BELOW_MIN_INSYNC:
-            patches.append((Leading, "committed_end", _committed_by_any))
+            patches.append((LedPartition, "committed_end", _committed_by_any))
         case Mutant.STALE_INCARNATION:
-            patches.append((Controller, "is_current", lambda *_: True))
+            patches.append((Decisions, "is_current", lambda *_: True))
         case Mutant.TORN_IS_VALID:
             patches.append((store, "JournalReader", _TrustingReader))
         case Mutant.DAMAGE_IS_TORN:
@@ -70,11 +70,11 @@ def mutated(mutant: Mutant) -> Iterator[Parts]:
         case Mutant.EPOCH_NOT_PERSISTED:
             parts.replication = _HastyReplication
         case Mutant.WRITTEN_REPORTED:
-            patches.append((Following, "position", _written_position))
+            patches.append((FollowedPartition, "position", _written_position))
         case Mutant.PROPOSED_SET:
-            patches.append((Leading, "maximal", _proposed))
+            patches.append((LedPartition, "maximal", _proposed))
         case Mutant.TRUNCATION_ON_FETCH:
-            patches.append((Following, "position", _position_after_cut))
+            patches.append((FollowedPartition, "position", _position_after_cut))
         case Mutant.SAME_EPOCH_AFTER_RESTART:
             patches.append((_Draft, "_is_new_leadership", _is_another_node))
     with ExitStack() as stack:
@@ -94,22 +94,22 @@ class _EagerStore(LogStore):
             super().run_job(job, done)
 
 
-_follow = Following.__init__
+_follow = FollowedPartition.__init__
 
 
-def _cut_to_watermark(self: Following, replica: Replica, member: Member) -> None:
+def _cut_to_watermark(self: FollowedPartition, replica: Replica, member: Member) -> None:
     _follow(self, replica, member)
     _cut(self)
 
 
-def _cut(following: Following) -> None:
+def _cut(following: FollowedPartition) -> None:
     log = following.replica.log
     if not log.is_damaged:
         with suppress(LogError):
             following.truncate(max(log.high_watermark, log.log_start_offset))
 
 
-def _committed_by_any(self: Leading) -> int:
+def _committed_by_any(self: LedPartition) -> int:
     metadata = self.replica.metadata
     before, metadata.min_insync = metadata.min_insync, 0
     try:
@@ -118,7 +118,7 @@ def _committed_by_any(self: Leading) -> int:
         metadata.min_insync = before
 
 
-_committed_end = Leading.committed_end
+_committed_end = LedPartition.committed_end
 
 
 class _TrustingReader(JournalReader):
@@ -142,10 +142,10 @@ class _HastyReplication(Replication):
             log.epochs.assign(epoch, log.log_end_offset)
 
 
-_position = Following.position
+_position = FollowedPartition.position
 
 
-def _written_position(self: Following) -> Position:
+def _written_position(self: FollowedPartition) -> Position:
     found = _position(self)
     return Position(
         found.partition_id,
@@ -157,7 +157,7 @@ def _written_position(self: Following) -> Position:
     )
 
 
-def _proposed(self: Leading) -> Iterable[Member]:
+def _proposed(self: LedPartition) -> Iterable[Member]:
     return self._asked or self.replica.metadata.members
 
 
@@ -165,6 +165,6 @@ def _is_another_node(self: _Draft) -> bool:
     return self.leader != self._partition.leader
 
 
-def _position_after_cut(self: Following) -> Position:
+def _position_after_cut(self: FollowedPartition) -> Position:
     _cut(self)
     return _position(self)

@@ -270,13 +270,13 @@ class Node:
 
     def ask(self, request: ControlRequest, done: Callable[[ControlReply | None], None]) -> None:
         encoded = encode_message(request)
-        controlling = self.cluster.metadata.controlling
+        controller = self.cluster.metadata.controller
 
         def handle(answer: Callable[[object], None]) -> None:
             def controlled(reply: ControlReply | None) -> None:
                 answer(None if reply is None else encode_message(reply))
 
-            controlling.ask(decode_message(encoded), controlled)  # type: ignore[arg-type]
+            controller.ask(decode_message(encoded), controlled)  # type: ignore[arg-type]
 
         def replied(answer: object | None) -> None:
             reply = decode_message(answer) if isinstance(answer, bytes) else None

@@ -19,13 +19,13 @@ from dragoman.api.errors import ApiError
 from dragoman.api.values import Election, Moves, NewMoves
 from dragoman.broker.errors import InvalidReplicaAssignment
 from dragoman.broker.leadership import Leadership
-from dragoman.broker.replication.controller import Controller
+from dragoman.broker.replication.decisions import Decisions
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
+    Decision,
     ElectPreferred,
     Move,
-    Outcome,
 )
 from dragoman.cluster.events import (
     Member,
@@ -48,7 +48,7 @@ class Cluster:
             self.image.apply(NodeRegistered(node_id=node, incarnation=1))
         placements = tuple(PartitionPlacement(10 + each, (1, 2)) for each in range(count))
         self.image.apply(TopicCreated(name="t", topic_id=b"t" * 16, partitions=placements))
-        self.controller = Controller(self.image)
+        self.controller = Decisions(self.image)
         self.under_way = self.most_under_way = self.asked = 0
         #: From this request on nothing is accepted.
         self.fails_at: int | None = None
@@ -81,7 +81,7 @@ class Cluster:
                 raise AssertionError(request)
         for each in events:
             self.image.apply(each)
-        return ControlReply(outcomes=(Outcome.ACCEPTED,))
+        return ControlReply(outcomes=(Decision.ACCEPTED,))
 
     def led_by_second(self) -> None:
         for partition in self.image.partitions.values():
@@ -150,7 +150,7 @@ async def test_what_was_begun_before_a_refusal_is_said_and_nothing_more_is_begun
     cluster = Cluster()
     at_once = limits.HTTP_CHANGES_AT_ONCE_MAX
     cluster.fails_at = at_once + 3
-    cluster.failure = ControlReply(outcomes=(Outcome.REFUSED,), text="not so")
+    cluster.failure = ControlReply(outcomes=(Decision.REFUSED,), text="not so")
     text = f"^{at_once + 3} of {MANY} moves were begun; t-{at_once + 3}: not so$"
     with pytest.raises(ApiError, match=text):
         await cluster.operations.move_replicas(NewMoves(nodes=(2, 3)))
@@ -186,6 +186,6 @@ async def test_a_single_refusal_is_what_it_was() -> None:
     with pytest.raises(InvalidReplicaAssignment, match="there is no node 9"):
         await cluster.operations.move_replicas(NewMoves(nodes=(9,)))
     cluster.fails_at = 0
-    cluster.failure = ControlReply(outcomes=(Outcome.REFUSED,), text="not so")
+    cluster.failure = ControlReply(outcomes=(Decision.REFUSED,), text="not so")
     with pytest.raises(InvalidReplicaAssignment, match=r"^not so$"):
         await cluster.operations.move_replicas(NewMoves(topic="t", partition=0, nodes=(3,)))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from consumer_clients import DIALECT, FakeCatalog, subscription
 from dragoman import limits
 from dragoman.broker.errors import (
     CoordinatorNotAvailable,
@@ -57,7 +56,8 @@ from dragoman.broker.groups.records import (
     record,
 )
 from dragoman.errors import BrokerError, DragomanError, FormatError
-from group_script import FakeLog, VirtualTime
+from worlds.consumer_clients import DIALECT, FakeCatalog, subscription
+from worlds.group_script import FakeLog, VirtualTime
 
 A, B, C = (b"t", 0), (b"t", 1), (b"t", 2)
 

@@ -10,7 +10,6 @@ from unittest import mock
 import msgspec
 import pytest
 
-from broker_world import Outcome, World, batch_of
 from dragoman.broker.coordination import TRANSACTIONS_TOPIC
 from dragoman.broker.errors import (
     CoordinatorLoading,
@@ -32,7 +31,8 @@ from dragoman.config.settings import Settings
 from dragoman.errors import DiskFullError, DragomanError
 from dragoman.log.batch import TRANSACTIONAL, Record, build_batch
 from dragoman.types import GroupId, MemberId, Offset, Partition, TopicName
-from leaders import move, register_another
+from worlds.broker import Outcome, World, batch_of
+from worlds.remote_leaders import move, register_another
 
 G = GroupId("g")
 T = TopicName("t")
@@ -249,7 +249,7 @@ def test_a_partition_that_cannot_be_opened_yet_is_tried_again(world: World) -> N
     commit(world, 1)
     world.settle()
     coordination.resigned(OFFSETS_TOPIC, 0)
-    with mock.patch.object(world.broker, "find", side_effect=NotLeader("not yet")):
+    with mock.patch.object(world.broker.partitions, "find", side_effect=NotLeader("not yet")):
         coordination.led(OFFSETS_TOPIC, 0, 0)
         world.advance(3)
     with pytest.raises(CoordinatorLoading):

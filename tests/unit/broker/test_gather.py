@@ -5,13 +5,13 @@ Method: a broker on virtual time; batches counted by their headers on disk.
 
 from __future__ import annotations
 
-from broker_world import Follower, World
 from dragoman.broker.errors import InvalidRecord, MessageTooLarge, NotLeader
 from dragoman.broker.fetch import Wanted
 from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.limits import GATHERED_BATCH_BYTES_MAX
 from dragoman.log.batch import Record, batches
+from worlds.broker import Follower, World
 
 
 class Told:

@@ -17,7 +17,7 @@ from dragoman.broker.groups.records import CommittedOffset, StoredMember
 from dragoman.broker.groups.roster import Member, Roster
 from dragoman.broker.groups.timer import DeadlineTimer, PhaseTimer
 from dragoman.broker.placement import coordinator_partition, java_string_hash
-from group_script import VirtualTime
+from worlds.group_script import VirtualTime
 
 # ---- deadlines
 

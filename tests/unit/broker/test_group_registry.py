@@ -40,7 +40,7 @@ from dragoman.broker.groups import (
 from dragoman.broker.groups.records import GroupKey, GroupValue, OffsetKey, record
 from dragoman.broker.offsets import CommitRequest, OffsetCommit, Offsets
 from dragoman.errors import BrokerError, DragomanError, FormatError
-from group_script import FakeLog, VirtualTime
+from worlds.group_script import FakeLog, VirtualTime
 
 
 class World:

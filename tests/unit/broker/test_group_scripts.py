@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from group_script import GroupScript
+from worlds.group_script import GroupScript
 
 FOLDER = Path(__file__).parents[2] / "script" / "groups"
 SCRIPTS = sorted(FOLDER.glob("*.txt"))

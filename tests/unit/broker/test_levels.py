@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import Outcome, World
-from dragoman.broker import clustering
+from dragoman.broker import cluster as cluster
 from dragoman.broker.replication import replication
 from dragoman.broker.replication.messages import ControlReply, Registration
-from dragoman.broker.replication.messages import Outcome as Answer
+from dragoman.broker.replication.messages import Decision as Answer
 from dragoman.cluster import events
 from dragoman.cluster.events import (
     FIRST_LEVEL,
@@ -26,7 +25,8 @@ from dragoman.cluster.events import (
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, FormatError
 from dragoman.log import node as log_node
-from leaders import propose
+from worlds.broker import Outcome, World
+from worlds.remote_leaders import propose
 
 NEXT = FIRST_LEVEL + 1
 ALONE = Settings(cluster=("1@127.0.0.1:9190",))
@@ -34,7 +34,7 @@ ALONE = Settings(cluster=("1@127.0.0.1:9190",))
 
 @pytest.fixture(autouse=True)
 def _newer_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (clustering, replication, log_node):
+    for module in (cluster, replication, log_node):
         monkeypatch.setattr(module, "FEATURE_LEVEL", NEXT)
     monkeypatch.setitem(events.LEVELS, GroupConfigChanged, NEXT)
 
@@ -50,7 +50,7 @@ def older_among_us() -> World:
 def change(world: World) -> Outcome:
     outcome = Outcome()
     event = GroupConfigChanged(group_id="g", config={"a": "b"})
-    world.broker.clustering.changes.make(lambda: [event], outcome)
+    world.broker.cluster.changes.make(lambda: [event]).then(outcome)
     world.settle()
     return outcome
 
@@ -104,7 +104,7 @@ def register(world: World, level: int, lowest: int) -> ControlReply:
         feature_level_min=lowest,
     )
     replies: list[ControlReply | None] = []
-    world.broker.clustering.controlled(request, replies.append)
+    world.broker.cluster.controlled(request, replies.append)
     world.settle()
     assert replies[0] is not None
     return replies[0]

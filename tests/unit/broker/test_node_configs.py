@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_world import Outcome, Pipe, Wire, World, batch_of, fetch_request, only
-from deferring_world import Told
 from dragoman.broker.errors import (
     BrokerError,
     InvalidConfig,
@@ -30,13 +28,16 @@ from dragoman.config.keys import Source
 from dragoman.config.settings import DYNAMIC_KEYS, Settings
 from dragoman.log.batch import Record
 from dragoman.log.store import Durability
+from dragoman.outcome import start
 from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.minibroker.handlers.service import MinibrokerService
 from dragoman.protocols.mlog import messages as mlog
 from dragoman.types import GroupId
-from leaders import propose
-from mlog_pipe import MlogPipe
+from worlds.broker import Outcome, Pipe, Wire, World, batch_of, fetch_request, only
+from worlds.delayed_records import Told
+from worlds.mlog import MlogPipe
+from worlds.remote_leaders import propose
 
 DAY_S = 86_400.0
 
@@ -54,7 +55,7 @@ def change(world: World, node_id: int = 1, **changes: str) -> BrokerError | None
 
 def alter(world: World, node_id: int, texts: dict[str, str]) -> BrokerError | None:
     outcome = Outcome()
-    world.broker.node_configs.alter(node_id, lambda old: {**old, **texts}, outcome)
+    start(world.broker.node_configs.alter(node_id, lambda old: {**old, **texts})).then(outcome)
     world.settle()
     assert outcome.error is None or isinstance(outcome.error, BrokerError)
     return outcome.error
@@ -79,7 +80,7 @@ def deleted(world: World) -> object:
     if "gone" not in world.broker.image.topics:
         world.create("gone")
     outcome = Outcome()
-    world.broker.topics.delete("gone", outcome)
+    start(world.broker.topics.delete("gone")).then(outcome)
     world.settle()
     return type(outcome.error)
 
@@ -407,7 +408,7 @@ OLD = {"segment.bytes": "600", "retention.ms": "1000"}
 
 #: Key, new value, probe, what it says before, what it says after.
 def throttled_rate(world: World) -> int:
-    return world.broker.clustering.replication._timing.moved_bytes_per_s()
+    return world.broker.cluster.replication._timing.moved_bytes_per_s()
 
 
 def checks_within(seconds: float) -> Callable[[World], object]:
@@ -589,7 +590,7 @@ def test_open_partitions_follow_the_change() -> None:
     assert (replica.config.max_message_bytes, own.config.max_message_bytes) == (100, 50)
     assert replica.log.config is replica.config
     outcome = Outcome()
-    world.broker.node_configs.alter(1, lambda _: {}, outcome)
+    start(world.broker.node_configs.alter(1, lambda _: {})).then(outcome)
     world.settle()
     assert replica.config.max_message_bytes == 1_048_588
     assert world.broker.settings == world.settings
@@ -663,7 +664,9 @@ def test_changes_that_come_at_once_all_count(world: World) -> None:
     outcomes = [Outcome() for _ in range(3)]
     names = ("num.partitions", "group.max.size", "min.insync.replicas")
     for name, outcome in zip(names, outcomes, strict=True):
-        world.broker.node_configs.alter(1, lambda old, name=name: {**old, name: "5"}, outcome)
+        start(world.broker.node_configs.alter(1, lambda old, name=name: {**old, name: "5"})).then(
+            outcome
+        )
     world.settle()
     assert [outcome.error for outcome in outcomes] == [None] * 3
     assert world.broker.image.node_configs[1] == dict.fromkeys(names, "5")

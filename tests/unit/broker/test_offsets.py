@@ -13,7 +13,7 @@ from dragoman.broker.errors import OffsetMetadataTooLarge, TooManyOffsets
 from dragoman.broker.groups import Groups, GroupSettings
 from dragoman.broker.groups.records import decode_key
 from dragoman.broker.offsets import CommitRequest, OffsetCommit, Offsets
-from group_script import FakeLog, VirtualTime
+from worlds.group_script import FakeLog, VirtualTime
 
 
 class World:

@@ -11,9 +11,6 @@ import struct
 
 import pytest
 
-from broker_world import Wire as KafkaWire
-from broker_world import World, batch_of, fetch_request, only, only_produced, produce_request
-from cursus_world import CursusPipe
 from dragoman.broker import produce
 from dragoman.broker.errors import MessageTooLarge
 from dragoman.broker.replica import Replica
@@ -25,6 +22,9 @@ from dragoman.log.compression import Codec
 from dragoman.log.store import Durability
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
+from worlds.broker import Wire as KafkaWire
+from worlds.broker import World, batch_of, fetch_request, only, only_produced, produce_request
+from worlds.cursus import CursusPipe
 
 COMPRESSED = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
 

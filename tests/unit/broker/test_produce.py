@@ -11,7 +11,6 @@ from collections.abc import Callable
 import pytest
 from crc32c import crc32c
 
-from broker_world import World, batch_of
 from dragoman.broker.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -25,6 +24,7 @@ from dragoman.errors import DragomanError
 from dragoman.log.batch import CONTROL, Record, build_batch, read_header, records
 from dragoman.log.compression import Codec
 from dragoman.log.producers import InvalidProducerEpochError, OutOfOrderSequenceError
+from worlds.broker import World, batch_of
 
 
 def changed(batch: bytearray, form: str, position: int, value: int) -> bytearray:

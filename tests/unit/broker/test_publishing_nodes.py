@@ -28,8 +28,8 @@ from dragoman.broker.publishing import records as stored
 from dragoman.config.settings import Settings
 from dragoman.errors import DiskFullError, DragomanError
 from dragoman.limits import STAGING_HOLD_LEASE_S
-from neighbour_world import Pair
-from publishing_world import Published, publication, small_slices, stage, values_of
+from worlds.staged_writes import Published, publication, small_slices, stage, values_of
+from worlds.two_nodes import Pair
 
 SETTINGS = Settings(
     transaction_state_log_num_partitions=1,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import Outcome, World
 from dragoman.broker.errors import FencedLeaderEpoch, Overloaded, ShuttingDown, UnknownLeaderEpoch
 from dragoman.broker.replica import Replica
 from dragoman.cluster.events import LeaderChanged
 from dragoman.errors import DiskFullError
+from worlds.broker import Outcome, World
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import World, batch_of
 from dragoman.broker.errors import (
     GroupMaxSizeReached,
     InvalidSessionTimeout,
@@ -25,6 +24,7 @@ from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, read_header
 from dragoman.log.compression import Codec
 from dragoman.types import GroupId, Offset, Partition, TopicName
+from worlds.broker import World, batch_of
 
 HOUR_S = 3600
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from captures.no_snapshots import NoSnapshots
 from dragoman.captures.control import (
     Done,
     Pause,
@@ -29,7 +30,6 @@ from dragoman.cdc.spool import SpoolFullError
 from dragoman.dialing.errors import UnreachableError
 from dragoman.errors import CdcError, DragomanError
 from dragoman.protocols.kafka.client.errors import BatchTooLargeError
-from no_snapshots import NoSnapshots
 
 START = Start(
     definition=Definition(name="shop", dsn="postgresql://h/d", channels=("c",)),

@@ -11,6 +11,7 @@ from struct import pack
 
 import pytest
 
+from captures.no_snapshots import NoSnapshots
 from dragoman.captures.definition import Definition
 from dragoman.cdc.events import Encoder, EventRecord, TopicNeeded, Transaction
 from dragoman.cdc.hooks import Chunk
@@ -20,7 +21,6 @@ from dragoman.cdc.stream import Counts, Stream
 from dragoman.errors import DecodeError
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.codec import Decoder
-from no_snapshots import NoSnapshots
 
 TABLE, OTHER = 16384, 16385
 

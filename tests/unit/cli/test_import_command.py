@@ -13,7 +13,7 @@ import pytest
 from dragoman.cli.main import main
 from dragoman.client.minibroker import BlockingMinibrokerClient
 from dragoman.testing import EphemeralBroker
-from minibroker_directory import write_example, write_segment
+from protocols.minibroker_directory import write_example, write_segment
 
 
 def run(source: Path, data: Path, *options: str) -> int:

@@ -1,4 +1,4 @@
-"""Fixtures of the log's tests: `log_world.World` with small bounds, so that little fills them."""
+"""Fixtures of the log's tests: `worlds.log.World` with small bounds, so that little fills them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from log_world import World
 from power_cuts.scenario import small_bounds
+from worlds.log import World
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from dragoman.log.cleaner import (
     retain,
     roll_due,
 )
-from log_world import World
+from worlds.log import World
 
 HOUR = 3_600_000
 

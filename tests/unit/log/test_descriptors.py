@@ -9,11 +9,11 @@ import errno
 
 import pytest
 
-from broker_world import World, batch_of, values_in
 from dragoman.errors import DiskFullError, LogStoppedError
 from dragoman.limits import CHECKPOINT_INTERVAL_S, DIRTY_PARTITION_BYTES_MAX
 from dragoman.log.store import Durability
 from dragoman.testing.memory import MemoryDisk, MemoryFile
+from worlds.broker import World, batch_of, values_in
 
 PARTITIONS = 5
 

@@ -14,7 +14,7 @@ from dragoman.errors import CorruptionError
 from dragoman.log import store
 from dragoman.log.index import Checkpoint, SparseIndex
 from dragoman.testing.sim.disk import SimDisk
-from log_world import World
+from worlds.log import World
 
 
 def test_damage_found_with_a_lost_index_is_found_again_after_a_kill() -> None:

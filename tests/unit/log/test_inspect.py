@@ -25,7 +25,7 @@ from dragoman.log.inspect import (
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.world import RealDisk
-from log_world import World
+from worlds.log import World
 
 
 def test_a_closed_directory_is_sound_and_fully_counted(world: World):

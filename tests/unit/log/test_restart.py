@@ -14,7 +14,7 @@ from dragoman.limits import JOURNAL_BLOCK_BYTES, JOURNAL_FIRST_FILE_BYTES
 from dragoman.log.batch import Record, build_batch, read_header
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import PowerCut
-from log_world import World, make_batch
+from worlds.log import World, make_batch
 
 
 def marks(world: World) -> tuple[int, int, int, int]:

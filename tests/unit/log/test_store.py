@@ -29,7 +29,7 @@ from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import DiskFaults
 from dragoman.world import BackgroundJob, read_whole
-from log_world import Config, World, make_batch
+from worlds.log import Config, World, make_batch
 
 MakeWorld = Callable[..., World]
 

@@ -13,7 +13,7 @@ from dragoman.log.batch import Record, build_batch, read_header
 from dragoman.log.index import load_index
 from dragoman.log.node import FEATURE_LEVEL, TAGGED_FILES_LEVEL
 from dragoman.world import read_whole
-from log_world import World
+from worlds.log import World
 
 
 def written(level: int) -> World:

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import random
 import struct
-import sys
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from dragoman.errors import RemoteProtocolError
 from dragoman.net.detection import TLS, detect
@@ -25,7 +21,7 @@ from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.mlog.constants import Encoding
 from dragoman.protocols.rocketmq.codec import Command, encode
 from dragoman.protocols.rocketmq.constants import LANGUAGES, Serialization
-from request_vectors import REQUESTS
+from protocols.request_vectors import REQUESTS
 
 BYTES_ENOUGH = 20
 

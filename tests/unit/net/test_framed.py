@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import FakeTransport
 from dragoman.errors import RemoteProtocolError
 from dragoman.framing import FrameReader, Scratch
 from dragoman.limits import (
@@ -19,6 +18,7 @@ from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels
 from dragoman.net.framed import FramedSession, Place
 from dragoman.testing.sim.scheduler import SimScheduler
+from worlds.broker import FakeTransport
 
 
 class Answering(FramedSession):

@@ -14,12 +14,12 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_world import World
 from dragoman.limits import HOST_NAME_FAILED_S, HOST_NAME_LIFETIME_S, HOST_NAMES_MAX
 from dragoman.net.hosts import CachedHostNames, look_up_beside
 from dragoman.protocols.rocketmq.messages import host_bytes, read_message_id
 from dragoman.testing.sim.scheduler import SimScheduler
-from rocketmq_pipe import RocketmqPipe
+from worlds.broker import World
+from worlds.rocketmq import RocketmqPipe
 
 NONE = "0.0.0.0"
 

@@ -5,19 +5,14 @@ Method: a session that answers as the test says, on a channel whose peer takes d
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from broker_world import Pipe, World
 from dragoman.errors import RemoteProtocolError
 from dragoman.framing import FrameReader, Scratch
 from dragoman.limits import SEND_BUFFER_BYTES_MAX, UNANSWERED_REQUESTS_MAX
 from dragoman.net.channel import Channel
 from dragoman.net.matched import MatchedSession
+from worlds.broker import Pipe, World
 
 ANSWER = bytes(SEND_BUFFER_BYTES_MAX // 2)
 

@@ -7,14 +7,9 @@ they were given; then real ones of a broker.
 from __future__ import annotations
 
 import logging
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from broker_world import Pipe, World
 from dragoman.framing import FrameReader, Scratch
 from dragoman.limits import DETECTION_BYTES_MAX
 from dragoman.net.channel import Channel
@@ -22,7 +17,8 @@ from dragoman.net.framed import FramedSession, Place
 from dragoman.net.routing import RoutingSession
 from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.mlog.handlers.service import MlogService
-from mlog_vectors import JSON_FRAMES
+from protocols.mlog_vectors import JSON_FRAMES
+from worlds.broker import Pipe, World
 
 API_VERSIONS = bytes.fromhex("0000000a0012000000000001ffff")
 QUIT = bytes.fromhex("0000000105")

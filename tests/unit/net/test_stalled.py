@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import FakeTransport
 from dragoman.limits import SEND_BUFFER_BYTES_MAX, STALL_LOOK_INTERVAL_S, STALL_MOVED_BYTES_MIN
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Reason
 from dragoman.net.stalled import StalledPeers
 from dragoman.testing.sim.scheduler import SimScheduler
+from worlds.broker import FakeTransport
 
 BUDGET = 100 << 20
 

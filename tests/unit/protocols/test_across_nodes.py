@@ -8,8 +8,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from broker_world import Wire, batch_of, only_produced, produce_request
-from cursus_world import CursusPipe
 from dragoman.broker.coordination import TRANSACTIONS_TOPIC
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.kinds import Kind
@@ -17,8 +15,10 @@ from dragoman.log.batch import TRANSACTIONAL
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.mlog import messages as mlog
-from mlog_pipe import MlogPipe
-from neighbour_world import Pair
+from worlds.broker import Wire, batch_of, only_produced, produce_request
+from worlds.cursus import CursusPipe
+from worlds.mlog import MlogPipe
+from worlds.two_nodes import Pair
 
 TOPIC = "t"
 

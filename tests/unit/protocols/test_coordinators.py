@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import Wire, World
-from cursus_world import CursusPipe
 from dragoman.broker.coordination import TRANSACTIONS_TOPIC
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.config.settings import Settings
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from leaders import HOST, OTHER, hand_over, register_another
+from worlds.broker import Wire, World
+from worlds.cursus import CursusPipe
+from worlds.remote_leaders import HOST, OTHER, hand_over, register_another
 
 SETTINGS = Settings(transaction_state_log_num_partitions=2, offsets_topic_num_partitions=2)
 NOBODY = -1

@@ -14,12 +14,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from broker_world import batch_of, values_in
 from dragoman.errors import ConfigError, DirectoryInUseError
 from dragoman.testing import EphemeralBroker
-from kafka_socket import KafkaSocket, fetch_request
+from protocols.kafka_socket import KafkaSocket, fetch_request
+from worlds.broker import batch_of, values_in
 
 
 def write(broker: EphemeralBroker, value: bytes) -> None:

@@ -17,24 +17,24 @@ from functools import partial
 
 from dragoman.broker.errors import NotLeader, RequestTimedOut
 from dragoman.broker.replica import Replica
-from dragoman.broker.replication.fetching import Fetcher
-from dragoman.broker.replication.following import Following
-from dragoman.broker.replication.leading import Leading
+from dragoman.broker.replication.fetch_server import FetchServer, Partitions
+from dragoman.broker.replication.fetcher import Fetcher
+from dragoman.broker.replication.follower import FollowedPartition
+from dragoman.broker.replication.leader import LedPartition
 from dragoman.broker.replication.messages import (
     NONE,
     ControlReply,
     ControlRequest,
+    Decision,
     FetchRequest,
     HandOver,
     Heartbeat,
     InSyncChange,
     InSyncChanges,
-    Outcome,
     Progress,
     Registration,
 )
 from dragoman.broker.replication.ports import Answer, Control, Peers, Timing
-from dragoman.broker.replication.serving import Partitions, Serving
 from dragoman.broker.replication.throttle import Throttle
 from dragoman.cluster.events import (
     Event,
@@ -148,15 +148,15 @@ class Replication:
         self._life: Life | None = None
         self._is_registering = False
         self._replicas: dict[int, Replica] = {}
-        self._leading: dict[int, Leading] = {}
-        self._following: dict[int, Following] = {}
+        self._leading: dict[int, LedPartition] = {}
+        self._following: dict[int, FollowedPartition] = {}
         self._fetchers: dict[int, Fetcher] = {}
-        self._serving = Serving(
+        self._serving = FetchServer(
             Partitions(self._leading.get, self._review_soon, self._unreadable),
             scheduler,
             Throttle(self._timing.moved_bytes_per_s),
         )
-        self._reviews: dict[Leading, None] = {}
+        self._reviews: dict[LedPartition, None] = {}
         self._is_review_due = False
         self._is_stopped = False
         #: Others have taken over: the node is about to stop, or its disk is full.
@@ -237,7 +237,7 @@ class Replication:
             self._ask(HandOver(member=self.member), self._gave_up)
 
     def _gave_up(self, reply: ControlReply | None) -> None:
-        if reply is not None and Outcome.ACCEPTED in reply.outcomes and not self._has_no_room:
+        if reply is not None and Decision.ACCEPTED in reply.outcomes and not self._has_no_room:
             self._has_no_room = True
             log.error("the disk is full: other nodes do without this one until there is room")
             self._copy_no_more()
@@ -273,7 +273,7 @@ class Replication:
         self._later(self._timing.heartbeat_s, self._beat)
 
     def _beat_heard(self, reply: ControlReply | None) -> None:
-        if reply is not None and Outcome.REFUSED in reply.outcomes:
+        if reply is not None and Decision.REFUSED in reply.outcomes:
             # Fenced meanwhile, or somebody registered in our name.
             self._register()
 
@@ -396,7 +396,7 @@ class Replication:
 
     # ---- leading
 
-    def leading(self, partition_id: int) -> Leading:
+    def leading(self, partition_id: int) -> LedPartition:
         """The partition, if this node leads it. Raises `NotLeader`."""
         found = self._leading.get(partition_id)
         if found is None:
@@ -420,7 +420,7 @@ class Replication:
             self._cannot_lead(replica.metadata, error)
             return
         now = self._scheduler.time()
-        leading = Leading(replica, self._image, self.member, now)
+        leading = LedPartition(replica, self._image, self.member, now)
         leading.on_doubt = partial(self._review_soon, leading)
         self._leading[replica.metadata.partition_id] = leading
         replica.role = leading
@@ -442,7 +442,7 @@ class Replication:
         """Durable before anybody is served in this epoch."""
         replica.log.begin_epoch(replica.metadata.leader_epoch)
 
-    def _resign(self, leading: Leading) -> None:
+    def _resign(self, leading: LedPartition) -> None:
         replica = leading.replica
         del self._leading[replica.metadata.partition_id]
         self._reviews.pop(leading, None)
@@ -455,7 +455,7 @@ class Replication:
         )
         self.on_resigned(replica)
 
-    def _review_soon(self, leading: Leading) -> None:
+    def _review_soon(self, leading: LedPartition) -> None:
         self._reviews[leading] = None
         if not self._is_review_due:
             self._is_review_due = True
@@ -476,7 +476,7 @@ class Replication:
         if self.member is None:
             return
         now = self._scheduler.time()
-        asked: list[tuple[Leading, InSyncChange]] = []
+        asked: list[tuple[LedPartition, InSyncChange]] = []
         for leading in reviews:
             change = leading.wanted_change(now, self._timing.lag_s)
             if change is not None:
@@ -488,18 +488,18 @@ class Replication:
             outcomes = reply.outcomes if reply is not None else ()
             for number, (leading, change) in enumerate(asked):
                 known = number < len(outcomes)
-                outcome = outcomes[number] if known else Outcome.UNKNOWN
+                outcome = outcomes[number] if known else Decision.UNKNOWN
                 if leading.answered(change, outcome):
                     self._later(self._timing.retry_s, partial(self._review_again, leading))
 
         request = InSyncChanges(leader=self.member, changes=tuple(each for _, each in asked))
         self._ask(request, answered)
 
-    def _review_again(self, leading: Leading) -> None:
+    def _review_again(self, leading: LedPartition) -> None:
         if self._leading.get(leading.replica.metadata.partition_id) is leading:
             self._review_soon(leading)
 
-    def _unreadable(self, leading: Leading, error: CorruptionError) -> None:
+    def _unreadable(self, leading: LedPartition, error: CorruptionError) -> None:
         self.damaged(leading.replica, error)
 
     def damaged(self, replica: Replica, error: DragomanError | None = None) -> bool:
@@ -542,7 +542,7 @@ class Replication:
         is_withdrawn = self._is_leaving or self._has_no_room
         if self.member is None or is_withdrawn or partition.leader in (-1, self.node_id):
             return
-        following = self._following[partition_id] = Following(replica, self.member)
+        following = self._following[partition_id] = FollowedPartition(replica, self.member)
         replica.role = following
         fetcher = self._fetchers.get(partition.leader)
         if fetcher is None:

@@ -1,7 +1,8 @@
 """`dragoman rocketmq`: what `mqadmin` does, for any RocketMQ cluster, without Java.
 
-Every command has its name as commands have here (`topic-list`) and as `mqadmin` has it
-(`topicList`).
+Commands are grouped by subject: brokers, topics, groups, messages and dead letters. They share the
+options that select a cluster and the output. Every command has its name in this command line's
+style (`topic-list`) and in the style of `mqadmin` (`topicList`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ In place of `RaftQuorum` for those who run an etcd already. What is agreed on li
 leads: the one whose key etcd keeps for as long as its lease lives (`session.py`). Only that node
 proposes (`leading.py`), others say who leads, as with Raft; versions count events, as with Raft.
 
-**How a node uses it** (`broker/clustering.py`).
+**How a node uses it** (`broker/cluster.py`).
 
 - There is no log of metadata on the node's disk. `start` reads what is in etcd, and `on_loaded`
   comes when the image has it; only then can partitions be opened. It never comes while etcd cannot

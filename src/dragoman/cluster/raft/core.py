@@ -33,7 +33,7 @@ from typing import TypeAlias, assert_never
 import msgspec
 
 from dragoman.cluster.raft.entries import membership_in
-from dragoman.cluster.raft.leading import Leadership
+from dragoman.cluster.raft.leadership import Leadership
 from dragoman.cluster.raft.membership import Membership
 from dragoman.cluster.raft.messages import (
     AppendReply,

@@ -10,8 +10,13 @@ from unittest import mock
 import msgspec
 import pytest
 
-from broker_world import World
-from deferring_world import (
+from dragoman.broker.deferring import Content, Target, Token
+from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord
+from dragoman.broker.replica import Acknowledge
+from dragoman.errors import CorruptionError, DiskFullError, DragomanError
+from dragoman.log.batch import Record
+from worlds.broker import World
+from worlds.delayed_records import (
     LABELS,
     SETTINGS,
     TOPIC,
@@ -23,11 +28,6 @@ from deferring_world import (
     record_of,
     release,
 )
-from dragoman.broker.deferring import Content, Target, Token
-from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord
-from dragoman.broker.replica import Acknowledge
-from dragoman.errors import CorruptionError, DiskFullError, DragomanError
-from dragoman.log.batch import Record
 
 
 class Owner:

@@ -13,7 +13,6 @@ from unittest import mock
 
 import pytest
 
-from deferring_world import LABELS, TOPIC, Told, delivered, record_of
 from dragoman.broker.deferring import DEFERRED_TOPIC, Content, Token
 from dragoman.broker.deferring.targets import Targets
 from dragoman.broker.errors import (
@@ -28,7 +27,8 @@ from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.limits import DEFERRED_RETRY_S, RELAY_PATIENCE_S
 from dragoman.log.batch import Record, build_batch
-from neighbour_world import Pair
+from worlds.delayed_records import LABELS, TOPIC, Told, delivered, record_of
+from worlds.two_nodes import Pair
 
 SETTINGS = Settings(
     transaction_state_log_num_partitions=1,

@@ -13,8 +13,8 @@ from dragoman.broker.replica import Replica
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
+    Decision,
     FetchRequest,
-    Outcome,
     Registration,
 )
 from dragoman.broker.replication.replication import Life, Replication
@@ -30,7 +30,7 @@ from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
 from dragoman.config.settings import Settings
 from dragoman.config.topics import TopicConfig
 from dragoman.errors import CorruptionError
-from log_world import World as LogWorld
+from worlds.log import World as LogWorld
 
 CONFIG = TopicConfig.build(Settings(), {})
 
@@ -89,7 +89,7 @@ class World:
                 life=request.life,
             )
         )
-        self.answer(ControlReply(outcomes=(Outcome.ACCEPTED,)))
+        self.answer(ControlReply(outcomes=(Decision.ACCEPTED,)))
 
     def change(self, *nodes: int, leader: int) -> None:
         before = self.image.partitions[1]

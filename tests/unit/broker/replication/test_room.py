@@ -7,8 +7,8 @@ from typing import cast
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
+    Decision,
     HandOver,
-    Outcome,
     Registration,
 )
 from dragoman.broker.replication.ports import Controlled, Peers
@@ -49,23 +49,23 @@ class Disk:
         )
 
 
-class Controller:
+class Decisions:
     """Notes what it is asked, and answers as it is told to."""
 
     def __init__(self) -> None:
         self.hand_overs: list[Member] = []
-        self.answer: ControlReply | None = ControlReply(outcomes=(Outcome.ACCEPTED,))
+        self.answer: ControlReply | None = ControlReply(outcomes=(Decision.ACCEPTED,))
 
     def ask(self, request: ControlRequest, done: Controlled) -> None:
         if isinstance(request, HandOver):
             self.hand_overs.append(request.member)
             done(self.answer)
         else:
-            done(ControlReply(outcomes=(Outcome.ACCEPTED,)))
+            done(ControlReply(outcomes=(Decision.ACCEPTED,)))
 
 
 def test_a_full_disk_is_handed_over_until_somebody_takes_it_and_once() -> None:
-    image, scheduler, controller, disk = MetadataImage(), SimScheduler(), Controller(), Disk()
+    image, scheduler, controller, disk = MetadataImage(), SimScheduler(), Decisions(), Disk()
     replication = Replication(
         1,
         image,
@@ -88,7 +88,7 @@ def test_a_full_disk_is_handed_over_until_somebody_takes_it_and_once() -> None:
     scheduler.advance(2.0)
     assert len(controller.hand_overs) > 1
     assert news == [], "nobody has taken over"
-    controller.answer = ControlReply(outcomes=(Outcome.ACCEPTED,))
+    controller.answer = ControlReply(outcomes=(Decision.ACCEPTED,))
     controller.hand_overs.clear()
     scheduler.advance(5.0)
     assert (controller.hand_overs, news) == ([Member(1, 4)], [False])

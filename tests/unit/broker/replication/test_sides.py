@@ -12,16 +12,17 @@ from dataclasses import dataclass
 import pytest
 
 from dragoman.broker.replica import Replica
-from dragoman.broker.replication.fetching import Fetcher
-from dragoman.broker.replication.following import Following
-from dragoman.broker.replication.leading import Leading
+from dragoman.broker.replication.fetch_server import FetchServer, Partitions
+from dragoman.broker.replication.fetcher import Fetcher
+from dragoman.broker.replication.follower import FollowedPartition
+from dragoman.broker.replication.leader import LedPartition
 from dragoman.broker.replication.messages import (
     NONE,
+    Decision,
     Fetched,
     FetchReply,
     FetchRequest,
     InSyncChange,
-    Outcome,
     Position,
     Progress,
     Status,
@@ -30,7 +31,6 @@ from dragoman.broker.replication.messages import (
 )
 from dragoman.broker.replication.ports import Fetched as Answered
 from dragoman.broker.replication.ports import Timing
-from dragoman.broker.replication.serving import Partitions, Serving
 from dragoman.broker.replication.throttle import Throttle
 from dragoman.checksum import crc32c
 from dragoman.cluster.events import (
@@ -46,7 +46,7 @@ from dragoman.config.topics import TopicConfig
 from dragoman.errors import DecodeError
 from dragoman.log.batch import batches
 from dragoman.types import Buffer
-from log_world import World as LogWorld
+from worlds.log import World as LogWorld
 
 LAG_S = 10.0
 
@@ -103,7 +103,7 @@ class Leader(Side):
         super().__init__()
         self.log.begin_epoch(0)
         self.append(records)
-        self.leading = Leading(self.replica, self.image, Member(1, 1), 0.0)
+        self.leading = LedPartition(self.replica, self.image, Member(1, 1), 0.0)
         self.replica.role = self.leading
         self.ear = Ear()
 
@@ -188,11 +188,11 @@ def test_whoever_was_asked_for_counts_until_it_is_known() -> None:
     leader.write(1)
     leader.hear(2, 1)
     assert leader.log.high_watermark == 0
-    assert leader.leading.answered(change, Outcome.UNKNOWN)
+    assert leader.leading.answered(change, Decision.UNKNOWN)
     assert leader.log.high_watermark == 0
     again = leader.leading.wanted_change(0.0, LAG_S)
     assert again is not None
-    assert leader.leading.answered(again, Outcome.REFUSED), "somebody has to ask once more"
+    assert leader.leading.answered(again, Decision.REFUSED), "somebody has to ask once more"
     assert leader.log.high_watermark == 0, "the first request may still be on its way"
     leader.agree(Member(1, 1), Member(2, 1))
     leader.leading.agreed()
@@ -209,7 +209,7 @@ def test_the_refusal_of_the_only_request_takes_it_back() -> None:
     assert isinstance(change, InSyncChange)
     leader.write(1)
     leader.hear(2, 1)
-    assert not leader.leading.answered(change, Outcome.REFUSED)
+    assert not leader.leading.answered(change, Decision.REFUSED)
     assert leader.log.high_watermark == 1
 
 
@@ -288,7 +288,7 @@ def granted(leader: Leader) -> None:
     assert change.in_sync == leader.metadata.members
     leader.agree(*change.in_sync)
     leader.leading.agreed()
-    leader.leading.answered(change, Outcome.ACCEPTED)
+    leader.leading.answered(change, Decision.ACCEPTED)
 
 
 def test_a_leader_refuses_by_what_it_lacks_only_once_it_is_known_to_lead() -> None:
@@ -311,7 +311,7 @@ def test_a_change_that_was_on_its_way_before_tells_nothing() -> None:
     assert not leader.leading.is_sure("b")
     leader.agree(*change.in_sync)
     leader.leading.agreed()
-    leader.leading.answered(change, Outcome.ACCEPTED)
+    leader.leading.answered(change, Decision.ACCEPTED)
     assert leader.leading.is_sure("a")
     assert not leader.leading.is_sure("b")
     granted(leader)
@@ -328,14 +328,14 @@ def test_a_leader_that_nobody_may_replace_is_sure() -> None:
 # ---- histories
 
 
-def follower_of(leader: Leader) -> tuple[Side, Following]:
+def follower_of(leader: Leader) -> tuple[Side, FollowedPartition]:
     side = Side()
-    following = Following(side.replica, Member(2, 1))
+    following = FollowedPartition(side.replica, Member(2, 1))
     side.replica.role = following
     return side, following
 
 
-def exchange(leader: Leader, side: Side, following: Following) -> Status:
+def exchange(leader: Leader, side: Side, following: FollowedPartition) -> Status:
     """One position, one answer, obeyed."""
     position = following.position()
     told = leader.leading.follow(Member(2, 1), position, leader.ear, 0.0)
@@ -371,10 +371,10 @@ def test_a_diverging_tail_is_cut_by_epochs() -> None:
     side.append(3)
     leader.log.begin_epoch(2)
     leader.agree(Member(1, 1), Member(2, 1), more_epochs=2)
-    leader.leading = Leading(leader.replica, leader.image, Member(1, 1), 0.0)
+    leader.leading = LedPartition(leader.replica, leader.image, Member(1, 1), 0.0)
     leader.append(2)
     side.agree(Member(1, 1), Member(2, 1), more_epochs=2)
-    following = Following(side.replica, Member(2, 1))
+    following = FollowedPartition(side.replica, Member(2, 1))
     assert exchange(leader, side, following) is Status.DIVERGING
     assert side.log.log_end_offset == 2
     assert exchange(leader, side, following) is Status.OK
@@ -389,11 +389,11 @@ def test_an_answer_to_an_earlier_position_at_the_same_offset_cuts_nothing() -> N
     side.append(2)
     leader.log.begin_epoch(2)
     leader.agree(Member(1, 1), Member(2, 1), more_epochs=2)
-    leader.leading = Leading(leader.replica, leader.image, Member(1, 1), 0.0)
+    leader.leading = LedPartition(leader.replica, leader.image, Member(1, 1), 0.0)
     leader.world.append(b"value")
     leader.append(1)
     side.agree(Member(1, 1), Member(2, 1), more_epochs=2)
-    following = Following(side.replica, Member(2, 1))
+    following = FollowedPartition(side.replica, Member(2, 1))
     diverging = leader.leading.follow(Member(2, 1), following.position(), leader.ear, 0.0)
     assert diverging is not None
     assert diverging.status is Status.DIVERGING
@@ -414,9 +414,9 @@ def test_an_epoch_led_without_a_record_gives_way_to_older_records() -> None:
     side.log.begin_epoch(1)
     leader.agree(Member(1, 1), Member(2, 1), more_epochs=2)
     leader.log.begin_epoch(2)
-    leader.leading = Leading(leader.replica, leader.image, Member(1, 1), 0.0)
+    leader.leading = LedPartition(leader.replica, leader.image, Member(1, 1), 0.0)
     side.agree(Member(1, 1), Member(2, 1), more_epochs=2)
-    following = Following(side.replica, Member(2, 1))
+    following = FollowedPartition(side.replica, Member(2, 1))
     assert exchange(leader, side, following) is Status.OK
     assert side.log.log_end_offset == 3
     side.world.restart(clean=False)
@@ -454,7 +454,7 @@ def test_a_damaged_copy_is_given_up_only_when_it_does_not_count() -> None:
 def test_another_leadership_is_fenced(epoch: int, status: Status) -> None:
     leader = Leader()
     leader.agree(Member(1, 1), more_epochs=1)
-    leader.leading = Leading(leader.replica, leader.image, Member(1, 1), 0.0)
+    leader.leading = LedPartition(leader.replica, leader.image, Member(1, 1), 0.0)
     told = leader.leading.follow(Member(2, 1), Position(1, epoch, 0, NONE, 0, 1), leader.ear, 0.0)
     assert told is not None
     assert told.status is status
@@ -471,7 +471,7 @@ class Server:
         self.scheduler = self.leader.world.scheduler
         partitions = Partitions({1: self.leader.leading}.get, lambda _: None, lambda *_: None)
         throttle = Throttle(lambda: moved_bytes_per_s)
-        self.serving = Serving(partitions, self.scheduler, throttle)
+        self.serving = FetchServer(partitions, self.scheduler, throttle)
         #: Per reply: the offset that each partition's part goes up to.
         self.replies: list[list[int]] = []
         self._number = 0

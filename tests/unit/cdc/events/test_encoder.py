@@ -11,13 +11,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.cdc.events import Encoder, EventRecord, TopicNeeded
-from dragoman.cdc.events.records import build_event_batch, headers_bytes, partitioner
-from dragoman.errors import CdcError, ConfigError
-from dragoman.log.batch import batches, read_header, records
-from dragoman.protocols.postgres import messages as m
-from dragoman.protocols.postgres.messages import UNCHANGED, Identity
-from event_shop import (
+from captures.orders import (
     NOON_US,
     ORDERS,
     SYSTEM,
@@ -30,6 +24,12 @@ from event_shop import (
     transaction,
     value,
 )
+from dragoman.cdc.events import Encoder, EventRecord, TopicNeeded
+from dragoman.cdc.events.records import build_event_batch, headers_bytes, partitioner
+from dragoman.errors import CdcError, ConfigError
+from dragoman.log.batch import batches, read_header, records
+from dragoman.protocols.postgres import messages as m
+from dragoman.protocols.postgres.messages import UNCHANGED, Identity
 
 INSERT = m.Insert(0, 1, [b"1", b"new"])
 UPDATE = m.Update(0, 1, [b"1", b"shipped"], [b"1", b"new"], True)

@@ -10,10 +10,10 @@ import uuid
 import msgspec
 import pytest
 
+from captures.orders import ORDERS, changed, done, encoder, headers, relation, transaction, value
 from dragoman.cdc.events import TopicNeeded
 from dragoman.cdc.events.records import partitioner
 from dragoman.protocols.postgres import messages as m
-from event_shop import ORDERS, changed, done, encoder, headers, relation, transaction, value
 
 INSERT = m.Insert(0, 1, [b"1", b"new"])
 

@@ -9,12 +9,12 @@ import logging
 
 import pytest
 
+from captures.orders import changed, done, encoder, headers, relation, transaction
 from dragoman.cdc.events import Encoder
 from dragoman.cdc.events.records import partitioner
 from dragoman.errors import CdcError, ConfigError
 from dragoman.limits import CAPTURE_TOPICS_MAX
 from dragoman.protocols.postgres import messages as m
-from event_shop import changed, done, encoder, headers, relation, transaction
 
 OUTBOX = relation(
     "id:uuid aggregatetype:text aggregateid:text type:text payload:jsonb tenant:text", name="outbox"

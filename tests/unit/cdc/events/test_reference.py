@@ -9,12 +9,12 @@ import json
 import re
 from pathlib import Path
 
+from captures.orders import changed, encoder, headers, relation
 from dragoman.cdc.events.debezium import debezium_form
 from dragoman.cdc.events.marks import HEARTBEATS, SCHEMAS, SNAPSHOTS, TRANSACTIONS
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.types import Kind
 from dragoman.protocols.postgres.values import form_of
-from event_shop import changed, encoder, headers, relation
 
 PAGE = (Path(__file__).parents[4] / "docs/reference/cdc-events.md").read_text()
 _ROW = re.compile(r"^\| (`.*?|enum.*?) \| `(.*)` \| `(.*)` \| `(.*)` \|$", re.MULTILINE)

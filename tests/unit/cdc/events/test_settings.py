@@ -9,11 +9,11 @@ import hashlib
 
 import pytest
 
+from captures.orders import ORDERS, changed, encoder, relation, value
 from dragoman.captures.routing import topic_name
 from dragoman.errors import ConfigError
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.messages import Identity
-from event_shop import ORDERS, changed, encoder, relation, value
 
 INSERT = m.Insert(0, 1, [b"1", b"new"])
 PEOPLE = relation("id:int4 name:text email:text", name="people")

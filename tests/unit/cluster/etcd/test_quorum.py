@@ -9,7 +9,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from broker_world import Outcome
 from dragoman.cluster.etcd.layout import Head, Holder
 from dragoman.cluster.etcd.session import Settings
 from dragoman.cluster.events import Event, NodeRegistered
@@ -23,7 +22,8 @@ from dragoman.errors import (
     OutcomeUnknownError,
     VersionConflictError,
 )
-from etcd_world import PREFIX, QUICK, TTL_S, EtcdWorld, Member, is_candidacy, is_proposal
+from worlds.broker import Outcome
+from worlds.etcd import PREFIX, QUICK, TTL_S, EtcdWorld, Member, is_candidacy, is_proposal
 
 
 @pytest.fixture

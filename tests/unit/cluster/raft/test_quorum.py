@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import Outcome
 from dragoman.cluster.events import (
     CaptureDefined,
     CaptureRemoved,
@@ -45,6 +44,7 @@ from dragoman.errors import (
 from simulation.raft.cluster import Cluster, Plan, SimNode
 from simulation.raft.memory import MemoryMachine
 from simulation.raft.network import NetworkFaults
+from worlds.broker import Outcome
 
 EVENT: Event = GroupConfigChanged(group_id="g", config={"operation": "0"})
 

@@ -19,8 +19,8 @@ from dragoman.log.batch import batches
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import DiskFaults
 from dragoman.world import replace_file
-from log_world import World
 from power_cuts.scenario import small_bounds
+from worlds.log import World
 
 
 class Node:

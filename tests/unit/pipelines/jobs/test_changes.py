@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from changelogs import ENVELOPES, RECORDS, Event, record, records
 from dragoman.pipelines.jobs.changes import (
     Changes,
     EnvelopeError,
@@ -19,6 +18,7 @@ from dragoman.pipelines.jobs.changes import (
     detected_order,
     read_changes,
 )
+from tables.changelogs import ENVELOPES, RECORDS, Event, record, records
 
 EVENTS = [
     Event(operation="INSERT", lsn=20, key="1", row={"id": 1, "doc": "long"}),

@@ -15,11 +15,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from changelogs import RECORDS, Event, current, history, ranges, record, records, shuffled
 from dragoman.errors import ConfigError
 from dragoman.pipelines.jobs.delta import KeyedTable
 from dragoman.pipelines.jobs.materialize import Options
 from dragoman.pipelines.jobs.materializing import Materializer
+from tables.changelogs import RECORDS, Event, current, history, ranges, record, records, shuffled
 
 
 def _job(path: Path, **options: Any) -> Materializer:

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from changelogs import RECORDS, Event, MemoryMaterializer, record, records
 from dragoman.errors import ConfigError
+from tables.changelogs import RECORDS, Event, MemoryMaterializer, record, records
 
 
 def _batch(*rows: dict[str, Any] | None, first: int = 0) -> pa.Table:

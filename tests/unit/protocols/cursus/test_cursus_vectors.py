@@ -11,11 +11,11 @@ import re
 
 import pytest
 
-from broker_world import World
-from cursus_world import CursusPipe, framed
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.connection import Connection, Role
 from dragoman.protocols.cursus.messages import Batch, Command, KeepAlive, Text
+from worlds.broker import World
+from worlds.cursus import CursusPipe, framed
 
 BATCH = bytes.fromhex(
     "00000095ba7c00066f72646572730000000001310000000000000000010000000000000002000000020000000000"

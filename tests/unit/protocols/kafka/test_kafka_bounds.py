@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import logging
 import struct
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
-from broker_world import Wire, World
 from dragoman.limits import CLIENT_ID_BYTES_MAX, KAFKA_HEADER_TAGS_MAX, KAFKA_REQUEST_BYTES_MAX
 from dragoman.log.store import Durability
 from dragoman.protocols.kafka import codec, notation
@@ -24,6 +19,7 @@ from dragoman.protocols.kafka.bounds import bound_of, bounded_names
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode, OversizedMessageError
 from dragoman.protocols.kafka.notation import MessageSpec, StructSpec
+from worlds.broker import Wire, World
 
 
 @pytest.fixture

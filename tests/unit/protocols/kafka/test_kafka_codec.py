@@ -19,7 +19,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.decoding import _DecoderEmitter
 from dragoman.protocols.kafka.encoding import _EncoderEmitter
 from dragoman.protocols.kafka.errors import UnsupportedVersionError
-from kafka_instances import all_versions, random_message
+from protocols.kafka_messages import all_versions, random_message
 
 LARGE = bytes(range(256)) * 64
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_world import World
-from minibroker_world import Peer, service_of
+from worlds.broker import World
+from worlds.minibroker import Peer, service_of
 
 
 @pytest.fixture

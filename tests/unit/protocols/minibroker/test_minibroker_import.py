@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from broker_world import Outcome, World
 from dragoman.broker.tailing import Tail
 from dragoman.errors import DiskFullError
 from dragoman.log.batch import Record
@@ -27,8 +26,9 @@ from dragoman.protocols.minibroker.importing import (
 )
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import PowerCut
-from minibroker_directory import WRITTEN_S, write_commit, write_example, write_segment
-from minibroker_world import Peer, service_of
+from protocols.minibroker_directory import WRITTEN_S, write_commit, write_example, write_segment
+from worlds.broker import Outcome, World
+from worlds.minibroker import Peer, service_of
 
 
 def begin(world: World, root: Path, **options: bool) -> tuple[Imported, Outcome]:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_world import World
 from dragoman.broker.errors import NotLeader
 from dragoman.limits import (
     PUSH_PATIENCE_COMMITTING_S,
@@ -24,7 +23,8 @@ from dragoman.protocols.minibroker import codec
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.errors import is_unasked, reader_failed
 from dragoman.protocols.minibroker.handlers.refusals import refusal
-from minibroker_world import Peer
+from worlds.broker import World
+from worlds.minibroker import Peer
 
 JOIN = m.SubscribeGroup(topic="t", group="g")
 FROM_START = m.SubscribeOffset(topic="t", partition=1, offset=0)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_world import World
 from dragoman.config.settings import Settings
-from minibroker_world import Peer, service_of
+from worlds.broker import World
+from worlds.minibroker import Peer, service_of
 
 PUB_HELLO = "000000160100066576656e7473000000000000000568656c6c6f"
 PUB_K1 = "000000150100066576656e7473000000026b31000000027631"

@@ -7,13 +7,9 @@ encodings with random values, cut at every byte, and random bytes (seeded).
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 
 import msgspec
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from dragoman.errors import DecodeError, EncodeError, LocalProtocolError
 from dragoman.framing import Scratch
@@ -22,7 +18,7 @@ from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.mlog.connection import Connection, Role
 from dragoman.protocols.mlog.constants import PAYLOAD_BYTES_MAX, Encoding, MessageType
 from dragoman.protocols.mlog.schema import Field, Kind, fields_of
-from mlog_vectors import JSON_FRAMES, METADATA_EVENTS, PROTOBUF_FRAMES, REPLICATION_BATCH
+from protocols.mlog_vectors import JSON_FRAMES, METADATA_EVENTS, PROTOBUF_FRAMES, REPLICATION_BATCH
 
 FRAMES = [
     *((frame, message, Encoding.JSON) for frame, message in JSON_FRAMES),

@@ -6,14 +6,8 @@ byte where the specification has captured them.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
-from broker_world import World, batch_of
 from dragoman.broker.errors import (
     CoordinatorLoading,
     NotEnoughReplicas,
@@ -37,8 +31,9 @@ from dragoman.protocols.mlog.handlers.refusals import refusal
 from dragoman.protocols.mlog.handlers.service import MlogService
 from dragoman.protocols.mlog.replication import decode_batch
 from dragoman.security.authorizer import Operation, Principal, Resource
-from mlog_pipe import MlogPipe
-from mlog_vectors import JSON_FRAMES
+from protocols.mlog_vectors import JSON_FRAMES
+from worlds.broker import World, batch_of
+from worlds.mlog import MlogPipe
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from dragoman.errors import DecodeError
 from dragoman.protocols.postgres import constants, copying, replication
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.codec import Decoder
-from pgoutput_bytes import encode
+from protocols.pgoutput import encode
 
 STREAMED = m.StreamCommit(1, 2, 3, 4)
 PREPARED = m.BeginPrepare(1, 2, 3, 4, "gid")

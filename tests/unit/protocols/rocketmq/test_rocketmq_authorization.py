@@ -6,18 +6,13 @@ request is refused, or shows nothing; the same requests are answered when all is
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import msgspec
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
-from broker_world import World
 from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.security.authorizer import Operation, Principal, Resource
-from rocketmq_pipe import RocketmqPipe, pull_fields, send_fields
+from worlds.broker import World
+from worlds.rocketmq import RocketmqPipe, pull_fields, send_fields
 
 
 class Rules:

@@ -5,14 +5,8 @@ Method: connections to a broker on virtual time, which is killed in between.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
-from broker_world import World
 from dragoman.log.batch import Record, build_batch
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import DELAY_LEVELS_S, Request, Response
@@ -21,7 +15,8 @@ from dragoman.protocols.rocketmq.messages import (
     encode_properties,
     read_message_id,
 )
-from rocketmq_pipe import BROKERS_OWN, RocketmqPipe, send_fields
+from worlds.broker import World
+from worlds.rocketmq import BROKERS_OWN, RocketmqPipe, send_fields
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 

@@ -6,25 +6,21 @@ tables differently; two nodes where the answer has to come from both.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import msgspec
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
-from broker_world import World
-from cursus_world import CursusPipe
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.topics import NewTopic
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq import bodies, json
 from dragoman.protocols.rocketmq.bodies import MessageQueue, SubscriptionGroupConfig
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import IS_RESPONSE, Request, Response
 from dragoman.protocols.rocketmq.handlers.state import STATE_TOPIC
-from neighbour_world import Pair
-from rocketmq_pipe import BROKER, RocketmqPipe, table
+from worlds.broker import World
+from worlds.cursus import CursusPipe
+from worlds.rocketmq import BROKER, RocketmqPipe, table
+from worlds.two_nodes import Pair
 
 SET_GROUP = Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
 RESET = Request.INVOKE_BROKER_TO_RESET_OFFSET
@@ -616,7 +612,7 @@ def pair() -> Pair:
     made.create("T", 1, 2)
     made.create_internal(OFFSETS_TOPIC)
     state = NewTopic(name=STATE_TOPIC, assignment=((2,),), is_internal=True)
-    made.one.broker.topics.create(state, lambda _: None)
+    start(made.one.broker.topics.create(state)).then(lambda _: None)
     made.settle()
     return made
 

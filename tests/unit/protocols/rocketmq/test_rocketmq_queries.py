@@ -6,14 +6,8 @@ after a restart; a search that is given up.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
-from broker_world import World, batch_of
 from dragoman.limits import (
     ROCKETMQ_FOUND_COUNT_MAX,
     ROCKETMQ_GROUP_RATES_MAX,
@@ -29,8 +23,9 @@ from dragoman.protocols.rocketmq.handlers.traffic import Rate, Traffic
 from dragoman.protocols.rocketmq.messages import Message, decode_messages, tag_hash
 from dragoman.testing.sim.clock import SimClock
 from dragoman.testing.sim.scheduler import SimScheduler
-from neighbour_world import Pair
-from rocketmq_pipe import RocketmqPipe, send_fields, table
+from worlds.broker import World, batch_of
+from worlds.rocketmq import RocketmqPipe, send_fields, table
+from worlds.two_nodes import Pair
 
 QUERY = Request.QUERY_MESSAGE
 VIEW = Request.VIEW_MESSAGE_BY_ID

@@ -6,17 +6,12 @@ Method: connections to a broker on virtual time, with a disk in memory.
 from __future__ import annotations
 
 import struct
-import sys
 import zlib
-from pathlib import Path
 
 import cramjam
 import msgspec
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
-from broker_world import World
 from dragoman import limits
 from dragoman.broker.errors import ForeignGroup
 from dragoman.broker.offsets import CommitRequest
@@ -35,7 +30,8 @@ from dragoman.protocols.rocketmq.messages import (
     read_message_id,
 )
 from dragoman.types import GroupId
-from rocketmq_pipe import BROKER, BROKERS_OWN, RocketmqPipe, pull_fields, send_fields, table
+from worlds.broker import World
+from worlds.rocketmq import BROKER, BROKERS_OWN, RocketmqPipe, pull_fields, send_fields, table
 
 SUSPEND = {"sysFlag": 6, "suspendTimeoutMillis": 20_000}
 

@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from batch_oracle import EVERYTHING, WAYS, decode
 from dragoman.errors import DecodeError
 from dragoman.log import batch as b
 from dragoman.log.batch import Marker, Record
 from dragoman.log.compression import Codec
 from dragoman.spark.batches import BatchDecoder
+from tables.batch_oracle import EVERYTHING, WAYS, decode
 
 both_ways = pytest.mark.parametrize("use_compiled", WAYS)
 VALUE = ("value",)

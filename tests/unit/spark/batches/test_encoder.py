@@ -10,12 +10,12 @@ import random
 import pyarrow as pa
 import pytest
 
-from batch_oracle import WAYS
 from dragoman.errors import EncodeError
 from dragoman.log import batch as b
 from dragoman.log.batch import Record
 from dragoman.log.compression import Codec
 from dragoman.spark.batches import encode_batches
+from tables.batch_oracle import WAYS
 
 both_ways = pytest.mark.parametrize("use_compiled", WAYS)
 NOW = 1_700_000_000_000

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from avro_values import decode, number, sized
 from dragoman.spark.values.avro import AvroFormat
 from dragoman.spark.values.avro_schema import parse_avro_schema
+from tables.avro_values import decode, number, sized
 
 PAIR = json.dumps(
     {

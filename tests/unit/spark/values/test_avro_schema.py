@@ -12,9 +12,9 @@ import fastavro
 import pytest
 from hypothesis import given
 
-from avro_values import Typed, records, types
 from dragoman.errors import ConfigError
 from dragoman.spark.values.avro_schema import parse_avro_schema
+from tables.avro_values import Typed, records, types
 
 
 def _record(*fields: tuple[str, Any], name: str = "R", **more: Any) -> dict[str, Any]:

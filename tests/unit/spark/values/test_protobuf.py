@@ -13,7 +13,7 @@ import pytest
 
 from dragoman.errors import ConfigError
 from dragoman.spark.values.protobuf import ProtobufFormat
-from protobuf_values import Protocol
+from tables.protobuf_values import Protocol
 
 _SCALARS = (
     ("int32", "int", -5),

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from dragoman.broker.followed import Refuse, Then
 from dragoman.broker.gather import Placed
+from dragoman.broker.global_table import Refuse, Then
 from dragoman.broker.replica import Replica
 from dragoman.broker.tailing import Tail
 from dragoman.errors import DragomanError

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from dragoman.broker.errors import NotLeader
-from dragoman.broker.relaying import Told
+from dragoman.broker.relaying import TakeReply
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError
@@ -191,7 +191,7 @@ def publish_batch(session: CursusSession, batch: Batch, place: Place) -> None:
 
 
 def _publish(
-    session: CursusSession, partition: PartitionMetadata, request: RelayedBatch, told: Told
+    session: CursusSession, partition: PartitionMetadata, request: RelayedBatch, told: TakeReply
 ) -> None:
     """Here or where the partition is led. Raises `DragomanError`."""
     service = session.service
@@ -210,7 +210,7 @@ def _publish(
 
 
 def append_batch(
-    service: CursusService, request: RelayedBatch, replica: Replica, told: Told
+    service: CursusService, request: RelayedBatch, replica: Replica, told: TakeReply
 ) -> None:
     """On the node that leads the partition. Raises `DragomanError`."""
     batch = request.batch
@@ -243,7 +243,7 @@ def append_batch(
 
 
 def _acknowledge(
-    told: Told, batch: Batch, last: Message, offset: int, status: str, error: str
+    told: TakeReply, batch: Batch, last: Message, offset: int, status: str, error: str
 ) -> None:
     """`last` is the last message that this is about; producer and epoch are its own."""
     ack = Ack(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from dragoman.broker.addresses import address_of
 from dragoman.broker.broker import Broker
-from dragoman.broker.relaying import Told
+from dragoman.broker.relaying import TakeReply
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError
@@ -92,7 +92,7 @@ class CursusService:
         self._handlers: dict[str, Handler] = {}
         self._turns: dict[str, int] = {}
         broker.on_stopping.append(self.streams.stop_all)
-        broker.relayed[PROTOCOL] = self.relayed
+        broker.relaying.protocols[PROTOCOL] = self.relayed
 
     def session(self, channel: Channel) -> CursusSession:
         session = CursusSession(channel, self)
@@ -118,7 +118,7 @@ class CursusService:
     def publish_batch(self, session: CursusSession, batch: Batch, place: Place) -> None:
         publish_batch(session, batch, place)
 
-    def relayed(self, body: memoryview, told: Told) -> None:
+    def relayed(self, body: memoryview, told: TakeReply) -> None:
         """What another node asks for in the place of its client. Raises `DragomanError`."""
         request = decode(body)
 

@@ -31,7 +31,7 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.groups import TopicPartition
 from dragoman.broker.kinds import Kind
-from dragoman.broker.relaying import Told
+from dragoman.broker.relaying import TakeReply
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.transactions import (
     ProducerIdentity,
@@ -57,6 +57,7 @@ from dragoman.protocols.cursus.handlers.relayed import (
 )
 from dragoman.protocols.cursus.handlers.session import Call
 from dragoman.protocols.cursus.messages import Message
+from dragoman.rpc import Node
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 
@@ -205,7 +206,7 @@ class Transactions:
 
     # ---- on the nodes that write
 
-    def stage_message(self, request: StagedMessage, replica: Replica, told: Told) -> None:
+    def stage_message(self, request: StagedMessage, replica: Replica, told: TakeReply) -> None:
         """On the leader of the partition: hidden until the transaction ends."""
         identity = ProducerIdentity(request.producer_id, request.epoch)
 
@@ -523,8 +524,9 @@ def handle_send_offsets_to_txn(call: Call) -> None:
             here = RelayedCall(call.service, call.command, written)
             here.attempt(lambda: transactions.stage_offsets(here))
         else:
-            request = asked(StagedOffsets(call.command))
-            broker.neighbours.ask(node, *request, lambda answer: written(outcome_of(answer)))
+            request, body = asked(StagedOffsets(call.command))
+            asking = broker.rpc.begin(request, Node(node), body)
+            asking.then(lambda answer: written(outcome_of(answer)))
 
     def enrolled(error: DragomanError | None) -> None:
         if error is not None:

@@ -21,6 +21,7 @@ from dragoman.config.settings import NODE_KEYS
 from dragoman.config.topics import TOPIC_CONFIG
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import CONFIG_KEYS_PER_REQUEST_MAX
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize, authorize_cluster
 from dragoman.protocols.kafka.handlers.config_resources import (
@@ -220,7 +221,7 @@ class _Altering:
             broker.topics.check_altered(name, alter)
             done(None)
         else:
-            broker.topics.alter_config(name, alter, done)
+            start(broker.topics.alter_config(name, alter)).then(done)
 
     def _alter_node(self, resource: _Resource, done: Done) -> None:
         call, broker = self._call, self._call.service.broker
@@ -236,7 +237,7 @@ class _Altering:
             broker.node_configs.check_altered(node_id, alter)
             done(None)
         else:
-            broker.node_configs.alter(node_id, alter, done)
+            start(broker.node_configs.alter(node_id, alter)).then(done)
 
     def _alter_group(self, resource: _Resource, done: Done) -> None:
         call, broker = self._call, self._call.service.broker
@@ -251,4 +252,4 @@ class _Altering:
             broker.group_configs.check_altered(group_id, alter)
             done(None)
         else:
-            broker.group_configs.alter(group_id, alter, done)
+            start(broker.group_configs.alter(group_id, alter)).then(done)

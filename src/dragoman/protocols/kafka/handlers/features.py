@@ -10,6 +10,7 @@ from enum import IntEnum
 
 from dragoman.broker.errors import InvalidFeatureLevel
 from dragoman.errors import DecodeError, DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import authorize_cluster
@@ -53,7 +54,7 @@ def handle(call: Call) -> None:
         done(None)
         return
     levels = {each.feature: each.max_version_level for each in updates}
-    call.service.broker.features.change(levels, done)
+    start(call.service.broker.features.change(levels)).then(done)
 
 
 def _check(call: Call, update: m.UpdateFeaturesRequestFeatureUpdate) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DecodeError, DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import authorize_cluster
@@ -36,9 +37,9 @@ def handle_elect(call: Call) -> None:
     def begin(asked: tuple[str, int], done: Done) -> None:
         partition = partition_of(call, *asked)
         if request.election_type == _PREFERRED:
-            leadership.elect_preferred(partition, done)
+            start(leadership.elect_preferred(partition)).then(done)
         else:
-            leadership.elect_any(partition, done)
+            done(leadership.refuse_election(partition))
 
     gather(call, wanted, begin, lambda results: _elected(request, wanted, results))
 
@@ -115,9 +116,10 @@ def handle_reassign(call: Call) -> None:
         partition = partition_of(call, topic, each.partition_index)
         # No replicas means: forget the move under way.
         if each.replicas is None:
-            leadership.cancel_move(partition, done)
+            start(leadership.cancel_move(partition)).then(done)
         else:
-            leadership.move(partition, each.replicas, may_resize=may_resize, done=done)
+            moved = leadership.move(partition, each.replicas, may_resize=may_resize)
+            start(moved).then(done)
 
     def build(
         results: list[DragomanError | None],

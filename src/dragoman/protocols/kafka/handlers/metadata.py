@@ -24,6 +24,7 @@ from dragoman.broker.errors import (
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.codec import array_encoder
 from dragoman.protocols.kafka.handlers.access import (
@@ -122,7 +123,7 @@ def _by_name(call: Call, request: m.MetadataRequest, name: str, done: _Done) -> 
         else:
             done(error if error is not None else UnknownTopic(f"topic {name!r} is gone"))
 
-    broker.ensure_topic(NewTopic(name=name), created)
+    start(broker.ensure_topic(NewTopic(name=name))).then(created)
 
 
 def _refused(

@@ -7,6 +7,7 @@ from collections import Counter
 from dragoman.broker.errors import InvalidTopicName
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import TOPIC_PARTITIONS_MAX
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.gathering import Done, gather
@@ -30,7 +31,8 @@ def handle(call: Call) -> None:
         if request.validate_only:
             done(None)
         else:
-            call.service.broker.topics.add_partitions(topic.name, topic.count, assignment, done)
+            topics = call.service.broker.topics
+            start(topics.add_partitions(topic.name, topic.count, assignment)).then(done)
 
     def build(results: list[DragomanError | None]) -> m.CreatePartitionsResponse:
         return m.CreatePartitionsResponse(

@@ -6,6 +6,7 @@ from typing import Final
 
 from dragoman.broker.quotas import ADDRESS, ENTITY_KINDS, Component, Match
 from dragoman.errors import DecodeError, DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import UnsupportedVersionError
 from dragoman.protocols.kafka.handlers.access import authorize_cluster
@@ -84,7 +85,7 @@ def handle_alter(call: Call) -> None:
             quotas.check(entity, changes)
             done(None)
         else:
-            quotas.change(entity, changes, done)
+            start(quotas.change(entity, changes)).then(done)
 
     gather(call, request.entries, begin, lambda results: _altered(request.entries, results))
 

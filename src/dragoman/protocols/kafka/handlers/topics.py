@@ -16,6 +16,7 @@ from dragoman.cluster.metadata import TopicMetadata
 from dragoman.config.topics import describe_topic_config
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import TOPIC_PARTITIONS_MAX
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.config_resources import SOURCES
@@ -46,7 +47,7 @@ def handle_create(call: Call) -> None:
             topics.check_new(new)
             done(_created(call, new))
         else:
-            topics.create(new, lambda error: done(error or _created(call, new)))
+            start(topics.create(new)).then(lambda error: done(error or _created(call, new)))
 
     def build(results: list[m.CreateTopicsResponseTopic | DragomanError]) -> m.CreateTopicsResponse:
         return m.CreateTopicsResponse(
@@ -130,7 +131,7 @@ def handle_delete(call: Call) -> None:
         if topic is None:
             raise UnknownTopicId(f"there is no topic with id {each.topic_id.hex()}")
         authorize(call, Operation.DELETE, Resource.TOPIC, topic.name)
-        call.service.broker.topics.delete(topic.name, done)
+        start(call.service.broker.topics.delete(topic.name)).then(done)
 
     def build(results: list[DragomanError | None]) -> m.DeleteTopicsResponse:
         return m.DeleteTopicsResponse(

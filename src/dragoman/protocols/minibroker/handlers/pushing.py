@@ -12,7 +12,6 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from dragoman.broker.errors import Overloaded
-from dragoman.broker.reading import open_reader
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import (
@@ -57,7 +56,7 @@ class Stream:
         self._pusher = pusher
         self._topic = partition.topic.name
         self._index = partition.index
-        self._tail = open_reader(broker, partition, offset, self._changed)
+        self._tail = broker.readers.open(partition, offset, self._changed)
         self._frames = DeliveredFrames(self._topic, self._index)
         self._window = window
         self.is_closed = False

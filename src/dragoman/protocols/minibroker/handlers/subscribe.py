@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from dragoman.broker.reading import Ends, find_ends
+from dragoman.broker.reading import Ends
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import MINIBROKER_SUBSCRIPTIONS_MAX
 from dragoman.net.framed import Place
+from dragoman.outcome import start
 from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.handlers.refusals import Refused
@@ -66,7 +67,7 @@ def _read_one(
     if isinstance(request, m.SubscribeOffset):
         begin(request.offset)
     else:
-        find_ends(session.service.broker, partition, found)
+        start(session.service.broker.readers.ends(partition)).then(found)
 
 
 def _join(

@@ -13,6 +13,7 @@ from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import TOPIC_NAME_BYTES_MAX
 from dragoman.net.framed import Place
+from dragoman.outcome import start
 from dragoman.protocols.minibroker import errors
 from dragoman.protocols.minibroker.constants import TOPIC_CONFIG
 from dragoman.protocols.minibroker.handlers.refusals import Refused
@@ -93,7 +94,7 @@ def make_topic(
     # The node's own limit, if it has one, is the topic's, also when it is changed later.
     config = {} if settings.log_retention_segments >= 0 else TOPIC_CONFIG
     new = NewTopic(name=name, partition_count=settings.minibroker_partitions, config=config)
-    broker.ensure_topic(new, made)
+    start(broker.ensure_topic(new)).then(made)
 
 
 def require_partition(topic: TopicMetadata, partition: int) -> None:

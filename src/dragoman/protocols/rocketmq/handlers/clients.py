@@ -36,6 +36,7 @@ from dragoman.protocols.rocketmq.handlers.relayed import (
     read_answer,
 )
 from dragoman.protocols.rocketmq.handlers.session import RocketmqSession
+from dragoman.rpc import Node
 from dragoman.world import Handle
 
 if TYPE_CHECKING:
@@ -144,12 +145,8 @@ class LocalGroup:
             elif node == broker.node_id:
                 self._node.announced(request, answered)
             else:
-                broker.neighbours.ask(
-                    node,
-                    RELAY,
-                    (encode(request),),
-                    lambda answer: answered(read_answer(answer, Listing)),
-                )
+                asking = broker.rpc.begin(RELAY, Node(node), (encode(request),))
+                asking.then(lambda reply: answered(read_answer(reply, Listing)))
 
         broker.coordination.find_coordinator(Kind.GROUP, self.name, found)
 

@@ -11,6 +11,7 @@ from typing import Final
 from dragoman.config.dynamic import ReadOnlyKeyError, require_dynamic
 from dragoman.config.settings import NODE_KEYS
 from dragoman.errors import ConfigError, DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.constants import (
     BODY_BYTES_MAX,
@@ -116,9 +117,8 @@ def change_settings(call: Call, lines: Mapping[str, str]) -> None:
 
     if changes:
         broker = call.service.broker
-        broker.node_configs.alter(
-            broker.node_id, lambda present: {**present, **changes}, settings_changed
-        )
+        altered = broker.node_configs.alter(broker.node_id, lambda present: {**present, **changes})
+        start(altered).then(settings_changed)
     else:
         settings_changed(None)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dragoman.broker.reading import Ends, find_ends
+from dragoman.broker.reading import Ends
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX, TOPIC_PARTITIONS_MAX
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq.constants import Response
 from dragoman.protocols.rocketmq.handlers.names import require_topic, topic_name, visible_topic
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
@@ -102,7 +103,7 @@ def with_ends(call: Call, partition: PartitionMetadata, use: Callable[[Ends], No
 
         call.guarded(go_on)
 
-    find_ends(call.service.broker, partition, found)
+    start(call.service.broker.readers.ends(partition)).then(found)
 
 
 def handle_get_max_offset(call: Call) -> None:

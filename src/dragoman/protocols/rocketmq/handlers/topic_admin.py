@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from dragoman.broker.errors import TopicExists, UnknownTopic
-from dragoman.broker.reading import Ends, find_all_ends
+from dragoman.broker.reading import Ends
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import TOPIC_PARTITIONS_MAX
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.constants import (
     CHECKED_TOO_OFTEN_TOPIC,
@@ -138,7 +139,7 @@ def _set_topic(
             # Tools ask every broker of the cluster, perhaps at the same time.
             done(None if isinstance(error, TopicExists) else error)
 
-        broker.topics.create(new, created)
+        start(broker.topics.create(new)).then(created)
         return
     call.authorize(Operation.ALTER, Resource.TOPIC, name)
     if queues <= len(topic.partitions):
@@ -156,7 +157,7 @@ def _set_topic(
 
     # Where the others are: clients find the whole topic in one place.
     added = (topic.partitions[0].replicas,) * (queues - len(topic.partitions))
-    broker.topics.add_partitions(name, queues, added, grown)
+    start(broker.topics.add_partitions(name, queues, added)).then(grown)
 
 
 def _check(wanted: bodies.TopicConfig) -> None:
@@ -193,7 +194,8 @@ def _alter(
     if alter(dict(topic.config)) == topic.config:
         done(None)
     else:
-        broker.topics.alter_config(topic.name, lambda present: alter(dict(present)), done)
+        altered = broker.topics.alter_config(topic.name, lambda present: alter(dict(present)))
+        start(altered).then(done)
 
 
 def _attributes(
@@ -242,7 +244,7 @@ def handle_delete_topic_in_broker(call: Call) -> None:
     def deleted(error: DragomanError | None) -> None:
         call.done(None if isinstance(error, UnknownTopic) else error)
 
-    broker.topics.delete(topic.name, deleted)
+    start(broker.topics.delete(topic.name)).then(deleted)
 
 
 # ---- described
@@ -309,7 +311,7 @@ def with_all_ends(
 
         call.guarded(go_on)
 
-    find_all_ends(call.service.broker, partitions, found)
+    start(call.service.broker.readers.all_ends(partitions)).then(found)
 
 
 def handle_get_topic_stats_info(call: Call) -> None:

@@ -9,6 +9,7 @@ from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq.constants import BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from dragoman.protocols.rocketmq.handlers.attributes import ATTRIBUTES_KEY, Attributes, written
 from dragoman.protocols.rocketmq.handlers.names import check_topic_name, topic_name
@@ -55,4 +56,4 @@ def make_topic(
         config=config,
         led_by=broker.node_id,
     )
-    broker.ensure_topic(new, made)
+    start(broker.ensure_topic(new)).then(made)

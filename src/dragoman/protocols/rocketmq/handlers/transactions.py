@@ -16,6 +16,7 @@ from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, EncodeError
 from dragoman.log.batch import Record
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq.constants import (
     CHECKED_TOO_OFTEN_TOPIC,
     PROPERTIES_BYTES_MAX,
@@ -212,7 +213,7 @@ def _put_aside(
             done(refusal)
 
     new = NewTopic(name=CHECKED_TOO_OFTEN_TOPIC, partition_count=1, config=dict(TOPIC_CONFIG))
-    broker.ensure_topic(new, made)
+    start(broker.ensure_topic(new)).then(made)
 
 
 def handle_resume_check_half_message(call: Call) -> None:

@@ -10,14 +10,14 @@ import json
 
 import pytest
 
-from broker_world import World
-from cursus_world import CursusPipe, batch, framed, payloads
 from dragoman.broker.groups.direct import DirectRules
 from dragoman.config.settings import Settings
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.handlers.groups import share
 from dragoman.security.authorizer import Operation, Principal, Resource
 from dragoman.types import GroupId
+from worlds.broker import World
+from worlds.cursus import CursusPipe, batch, framed, payloads
 
 POLICY = (
     "cleanup_policy=delete partitioner=hash_key auth_policy=open read_acl= write_acl= "

@@ -13,18 +13,20 @@ from collections.abc import Callable
 
 import pytest
 
-from cursus_world import CursusPipe, batch, payloads
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.kinds import Kind
-from dragoman.broker.neighbours import Append, Enrol, Relay
+from dragoman.broker.neighbours import Enrol
+from dragoman.broker.relaying import Append, Relay
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import NodeFenced
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.limits import CURSUS_COORDINATOR_WAIT_S, RELAY_PATIENCE_S
+from dragoman.outcome import start
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.handlers.state import STATE_TOPIC
 from dragoman.protocols.cursus.messages import Batch
-from neighbour_world import Pair
+from worlds.cursus import CursusPipe, batch, payloads
+from worlds.two_nodes import Pair
 
 TOPIC = "orders"
 _TRANSACTIONS = "__transaction_state"
@@ -49,7 +51,7 @@ def pair() -> Pair:
     made.create(TOPIC, 1, 2)
     made.create_internal(OFFSETS_TOPIC, _TRANSACTIONS)
     state = NewTopic(name=STATE_TOPIC, assignment=((2,),), is_internal=True)
-    made.one.broker.topics.create(state, lambda _: None)
+    start(made.one.broker.topics.create(state)).then(lambda _: None)
     made.settle()
     # Both serve Cursus, whoever comes.
     for node in made.worlds:
@@ -162,9 +164,9 @@ def test_a_leader_that_cannot_be_reached_is_named(pair: Pair) -> None:
 
 
 def test_a_leader_that_serves_no_cursus_says_so(pair: Pair) -> None:
-    del pair.two.broker.relayed["cursus"]
+    del pair.two.broker.relaying.protocols["cursus"]
     told = Client(pair, 1).ask_raw(codec.encode_batch(batch("a", partition=1)))
-    assert told == b'ERROR: command_failed reason="nobody here speaks cursus"'
+    assert told == b'ERROR: command_failed reason="no listener of this node speaks cursus"'
 
 
 def test_messages_by_text_share_a_request(pair: Pair) -> None:

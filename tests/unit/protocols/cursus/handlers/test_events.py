@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_world import World
-from cursus_world import CursusPipe, framed
 from dragoman.errors import CorruptionError
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.messages import Message
+from worlds.broker import World
+from worlds.cursus import CursusPipe, framed
 
 
 @pytest.fixture

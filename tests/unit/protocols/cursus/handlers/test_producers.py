@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import World
-from cursus_world import CursusPipe, batch, framed, payloads
 from dragoman.config.settings import Settings
 from dragoman.errors import CorruptionError
 from dragoman.log.partition import PartitionLog
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.handlers import producers
 from dragoman.protocols.cursus.messages import Batch
+from worlds.broker import World
+from worlds.cursus import CursusPipe, batch, framed, payloads
 
 
 @pytest.fixture

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[4]))
-
-from broker_world import World
-from cursus_world import CursusPipe, batch
 from dragoman.protocols.cursus import codec
+from worlds.broker import World
+from worlds.cursus import CursusPipe, batch
 
 
 @pytest.fixture

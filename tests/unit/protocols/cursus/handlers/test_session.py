@@ -10,11 +10,11 @@ import struct
 import cramjam
 import pytest
 
-from broker_world import World
-from cursus_world import CursusPipe, batch, framed, payloads
 from dragoman.config.settings import Settings
 from dragoman.errors import DecodeError
 from dragoman.protocols.cursus import codec, compression
+from worlds.broker import World
+from worlds.cursus import CursusPipe, batch, framed, payloads
 
 
 @pytest.fixture

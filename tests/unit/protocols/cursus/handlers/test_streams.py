@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import World
-from cursus_world import CursusPipe, batch, framed, payloads
 from dragoman.config.settings import Settings
 from dragoman.protocols.cursus import codec
+from worlds.broker import World
+from worlds.cursus import CursusPipe, batch, framed, payloads
 
 
 @pytest.fixture

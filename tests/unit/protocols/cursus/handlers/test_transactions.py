@@ -9,9 +9,9 @@ import re
 
 import pytest
 
-from broker_world import World
-from cursus_world import CursusPipe, batch, framed, payloads
 from dragoman.config.settings import Settings
+from worlds.broker import World
+from worlds.cursus import CursusPipe, batch, framed, payloads
 
 
 class Transactional(CursusPipe):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from dragoman.client.kafka import ClientSettings, KafkaClient
-from scripted_kafka import ScriptedCluster
+from protocols.scripted_kafka import ScriptedCluster
 
 #: Retries come at once; the times are only reached when something is wrong.
 QUICK = ClientSettings(

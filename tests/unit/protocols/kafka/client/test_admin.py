@@ -37,7 +37,7 @@ from dragoman.protocols.kafka.messages import (
     IncrementalAlterConfigsResponse,
     IncrementalAlterConfigsResponseResource,
 )
-from scripted_kafka import CLOSE, ScriptedCluster
+from protocols.scripted_kafka import CLOSE, ScriptedCluster
 
 
 def created(code: int = 0, message: str | None = None) -> CreateTopicsResponse:

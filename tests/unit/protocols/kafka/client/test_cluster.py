@@ -37,7 +37,7 @@ from dragoman.protocols.kafka.messages import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from scripted_kafka import CLOSE, ScriptedCluster
+from protocols.scripted_kafka import CLOSE, ScriptedCluster
 
 PARTITION = TopicPartition("t", 0)
 

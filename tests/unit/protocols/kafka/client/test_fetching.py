@@ -25,7 +25,7 @@ from dragoman.protocols.kafka.messages import (
     FetchResponseTopic,
     MetadataRequest,
 )
-from scripted_kafka import ScriptedCluster
+from protocols.scripted_kafka import ScriptedCluster
 
 WHERE = TopicPartition("t", 0)
 TOPIC_ID = b"t".ljust(16, b"\1")

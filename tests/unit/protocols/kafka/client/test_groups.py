@@ -48,7 +48,7 @@ from dragoman.protocols.kafka.messages import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from scripted_kafka import ScriptedCluster
+from protocols.scripted_kafka import ScriptedCluster
 
 WHERE = TopicPartition("t", 0)
 

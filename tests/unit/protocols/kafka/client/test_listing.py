@@ -21,7 +21,7 @@ from dragoman.protocols.kafka.messages import (
     ListOffsetsResponsePartition,
     ListOffsetsResponseTopic,
 )
-from scripted_kafka import ScriptedCluster
+from protocols.scripted_kafka import ScriptedCluster
 
 
 def answer(request: ListOffsetsRequest, _version: int) -> ListOffsetsResponse:

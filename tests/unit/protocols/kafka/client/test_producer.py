@@ -30,7 +30,7 @@ from dragoman.protocols.kafka.messages import (
     ProduceResponsePartition,
     ProduceResponseTopic,
 )
-from scripted_kafka import CLOSE, ScriptedCluster
+from protocols.scripted_kafka import CLOSE, ScriptedCluster
 
 NOW_MS = 1_700_000_000_000
 

@@ -24,7 +24,7 @@ from dragoman.protocols.kafka.messages import (
     ProduceResponseRecordError,
     ProduceResponseTopic,
 )
-from scripted_kafka import CLOSE, ScriptedCluster
+from protocols.scripted_kafka import CLOSE, ScriptedCluster
 
 RECORDS = [Record(value=b"v", timestamp=1)]
 PLAIN = bytes(build_batch(RECORDS))

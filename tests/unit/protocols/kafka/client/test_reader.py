@@ -15,7 +15,7 @@ from dragoman.protocols.kafka.messages import (
     FetchResponsePartition,
     FetchResponseTopic,
 )
-from scripted_kafka import ScriptedCluster
+from protocols.scripted_kafka import ScriptedCluster
 
 
 class Shelf:

@@ -47,7 +47,7 @@ from dragoman.protocols.kafka.messages import (
     ProduceResponseTopic,
 )
 from dragoman.testing import EphemeralBroker
-from scripted_kafka import CLOSE, ScriptedBroker, ScriptedCluster
+from protocols.scripted_kafka import CLOSE, ScriptedBroker, ScriptedCluster
 
 OPTIONS = TransactionOptions(transactional_id="x", transaction_timeout_ms=7000)
 ALL = [TopicPartition("t", index) for index in range(3)]

@@ -1,16 +1,11 @@
-"""Makes `tests/broker_world.py` importable; a broker on virtual time and a connection to it."""
+"""Gives each test a broker on virtual time and a connection to it."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[4]))
-
-from broker_world import Wire, World
 from dragoman.log.store import Durability
+from worlds.broker import Wire, World
 
 
 @pytest.fixture

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from admin_world import (
+from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS
+from dragoman.limits import CONFIG_KEYS_PER_REQUEST_MAX
+from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.constants import ApiKey
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.security.authorizer import Operation, Resource
+from worlds.broker import Wire, World
+from worlds.kafka_admin import (
     APPEND,
     BROKER,
     BROKER_LOGGER,
@@ -19,13 +26,6 @@ from admin_world import (
     increment,
     value_of,
 )
-from broker_world import Wire, World
-from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS
-from dragoman.limits import CONFIG_KEYS_PER_REQUEST_MAX
-from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.constants import ApiKey
-from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security.authorizer import Operation, Resource
 
 ALTER = ends(ApiKey.ALTER_CONFIGS)
 INCREMENTAL = ends(ApiKey.INCREMENTAL_ALTER_CONFIGS)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from admin_world import ends, forbidden
-from broker_world import Wire, World
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Resource
+from worlds.broker import Wire, World
+from worlds.kafka_admin import ends, forbidden
 
 CLUSTER = range(3)
 QUORUM = range(3)

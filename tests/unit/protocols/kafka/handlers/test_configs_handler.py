@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from admin_world import (
+from dragoman.broker.topics import NewTopic
+from dragoman.config.listeners import default_addresses
+from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings
+from dragoman.config.topics import TOPIC_CONFIG
+from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.constants import ApiKey
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.security.authorizer import Operation, Resource
+from worlds.broker import Wire, World
+from worlds.kafka_admin import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
@@ -17,15 +26,6 @@ from admin_world import (
     increment,
     value_of,
 )
-from broker_world import Wire, World
-from dragoman.broker.topics import NewTopic
-from dragoman.config.listeners import default_addresses
-from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings
-from dragoman.config.topics import TOPIC_CONFIG
-from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.constants import ApiKey
-from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security.authorizer import Operation, Resource
 
 #: Kafka's numbers for types.
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7

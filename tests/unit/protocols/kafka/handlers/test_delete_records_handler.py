@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from admin_world import ends, forbidden
-from broker_world import Wire, World, fetch_request, only
 from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Resource
+from worlds.broker import Wire, World, fetch_request, only
+from worlds.kafka_admin import ends, forbidden
 
 VERSIONS = ends(ApiKey.DELETE_RECORDS)
 

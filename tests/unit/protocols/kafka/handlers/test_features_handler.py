@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from admin_world import forbidden
-from broker_world import Wire, World
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Resource
+from worlds.broker import Wire, World
+from worlds.kafka_admin import forbidden
 
 FEATURE = "transaction.version"
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from admin_world import ends, forbidden
-from broker_world import Wire, World
 from dragoman.config.settings import Settings
 from dragoman.log.store import Durability
 from dragoman.protocols.kafka import codec
@@ -14,7 +12,9 @@ from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.minibroker.messages import SubscribeGroup
 from dragoman.security.authorizer import Operation, Resource
-from minibroker_world import Peer, service_of
+from worlds.broker import Wire, World
+from worlds.kafka_admin import ends, forbidden
+from worlds.minibroker import Peer, service_of
 
 SUBSCRIPTION = codec.encode_versioned(m.ConsumerProtocolSubscription(topics=["t"]), 1)
 DESCRIBE = range(7)

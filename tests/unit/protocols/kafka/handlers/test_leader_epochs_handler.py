@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from admin_world import ends, forbidden
-from broker_world import Outcome, Wire, World
 from dragoman.broker.replica import Replica
 from dragoman.cluster.events import LeaderChanged
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Resource
+from worlds.broker import Outcome, Wire, World
+from worlds.kafka_admin import ends, forbidden
 
 VERSIONS = ends(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 

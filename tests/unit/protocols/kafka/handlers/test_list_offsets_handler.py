@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import Wire, World, batch_of
 from dragoman.broker.replica import Replica
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Principal, Resource
+from worlds.broker import Wire, World, batch_of
 
 VERSIONS = range(1, 12)
 SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11, -7: 99}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from admin_world import ends, forbidden
-from broker_world import Wire, World
 from dragoman.broker.topics import NewTopic
 from dragoman.limits import TOPIC_PARTITIONS_MAX
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Resource
+from worlds.broker import Wire, World
+from worlds.kafka_admin import ends, forbidden
 
 VERSIONS = ends(ApiKey.CREATE_PARTITIONS)
 

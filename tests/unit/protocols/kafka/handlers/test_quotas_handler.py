@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from admin_world import ends, forbidden
-from broker_world import Wire, World
 from dragoman import limits
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Resource
+from worlds.broker import Wire, World
+from worlds.kafka_admin import ends, forbidden
 
 ALTER = ends(ApiKey.ALTER_CLIENT_QUOTAS)
 DESCRIBE = ends(ApiKey.DESCRIBE_CLIENT_QUOTAS)

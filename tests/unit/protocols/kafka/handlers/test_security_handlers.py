@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from admin_world import ends
-from broker_world import Wire
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
+from worlds.broker import Wire
+from worlds.kafka_admin import ends
 
 DISABLED = ErrorCode.SECURITY_DISABLED
 

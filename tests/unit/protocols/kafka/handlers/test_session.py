@@ -12,7 +12,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_world import (
+from dragoman.config.settings import Settings
+from dragoman.limits import READ_AHEAD_REQUESTS_MAX, SEND_BUFFER_BYTES_MAX
+from dragoman.log.store import Durability
+from dragoman.protocols.kafka import codec
+from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.constants import ApiKey
+from dragoman.protocols.kafka.handlers.service import HANDLERS
+from worlds.broker import (
     Wire,
     World,
     batch_of,
@@ -22,13 +29,6 @@ from broker_world import (
     produce_request,
     values_in,
 )
-from dragoman.config.settings import Settings
-from dragoman.limits import READ_AHEAD_REQUESTS_MAX, SEND_BUFFER_BYTES_MAX
-from dragoman.log.store import Durability
-from dragoman.protocols.kafka import codec
-from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.constants import ApiKey
-from dragoman.protocols.kafka.handlers.service import HANDLERS
 
 API_VERSIONS = m.ApiVersionsRequest()
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_world import Wire, World
 from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX, WORK_ITEMS_PER_TURN
 from dragoman.protocols.kafka import codec, notation
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers import list_offsets, metadata, offsets
 from dragoman.protocols.kafka.handlers.service import HANDLERS
+from worlds.broker import Wire, World
 
 MANY = 20 * WORK_ITEMS_PER_TURN
 

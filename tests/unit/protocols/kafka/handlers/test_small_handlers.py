@@ -8,7 +8,6 @@ from importlib import import_module
 
 import pytest
 
-from broker_world import Wire, World
 from dragoman.broker import errors as broker_errors
 from dragoman.errors import BrokerError, CorruptionError, DiskFullError, OffsetOutOfRangeError
 from dragoman.protocols.kafka import messages as m
@@ -17,6 +16,7 @@ from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers import service
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.service import HANDLERS
+from worlds.broker import Wire, World
 
 LISTED = set(HANDLERS) - UNLISTED_KEYS
 

@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from admin_world import forbidden
-from broker_world import (
+from dragoman.broker.publishing import STAGING_TOPIC
+from dragoman.checksum import crc32c
+from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.constants import ApiKey
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.security.authorizer import Operation, Resource
+from worlds.broker import (
     Wire,
     World,
     batch_of,
@@ -18,12 +23,7 @@ from broker_world import (
     produce_request,
     values_in,
 )
-from dragoman.broker.publishing import STAGING_TOPIC
-from dragoman.checksum import crc32c
-from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.constants import ApiKey
-from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security.authorizer import Operation, Resource
+from worlds.kafka_admin import forbidden
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import Wire
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
+from worlds.broker import Wire
 
 CLIENT = bytes(range(16))
 

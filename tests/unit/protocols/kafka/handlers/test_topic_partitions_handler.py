@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from admin_world import forbidden
-from broker_world import Wire, World
 from dragoman.broker.topics import NewTopic
 from dragoman.limits import DESCRIBED_PARTITIONS_MAX
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Resource
+from worlds.broker import Wire, World
+from worlds.kafka_admin import forbidden
 
 
 def page(

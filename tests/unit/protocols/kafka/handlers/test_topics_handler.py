@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_world import Wire, World
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import Event
 from dragoman.cluster.quorum import Done
@@ -15,6 +14,7 @@ from dragoman.log.store import Durability
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Principal, Resource
+from worlds.broker import Wire, World
 
 CREATE_VERSIONS = range(2, 8)
 DELETE_VERSIONS = range(1, 7)

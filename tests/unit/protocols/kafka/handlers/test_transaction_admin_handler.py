@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from admin_world import ends, forbidden
-from broker_world import Wire, World, batch_of, fetch_request, only, values_in
 from dragoman.limits import ID_PATTERN_BYTES_MAX
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Resource
+from worlds.broker import Wire, World, batch_of, fetch_request, only, values_in
+from worlds.kafka_admin import ends, forbidden
 
 LIST = range(3)
 MARKERS = ends(ApiKey.WRITE_TXN_MARKERS)

@@ -44,7 +44,7 @@ from dragoman.protocols.rocketmq.messages import (
     host_bytes,
     offset_message_id,
 )
-from scripted_rocketmq import ScriptedRocketmq, ok, refused
+from protocols.scripted_rocketmq import ScriptedRocketmq, ok, refused
 
 QUEUE = MessageQueue(topic="T", broker_name="b", queue_id=0)
 KEY = b'{"brokerName":"b","queueId":0,"topic":"T"}'

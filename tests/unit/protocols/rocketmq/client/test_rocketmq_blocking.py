@@ -21,7 +21,7 @@ from dragoman.client.rocketmq import (
     TransactionState,
 )
 from dragoman.protocols.rocketmq.constants import Request
-from scripted_rocketmq import ScriptedRocketmq, ok
+from protocols.scripted_rocketmq import ScriptedRocketmq, ok
 
 
 async def test_producers_wait_for_their_results() -> None:

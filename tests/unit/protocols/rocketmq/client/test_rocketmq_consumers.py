@@ -44,7 +44,7 @@ from dragoman.protocols.rocketmq.client.settings import ClientSettings
 from dragoman.protocols.rocketmq.client.values import ReceivedMessage
 from dragoman.protocols.rocketmq.constants import Property, Request, Response
 from dragoman.protocols.rocketmq.messages import encode_message
-from scripted_rocketmq import CLOSE, ScriptedRocketmq, ok, refused
+from protocols.scripted_rocketmq import CLOSE, ScriptedRocketmq, ok, refused
 
 QUICK = ClientSettings(backoff_first_s=0.001, backoff_max_s=0.001, request_timeout_s=20.0)
 FIRST = ConsumeFrom.FIRST_OFFSET

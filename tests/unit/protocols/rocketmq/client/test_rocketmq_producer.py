@@ -28,7 +28,7 @@ from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Property, Request, Response, Serialization
 from dragoman.protocols.rocketmq.messages import Message as StoredMessage
 from dragoman.protocols.rocketmq.messages import decode_batch, decode_properties, encode_message
-from scripted_rocketmq import CLOSE, ScriptedRocketmq, ok, refused
+from protocols.scripted_rocketmq import CLOSE, ScriptedRocketmq, ok, refused
 
 QUICK = ClientSettings(backoff_first_s=0.001, backoff_max_s=0.001, request_timeout_s=20.0)
 

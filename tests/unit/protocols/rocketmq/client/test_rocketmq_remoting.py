@@ -26,7 +26,7 @@ from dragoman.protocols.rocketmq.client.facade import RocketmqClient
 from dragoman.protocols.rocketmq.client.settings import ClientSettings
 from dragoman.protocols.rocketmq.codec import Command, encode
 from dragoman.protocols.rocketmq.constants import FRAME_BYTES_MAX, IS_RESPONSE, Request, Response
-from scripted_rocketmq import ScriptedRocketmq, ok, refused
+from protocols.scripted_rocketmq import ScriptedRocketmq, ok, refused
 
 QUICK = ClientSettings(backoff_first_s=0.001, operation_timeout_s=0.01, request_timeout_s=20.0)
 

@@ -1,4 +1,8 @@
-"""Administration of RocketMQ clusters: one class, in a module for each kind of thing."""
+"""Administration of RocketMQ clusters: one class, with a module for each subject.
+
+Subjects are name servers, brokers, controllers, topics, groups, offsets, messages, dead letters,
+and users with their rights. A call goes to the name servers, to one broker, or to all masters.
+"""
 
 from __future__ import annotations
 

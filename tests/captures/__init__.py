@@ -1,0 +1,1 @@
+"""What tests of captures share: tables, rows and events to capture, and capturing processes."""
