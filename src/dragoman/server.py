@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -52,6 +52,7 @@ from dragoman.net.routing import RoutingSession
 from dragoman.net.stalled import StalledPeers
 from dragoman.peers import Peers
 from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
+from dragoman.protocols.service import Service
 from dragoman.world import (
     Background,
     Clock,
@@ -69,14 +70,21 @@ if TYPE_CHECKING:
     from dragoman.net.http_client import HttpClient
 
 log = logging.getLogger("dragoman.server")
-#: The protocols that clients speak, and what serves each: loaded with its first listener, or with
-#: the first client of `any` that speaks it.
+#: The protocols that clients speak: what all connections of one share, and one connection. They are
+#: loaded with the first listener of the protocol, or the first client of `any` that speaks it.
 _SERVICES = {
     "kafka": "dragoman.protocols.kafka.handlers.service:KafkaService",
     "cursus": "dragoman.protocols.cursus.handlers.service:CursusService",
     "minibroker": "dragoman.protocols.minibroker.handlers.service:MinibrokerService",
     "mlog": "dragoman.protocols.mlog.handlers.service:MlogService",
     "rocketmq": "dragoman.protocols.rocketmq.handlers.service:RocketmqService",
+}
+_SESSIONS = {
+    "kafka": "dragoman.protocols.kafka.handlers.session:KafkaSession",
+    "cursus": "dragoman.protocols.cursus.handlers.session:CursusSession",
+    "minibroker": "dragoman.protocols.minibroker.handlers.session:MinibrokerSession",
+    "mlog": "dragoman.protocols.mlog.handlers.session:MlogSession",
+    "rocketmq": "dragoman.protocols.rocketmq.handlers.session:RocketmqSession",
 }
 #: What says of a topic's name whether clients of a protocol can use it. minibroker's can use any.
 _NAMES = {
@@ -100,15 +108,6 @@ _VIP = "rocketmq-vip"
 _HAVE_ADDRESSES_IN_IDS = frozenset({"rocketmq", "rocketmq-broker", "any"})
 #: Nodes among themselves have this part of the memory budget, in addition to it.
 _PEER_BUDGET_SHARE = 4
-
-
-class Service(Protocol):
-    """What serves the clients of one protocol."""
-
-    #: What other nodes call the listener that it is for.
-    listener: str
-
-    def session(self, channel: Channel) -> Session: ...
 
 
 class Node:
@@ -173,7 +172,7 @@ class Node:
         self.channels: dict[str, Channels] = {}
         self._stalled = StalledPeers(self.budget, self.channels, loop)
         #: By listener and protocol, which are two names only on `any`.
-        self.services: dict[tuple[str, str], Service] = {}
+        self.services: dict[tuple[str, str], Service[Broker]] = {}
         self.listeners: list[OpenListener] = []
         #: Set when the node cannot go on; the reason is in `failure`.
         self.failed = asyncio.Event()
@@ -317,7 +316,8 @@ class Node:
             service = make(self.broker, self.budget, self._advertised(told))
             service.listener = told
             self.services[told, protocol] = service
-        return service.session
+        make_session: Callable[..., Session] = _load(_SESSIONS[protocol])
+        return partial(make_session, service=service)
 
     def _routing(self) -> Callable[[Channel], Session]:
         """Replies advertise the listener that a client came in on, also when that is `any`."""

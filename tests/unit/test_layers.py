@@ -29,7 +29,8 @@ CONTRACTS = PROJECT["tool"]["importlinter"]["contracts"]
 VIOLATIONS = {
     "layers": ("errors.py", "import dragoman.limits"),
     "sans-io": ("protocols/kafka/codec.py", "import socket"),
-    "protocols": ("protocols/other/__init__.py", "import dragoman.protocols.kafka.codec"),
+    "protocols": ("protocols/mlog/codec.py", "import dragoman.protocols.kafka.codec"),
+    "shared": ("protocols/session.py", "import dragoman.broker.broker"),
     "no-network": ("log/batch.py", "import asyncio"),
     "handlers": ("protocols/kafka/handlers/topics.py", "import asyncio"),
     "ports": ("broker/topics.py", "import time"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from dragoman.broker.broker import Broker
@@ -32,6 +33,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import ClientConnection, Reply
 from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
 from dragoman.protocols.kafka.handlers.service import KafkaService
+from dragoman.protocols.kafka.handlers.session import KafkaSession
 from dragoman.security.authorizer import Authorizer
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
@@ -375,7 +377,7 @@ class Wire(Pipe):
     """One Kafka connection to a world."""
 
     def __init__(self, world: World, local: tuple[str, int] = ("127.0.0.1", 9092)) -> None:
-        super().__init__(world, world.service.session, local)
+        super().__init__(world, partial(KafkaSession, service=world.service), local)
         self._client = ClientConnection("test", 100 << 20, Scratch())
 
     def send(self, request: m.Message, version: int) -> None:

@@ -7,6 +7,7 @@ Method: for each key a probe that tells old behaviour from new, through the brok
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -30,8 +31,10 @@ from dragoman.log.batch import Record
 from dragoman.log.store import Durability
 from dragoman.outcome import start
 from dragoman.protocols.cursus.handlers.service import CursusService
+from dragoman.protocols.cursus.handlers.session import CursusSession
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.minibroker.handlers.service import MinibrokerService
+from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
 from dragoman.protocols.mlog import messages as mlog
 from dragoman.types import GroupId
 from worlds.broker import Outcome, Pipe, Wire, World, batch_of, fetch_request, only
@@ -329,7 +332,7 @@ def fetch_session(world: World) -> object:
 def named_by_minibroker(world: World) -> object:
     service = MinibrokerService(world.broker, world.budget, lambda _: ("127.0.0.1", 4222))
     publish = "000000160100066576656e7473000000000000000568656c6c6f"
-    Pipe(world, service.session).exchange(bytes.fromhex(publish))
+    Pipe(world, partial(MinibrokerSession, service=service)).exchange(bytes.fromhex(publish))
     return len(world.broker.image.topics["events"].partitions)
 
 
@@ -352,7 +355,7 @@ class Cursus:
         self.service = CursusService(world.broker, world.budget, lambda _: ("127.0.0.1", 9000))
 
     def connect(self) -> Pipe:
-        return Pipe(self.world, self.service.session)
+        return Pipe(self.world, partial(CursusSession, service=self.service))
 
     def ask(self, text: str, pipe: Pipe | None = None) -> bytes:
         data = text.encode()

@@ -12,7 +12,7 @@ Who asks has seen to it that the client may. Refusals in words travel as words, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -21,16 +21,13 @@ from dragoman.broker.relaying import Relayed as RelayedReply
 from dragoman.broker.replica import Replica
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.protocols.cursus.errors import Refusal
+from dragoman.protocols.cursus.handlers.service import PROTOCOL, CursusService
 from dragoman.protocols.cursus.handlers.session import Call
 from dragoman.protocols.cursus.messages import Batch, Command, Message
 from dragoman.rpc import Reply
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Buffer
 
-if TYPE_CHECKING:
-    from dragoman.protocols.cursus.handlers.service import CursusService
-
-PROTOCOL: Final = "cursus"
 _ERROR: Final = b"ERROR: "
 
 

@@ -55,6 +55,7 @@ from dragoman.protocols.cursus.handlers.relayed import (
     asked,
     outcome_of,
 )
+from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.handlers.session import Call
 from dragoman.protocols.cursus.messages import Message
 from dragoman.rpc import Node
@@ -246,6 +247,10 @@ class Transactions:
         )
 
 
+def transactions_of(service: CursusService) -> Transactions:
+    return service.part(Transactions, lambda: Transactions(service.broker))
+
+
 def _is_outcome_unknown(error: DragomanError) -> bool:
     is_lost = isinstance(error, ClusterError) and not isinstance(error, NotSentError)
     return is_lost or isinstance(error, RequestTimedOut | ShuttingDown)
@@ -346,7 +351,7 @@ def _refuse(call: Call, who: _Producer, code: str, error: DragomanError) -> None
 
 def _refuse_fenced(call: Call, who: _Producer, code: str) -> None:
     """Raises `Refusal`: another producer has taken over, or nothing is known any more."""
-    known = call.service.transactions.known(who.transactional_id)
+    known = transactions_of(call.service).known(who.transactional_id)
     if known is not None:
         _check_owner(who, known[0].identity, code)
     raise _unknown(who.transactional_id, code)
@@ -360,7 +365,7 @@ def handle_init_producer_id(call: Call) -> None:
 
 
 def _init_producer_id(call: Call, transactional_id: str) -> None:
-    transactions, settings = call.service.transactions, call.service.broker.settings
+    transactions, settings = transactions_of(call.service), call.service.broker.settings
     timeout_ms = min(settings.cursus_transaction_timeout_ms, settings.transaction_max_timeout_ms)
     tries = _INIT_TRIES
 
@@ -388,7 +393,7 @@ def _init_producer_id(call: Call, transactional_id: str) -> None:
 
 def handle_begin_txn(call: Call) -> None:
     who = _producer(call)
-    call.service.transactions.begin(who)
+    transactions_of(call.service).begin(who)
     call.ok(f"transactional_id={who.transactional_id} state=open {_shown(who.identity)}")
 
 
@@ -419,7 +424,7 @@ def handle_txn_publish(call: Call) -> None:
     if partition is None:
         partition = route(call.session, topic, key)
     metadata = call.service.partition(topic, partition)
-    begun = call.service.transactions.open(who, _PUBLISH_FAILED)
+    begun = transactions_of(call.service).open(who, _PUBLISH_FAILED)
     place = (TopicName(topic.name), Partition(partition))
     message = Message(
         producer_id=who.name,
@@ -450,7 +455,7 @@ def handle_txn_publish(call: Call) -> None:
         if error is not None:
             staged(error)
             return
-        perform = partial(call.service.transactions.stage_message, request)
+        perform = partial(transactions_of(call.service).stage_message, request)
         call.service.broker.relaying.run(metadata, Forwarded(request, perform, written))
 
     waiting = begun.staging.get((*place, seq_num))
@@ -460,7 +465,7 @@ def handle_txn_publish(call: Call) -> None:
         answer(None)
     else:
         begun.staging[*place, seq_num] = [answer]
-        call.service.transactions.coordinator.enrol_implicitly(
+        transactions_of(call.service).coordinator.enrol_implicitly(
             transactional_id, identity, [place], (), enrolled
         )
 
@@ -503,7 +508,7 @@ def handle_send_offsets_to_txn(call: Call) -> None:
     call.number("generation", refusal="invalid_generation command=SEND_OFFSETS_TO_TXN")
     offsets = _staged_offsets(call)
     call.authorize(Operation.READ, Resource.GROUP, group)
-    transactions, broker = call.service.transactions, call.service.broker
+    transactions, broker = transactions_of(call.service), call.service.broker
     begun = transactions.open(who, _OFFSETS_FAILED)
     transactional_id = who.transactional_id
 
@@ -546,11 +551,11 @@ def handle_end_txn(call: Call) -> None:
         raise Refusal(f"invalid_transaction_result value={result}")
     # It may be a repeat of one that is under way.
     end = partial(_end, call, who, result)
-    call.service.transactions.coordinator.when_idle(who.transactional_id, call.after(end))
+    transactions_of(call.service).coordinator.when_idle(who.transactional_id, call.after(end))
 
 
 def _end(call: Call, who: _Producer, result: str) -> None:
-    transactions, transactional_id = call.service.transactions, who.transactional_id
+    transactions, transactional_id = transactions_of(call.service), who.transactional_id
     coordinator = transactions.coordinator
     state, begun = transactions.to_be_ended(who, result)
 
@@ -578,7 +583,7 @@ def _end(call: Call, who: _Producer, result: str) -> None:
 
 def handle_txn_status(call: Call) -> None:
     transactional_id = _id(call)
-    known = call.service.transactions.known(transactional_id)
+    known = transactions_of(call.service).known(transactional_id)
     if known is None:
         raise _unknown(transactional_id, _NOT_FOUND)
     begun = known[1]

@@ -23,7 +23,7 @@ from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import CONFIG_KEYS_PER_REQUEST_MAX
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.access import authorize, authorize_cluster
+from dragoman.protocols.kafka.handlers.access import authorize_cluster
 from dragoman.protocols.kafka.handlers.config_resources import (
     ResourceType,
     group_of,
@@ -210,7 +210,7 @@ class _Altering:
 
     def _alter_topic(self, resource: _Resource, done: Done) -> None:
         call, broker, name = self._call, self._call.service.broker, resource.name
-        authorize(call, Operation.ALTER_CONFIGS, Resource.TOPIC, name)
+        call.session.authorize(Operation.ALTER_CONFIGS, Resource.TOPIC, name)
         topic_of(call, name)
 
         def fallback(key: str) -> str:
@@ -241,7 +241,7 @@ class _Altering:
 
     def _alter_group(self, resource: _Resource, done: Done) -> None:
         call, broker = self._call, self._call.service.broker
-        authorize(call, Operation.ALTER_CONFIGS, Resource.GROUP, resource.name)
+        call.session.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, resource.name)
         group_id = group_of(resource.name)
 
         def fallback(key: str) -> str:

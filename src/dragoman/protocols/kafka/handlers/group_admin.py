@@ -14,7 +14,7 @@ from dragoman.broker.offsets import PreparedOffsets
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers.access import NOT_ASKED, allowed_operations, is_allowed
+from dragoman.protocols.kafka.handlers.access import NOT_ASKED, allowed_operations
 from dragoman.protocols.kafka.handlers.gathering import Done, gather
 from dragoman.protocols.kafka.handlers.groups import open_groups
 from dragoman.protocols.kafka.handlers.names import exists
@@ -115,7 +115,7 @@ def handle_list(call: Call) -> None:
         return (
             (not states or group.state.lower() in states)
             and (not types or _type_of(group) in types)
-            and is_allowed(call, Operation.DESCRIBE, Resource.GROUP, group.group_id)
+            and call.session.is_allowed(Operation.DESCRIBE, Resource.GROUP, group.group_id)
         )
 
     elements = (

@@ -27,12 +27,7 @@ from dragoman.errors import DragomanError
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.codec import array_encoder
-from dragoman.protocols.kafka.handlers.access import (
-    CLUSTER_NAME,
-    NOT_ASKED,
-    allowed_operations,
-    authorize,
-)
+from dragoman.protocols.kafka.handlers.access import CLUSTER_NAME, NOT_ASKED, allowed_operations
 from dragoman.protocols.kafka.handlers.gathering import gather
 from dragoman.protocols.kafka.handlers.names import check_kafka_name, is_visible
 from dragoman.protocols.kafka.handlers.refusals import wire_code
@@ -114,7 +109,7 @@ def _by_name(call: Call, request: m.MetadataRequest, name: str, done: _Done) -> 
     is_wanted = request.allow_auto_topic_creation or call.version < 4
     if not (is_wanted and broker.settings.auto_create_topics_enable):
         raise UnknownTopic(f"there is no topic {name!r}")
-    authorize(call, Operation.CREATE, Resource.TOPIC, name)
+    call.session.authorize(Operation.CREATE, Resource.TOPIC, name)
 
     def created(error: DragomanError | None) -> None:
         topic = broker.image.topics.get(name)
@@ -140,7 +135,7 @@ def describe(
     call: Call, request: m.MetadataRequest, topic: TopicMetadata
 ) -> m.MetadataResponseTopic:
     try:
-        authorize(call, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     except NotAuthorized as error:
         return m.MetadataResponseTopic(error_code=wire_code(error), name=topic.name)
     wants_operations = request.include_topic_authorized_operations

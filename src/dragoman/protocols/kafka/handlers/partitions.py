@@ -9,7 +9,6 @@ from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import TOPIC_PARTITIONS_MAX
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.gathering import Done, gather
 from dragoman.protocols.kafka.handlers.names import topic_of
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
@@ -56,7 +55,7 @@ def _added(call: Call, asked: m.CreatePartitionsRequestTopic) -> int:
 
 
 def _checked(call: Call, asked: m.CreatePartitionsRequestTopic) -> tuple[tuple[int, ...], ...]:
-    authorize(call, Operation.ALTER, Resource.TOPIC, asked.name)
+    call.session.authorize(Operation.ALTER, Resource.TOPIC, asked.name)
     topic = topic_of(call, asked.name)
     if topic.is_internal:
         # Which partition keeps a group or a transactional id depends on how many there are.

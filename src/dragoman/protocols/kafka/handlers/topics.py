@@ -18,7 +18,6 @@ from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import TOPIC_PARTITIONS_MAX
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.config_resources import SOURCES
 from dragoman.protocols.kafka.handlers.gathering import Done, gather
 from dragoman.protocols.kafka.handlers.names import check_kafka_name
@@ -41,7 +40,7 @@ def handle_create(call: Call) -> None:
             raise DecodeError(f"topic {asked.name!r} is in the request more than once")
         topics.check_request(total)
         check_kafka_name(asked.name)
-        authorize(call, Operation.CREATE, Resource.TOPIC, asked.name)
+        call.session.authorize(Operation.CREATE, Resource.TOPIC, asked.name)
         new = _new_topic(asked)
         if request.validate_only:
             topics.check_new(new)
@@ -130,7 +129,7 @@ def handle_delete(call: Call) -> None:
             raise UnknownTopic(f"there is no topic {each.name!r}")
         if topic is None:
             raise UnknownTopicId(f"there is no topic with id {each.topic_id.hex()}")
-        authorize(call, Operation.DELETE, Resource.TOPIC, topic.name)
+        call.session.authorize(Operation.DELETE, Resource.TOPIC, topic.name)
         start(call.service.broker.topics.delete(topic.name)).then(done)
 
     def build(results: list[DragomanError | None]) -> m.DeleteTopicsResponse:

@@ -21,7 +21,7 @@ from dragoman.limits import ID_PATTERN_BYTES_MAX
 from dragoman.log.batch import Marker
 from dragoman.log.producers import InvalidProducerEpochError
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.access import authorize, authorize_cluster, is_allowed
+from dragoman.protocols.kafka.handlers.access import authorize_cluster
 from dragoman.protocols.kafka.handlers.gathering import Done, gather
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
@@ -59,7 +59,7 @@ def handle_describe_producers(call: Call) -> None:
 
 def _producers(call: Call, topic: str, index: int) -> m.DescribeProducersResponsePartition:
     try:
-        authorize(call, Operation.READ, Resource.TOPIC, topic)
+        call.session.authorize(Operation.READ, Resource.TOPIC, topic)
         states = call.service.broker.find(topic, index).log.producers
     except DragomanError as error:
         return m.DescribeProducersResponsePartition(
@@ -98,7 +98,7 @@ def handle_describe(call: Call) -> None:
 
 def _describe(call: Call, transactional_id: str) -> m.DescribeTransactionsResponseTransaction:
     try:
-        authorize(call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id)
+        call.session.authorize(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id)
         coordination = call.service.broker.coordination
         coordination.require_transaction(transactional_id)
         found = coordination.transactions.describe(transactional_id)
@@ -126,7 +126,7 @@ def _enrolled(call: Call, found: TransactionDescription) -> dict[str, list[int]]
     partitions = {*found.partitions, *map(group_partition, found.groups)}
     by_topic: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
-        if is_allowed(call, Operation.DESCRIBE, Resource.TOPIC, topic):
+        if call.session.is_allowed(Operation.DESCRIBE, Resource.TOPIC, topic):
             by_topic.setdefault(topic, []).append(index)
     return by_topic
 
@@ -170,8 +170,8 @@ def _id_filter(call: Call, pattern: str | None) -> Callable[[str], bool]:
     matches = full_match(pattern, ID_PATTERN_BYTES_MAX) if pattern else None
 
     def accepts(transactional_id: str) -> bool:
-        return (matches is None or matches(transactional_id)) and is_allowed(
-            call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id
+        return (matches is None or matches(transactional_id)) and call.session.is_allowed(
+            Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id
         )
 
     return accepts

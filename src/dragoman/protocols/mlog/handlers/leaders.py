@@ -16,7 +16,6 @@ from dragoman.broker.replica_ends import FindReplicaEnds, ReplicaEnds
 from dragoman.cluster.metadata import NO_LEADER
 from dragoman.errors import DragomanError
 from dragoman.limits import MLOG_LEADER_RETRY_S, MLOG_LEADER_WAIT_S
-from dragoman.net.framed import Place
 from dragoman.protocols.mlog.errors import ErrorCode
 from dragoman.protocols.mlog.handlers.names import find_partition, require_topic, unknown
 from dragoman.protocols.mlog.handlers.refusals import Refused
@@ -28,6 +27,7 @@ from dragoman.protocols.mlog.messages import (
     FindTopicLeaderResp,
     Message,
 )
+from dragoman.protocols.session import Place
 from dragoman.rpc import Node, Reply
 from dragoman.security.authorizer import Operation
 from dragoman.world import Handle

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dragoman.broker.errors import TopicExists, UnknownTopic
 from dragoman.broker.replica_ends import Ends
 from dragoman.broker.topics import NewTopic
-from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata
+from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
-from dragoman.net.framed import Place
 from dragoman.outcome import start
 from dragoman.protocols.mlog.errors import (
     TOPIC_NAME_REQUIRED_TEXT,
@@ -20,6 +19,7 @@ from dragoman.protocols.mlog.errors import (
 )
 from dragoman.protocols.mlog.handlers.names import (
     is_expressible,
+    node_name,
     visible_topic,
 )
 from dragoman.protocols.mlog.handlers.refusals import Refused
@@ -34,12 +34,8 @@ from dragoman.protocols.mlog.messages import (
     ReplicaInfo,
     TopicInfo,
 )
+from dragoman.protocols.session import Place
 from dragoman.security.authorizer import Operation, Resource
-
-
-def node_name(node_id: int) -> str:
-    """Empty for nobody."""
-    return f"node-{node_id}" if node_id != NO_LEADER else ""
 
 
 def handle_create(session: MlogSession, request: CreateTopic, place: Place) -> None:

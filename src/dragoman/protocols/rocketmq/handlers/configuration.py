@@ -50,7 +50,7 @@ _UNITS: Final = ((3600, "h"), (60, "m"), (1, "s"))
 
 def authorize_cluster(call: Call, operation: Operation) -> None:
     """Raises `NotAuthorized`. The name is the one that rules know the cluster by."""
-    call.authorize(operation, Resource.CLUSTER, "kafka-cluster")
+    call.session.authorize(operation, Resource.CLUSTER, "kafka-cluster")
 
 
 def shown_settings(call: Call) -> dict[str, str]:

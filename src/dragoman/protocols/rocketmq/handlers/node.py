@@ -23,6 +23,7 @@ from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.protocols.rocketmq.handlers.clients import Clients
 from dragoman.protocols.rocketmq.handlers.commits import Commits
+from dragoman.protocols.rocketmq.handlers.half_checks import watch_halves
 from dragoman.protocols.rocketmq.handlers.membership import OWNER, Answer, ListedGroup
 from dragoman.protocols.rocketmq.handlers.names import broker_name
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
@@ -57,7 +58,6 @@ from dragoman.protocols.rocketmq.handlers.relayed import (
 from dragoman.protocols.rocketmq.handlers.relayed import Request as Relayed
 from dragoman.protocols.rocketmq.handlers.state import State
 from dragoman.protocols.rocketmq.handlers.traffic import Traffic
-from dragoman.protocols.rocketmq.handlers.transactions import watch_halves
 from dragoman.rpc import Node, Reply
 from dragoman.types import GroupId
 

@@ -25,6 +25,7 @@ from dragoman.protocols.rocketmq.constants import (
     READ_AND_WRITE,
     SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,
+    TOPIC_CONFIG,
     TRACE_TOPIC,
     Perm,
     Response,
@@ -49,7 +50,6 @@ from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Call
 from dragoman.protocols.rocketmq.handlers.tables import each_in_turn, queue_of, reply_table
 from dragoman.protocols.rocketmq.handlers.times import offset_at, store_time_of
-from dragoman.protocols.rocketmq.handlers.topics import TOPIC_CONFIG
 from dragoman.security.authorizer import Operation, Resource
 
 _FILTERS: Final = ("SINGLE_TAG", "MULTI_TAG")
@@ -128,7 +128,7 @@ def _set_topic(
     if topic is not None and topic.is_internal:
         raise Refused(Response.INVALID_PARAMETER, f"{name} is the broker's own")
     if topic is None:
-        call.authorize(Operation.CREATE, Resource.TOPIC, name)
+        call.session.authorize(Operation.CREATE, Resource.TOPIC, name)
         config = dict(TOPIC_CONFIG)
         text = _attributes(wanted, changes, Attributes(), queues)
         if text:
@@ -141,7 +141,7 @@ def _set_topic(
 
         start(broker.topics.create(new)).then(created)
         return
-    call.authorize(Operation.ALTER, Resource.TOPIC, name)
+    call.session.authorize(Operation.ALTER, Resource.TOPIC, name)
     if queues <= len(topic.partitions):
         _alter(call, topic, wanted, changes, done)
         return
@@ -235,7 +235,7 @@ def handle_delete_topic_in_broker(call: Call) -> None:
     check_topic_name(spelt)
     broker = call.service.broker
     topic = visible_topic(broker.image, spelt)
-    call.authorize(Operation.DELETE, Resource.TOPIC, topic_name(spelt))
+    call.session.authorize(Operation.DELETE, Resource.TOPIC, topic_name(spelt))
     if topic is None:
         # Tools ask every broker of the cluster, of which the first has done it.
         call.reply()
@@ -267,7 +267,7 @@ def topic_config(topic: TopicMetadata) -> bodies.TopicConfig:
 
 def handle_get_topic_config(call: Call) -> None:
     topic = require_topic(call.service.broker.image, call.text("topic"))
-    call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     call.reply(body=bodies.encode(topic_config(topic)))
 
 
@@ -316,7 +316,7 @@ def with_all_ends(
 
 def handle_get_topic_stats_info(call: Call) -> None:
     topic = require_topic(call.service.broker.image, call.text("topic"))
-    call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     partitions = topic.partitions[: max(read_queues(topic), write_queues(topic))]
     minute_ago = call.service.broker.clock.wall_ms() - _MINUTE_S * 1000
 

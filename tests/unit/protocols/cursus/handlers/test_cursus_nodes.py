@@ -19,7 +19,7 @@ from dragoman.broker.neighbours import Enrol
 from dragoman.broker.relaying import Append, Relay
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import NodeFenced
-from dragoman.errors import ClusterError, DragomanError
+from dragoman.errors import ClusterError
 from dragoman.limits import CURSUS_COORDINATOR_WAIT_S, RELAY_PATIENCE_S
 from dragoman.outcome import start
 from dragoman.protocols.cursus import codec
@@ -374,8 +374,8 @@ def test_the_first_command_of_a_cluster_waits_for_its_topic(
 def test_a_topic_that_cannot_be_made_is_waited_for_no_longer_than_agreed(
     fresh: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_new: NewTopic, done: Callable[[DragomanError | None], None]) -> None:
-        done(ClusterError("no quorum"))
+    async def refuse(_new: NewTopic) -> None:
+        raise ClusterError("no quorum")
 
     monkeypatch.setattr(fresh.one.broker.topics, "ensure", refuse)
     client, gone = Client(fresh, 1), Client(fresh, 1)

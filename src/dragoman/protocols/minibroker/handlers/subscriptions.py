@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.seats import Seat, Seated, SeatRequest
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import SEAT_RETRY_S
+from dragoman.net.channel import Channel
 from dragoman.protocols.minibroker import codec, errors
-from dragoman.protocols.minibroker.handlers.groups import OWNER
-from dragoman.protocols.minibroker.handlers.pushing import Stream
-from dragoman.protocols.minibroker.handlers.window import Window
+from dragoman.protocols.minibroker.handlers.delivery import Pusher, Recipient, Stream, Window
+from dragoman.protocols.minibroker.handlers.service import OWNER, MinibrokerService
 from dragoman.protocols.minibroker.messages import Rebalanced
 from dragoman.types import GroupId, TopicName
 
-if TYPE_CHECKING:
-    from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
+
+class Subscriber(Recipient, Protocol):
+    """The session that subscribes."""
+
+    channel: Channel
+    pusher: Pusher
+
+    @property
+    def service(self) -> MinibrokerService: ...
+
+    def evicted(self) -> None:
+        """The group counts this member out."""
+        ...
 
 
 class Subscription:
@@ -25,7 +36,7 @@ class Subscription:
 
     group: GroupId | None = None
 
-    def __init__(self, session: MinibrokerSession, topic: str) -> None:
+    def __init__(self, session: Subscriber, topic: str) -> None:
         self.topic = topic
         self._session = session
         self._window: Window | None = None
@@ -34,7 +45,8 @@ class Subscription:
     def read(self, partition: PartitionMetadata, offset: int) -> None:
         """Push what this partition has from `offset` on; what was deleted is passed over."""
         session = self._session
-        stream = Stream(session.pusher, session.service.broker, partition, offset, self._window)
+        readers = session.service.broker.readers
+        stream = Stream(session.pusher, readers, partition, offset, self._window)
         self._streams[partition.index] = stream
         stream.begin()
 
@@ -54,7 +66,7 @@ class Subscription:
 class GroupSubscription(Subscription):
     """To whatever partitions the group gives this member."""
 
-    def __init__(self, session: MinibrokerSession, topic: str, group: GroupId) -> None:
+    def __init__(self, session: Subscriber, topic: str, group: GroupId) -> None:
         super().__init__(session, topic)
         self.group: GroupId = group
         service = session.service
