@@ -1,4 +1,4 @@
-"""Writes the tables that repeat the code: limits, and the options for Spark.
+"""Writes the tables that repeat the code: limits, the options for Spark, the HTTP API.
 
     python docs/tables.py            rewrite them (`make docs`)
 
@@ -13,12 +13,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dragoman import limits
+from dragoman.api.operations import OPERATIONS
 from dragoman.spark import options
+from dragoman.telemetry.catalogue import METRICS, PREFIX
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dragoman"
 LIMITS_PAGE = ROOT / "docs" / "reference" / "limits.md"
 SPARK_PAGE = ROOT / "docs" / "reference" / "spark.md"
+HTTP_PAGE = ROOT / "docs" / "reference" / "http.md"
 
 _LIMIT = re.compile(r"^([A-Z][A-Z0-9_]*) = ")
 _SECTION = re.compile(r"^# ---- (.+)$")
@@ -46,8 +49,23 @@ def _value(name: str) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def operations_table() -> str:
+    rows = ["| operation | does |", "|---|---|"]
+    rows += [f"| `{each.method} {each.path}` | {each.summary} |" for each in OPERATIONS]
+    return "\n".join(rows)
+
+
+def metrics_table() -> str:
+    rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    for each in METRICS.values():
+        labels = ", ".join(f"`{label}`" for label in each.labels)
+        rows.append(f"| `{PREFIX}{each.name}` | {each.kind} | {labels} | {each.help} |")
+    return "\n".join(rows)
+
+
 LIMITS_TABLES = {"limits": limits_table}
 SPARK_TABLES = {"options": options.table}
+HTTP_TABLES = {"operations": operations_table, "metrics": metrics_table}
 
 
 def with_tables(page: str, tables: Mapping[str, Callable[[], str]]) -> str:
@@ -65,3 +83,4 @@ def with_tables(page: str, tables: Mapping[str, Callable[[], str]]) -> str:
 if __name__ == "__main__":
     LIMITS_PAGE.write_text(with_tables(LIMITS_PAGE.read_text(), LIMITS_TABLES))
     SPARK_PAGE.write_text(with_tables(SPARK_PAGE.read_text(), SPARK_TABLES))
+    HTTP_PAGE.write_text(with_tables(HTTP_PAGE.read_text(), HTTP_TABLES))

@@ -20,8 +20,8 @@ from demo.postgres import LocalPostgres
 from demo.spark_job import Materialized, Purchase
 from demo.story import DemoError, Stage, Step
 from dragoman.captures.definition import Definition
-from dragoman.cli.speaking import speaker
-from dragoman.cli.speaking.interface import Plan
+from dragoman.cli.record_clients import record_client
+from dragoman.cli.record_clients.records import Plan
 from dragoman.cli.status import say
 
 SCHEMA: Final = "dragoman_demo"
@@ -178,7 +178,7 @@ def _read_by_rocketmq(stage: Stage) -> str:
         topic=PURCHASES_TOPIC,
         max_records=_RECORD_COUNT,
     )
-    with speaker("rocketmq").read(plan) as reader:
+    with record_client("rocketmq").read(plan) as reader:
         while len(found) < _RECORD_COUNT and (batch := reader.next_records()):
             found += [((each.key or b"").decode(), (each.value or b"").decode()) for each in batch]
     by_kafka = [

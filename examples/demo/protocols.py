@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 from demo.kafka import client_settings, messages, produce_one
 from demo.spark_job import WritersCounted
 from demo.story import DemoError, Stage, Step
-from dragoman.cli.speaking import MODULES, ProtocolName, speaker
-from dragoman.cli.speaking.interface import Plan
+from dragoman.cli.record_clients import MODULES, ProtocolName, record_client
+from dragoman.cli.record_clients.records import Plan
 from dragoman.client.cursus import BlockingCursusClient
 from dragoman.client.minibroker import BlockingMinibrokerClient
 from dragoman.client.mlog import BlockingMlogClient
@@ -102,7 +102,7 @@ def _read_over(stage: Stage, protocol: ProtocolName) -> Records:
         return [(each.offset() or 0, (each.value() or b"").decode()) for each in read]
     records: list[tuple[int, str]] = []
     plan = Plan(bootstrap=stage.broker.address(protocol), topic=ORDERS_TOPIC, max_records=_COUNT)
-    with speaker(protocol).read(plan) as reader:
+    with record_client(protocol).read(plan) as reader:
         while len(records) < _COUNT and (batch := reader.next_records()):
             records += [(each.offset, (each.value or b"").decode()) for each in batch]
     return records

@@ -39,11 +39,11 @@ VIOLATIONS = {
     "telemetry": ("broker/fetch.py", "import dragoman.telemetry.metrics"),
     "testing": ("server.py", "import dragoman.testing.memory"),
     "terminal": ("api/values.py", "import rich"),
+    "api-ports": ("api/topics.py", "import dragoman.broker.broker"),
     "spark": ("client/kafka.py", "import pyarrow"),
     "libraries": ("config/keys.py", "import starlette"),
 }
 
-#: Layers whose code is synchronous: what takes time calls back.
 #: Packages whose functions return when they are done.
 SYNCHRONOUS = ("config", "log", "security", "telemetry")
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}

@@ -4,8 +4,9 @@
   the first one. Each connection has time-outs of its own; requests that begin in one turn of the
   loop, and operations in progress, are bounded.
 - Requests for a host that the node does not serve, or from pages of other sites, are refused.
-- Operations are functions in one table; routes and the OpenAPI document are made from that table.
-  They cover topics, groups, the cluster, captures and pipelines.
+- Each operation is declared once, as a method of a service's protocol; routes, parameters, the
+  OpenAPI document and the reference page come from that list. The services are topics, groups, the
+  cluster, captures and pipelines.
 - Values of the API are typed; errors become RFC 9457 problem documents.
-- `ports` says what the API needs of a node. It and `values` are cheap to import.
+- The services of a running node declare what they use of the broker as ports of their own.
 """

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from dragoman import limits
-from dragoman.api.ports import NodeView
+from dragoman.api.operations import NodeView
 from dragoman.net.connections import all_descriptors, has_descriptor_left
 from dragoman.world import Clock
 

@@ -17,7 +17,7 @@ from typing import Annotated, Final, TypeAlias, TypeVar, get_args, get_type_hint
 import msgspec
 from cyclopts import App, Parameter
 
-from dragoman.cli.failures import told_in_a_line
+from dragoman.cli.failures import one_line_failures
 from dragoman.cli.output import Output, print_json, print_table
 from dragoman.cli.status import USAGE, CommandError, say
 from dragoman.client.rocketmq import (
@@ -88,7 +88,7 @@ class Session:
 @contextmanager
 def _session(namesrv: str) -> Iterator[Session]:
     """Every failure inside becomes a `CommandError` fit to be shown."""
-    with told_in_a_line("RocketMQ"), ExitStack() as stack:
+    with one_line_failures("RocketMQ"), ExitStack() as stack:
         yield Session(namesrv, stack)
 
 

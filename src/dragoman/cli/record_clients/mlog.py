@@ -1,9 +1,9 @@
 """mlog: values without keys, partitions by name, and offsets that are committed under an id.
 
-`orders@2` is the third partition of `orders`; how many there are is found out by asking for them.
+`orders@2` is the third partition of `orders`; their number is found out by a request for each.
 Reading is at the end when a request brings nothing; where the end is, the protocol does not say.
-There are no members of groups, so a group that others are reading is only found out by a commit:
-the first one, of where the group is already, is made before anything is printed.
+Groups have no members, so a group that others are reading is found out only by a commit: the first
+one, of the offset that the group is at already, is made before anything is printed.
 """
 
 from __future__ import annotations
@@ -12,26 +12,27 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, NoReturn
+from typing import Final
 from uuid import uuid4
 
-from dragoman.cli.speaking.interface import (
+from dragoman.cli.record_clients.records import (
+    COMMITTED_ONLY,
+    FOLLOWS_TO_OFFSET,
     OutgoingRecord,
     PlainRecord,
     Plan,
-    Speaker,
     Target,
     check_partition,
+    not_from,
+    not_until,
 )
-from dragoman.cli.speaking.interface import refuse as refuse_for
-from dragoman.cli.speaking.looped import (
+from dragoman.cli.record_clients.session import (
     HELLO_ANSWER_S,
     HELLO_TRIES_S,
-    Batches,
-    Publisher,
-    Talk,
-    reading,
-    writing,
+    Fetched,
+    RecordClient,
+    TopicReader,
+    TopicWriter,
 )
 from dragoman.cli.status import CommandError
 from dragoman.client.mlog import AckMode, ClientSettings, MlogClient, TopicNotFoundError
@@ -42,16 +43,15 @@ from dragoman.limits import (
     CLI_TIMEOUT_SECONDS,
 )
 
-_NAME: Final = "mlog"
 _HELLO: Final = ClientSettings(
     operation_timeout_s=HELLO_TRIES_S,
     request_timeout_s=HELLO_ANSWER_S,
-    # A partition that is not there is the usual answer.
+    # A partition that does not exist is the usual answer.
     missing_topic_timeout_s=0.001,
 )
 _SETTINGS: Final = ClientSettings(operation_timeout_s=float(CLI_TIMEOUT_SECONDS))
 _ACKS: Final = {"all": AckMode.ALL, "1": AckMode.LEADER, "0": AckMode.NONE}
-#: Between two looks at a partition that is followed.
+#: Between two requests to a partition that is followed.
 _POLL_S: Final = 0.2
 _PARTITION_NAME: Final = re.compile(r"(.+)@([0-9]{1,9})")
 
@@ -62,7 +62,9 @@ def _name(topic: str, partition: int) -> str:
 
 async def _partition_count(bootstrap: str, topic: str) -> int:
     if found := _PARTITION_NAME.fullmatch(topic):
-        refuse("TOPIC", f"{topic!r} is partition {found[2]} of {found[1]!r}; give --partition")
+        CLIENT.refuse(
+            "TOPIC", f"{topic!r} is partition {found[2]} of {found[1]!r}; give --partition"
+        )
     async with MlogClient(bootstrap, settings=_HELLO) as client:
         for partition in range(CLI_MLOG_PARTITIONS_MAX):
             try:
@@ -77,7 +79,7 @@ async def _partition_count(bootstrap: str, topic: str) -> int:
 # ---- writing
 
 
-class _Publisher:
+class _Writer:
     def __init__(self, client: MlogClient, target: Target, partition_count: int) -> None:
         self._client = client
         self._partition_count = partition_count
@@ -111,76 +113,60 @@ def _cut(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 @asynccontextmanager
-async def _publishing(target: Target) -> AsyncIterator[Publisher]:
+async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
     count = await _partition_count(target.bootstrap, target.topic)
     async with MlogClient(target.bootstrap, settings=_SETTINGS) as client:
-        yield _Publisher(client, target, count)
+        yield _Writer(client, target, count)
 
 
 # ---- reading
 
 
-def _check(plan: Plan) -> None:
-    if plan.start.kind not in ("beginning", "offset"):
-        refuse("--from", "it says neither where a partition ends nor when a record was written")
-    if plan.until is not None and plan.until.kind not in ("end", "offset"):
-        refuse("--until", "it says neither where a partition ends nor when a record was written")
-    if plan.follow and plan.until is not None and plan.last_offset is None:
-        refuse("--until", "with --follow, expected an offset")
-    if not plan.is_committed_only:
-        refuse("--isolation", "it reads committed records only")
+class _Reader(TopicReader):
+    claims_group = True
 
+    def __init__(self, client: MlogClient, plan: Plan, partition_count: int) -> None:
+        super().__init__(plan, partition_count)
+        self._client = client
+        # For offset 0 the broker takes what was committed under the id, so without a group it is
+        # one under which nothing is.
+        self._id = plan.group or f"dragoman-{uuid4().hex}"
 
-def refuse(option: str, reason: str) -> NoReturn:
-    refuse_for(option, _NAME, reason)
+    async def committed(self) -> dict[int, int]:
+        found = {
+            each: await self._client.committed(_name(self.plan.topic, each), id=self.group)
+            for each in self.partitions
+        }
+        return {each: offset for each, offset in found.items() if offset}
 
+    async def commit(self, offsets: Mapping[int, int]) -> None:
+        for each, offset in offsets.items():
+            await self._client.commit(_name(self.plan.topic, each), offset, id=self.group)
 
-async def _batches(client: MlogClient, plan: Plan, partition: int) -> Batches:
-    name, group, last = _name(plan.topic, partition), plan.group, plan.last_offset
-    # For offset 0 the broker takes what was committed under the id, so this is nobody's.
-    reader = group or f"dragoman-{uuid4().hex}"
-    position = plan.start.number
-    if group is not None:
-        position = await client.committed(name, id=group) or position
-    is_claimed = group is None
-    while last is None or position < last:
-        found = await client.fetch_batch(name, position, max_count=CLI_RECORDS_AT_ONCE, id=reader)
-        kept = [
-            PlainRecord(plan.topic, partition, each.offset, None, each.value)
-            for each in found
-            if last is None or each.offset < last
-        ]
-        if kept and not is_claimed:
-            await client.commit(name, position, id=reader)
-            is_claimed = True
-        if kept:
-            yield kept
-        if found:
-            position = found[-1].offset + 1
-        elif plan.follow:
-            await asyncio.sleep(_POLL_S)
-        else:
-            return
+    async def fetch(self, partition: int, position: int) -> Fetched:
+        topic = self.plan.topic
+        found = await self._client.fetch_batch(
+            _name(topic, partition), position, max_count=CLI_RECORDS_AT_ONCE, id=self._id
+        )
+        if not found:
+            if self.plan.follow:
+                await asyncio.sleep(_POLL_S)
+            return Fetched((), position)
+        records = [PlainRecord(topic, partition, each.offset, None, each.value) for each in found]
+        return Fetched(records, records[-1].offset + 1)
 
 
 @asynccontextmanager
-async def _talking(plan: Plan) -> AsyncIterator[Talk]:
-    topic, group = plan.topic, plan.group
-    count = await _partition_count(plan.bootstrap, topic)
-    for each in plan.partitions:
-        check_partition(topic, each, count)
+async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
+    count = await _partition_count(plan.bootstrap, plan.topic)
     async with MlogClient(plan.bootstrap, settings=_SETTINGS) as client:
-
-        async def commit(offsets: Mapping[int, int]) -> None:
-            for each, offset in offsets.items():
-                await client.commit(_name(topic, each), offset, id=group or "")
-
-        wanted = tuple(dict.fromkeys(plan.partitions)) or range(count)
-        sources = [_batches(client, plan, each) for each in wanted]
-        yield Talk(sources, None if group is None else commit)
+        yield _Reader(client, plan, count)
 
 
-SPEAKER = Speaker(
+_NO_END: Final = "it says neither where a partition ends nor when a record was written"
+CLIENT = RecordClient(
+    name="mlog",
+    title="mlog",
     bootstrap="127.0.0.1:9094",
     cannot_write={
         "key": "its records have no keys",
@@ -194,7 +180,12 @@ SPEAKER = Speaker(
         "headers": "it does not show headers",
         "timestamp": "it does not show the time of a record",
     },
-    check=_check,
-    write=lambda target: writing(_NAME, _publishing(target)),
-    read=lambda plan: reading(_NAME, _talking(plan)),
+    cannot_read=(
+        not_from(_NO_END, "end", "last", "time"),
+        not_until(_NO_END, "beginning", "last", "time"),
+        FOLLOWS_TO_OFFSET,
+        COMMITTED_ONLY,
+    ),
+    open_writer=_open_writer,
+    open_reader=_open_reader,
 )

@@ -1,4 +1,4 @@
-"""Lines of text to records: what `dragoman produce` reads.
+r"""Records as lines of text: what `dragoman produce` reads and `dragoman consume` prints.
 
 Plain lines are values, or keys and values with a separator between them. JSON lines are objects:
 
@@ -7,19 +7,49 @@ Plain lines are values, or keys and values with a separator between them. JSON l
 The timestamp is in milliseconds. Every field may be missing or null. Bytes that are not UTF-8 are
 written as {"base64": "…"}. Headers may also be a list of pairs, which keeps names that occur twice.
 The lines that `dragoman consume --json` prints are read back; their `topic` and `offset` mean
-nothing here.
+nothing to `produce`.
+
+A format string for `consume` is copied with these replaced:
+
+    %t topic    %p partition    %o offset    %T timestamp in ms    %h headers as name=value,…
+    %k key      %s value        %K and %S their sizes in bytes, -1 for null    %% a percent sign
+    \n \r \t \0 \\ \xNN
+
+Keys and values are copied byte for byte; null is nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Literal, Protocol, TypeAlias
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from dragoman.cli.speaking.interface import Feature, OutgoingRecord
+from dragoman.cli.record_clients.records import Feature, IncomingRecord, OutgoingRecord
 from dragoman.cli.status import CommandError
 from dragoman.limits import CLI_LINE_BYTES_MAX, CLI_READ_BYTES
+
+
+class Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes that JSON text cannot hold."""
+
+    base64: bytes
+
+
+class JsonRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of JSON, in the order in which `consume` prints its fields."""
+
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    timestamp: int | None = None
+    key: str | Binary | None = None
+    value: str | Binary | None = None
+    headers: dict[str, str | Binary | None] | list[tuple[str, str | Binary | None]] | None = None
+
+
+# ---- lines to records
 
 _INT32_MAX = (1 << 31) - 1
 
@@ -39,24 +69,6 @@ class LineFormat(msgspec.Struct, frozen=True, kw_only=True):
     empty_is_null: bool = False
     #: What the protocol has no word for, and why.
     cannot_have: Mapping[Feature, str] = {}
-
-
-class Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes that JSON text cannot hold."""
-
-    base64: bytes
-
-
-class JsonRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of JSON, in the order in which `consume` prints its fields."""
-
-    topic: str | None = None
-    partition: int | None = None
-    offset: int | None = None
-    timestamp: int | None = None
-    key: str | Binary | None = None
-    value: str | Binary | None = None
-    headers: dict[str, str | Binary | None] | list[tuple[str, str | Binary | None]] | None = None
 
 
 _DECODER = msgspec.json.Decoder(JsonRecord)
@@ -161,3 +173,111 @@ def parse_header(text: str) -> tuple[str, bytes | None]:
     if not name:
         raise ValueError(f"expected NAME=VALUE, got {text!r}")
     return name, value.encode("utf-8", "surrogateescape") if equals else None
+
+
+# ---- records to text
+
+Write: TypeAlias = Callable[[IncomingRecord], bytes]
+
+_TOKEN = re.compile(r"%.|%$|\\x[0-9a-fA-F]{2}|\\.|\\$|[^%\\]+", re.DOTALL)
+_ESCAPES: Final = {
+    "\\n": b"\n",
+    "\\r": b"\r",
+    "\\t": b"\t",
+    "\\0": b"\0",
+    "\\\\": b"\\",
+    "%%": b"%",
+}
+DEFAULT_FORMAT: Final = r"%s\n"
+
+
+def _headers(record: IncomingRecord) -> bytes:
+    return b",".join(
+        name.encode() + (b"" if content is None else b"=" + content)
+        for name, content in record.headers or ()
+    )
+
+
+def _size(data: bytes | None) -> bytes:
+    return b"%d" % (-1 if data is None else len(data))
+
+
+_FIELDS: Final[dict[str, Write]] = {
+    "%t": lambda record: record.topic.encode(),
+    "%p": lambda record: b"%d" % record.partition,
+    "%o": lambda record: b"%d" % record.offset,
+    "%T": lambda record: b"%d" % (-1 if record.timestamp is None else record.timestamp),
+    "%k": lambda record: record.key or b"",
+    "%s": lambda record: record.value or b"",
+    "%K": lambda record: _size(record.key),
+    "%S": lambda record: _size(record.value),
+    "%h": _headers,
+}
+#: What a protocol has to tell for these.
+_NEEDED: Final[dict[str, Feature]] = {
+    "%T": "timestamp",
+    "%k": "key",
+    "%K": "key",
+    "%h": "headers",
+}
+
+
+def needed_features(text: str) -> dict[str, Feature]:
+    """What a format shows that not every protocol tells, by the token that asks for it."""
+    return {token: _NEEDED[token] for token in _TOKEN.findall(text) if token in _NEEDED}
+
+
+def compile_format(text: str) -> Write:
+    """A function that prints a record. Raises `ValueError` that names what is not understood."""
+    parts: list[bytes | Write] = []
+    for token in _TOKEN.findall(text):
+        if token in _FIELDS:
+            parts.append(_FIELDS[token])
+        elif token in _ESCAPES:
+            parts.append(_ESCAPES[token])
+        elif token.startswith("\\x") and len(token) == 4:
+            parts.append(bytes.fromhex(token[2:]))
+        elif token[0] in "%\\":
+            raise ValueError(f"{token!r} means nothing in a format")
+        else:
+            parts.append(token.encode("utf-8", "surrogateescape"))
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[bytes | Write]) -> Write:
+    def write(record: IncomingRecord) -> bytes:
+        return b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
+
+    return write
+
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def write_json(record: IncomingRecord) -> bytes:
+    """One line of JSON that `dragoman produce --json` reads back."""
+    return (
+        _ENCODER.encode(
+            JsonRecord(
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+                timestamp=record.timestamp,
+                key=_text(record.key),
+                value=_text(record.value),
+                headers=None
+                if record.headers is None
+                else [(name, _text(content)) for name, content in record.headers],
+            )
+        )
+        + b"\n"
+    )
+
+
+def _text(data: bytes | None) -> str | Binary | None:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return Binary(data)

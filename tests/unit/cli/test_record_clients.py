@@ -18,9 +18,9 @@ import pytest
 
 from dragoman.cli.main import main
 from dragoman.cli.positions import Place
-from dragoman.cli.speaking import MODULES, ProtocolName, minibroker, mlog, speaker
-from dragoman.cli.speaking.interface import PlainRecord, Plan
-from dragoman.cli.speaking.looped import Batches, Merged
+from dragoman.cli.record_clients import MODULES, ProtocolName, minibroker, mlog, record_client
+from dragoman.cli.record_clients.records import PlainRecord, Plan
+from dragoman.cli.record_clients.session import Batch, Batches, Merged, resolved
 from dragoman.client.cursus import BlockingCursusClient, CursusClient
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, NewTopic
 from dragoman.client.minibroker import BlockingMinibrokerClient
@@ -96,7 +96,7 @@ def committed(client: BlockingKafkaClient, group: str) -> dict[int, int]:
 def test_every_protocol_has_a_module_and_its_own_port() -> None:
     assert get_args(ProtocolName) == tuple(MODULES)
     for name in MODULES:
-        assert speaker(name).bootstrap == str(default_addresses()[name])
+        assert record_client(name).bootstrap == str(default_addresses()[name])
 
 
 # ---- refusals
@@ -445,14 +445,15 @@ def test_end_of_minibroker_partition_is_where_new_records_come(
             start=Place("end"),
             follow=True,
         )
-        async with minibroker._talking(plan) as talk:
+        async with minibroker.CLIENT.open_reader(plan) as reader:
+            merged = Merged(await reader.sources(*await resolved(reader)))
             await asyncio.to_thread(
                 client.produce_records, topic, [NewRecord(value=b"new", partition=0)]
             )
-            merged = Merged(talk.sources)
             found = await merged.next_batch()
             await merged.close()
-        return [each.value for each in found]
+        assert found is not None
+        return [each.value for each in found.records]
 
     assert asyncio.run(read()) == [b"new"]
 
@@ -680,7 +681,7 @@ def test_record_that_is_too_large_is_refused(dragoman: Run, topic: str, protocol
 async def _source(partition: int, count: int, failure: Exception | None, log: list[int]) -> Batches:
     try:
         for offset in range(count):
-            yield [PlainRecord("t", partition, offset, None, b"")]
+            yield Batch([PlainRecord("t", partition, offset, None, b"")])
         if failure is not None:
             raise failure
     finally:
@@ -692,19 +693,21 @@ async def test_merged_sources_keep_their_order_and_end_together() -> None:
     merged = Merged([_source(partition, 3, None, ended) for partition in range(4)])
     found: list[tuple[int, int]] = []
     while batch := await merged.next_batch():
-        found += [(each.partition, each.offset) for each in batch]
+        found += [(each.partition, each.offset) for each in batch.records]
     assert sorted(found) == [(partition, offset) for partition in range(4) for offset in range(3)]
     for partition in range(4):
         offsets = [offset for where, offset in found if where == partition]
         assert offsets == sorted(offsets)
-    assert await merged.next_batch() == []
+    assert await merged.next_batch() is None
     await merged.close()
     assert sorted(ended) == [0, 1, 2, 3]
 
 
 async def test_failure_of_a_source_is_raised_behind_what_it_gave() -> None:
     merged = Merged([_source(0, 1, ValueError("broken"), [])])
-    assert len(await merged.next_batch()) == 1
+    first = await merged.next_batch()
+    assert first is not None
+    assert len(first.records) == 1
     with pytest.raises(ValueError, match="broken"):
         await merged.next_batch()
     await merged.close()
@@ -719,4 +722,4 @@ async def test_closing_ends_sources_whose_records_nobody_took() -> None:
 
 
 async def test_without_sources_there_is_nothing() -> None:
-    assert await Merged([]).next_batch() == []
+    assert await Merged([]).next_batch() is None

@@ -1,25 +1,34 @@
-"""A running pipeline on the terminal: a table that changes, or lines where nobody can watch one."""
+"""The status of a running pipeline: on the terminal, and in reports to a node."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from dragoman.cli.status import say
+from dragoman.cli.output import Cell
+from dragoman.cli.remote import Remote
+from dragoman.cli.status import CommandError, say
+from dragoman.pipelines.progress import Progress
+from dragoman.pipelines.state import Status
 from dragoman.telemetry.logs import escape
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from dragoman.cli.output import Cell
-    from dragoman.pipelines.progress import Progress
-    from dragoman.pipelines.state import Status
 
 COLUMNS = ("PART", "STATE", "BATCH", "ROWS", "ROWS/S", "LAG", "BATCH MS", "STATE ROWS", "STATE")
+#: Between two lines about a pipeline whose state stays the same.
 _LINE_S = 10.0
+#: Between two reports of the same state.
+_PAUSE_S = 2.0
+#: How long the end of a pipeline waits for its last report.
+_LAST_REPORT_S = 5.0
+#: Without anything new the last report is sent again: a node takes a silent pipeline for dead.
+_AGAIN_S = 10.0
 
 
 def row(part: Progress) -> tuple[Cell, ...]:
@@ -44,15 +53,15 @@ def _size(count: int) -> str:
     return f"{count} GiB"
 
 
-class View:
-    """On stderr, since what a job prints may be data."""
+class StatusView:
+    """The status on stderr, since what a job prints may be data."""
 
     def __init__(self) -> None:
         self._live: Live | None = None
         self._last_state = ""
         self._line_at = 0.0
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> StatusView:
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.live import Live
@@ -77,7 +86,7 @@ class View:
             self._say(status)
 
     def _say(self, status: Status) -> None:
-        """When the state changes, and every few seconds."""
+        """Print lines when the state changes, and every few seconds."""
         now = time.monotonic()
         if status.state != self._last_state:
             say(f"{status.name} is {status.state}")
@@ -117,3 +126,59 @@ def _table(status: Status) -> Table:
         if part.note or part.problem:
             table.add_row(Text(escape(f"  {part.problem or part.note}"), overflow="fold"))
     return table
+
+
+# ---- reports
+
+
+class StatusReports:
+    """Reports to a node, from a thread beside the pipeline: a node that is away delays nothing.
+
+    Only the newest status is kept: a report that was not sent is replaced by the next.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._remote = Remote(server) if server else None
+        self._is_new = threading.Event()
+        self._is_over = threading.Event()
+        self._newest: Status | None = None
+        self._has_complained = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> StatusReports:
+        if self._remote is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        self._is_new.set()
+        if self._remote is not None:
+            self._thread.join(_LAST_REPORT_S)
+
+    def send(self, status: Status) -> None:
+        self._newest = status
+        self._is_new.set()
+
+    def _run(self) -> None:
+        assert self._remote is not None
+        while True:
+            self._is_new.wait(_AGAIN_S)
+            self._is_new.clear()
+            # Read before the status, so that the last one is sent.
+            is_over = self._is_over.is_set()
+            try:
+                if self._newest is not None:
+                    self._remote.send("/api/v1/pipelines", self._newest)
+            except CommandError as error:
+                if not self._has_complained:
+                    say(f"the pipeline runs, but is not reported: {error}")
+                self._has_complained = True
+            if is_over:
+                return
+            self._is_over.wait(_PAUSE_S)

@@ -1,4 +1,4 @@
-"""Captures on a terminal: tables of how they are, findings, and bars while tables are read."""
+"""Captures on a terminal: tables of their state, findings, and progress while tables are read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dragoman.cli.status import CommandError, say
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-#: Between looks, and how long a capture may wait before the command does not any longer.
-_LOOK_S = 0.5
+#: Between two requests for the state; and how long the command waits for a capture that waits.
+_POLL_S = 0.5
 _PATIENCE_S = 30.0
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -28,12 +28,12 @@ def print_list(captures: Sequence[CaptureDescription]) -> None:
 
 
 def _listed(capture: CaptureDescription) -> tuple[str | int | None, ...]:
-    told = capture.definition
+    found = capture.definition
     shown = (capture.name, capture.status.state, capture.node)
-    if told is None:
+    if found is None:
         return (*shown, None, None, None, None)
-    tables = ",".join([*told.tables, *([f"outbox {told.outbox}"] if told.outbox else [])])
-    return (*shown, tables or None, ",".join(told.channels) or None, told.envelope, told.dsn)
+    tables = ",".join([*found.tables, *([f"outbox {found.outbox}"] if found.outbox else [])])
+    return (*shown, tables or None, ",".join(found.channels) or None, found.envelope, found.dsn)
 
 
 def print_states(captures: Sequence[CaptureDescription]) -> None:
@@ -112,14 +112,14 @@ def time_text(seconds: float) -> str | None:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-def tell_findings(findings: Iterable[Finding]) -> None:
+def print_findings(findings: Iterable[Finding]) -> None:
     for each in findings:
         say(f"{each.level}: {each.what}")
         if each.remedy:
             say(f"    {each.remedy}")
 
 
-# ---- until it streams
+# ---- waiting
 
 
 def wait_until_it_runs(look: Callable[[], CaptureDescription]) -> CaptureDescription:
@@ -160,7 +160,7 @@ def wait_until_it_runs(look: Callable[[], CaptureDescription]) -> CaptureDescrip
             waits_since = None if status.state == "snapshotting" else waits_since or now
             if waits_since is not None and now - waits_since > _PATIENCE_S:
                 raise CommandError(_given_up(capture.name, status))
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
 
 def _given_up(name: str, status: Status) -> str:
@@ -185,7 +185,7 @@ def _advance(progress: Progress, tasks: dict[str, TaskID], table: TableProgress)
 
 
 def watch(show: Callable[[], None]) -> None:
-    """Show it again and again until the user has seen enough."""
+    """Show it again and again until the user interrupts."""
     from rich.console import Console
 
     console = Console(file=sys.stdout)
@@ -195,4 +195,4 @@ def watch(show: Callable[[], None]) -> None:
                 console.clear()
             show()
             sys.stdout.flush()
-            time.sleep(2 * _LOOK_S)
+            time.sleep(2 * _POLL_S)

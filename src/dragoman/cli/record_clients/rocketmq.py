@@ -10,29 +10,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, NoReturn
+from typing import Final
 from zlib import crc32
 
-import msgspec
-
-from dragoman.cli.positions import Bounds, Place, resolve
-from dragoman.cli.speaking.interface import (
-    Headers,
+from dragoman.cli.positions import Bounds
+from dragoman.cli.record_clients.records import (
+    COMMITTED_ONLY,
+    FOLLOWS_TO_OFFSET,
     OutgoingRecord,
+    PlainRecord,
     Plan,
-    Speaker,
     Target,
     check_partition,
 )
-from dragoman.cli.speaking.interface import refuse as refuse_for
-from dragoman.cli.speaking.looped import (
+from dragoman.cli.record_clients.session import (
     HELLO_ANSWER_S,
     HELLO_TRIES_S,
-    Batches,
-    Publisher,
-    Talk,
-    reading,
-    writing,
+    Fetched,
+    RecordClient,
+    TopicReader,
+    TopicWriter,
 )
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.client.rocketmq import (
@@ -42,7 +39,6 @@ from dragoman.client.rocketmq import (
     MessageQueue,
     NotFoundError,
     Producer,
-    Pulled,
     PullStatus,
     ReceivedMessage,
     RocketmqClient,
@@ -54,7 +50,6 @@ from dragoman.limits import (
     CLI_TIMEOUT_SECONDS,
 )
 
-_NAME: Final = "rocketmq"
 _KEYS: Final = "KEYS"
 #: A broker adds these to every message that it delivers: they describe the broker, not the record,
 #: and a record that is copied must not carry them along.
@@ -63,28 +58,14 @@ _HELLO: Final = ClientSettings(operation_timeout_s=HELLO_TRIES_S, request_timeou
 _SETTINGS: Final = ClientSettings(
     operation_timeout_s=float(CLI_TIMEOUT_SECONDS), request_timeout_s=float(CLI_TIMEOUT_SECONDS)
 )
-#: How long the broker waits for a message when it is followed.
+#: How long the broker waits for a message of a queue that is followed.
 _WAIT_S: Final = 10.0
-
-
-class ReadRecord(msgspec.Struct, frozen=True, gc=False):
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes
-    headers: Headers
-
-
-def refuse(option: str, reason: str) -> NoReturn:
-    refuse_for(option, _NAME, reason)
 
 
 # ---- writing
 
 
-class _Publisher:
+class _Writer:
     def __init__(self, producer: Producer, target: Target, queues: Sequence[MessageQueue]) -> None:
         self._producer = producer
         self._target = target
@@ -144,7 +125,7 @@ def _message(topic: str, record: OutgoingRecord) -> Message:
     for name, value in record.headers:
         text = _text(f"header {name!r}", value)
         if name in properties or name == _KEYS:
-            refuse("--header", f"a message has one property {name!r}")
+            CLIENT.refuse("--header", f"a message has one property {name!r}")
         properties[name] = text
     if record.key is not None:
         properties[_KEYS] = _text("key", record.key)
@@ -163,7 +144,7 @@ def _text(what: str, value: bytes | None) -> str:
 
 
 @asynccontextmanager
-async def _publishing(target: Target) -> AsyncIterator[Publisher]:
+async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
     async with RocketmqClient(target.bootstrap, settings=_HELLO) as client:
         await client.producer("dragoman-hello").queues(target.topic)
     async with (
@@ -173,28 +154,21 @@ async def _publishing(target: Target) -> AsyncIterator[Publisher]:
         queues = await producer.queues(target.topic)
         if not queues:
             raise CommandError(f"topic {target.topic!r} cannot be written to")
-        yield _Publisher(producer, target, queues)
+        yield _Writer(producer, target, queues)
 
 
 # ---- reading
 
 
-def _check(plan: Plan) -> None:
-    if plan.follow and plan.until is not None and plan.last_offset is None:
-        refuse("--until", "with --follow, expected an offset")
-    if not plan.is_committed_only:
-        refuse("--isolation", "it reads committed records only")
-
-
-def _record(topic: str, partition: int, message: ReceivedMessage) -> ReadRecord:
+def _record(topic: str, partition: int, message: ReceivedMessage) -> PlainRecord:
     key = message.properties.get(_KEYS)
-    return ReadRecord(
+    return PlainRecord(
         topic,
         partition,
         message.queue_offset,
-        message.store_ms,
         None if key is None else key.encode(),
         message.body,
+        message.store_ms,
         tuple(
             (name, value.encode())
             for name, value in message.properties.items()
@@ -203,102 +177,63 @@ def _record(topic: str, partition: int, message: ReceivedMessage) -> ReadRecord:
     )
 
 
-class _Reading:
-    """One run of `consume`: the queues, where each begins and ends."""
+class _Reader(TopicReader):
+    claims_group = True
 
     def __init__(self, client: RocketmqClient, plan: Plan, queues: Sequence[MessageQueue]) -> None:
-        self._client = client
-        self._plan = plan
+        super().__init__(plan, len(queues))
+        self._admin = client.admin
         self._queues = queues
-        self._wanted = tuple(dict.fromkeys(plan.partitions)) or tuple(range(len(queues)))
-        for each in self._wanted:
-            check_partition(plan.topic, each, len(queues))
 
-    async def talk(self) -> Talk:
-        plan = self._plan
-        bounds = Bounds(
-            {
-                each: await self._client.admin.min_offset(self._queues[each])
-                for each in self._wanted
-            },
-            {
-                each: await self._client.admin.max_offset(self._queues[each])
-                for each in self._wanted
-            },
+    async def bounds(self) -> Bounds[int]:
+        queues = self._queues
+        return Bounds(
+            {each: await self._admin.min_offset(queues[each]) for each in self.partitions},
+            {each: await self._admin.max_offset(queues[each]) for each in self.partitions},
         )
-        starts = await self._resolved(plan.start, bounds)
-        if plan.group is not None:
-            starts |= bounds.clamp(await self._committed(plan.group))
-        if plan.follow:
-            ends = {} if plan.last_offset is None else dict.fromkeys(starts, plan.last_offset)
-        else:
-            ends = await self._resolved(plan.until or Place("end"), bounds)
-        sources = [self._batches(each, starts[each], ends.get(each)) for each in self._wanted]
-        return Talk(sources, None if plan.group is None else self.commit)
 
-    async def _resolved(self, place: Place, bounds: Bounds[int]) -> dict[int, int]:
-        at_time: dict[int, int] = {}
-        if place.kind == "time":
-            for each in self._wanted:
-                queue = self._queues[each]
-                at_time[each] = await self._client.admin.search_offset(queue, place.number)
-        return resolve(place, bounds, at_time=lambda _: at_time)
+    async def offsets_at(self, time_ms: int) -> dict[int, int]:
+        return {
+            each: await self._admin.search_offset(self._queues[each], time_ms)
+            for each in self.partitions
+        }
 
-    async def _committed(self, group: str) -> dict[int, int]:
+    async def committed(self) -> dict[int, int]:
         try:
-            members = await self._client.admin.examine_consumer_connection_info(group)
+            members = await self._admin.examine_consumer_connection_info(self.group)
         except GroupOfflineError:
             pass
         else:
             count = len(members.connection_set)
-            raise CommandError(f"group {group!r} has {count} members; stop them first")
+            raise CommandError(f"group {self.group!r} has {count} members; stop them first")
         found: dict[int, int] = {}
-        for each in self._wanted:
+        for each in self.partitions:
             try:
-                queue = self._queues[each]
-                found[each] = await self._client.admin.query_consume_offset(queue, group)
+                found[each] = await self._admin.query_consume_offset(self._queues[each], self.group)
             except NotFoundError:
                 continue
         return found
 
     async def commit(self, offsets: Mapping[int, int]) -> None:
-        assert self._plan.group is not None
         for each, offset in offsets.items():
-            queue = self._queues[each]
-            await self._client.admin.update_consume_offset(queue, self._plan.group, offset)
+            await self._admin.update_consume_offset(self._queues[each], self.group, offset)
 
-    async def _batches(self, partition: int, position: int, end: int | None) -> Batches:
-        is_claimed = self._plan.group is None
-        while end is None or position < end:
-            pulled = await self._pulled(partition, position)
-            found = [
-                _record(self._plan.topic, partition, each)
-                for each in pulled.messages
-                if end is None or each.queue_offset < end
-            ]
-            if found and not is_claimed:
-                # Somebody else's group is found out before anything is printed.
-                await self.commit({partition: position})
-                is_claimed = True
-            if found:
-                yield found
-            if pulled.next_offset <= position and not self._plan.follow:
-                return
-            # There is nothing at an offset behind the end, as of a topic that was made anew.
-            is_moved = pulled.status is PullStatus.OFFSET_ILLEGAL
-            position = pulled.next_offset if is_moved else max(position, pulled.next_offset)
-
-    async def _pulled(self, partition: int, position: int) -> Pulled:
-        return await self._client.admin.pull_message(
+    async def fetch(self, partition: int, position: int) -> Fetched:
+        pulled = await self._admin.pull_message(
             self._queues[partition],
             position,
             max_count=CLI_RECORDS_AT_ONCE,
-            wait_s=_WAIT_S if self._plan.follow else 0.0,
+            wait_s=_WAIT_S if self.plan.follow else 0.0,
         )
+        records = [_record(self.plan.topic, partition, each) for each in pulled.messages]
+        # There is nothing at an offset behind the end, such as in a topic that was created anew.
+        is_moved = pulled.status is PullStatus.OFFSET_ILLEGAL
+        following = pulled.next_offset if is_moved else max(position, pulled.next_offset)
+        return Fetched(records, following)
 
 
 @asynccontextmanager
-async def _talking(plan: Plan) -> AsyncIterator[Talk]:
+async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
     async with RocketmqClient(plan.bootstrap, settings=_HELLO) as client:
         try:
             await client.routes.route(plan.topic)
@@ -306,17 +241,19 @@ async def _talking(plan: Plan) -> AsyncIterator[Talk]:
             raise CommandError(f"topic {plan.topic!r}: there is no such topic") from None
     async with RocketmqClient(plan.bootstrap, settings=_SETTINGS) as client:
         queues = (await client.routes.route(plan.topic)).read_queues
-        yield await _Reading(client, plan, queues).talk()
+        yield _Reader(client, plan, queues)
 
 
-SPEAKER = Speaker(
+CLIENT = RecordClient(
+    name="rocketmq",
+    title="rocketmq",
     bootstrap="127.0.0.1:9876",
     cannot_write={
         "null": "it has no null",
         "timestamp": "the broker gives records their time",
         "codec": "it compresses large messages by itself",
     },
-    check=_check,
-    write=lambda target: writing(_NAME, _publishing(target)),
-    read=lambda plan: reading(_NAME, _talking(plan)),
+    cannot_read=(FOLLOWS_TO_OFFSET, COMMITTED_ONLY),
+    open_writer=_open_writer,
+    open_reader=_open_reader,
 )
