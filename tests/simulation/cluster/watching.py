@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from dragoman.broker import cluster as cluster
-from dragoman.broker.broker import Broker
 from dragoman.broker.cluster import Cluster
+from dragoman.broker.partitions import Partitions
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.replication.leader import LedPartition
 from dragoman.broker.replication.ports import Timing
@@ -76,9 +76,9 @@ def _restart_at(restart_at: Any, self: PartitionLog, offset: int) -> None:
     checker.emptied(process, self.identity.partition_id)
 
 
-def _open_log(open_log: Any, self: Broker, metadata: PartitionMetadata) -> PartitionLog:
+def _open_log(open_log: Any, self: Partitions, metadata: PartitionMetadata) -> PartitionLog:
     found: PartitionLog = open_log(self, metadata)
-    process = _process(self.scheduler)
+    process = _process(self._store._scheduler)
     if metadata.partition_id not in process.opened:
         process.opened.add(metadata.partition_id)
         process.cluster.checker.reopened(process, found)
@@ -127,7 +127,7 @@ _WATCHED = (
     (LedPartition, "advance", _advance),
     (PartitionLog, "truncate", _truncate),
     (PartitionLog, "restart_at", _restart_at),
-    (Broker, "_open_log", _open_log),
+    (Partitions, "open_log", _open_log),
     (Cluster, "applied", _applied),
     (Cluster, "restored", _restored),
     (Cluster, "_role_changed", _role_changed),
