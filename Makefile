@@ -65,7 +65,7 @@ $(VENV)/dev.stamp: $(INSTALLED)
 
 .PHONY: demo
 demo: $(VENV)/demo.stamp ## run the main job; ARGS=--exit ends by itself
-	@$(BIN)/python -m dragoman.demo $(ARGS)
+	@$(BIN)/python examples/demo $(ARGS)
 
 .PHONY: test
 test: lint layers types unit ## lint, layer rules, types and tests: what CI runs
@@ -100,8 +100,9 @@ format: $(VENV)/dev.stamp ## let ruff rewrite what it can
 	$(BIN)/ruff format src tests docs examples
 
 .PHONY: docs
-docs: $(VENV)/dev.stamp ## write anew the tables that repeat the code
+docs: $(VENV)/dev.stamp ## write anew the tables and the picture that repeat the code
 	$(BIN)/python docs/tables.py
+	$(BIN)/python docs/diagram.py
 	$(BIN)/python docs/configuration_page.py
 	$(BIN)/python tests/interop/page.py
 
@@ -125,11 +126,11 @@ $(BENCH_VENV)/bench.stamp: $(INSTALLED) README.md $(SOURCES)
 
 .PHONY: cdc-torture
 cdc-torture: $(VENV)/dev.stamp ## a captured database under load, kills and restarts, against pg_recvlogical; ARGS="--seed 2"
-	PYTHONPATH=tests $(BIN)/python -m cdc_torture.run $(ARGS)
+	PYTHONPATH=tests:examples $(BIN)/python -m cdc_torture.run $(ARGS)
 
 .PHONY: postgres-releases
 postgres-releases: $(VENV)/dev.stamp ## tests of captures with other releases of PostgreSQL, from npm; ARGS=14
-	$(BIN)/python tests/interop/postgres_releases.py $(ARGS)
+	PYTHONPATH=examples $(BIN)/python tests/interop/postgres_releases.py $(ARGS)
 
 .PHONY: failover
 failover: $(VENV)/dev.stamp ## how long no writes are taken when a leader goes; ARGS="--rounds 5 kill"
@@ -162,6 +163,14 @@ attack: $(VENV)/dev.stamp ## clients that mean harm, beside good ones; ARGS="--o
 .PHONY: damage
 damage: $(VENV)/dev.stamp ## two hundred damaged data directories; ARGS="--images 1000 --seed 7"
 	PYTHONPATH=tests $(BIN)/python -m damage.run $(ARGS)
+
+.PHONY: golden
+golden: $(VENV)/dev.stamp ## what two versions answer to the same requests; ARGS="--before SRC_DIR --after src"
+	PYTHONPATH=tests $(BIN)/python -m golden.compare $(ARGS)
+
+.PHONY: measures
+measures: $(VENV)/dev.stamp ## size, import cycles, callbacks and names of the code; ARGS=--list
+	PYTHONPATH=tests $(BIN)/python -m measures $(ARGS)
 
 # ---- upkeep
 

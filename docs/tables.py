@@ -1,54 +1,30 @@
-"""Writes the tables that repeat the code: limits, the map of files, the options for Spark.
+"""Writes the tables that repeat the code: limits, the options for Spark, the HTTP API.
 
     python docs/tables.py            rewrite them (`make docs`)
 
-A table lies between `<!-- NAME: written by docs/tables.py -->` and `<!-- end NAME -->`. The one
-line about a module is the first sentence of its docstring, so that there is one place to keep it
-right. `tests/unit/test_documents.py` compares.
+A table lies between `<!-- NAME: written by docs/tables.py -->` and `<!-- end NAME -->`.
+`tests/unit/test_documents.py` compares.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dragoman import limits
+from dragoman.api.operations import OPERATIONS
 from dragoman.spark import options
+from dragoman.telemetry.catalogue import METRICS, PREFIX
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dragoman"
-PAGE = ROOT / "ARCHITECTURE.md"
+LIMITS_PAGE = ROOT / "docs" / "reference" / "limits.md"
 SPARK_PAGE = ROOT / "docs" / "reference" / "spark.md"
+HTTP_PAGE = ROOT / "docs" / "reference" / "http.md"
 
 _LIMIT = re.compile(r"^([A-Z][A-Z0-9_]*) = ")
 _SECTION = re.compile(r"^# ---- (.+)$")
-
-
-def file_map() -> str:
-    """One line a module, folder by folder. A package's own line is that of its folder."""
-    lines = ["```"]
-    for path in sorted(SOURCE.rglob("*.py"), key=_map_order):
-        relative = path.relative_to(SOURCE)
-        sentence = first_sentence(path)
-        if path.name == "__init__.py":
-            folder = "" if relative.parent == Path() else f"{relative.parent.as_posix()}/"
-            lines.append(f"{folder or 'dragoman/'}{'  ' + sentence if sentence else ''}")
-        else:
-            lines.append(f"  {path.stem:<16} {sentence}")
-    return "\n".join([*lines, "```"])
-
-
-def _map_order(path: Path) -> tuple[tuple[str, ...], bool, str]:
-    return path.relative_to(SOURCE).parent.parts, path.name != "__init__.py", path.name
-
-
-def first_sentence(path: Path) -> str:
-    """Of the module's docstring, on one line; empty when there is none."""
-    text = ast.get_docstring(ast.parse(path.read_text())) or ""
-    paragraph = " ".join(text.partition("\n\n")[0].split())
-    return re.split(r"(?<=[^.]\.) (?=[A-Z`])", paragraph, maxsplit=1)[0].rstrip(".")
 
 
 def limits_table() -> str:
@@ -73,13 +49,26 @@ def _value(name: str) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-TABLES = {"file map": file_map, "limits": limits_table}
+def operations_table() -> str:
+    rows = ["| operation | does |", "|---|---|"]
+    rows += [f"| `{each.method} {each.path}` | {each.summary} |" for each in OPERATIONS]
+    return "\n".join(rows)
 
 
+def metrics_table() -> str:
+    rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    for each in METRICS.values():
+        labels = ", ".join(f"`{label}`" for label in each.labels)
+        rows.append(f"| `{PREFIX}{each.name}` | {each.kind} | {labels} | {each.help} |")
+    return "\n".join(rows)
+
+
+LIMITS_TABLES = {"limits": limits_table}
 SPARK_TABLES = {"options": options.table}
+HTTP_TABLES = {"operations": operations_table, "metrics": metrics_table}
 
 
-def with_tables(page: str, tables: Mapping[str, Callable[[], str]] = TABLES) -> str:
+def with_tables(page: str, tables: Mapping[str, Callable[[], str]]) -> str:
     """The page with every table as it should be. Raises `ValueError` when one has no place."""
     for name, make in tables.items():
         begin, end = f"<!-- {name}: written by docs/tables.py -->", f"<!-- end {name} -->"
@@ -92,5 +81,6 @@ def with_tables(page: str, tables: Mapping[str, Callable[[], str]] = TABLES) -> 
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text()))
+    LIMITS_PAGE.write_text(with_tables(LIMITS_PAGE.read_text(), LIMITS_TABLES))
     SPARK_PAGE.write_text(with_tables(SPARK_PAGE.read_text(), SPARK_TABLES))
+    HTTP_PAGE.write_text(with_tables(HTTP_PAGE.read_text(), HTTP_TABLES))

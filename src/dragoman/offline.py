@@ -12,9 +12,15 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
-from dragoman.broker.broker import METADATA_TOPIC, directory_name, new_cluster_id
-from dragoman.cluster.events import TopicDeleted
-from dragoman.cluster.metadata import METADATA_PARTITION_ID, MetadataImage, PartitionMetadata
+from dragoman.broker.partitions import directory_name
+from dragoman.cluster.events import NodeRegistered, TopicDeleted
+from dragoman.cluster.metadata import (
+    METADATA_PARTITION_ID,
+    METADATA_TOPIC,
+    MetadataImage,
+    PartitionMetadata,
+    new_cluster_id,
+)
 from dragoman.cluster.raft.reconstruction import Reconstruction, complete, replace_metadata
 from dragoman.cluster.raft.stored import (
     StoredImage,
@@ -26,10 +32,12 @@ from dragoman.errors import ConfigError, CorruptionError
 from dragoman.log.adoption import Adopted, adopt_directory
 from dragoman.log.checkpoint import PARTITIONS
 from dragoman.log.inspect import Finding, Problem, inspect_directory
+from dragoman.log.journal import DIRECTORY as JOURNAL
 from dragoman.log.manifest import NAME as MANIFEST
 from dragoman.log.manifest import Identity, Manifest, decode_manifest
 from dragoman.log.node import Durability, read_node_state
 from dragoman.log.partition import PartitionLog
+from dragoman.log.recovery import QUARANTINE
 from dragoman.log.repair import Repair, repair_partition
 from dragoman.log.store import LogStore
 from dragoman.world import (
@@ -41,6 +49,7 @@ from dragoman.world import (
     is_directory,
     perform,
     read_whole,
+    replace_file,
     system_random,
 )
 
@@ -181,7 +190,12 @@ def repair_disk(disk: Disk, *, is_dry: bool) -> RepairReport:
         metadata = store.partition(_METADATA, directory_name(_METADATA), _Config(), is_shared=True)
         stored = read_stored_image(disk, metadata.directory)
         image = stored.image
-        names = {*disk.names(PARTITIONS), *_journalled(store, image)}
+        is_damaged = bool(repair_partition(metadata, is_dry=True)) or not stored.is_whole
+        journalled, unknown = _journalled(store, image)
+        if unknown and is_damaged:
+            # What is sound knows every partition but those that were deleted.
+            left.append(_keep_journal(disk, unknown))
+        names = {*disk.names(PARTITIONS), *journalled}
         for name in sorted(names):
             identity = _identity(disk, name, image)
             if identity is None:
@@ -196,7 +210,6 @@ def repair_disk(disk: Disk, *, is_dry: bool) -> RepairReport:
                 left += [f"{each.path}: {reason}" for each in found]
             else:
                 repairs += found
-        is_damaged = bool(repair_partition(metadata, is_dry=True)) or not stored.is_whole
         store.finish_recovery()
         lost: Reconstruction | None = None
         if is_damaged and len(image.registrations) > 1:
@@ -221,6 +234,10 @@ def _mend_metadata(
         if topic_id in image.topics_by_id:
             image.apply(TopicDeleted(topic_id=topic_id))
     node = min((*image.registrations, *image.voters), default=_DEFAULT_NODE_ID)
+    if node not in image.registrations:
+        # As one that comes for the first time, it would lead nothing of what it holds.
+        directory = read_node_state(store.disk).directory_id
+        image.apply(NodeRegistered(node_id=node, incarnation=1, directory=directory))
     manifests = list(_manifests(store.disk))
     lost = complete(image, manifests, stored.deleted, node)
     if not is_dry:
@@ -256,19 +273,33 @@ def _opened(disk: Disk) -> Iterator[LogStore]:
         raise store.failure
 
 
-def _journalled(store: LogStore, image: MetadataImage) -> Iterator[str]:
-    """Directories of partitions for which the journal holds something. Raises `ConfigError`: what
-    is not opened would be dropped from the journal.
+def _journalled(store: LogStore, image: MetadataImage) -> tuple[set[str], list[int]]:
+    """Directories of partitions for which the journal holds something, and the numbers of those
+    that nothing names. What is not opened is dropped from the journal.
     """
+    names: set[str] = set()
+    unknown: list[int] = []
     for number in store.pending_partitions:
         known = image.partitions.get(number)
         if known is not None:
-            yield directory_name(_identity_of(known))
+            names.add(directory_name(_identity_of(known)))
         elif not any(name.startswith(f"{number}-") for name in store.disk.names(PARTITIONS)):
-            raise ConfigError(
-                f"the journal holds records of partition {number}, of which the metadata knows "
-                "nothing: nothing was changed"
-            )
+            unknown.append(number)
+    return names, unknown
+
+
+def _keep_journal(disk: Disk, unknown: list[int]) -> str:
+    """Copy the journal aside. What is said of records whose topic is lost with the metadata."""
+    disk.make_directory(QUARANTINE)
+    for name in disk.names(JOURNAL):
+        if name.endswith(".jnl"):
+            path = f"{JOURNAL}/{name}"
+            replace_file(disk, f"{QUARANTINE}/{path.replace('/', '_')}", read_whole(disk, path))
+    numbers = ", ".join(map(str, unknown))
+    return (
+        f"{JOURNAL}: holds records of partitions that the damaged metadata does not name any more "
+        f"({numbers}); the journal is kept in {QUARANTINE}/, and they are left out"
+    )
 
 
 def _metadata_directory(disk: Disk) -> str:

@@ -18,14 +18,17 @@ from dragoman.broker.broker import Broker
 from dragoman.broker.changes import Proposal, ProposalReply
 from dragoman.broker.neighbour_service import NeighbourService
 from dragoman.broker.neighbours import Answered as NeighbourAnswered
-from dragoman.broker.neighbours import Request, decode_answer, encode
+from dragoman.broker.neighbours import Request as OldRequest
+from dragoman.broker.neighbours import decode_answer, encode
 from dragoman.broker.replication import messages as copies
 from dragoman.broker.replication.ports import Controlled, Fetched
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.cluster.raft import messages as votes
 from dragoman.config.listeners import Address, parse_address
-from dragoman.errors import ClusterError, DecodeError
+from dragoman.errors import ClusterError, DecodeError, DragomanError
 from dragoman.net.peering import PeerAnswer, Peering, Reply
+from dragoman.outcome import Outcome
+from dragoman.rpc.client import RawReply
 from dragoman.types import Buffer
 
 log = logging.getLogger("dragoman.peers")
@@ -34,7 +37,7 @@ _NOTHING = memoryview(b"")
 _FETCH_TIMEOUT_S = 5.0
 _CONTROL_TIMEOUT_S = 2.0
 _CHANGE_TIMEOUT_S = 5.0
-_NEIGHBOUR_TIMEOUT_S = 35.0
+_RPC_TIMEOUT_S = 35.0
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 Read = TypeVar("Read")
@@ -45,7 +48,7 @@ class Service(IntEnum):
     COPIES = 2
     CONTROL = 3
     CHANGES = 4
-    NEIGHBOURS = 5
+    RPC = 5
 
 
 class Peers:
@@ -63,8 +66,8 @@ class Peers:
         self._founders = founders
         self._told: dict[int, Address] = {}
         self._broker: Broker | None = None
-        #: By node, who waits for what it was asked.
-        self._waiting: dict[int, dict[object, NeighbourAnswered]] = {}
+        #: By node, the calls that wait for its reply.
+        self._waiting: dict[int, dict[Outcome[RawReply], None]] = {}
 
     def begin(self, broker: Broker) -> None:
         self._broker = broker
@@ -75,8 +78,9 @@ class Peers:
         peering.serve(Service.COPIES, _Copies(broker))
         peering.serve(Service.CONTROL, _Control(broker))
         peering.serve(Service.CHANGES, _ForeignChanges(broker))
-        peering.serve(Service.NEIGHBOURS, _Neighbours(broker))
+        peering.serve(Service.RPC, _Calls(broker))
         broker.neighbours = self
+        broker.rpc.transport = self
         broker.on_fenced.append(self._give_up_on)
         peering.on_connected.append(cluster.node_back)
         peering.on_lost.append(cluster.node_lost)
@@ -130,39 +134,49 @@ class Peers:
         header = copies.encode_message(request)
         self.peering.request(node, Service.CONTROL, header, answered, timeout_s=_CONTROL_TIMEOUT_S)
 
-    def forward(
-        self, node: int, proposal: Proposal, done: Callable[[ProposalReply | None], None]
-    ) -> None:
+    def forward(self, node: int, proposal: Proposal) -> Outcome[ProposalReply | None]:
+        outcome: Outcome[ProposalReply | None] = Outcome()
+
         def answered(answer: PeerAnswer | ClusterError) -> None:
-            done(_answered(answer, lambda data: _decoded(data, ProposalReply)))
+            outcome.succeed(_answered(answer, lambda data: _decoded(data, ProposalReply)))
 
         header = msgspec.msgpack.encode(proposal)
         self.peering.request(node, Service.CHANGES, header, answered, timeout_s=_CHANGE_TIMEOUT_S)
+        return outcome
 
     def ask(
-        self, node: int, request: Request, body: Sequence[Buffer], done: NeighbourAnswered
+        self, node: int, request: OldRequest, body: Sequence[Buffer], done: NeighbourAnswered
     ) -> None:
         """`Neighbours` of the broker."""
-        waiting, number = self._waiting.setdefault(node, {}), object()
-        waiting[number] = done
+
+        def answered(reply: RawReply | DragomanError) -> None:
+            if isinstance(reply, DragomanError):
+                done(reply)
+            else:
+                done(decode_answer(reply.header, reply.body))
+
+        self.exchange(node, encode(request), body).then(answered)
+
+    def exchange(self, node: int, header: bytes, body: Sequence[Buffer]) -> Outcome[RawReply]:
+        """`Transport` of remote procedure calls."""
+        outcome: Outcome[RawReply] = Outcome()
+        waiting = self._waiting.setdefault(node, {})
+        waiting[outcome] = None
 
         def answered(answer: PeerAnswer | ClusterError) -> None:
-            if waiting.pop(number, None) is None:
+            if outcome not in waiting:
                 # Given up on meanwhile.
                 return
+            del waiting[outcome]
             if isinstance(answer, ClusterError):
-                done(answer)
+                outcome.fail(answer)
             else:
-                done(decode_answer(answer.header, answer.body))
+                outcome.succeed(RawReply(answer.header, answer.body))
 
         self.peering.request(
-            node,
-            Service.NEIGHBOURS,
-            encode(request),
-            answered,
-            timeout_s=_NEIGHBOUR_TIMEOUT_S,
-            body=body,
+            node, Service.RPC, header, answered, timeout_s=_RPC_TIMEOUT_S, body=body
         )
+        return outcome
 
     def _give_up_on(self, node: int) -> None:
         """Others lead what it led: a node that is frozen, its connections open, is not waited for
@@ -171,9 +185,9 @@ class Peers:
         assert self._broker is not None
         waiting = self._waiting.get(node, {})
         gone = ClusterError(f"node {node} is gone; the outcome is unknown")
-        for done in waiting.values():
+        for outcome in waiting:
             # Not within the call: this is in the middle of what was agreed on.
-            self._broker.scheduler.call_soon(done, gone)
+            self._broker.scheduler.call_soon(outcome.fail, gone)
         waiting.clear()
 
     def directory_of(self, node: int) -> str:
@@ -265,7 +279,7 @@ class _Control(_Service):
         self._cluster.controlled(wanted, answer)
 
 
-class _Neighbours(_Service):
+class _Calls(_Service):
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
         self._service = NeighbourService(broker)
@@ -273,12 +287,16 @@ class _Neighbours(_Service):
     def request(self, node: int, header: memoryview, body: memoryview, reply: Reply) -> None:
         if not self._broker.is_ready:
             raise ClusterError("the node is starting")
-        self._service.request(node, header, body, reply)
+        if self._broker.registry.serves(header):
+            self._broker.registry.answer(node, header, body, reply)
+        else:
+            self._service.request(node, header, body, reply)
 
 
 class _ForeignChanges(_Service):
     def request(self, node: int, header: memoryview, body: memoryview, reply: Reply) -> None:  # noqa: ARG002
-        def answer(found: ProposalReply) -> None:
+        def answer(found: ProposalReply | DragomanError) -> None:
+            assert isinstance(found, ProposalReply)
             reply(msgspec.msgpack.encode(found), ())
 
-        self._cluster.changes.taken(_decoded(header, Proposal), answer)
+        self._cluster.changes.take(_decoded(header, Proposal)).then(answer)

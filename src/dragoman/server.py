@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -52,6 +52,7 @@ from dragoman.net.routing import RoutingSession
 from dragoman.net.stalled import StalledPeers
 from dragoman.peers import Peers
 from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
+from dragoman.protocols.service import Service
 from dragoman.world import (
     Background,
     Clock,
@@ -69,14 +70,21 @@ if TYPE_CHECKING:
     from dragoman.net.http_client import HttpClient
 
 log = logging.getLogger("dragoman.server")
-#: The protocols that clients speak, and what serves each: loaded with its first listener, or with
-#: the first client of `any` that speaks it.
+#: The protocols that clients speak: what all connections of one share, and one connection. They are
+#: loaded with the first listener of the protocol, or the first client of `any` that speaks it.
 _SERVICES = {
     "kafka": "dragoman.protocols.kafka.handlers.service:KafkaService",
     "cursus": "dragoman.protocols.cursus.handlers.service:CursusService",
     "minibroker": "dragoman.protocols.minibroker.handlers.service:MinibrokerService",
     "mlog": "dragoman.protocols.mlog.handlers.service:MlogService",
     "rocketmq": "dragoman.protocols.rocketmq.handlers.service:RocketmqService",
+}
+_SESSIONS = {
+    "kafka": "dragoman.protocols.kafka.handlers.session:KafkaSession",
+    "cursus": "dragoman.protocols.cursus.handlers.session:CursusSession",
+    "minibroker": "dragoman.protocols.minibroker.handlers.session:MinibrokerSession",
+    "mlog": "dragoman.protocols.mlog.handlers.session:MlogSession",
+    "rocketmq": "dragoman.protocols.rocketmq.handlers.session:RocketmqSession",
 }
 #: What says of a topic's name whether clients of a protocol can use it. minibroker's can use any.
 _NAMES = {
@@ -100,15 +108,6 @@ _VIP = "rocketmq-vip"
 _HAVE_ADDRESSES_IN_IDS = frozenset({"rocketmq", "rocketmq-broker", "any"})
 #: Nodes among themselves have this part of the memory budget, in addition to it.
 _PEER_BUDGET_SHARE = 4
-
-
-class Service(Protocol):
-    """What serves the clients of one protocol."""
-
-    #: What other nodes call the listener that it is for.
-    listener: str
-
-    def session(self, channel: Channel) -> Session: ...
 
 
 class Node:
@@ -173,7 +172,7 @@ class Node:
         self.channels: dict[str, Channels] = {}
         self._stalled = StalledPeers(self.budget, self.channels, loop)
         #: By listener and protocol, which are two names only on `any`.
-        self.services: dict[tuple[str, str], Service] = {}
+        self.services: dict[tuple[str, str], Service[Broker]] = {}
         self.listeners: list[OpenListener] = []
         #: Set when the node cannot go on; the reason is in `failure`.
         self.failed = asyncio.Event()
@@ -317,7 +316,8 @@ class Node:
             service = make(self.broker, self.budget, self._advertised(told))
             service.listener = told
             self.services[told, protocol] = service
-        return service.session
+        make_session: Callable[..., Session] = _load(_SESSIONS[protocol])
+        return partial(make_session, service=service)
 
     def _routing(self) -> Callable[[Channel], Session]:
         """Replies advertise the listener that a client came in on, also when that is `any`."""
@@ -347,9 +347,10 @@ class Node:
                 self._loop,
                 closes_idle=closes_idle,
                 connections=self.connections if is_for_clients else None,
-                descriptor_max=_descriptor_max(
+                descriptor_max=self._descriptor_max(
                     DESCRIPTORS_LEFT_BY_CLIENTS if is_for_clients else DESCRIPTORS_LEFT_BY_NODES
                 ),
+                give_way=None if is_for_clients else self.peers.peering.give_way,
                 limiter=self._log_of_connections,
             )
         channels = self.channels[name]
@@ -360,6 +361,17 @@ class Node:
             return Channel(channels, make_session, self._loop)
 
         return protocol
+
+    def _descriptor_max(self, left: int) -> Callable[[], int]:
+        """The highest descriptor that a connection may have which leaves so many to others, and
+        those of the files that the log may open later.
+        """
+        most = open_files_max()
+        if left == DESCRIPTORS_LEFT_BY_CLIENTS:
+            left = max(left, most // 8)
+        # However few there are, some connections are taken.
+        kept = max(most - left, most // 2)
+        return lambda: kept - min(self.store.files.unopened, most // 4)
 
     def _connection_caps(self) -> ConnectionCaps:
         settings = self.broker.settings
@@ -459,7 +471,8 @@ class Node:
             BrokerView(self),
             self.clock,
             self._loop,
-            descriptor_max=_descriptor_max(DESCRIPTORS_LEFT_BY_HTTP),
+            descriptor_max=self._descriptor_max(DESCRIPTORS_LEFT_BY_HTTP),
+            give_way=self.peers.peering.give_way,
         )
         return http.protocol
 
@@ -699,15 +712,6 @@ async def work_offline(settings: Settings, work: Callable[[Broker, Acknowledge],
         await node.stop()
     if error is not None:
         raise error
-
-
-def _descriptor_max(left: int) -> int:
-    """The highest descriptor that a connection may have which leaves so many to others."""
-    most = open_files_max()
-    if left == DESCRIPTORS_LEFT_BY_CLIENTS:
-        left = max(left, most // 8)
-    # However few there are, some connections are taken.
-    return max(most - left, most // 2)
 
 
 def _etcd_client(settings: Settings, loop: asyncio.AbstractEventLoop) -> HttpClient | None:

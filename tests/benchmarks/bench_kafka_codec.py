@@ -93,9 +93,9 @@ def receiving(message: m.Message, version: int) -> Callable[[], object]:
     connection = ServerConnection(100 << 20, Scratch())
 
     def receive() -> object:
-        connection.get_buffer(-1)[: len(frame)] = frame
-        (request,) = connection.buffer_updated(len(frame))
-        return request.decode()
+        connection.reader.get_buffer(-1)[: len(frame)] = frame
+        (received,) = connection.reader.buffer_updated(len(frame))
+        return connection.request(received).decode()
 
     return receive
 

@@ -21,8 +21,8 @@ import psycopg
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from captures.process import WAIT_S, CaptureProcess
+from demo.postgres import LocalPostgres
 from dragoman.captures.definition import POSITIONS_TOPIC, Definition
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralBroker
 
 Kind = Literal["capture", "postgres", "broker"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from dragoman.demo.postgres import LocalPostgres
+from demo.postgres import LocalPostgres
 
 #: Table → its columns that are the key.
 TABLES = {

@@ -10,9 +10,10 @@ from random import Random
 
 import pytest
 
-from damage.image import Image, build
+from damage.image import Image, build, disk_of, files_of
 from damage.judge import judge
 from damage.wounds import WOUNDS, Wound, inflict, kind_of
+from dragoman.offline import repair_disk
 
 KINDS = (
     "index",
@@ -54,3 +55,21 @@ def test_a_directory_is_adopted_without_its_mark(image: Image) -> None:
     del files["node.json"]
     verdict = judge(image, files, Wound("node.json", "delete", "node.json", 0))
     assert verdict.result == "adopted, whole, reported"
+
+
+@pytest.mark.parametrize("other", ["metadata.snapshot", "partitions/2-"])
+def test_records_in_the_journal_may_be_of_partitions_that_are_lost_with_the_metadata(
+    image: Image, other: str
+) -> None:
+    """Without a directory yet, only the metadata names them: `log repair` keeps the journal."""
+    (path,) = (each for each in image.files if kind_of(each) == "metadata segment")
+    swapped = max(
+        each for each in image.files if each.startswith(other) and not each.endswith(".json")
+    )
+    files = image.files | {path: image.files[swapped], swapped: image.files[path]}
+    disk = disk_of(files)
+    report = repair_disk(disk, is_dry=False)
+    assert any("partitions that the damaged metadata does not name" in each for each in report.left)
+    assert any("quarantine/journal_" in each for each in files_of(disk))
+    verdict = judge(image, files, Wound("metadata segment", "swap", path, 0, swapped))
+    assert verdict.result != "FAILED", verdict.detail

@@ -23,7 +23,7 @@ from dragoman.log.compression import Codec
 from dragoman.protocols.kafka import codec, notation
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ACCEPTED_VERSIONS, ApiKey
-from dragoman.protocols.kafka.handlers.service import HANDLERS
+from dragoman.protocols.kafka.handlers.session import HANDLERS
 from dragoman.testing import EphemeralBroker
 from protocols.kafka_messages import random_message
 from protocols.kafka_socket import KafkaSocket

@@ -16,11 +16,11 @@ import psycopg
 import pytest
 
 from captures.rows import Writer, checked, empty, everything, wait
+from demo.postgres import LocalPostgres
 from dragoman.api.values import CaptureDescription, Told
 from dragoman.captures.definition import Definition
 from dragoman.cli.main import main
 from dragoman.cli.remote import Remote
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralCluster
 from nodes.process import ServedNode
 

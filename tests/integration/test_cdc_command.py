@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer
 
+from demo.capture import Database
+from demo.postgres import LocalPostgres
 from dragoman.cli.main import main
-from dragoman.demo.capture import Database
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralBroker
 
 WAIT_S = 60

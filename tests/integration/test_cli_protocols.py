@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from dragoman.api.values import GroupDescription
+from dragoman.cli.record_clients import MODULES
 from dragoman.cli.remote import Remote, group_path
-from dragoman.cli.speaking import MODULES
 from dragoman.client.kafka import BlockingKafkaClient, NewTopic
 from nodes.process import SOURCE, ServedNode
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-COMMAND = [sys.executable, "-m", "dragoman.demo"]
+DEMO = Path(__file__).parents[2] / "examples" / "demo"
+COMMAND = [sys.executable, str(DEMO)]
 PROTOCOLS = ("kafka", "rocketmq", "minibroker", "cursus", "mlog")
 
 

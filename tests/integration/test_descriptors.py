@@ -1,10 +1,12 @@
-"""Goal: clients that hold every descriptor end no node: the log writes, others are turned away.
+"""Goal: clients that hold every descriptor end no node: the log writes, others are turned away, and
+health probes are answered.
 
 Method: a served process that may have few, and more idle connections than that.
 """
 
 from __future__ import annotations
 
+import http.client
 import socket
 import sys
 from contextlib import ExitStack
@@ -26,9 +28,26 @@ def _is_served(node: ServedNode) -> bool:
             return False
 
 
+def _http_address(node: ServedNode) -> tuple[str, int]:
+    host, _, port = node.listeners["http"].rpartition(":")
+    return host, int(port)
+
+
+def _is_alive(node: ServedNode) -> bool:
+    """As a probe of an orchestrator asks, on a connection of its own."""
+    connection = http.client.HTTPConnection(*_http_address(node), timeout=60)
+    try:
+        connection.request("GET", "/livez")
+        return connection.getresponse().status == 200
+    except ConnectionError:
+        return False
+    finally:
+        connection.close()
+
+
 def test_more_idle_connections_than_descriptors(tmp_path: Path) -> None:
     node = ServedNode(
-        *("--data", str(tmp_path), "--listen", "kafka=127.0.0.1:0", "--listen", "http=off"),
+        *("--data", str(tmp_path), "--listen", "kafka=127.0.0.1:0", "--listen", "http=127.0.0.1:0"),
         launcher=("prlimit", f"--nofile={NOFILE}", sys.executable),
     )
     with node.ready(), ExitStack() as sockets:
@@ -38,14 +57,22 @@ def test_more_idle_connections_than_descriptors(tmp_path: Path) -> None:
         idle = [
             sockets.enter_context(socket.create_connection((host, int(port)))) for _ in range(IDLE)
         ]
+        quiet = [
+            sockets.enter_context(socket.create_connection(_http_address(node)))
+            for _ in range(NOFILE)
+        ]
+        # All that are accepted in one turn of the loop have a descriptor until the next one.
+        while not _is_alive(node):
+            pass
         # Each partition has a segment file, and the last of the idle ones are turned away.
         for partition in range(60):
             batch = batch_of(bytes(100_000))
             assert client.produce("t", batch, partition).error_code == 0
+            assert _is_alive(node)
         idle[-1].settimeout(60)
         assert idle[-1].recv(1) == b""
         client.metadata()
-        for each in idle:
+        for each in idle + quiet:
             each.close()
         # The node may accept a connection before it hears that those before are closed.
         while not _is_served(node):

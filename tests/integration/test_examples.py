@@ -19,9 +19,8 @@ from dragoman.testing import EphemeralBroker
 
 ROOT = Path(__file__).parents[2]
 #: Those that start a broker themselves and say at their top what they print.
-SELF_CONTAINED = [
-    path for path in (ROOT / "examples").iterdir() if path.is_dir() and path.name != "kafka_basics"
-]
+SELF_CONTAINED = [path.parent for path in (ROOT / "examples").glob("*/main.py")]
+SELF_CONTAINED.remove(ROOT / "examples" / "kafka_basics")
 
 
 def _blocks(page: str, language: str) -> list[str]:
@@ -44,10 +43,20 @@ def _run(*command: str) -> str:
 
 
 def test_kafka_basics_prints_what_the_tutorial_shows_every_time() -> None:
-    (shown,) = _blocks("docs/tutorials/first-steps.md", "")
+    shown, _ = _blocks("docs/tutorials/first-steps.md", "")
     with EphemeralBroker() as broker:
         for _ in range(2):
             assert _run("examples/kafka_basics/main.py", broker.bootstrap_servers) == shown
+
+
+def test_short_program_of_the_first_steps_prints_what_the_page_says() -> None:
+    (program,) = _blocks("docs/tutorials/first-steps.md", "python")
+    _, shown = _blocks("docs/tutorials/first-steps.md", "")
+    assert len(program.splitlines()) <= 12
+    assert "127.0.0.1:9092" in program
+    with EphemeralBroker() as broker:
+        ran = program.replace("127.0.0.1:9092", broker.bootstrap_servers)
+        assert _run("-c", ran) == shown
 
 
 def test_commands_of_the_first_steps_work() -> None:

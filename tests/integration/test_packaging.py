@@ -97,6 +97,7 @@ def test_wheel_has_nothing_that_belongs_to_the_checkout_only(wheel: Path) -> Non
         assert name.startswith(ours), name
         assert "__pycache__" not in name
         assert "/test_" not in name
+        assert "/demo/" not in name
 
 
 def test_wheel_without_a_compiler_lacks_the_compiled_library_only(

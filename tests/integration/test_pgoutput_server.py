@@ -21,10 +21,10 @@ import pytest
 
 from captures.orders import done, value
 from captures.replication_stream import create_slot, decoded, read_frames, session
+from demo.postgres import RELEASES, LocalPostgres
 from dragoman.captures.definition import Definition
 from dragoman.cdc.events import Encoder, Transaction
 from dragoman.cdc.events.debezium import debezium_form
-from dragoman.demo.postgres import RELEASES, LocalPostgres
 from dragoman.errors import DecodeError
 from dragoman.protocols.postgres import copying, values
 from dragoman.protocols.postgres import messages as m

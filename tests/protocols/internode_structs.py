@@ -9,26 +9,60 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Union, get_args
 
 from msgspec import inspect
 
 from dragoman.broker.changes import Proposal, ProposalReply
-from dragoman.broker.neighbours import Reply, Request
+from dragoman.broker.neighbours import CaptureState, Reply, Request
+from dragoman.broker.offsets import CommitRequest, OffsetCommit
+from dragoman.broker.publications import Destination, Piece, Publication, Target
+from dragoman.broker.replication.messages import Fetched, InSyncChange, Position
 from dragoman.broker.replication.messages import Message as CopiesMessage
-from dragoman.cluster.events import Event
+from dragoman.captures.control import Resume, Rewind, Snapshot, Status, TableProgress
+from dragoman.cluster.events import Event, Member, PartitionPlacement
 from dragoman.cluster.raft.messages import Message as VotersMessage
 from dragoman.net.peer_frames import Hello
+from dragoman.rpc.messages import answer_type
+from worlds.broker import World
 
+_served = World(start=False).broker.registry.request_types
 ROOTS = {
     "events": Event,
     "voters": VotersMessage,
     "copies": CopiesMessage,
     "changes": Proposal | ProposalReply,
-    "requests": Request,
-    "replies": Reply,
+    "requests": Union[(*get_args(Request), *_served)],
+    "replies": Union[(*get_args(Reply), *(answer_type(each) for each in _served))],
     "hello": Hello,
 }
+#: What `level_N.json` calls structs that are not tagged with that name. The classes may be renamed.
+NAMES: dict[type, str] = {
+    PartitionPlacement: "PartitionPlacement",
+    Member: "Member",
+    Position: "Position",
+    Fetched: "Fetched",
+    InSyncChange: "InSyncChange",
+    Proposal: "Proposal",
+    ProposalReply: "ProposalReply",
+    CommitRequest: "CommitRequest",
+    OffsetCommit: "OffsetCommit",
+    Publication: "Publication",
+    Destination: "Destination",
+    Target: "Target",
+    Piece: "Piece",
+    CaptureState: "CaptureState",
+    Resume: "Resume",
+    Rewind: "Rewind",
+    Snapshot: "Snapshot",
+    Status: "Status",
+    TableProgress: "TableProgress",
+    Hello: "Hello",
+}
+
+
+def name_of(kind: Any) -> str:
+    return NAMES.get(kind) or str(kind.__struct_config__.tag)
 
 
 def _nested(found: inspect.Type) -> Iterator[inspect.Type]:
@@ -53,9 +87,9 @@ def structs(root: Any) -> dict[str, inspect.StructType]:
     while todo:
         each = todo.pop()
         if isinstance(each, inspect.StructType):
-            if each.cls.__name__ in found:
+            if name_of(each.cls) in found:
                 continue
-            found[each.cls.__name__] = each
+            found[name_of(each.cls)] = each
         todo += _nested(each)
     return dict(sorted(found.items()))
 
@@ -64,7 +98,7 @@ def smallest(found: inspect.Type) -> Any:
     """A value of that type as it is encoded, with the fields that have to be there."""
     match found:
         case inspect.StructType():
-            return fields(found, [each.name for each in found.fields if each.required])
+            return fields(found, [each.encode_name for each in found.fields if each.required])
         case inspect.UnionType():
             return smallest(found.types[0])
         case inspect.LiteralType():
@@ -92,7 +126,7 @@ def smallest(found: inspect.Type) -> Any:
 
 def fields(struct: inspect.StructType, names: list[str]) -> Any:
     """A struct as it is encoded, with these fields."""
-    types = {each.name: each.type for each in struct.fields}
+    types = {each.encode_name: each.type for each in struct.fields}
     values = {name: smallest(types[name]) for name in names}
     if struct.array_like:
         return [*([struct.tag] if struct.tag is not None else []), *values.values()]
@@ -102,7 +136,9 @@ def fields(struct: inspect.StructType, names: list[str]) -> Any:
 def description() -> dict[str, dict[str, str]]:
     return {
         root: {
-            name: " ".join(f"{each.name}{'' if each.required else '?'}" for each in struct.fields)
+            name: " ".join(
+                f"{each.encode_name}{'' if each.required else '?'}" for each in struct.fields
+            )
             for name, struct in structs(kind).items()
         }
         for root, kind in ROOTS.items()

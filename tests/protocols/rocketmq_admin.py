@@ -1,6 +1,6 @@
-"""Every operation of RocketMQ's administration client against a node, and what came of it.
+"""Every operation of RocketMQ's administration client: its request, and its result on a node.
 
-`PYTHONPATH=tests python -m protocols.rocketmq_admin` writes `docs/reference/rocketmq-admin.md`.
+    python tests/protocols/rocketmq_admin.py        writes docs/reference/rocketmq-admin.md
 
 A node with a topic of twenty messages, a consumer that has read them, a transaction that nobody has
 decided on for too long, and a dead letter. The operations run one after the other, in the order of
@@ -33,21 +33,28 @@ from dragoman.client.rocketmq import (
     TopicConfig,
     UserInfo,
 )
+from dragoman.protocols.rocketmq.client import operations
+from dragoman.protocols.rocketmq.client.operations import Servers, Upload
 from dragoman.testing import EphemeralBroker
 
-PAGE = Path(__file__).parents[2] / "docs/reference/rocketmq-admin.md"
+PAGE = Path(__file__).parents[1] / "docs/reference/rocketmq-admin.md"
 COUNT = 20
 #: Tables of settings and figures, which grow.
 _MANY = 30
 _HEAD = """# RocketMQ administration, operation by operation
 
-What each operation of `RocketmqAdmin` comes to on a node of this release, in the order in which
-they were run (`tests/protocols/rocketmq_admin.py`). Operations of RocketMQ's controller, broker
-containers, static topics, cold data and RocksDB have no counterpart here: code 3, *not supported*.
-There are no users and rules yet: lists are empty, changes are refused.
+The request of each operation of `RocketmqAdmin`, and its result on a node of this release, in the
+order in which they were run (`tests/protocols/rocketmq_admin.py`). Operations without a request of
+their own combine others. Operations of RocketMQ's controller, broker containers, static topics,
+cold data and RocksDB have no counterpart here: code 3, *not supported*. There are no users and
+rules yet: lists are empty, changes are refused.
 
-| operation | result |
+| a request to | is retried |
 |---|---|
+{servers}
+
+| operation | request | to | fields | body | answer | result |
+|---|---|---|---|---|---|---|
 """
 
 
@@ -308,9 +315,32 @@ def _words(value: object) -> str:
             return type(value).__name__
 
 
+def rows() -> dict[str, operations.Operation[Any]]:
+    """The rows of the client's table, by the name of their operation."""
+    return {
+        name.lower(): each
+        for name, each in vars(operations).items()
+        if isinstance(each, operations.Operation)
+    }
+
+
 def page(found: Mapping[str, str]) -> str:
-    rows = (f"| `{name}` | {result.replace('|', '/')} |" for name, result in found.items())
-    return _HEAD + "\n".join(rows) + "\n"
+    requests = rows()
+    lines = (
+        f"| {' | '.join((f'`{name}`', *_request(requests.get(name)), result.replace('|', '/')))} |"
+        for name, result in found.items()
+    )
+    servers = "\n".join(f"| {each.value} | {each.retry.value} |" for each in Servers)
+    return _HEAD.format(servers=servers) + "\n".join(lines) + "\n"
+
+
+def _request(row: operations.Operation[Any] | None) -> tuple[str, ...]:
+    """The columns about the request."""
+    if row is None:
+        return ("",) * 5
+    fields = ", ".join(f"`{each}`" for each in row.fields)
+    body = row.body.name if isinstance(row, Upload) else ""
+    return f"{row.code:d}", row.to.value, fields, body, row.answer.name
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record, build_batch
+from dragoman.outcome import start
 from dragoman.testing.sim.background import SyncDelays
 from dragoman.testing.sim.loop import SimWorld
 from dragoman.testing.sim.node import SimNode
@@ -102,7 +103,9 @@ class Cluster:
 
         def attempt(_error: DragomanError | None = None) -> None:
             if TOPIC not in broker.image.topics:
-                broker.scheduler.call_later(0.2, lambda: broker.topics.create(new, attempt))
+                broker.scheduler.call_later(
+                    0.2, lambda: start(broker.topics.create(new)).then(attempt)
+                )
 
         attempt()
         self._wait(lambda: all(TOPIC in self.broker(each).image.topics for each in self.nodes))

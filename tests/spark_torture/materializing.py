@@ -28,8 +28,8 @@ import psycopg
 from deltalake import DeltaTable
 
 from captures.process import CaptureProcess
+from demo.postgres import LocalPostgres
 from dragoman.captures.definition import Definition
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralBroker
 from nodes.process import SOURCE
 

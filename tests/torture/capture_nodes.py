@@ -1,6 +1,6 @@
 """Torture of nodes that run a capture: killed, stopped and frozen, one after the other, under load.
 
-    python -m torture.capture_nodes --seed 1 --rounds 10        (from tests/, with src on the path)
+    PYTHONPATH=src:tests:examples python -m torture.capture_nodes --seed 1 --rounds 10
 
 Three nodes as processes, a real PostgreSQL. A node that is frozen does not know that others lead
 what it led, and its capture goes on beside the new one until that one's writes fence it. Fails when
@@ -18,10 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from captures.rows import Writer, checked, empty, everything
+from demo.postgres import LocalPostgres
 from dragoman.api.values import CaptureDescription, Told
 from dragoman.captures.definition import Definition
 from dragoman.cli.status import CommandError
-from dragoman.demo.postgres import LocalPostgres
 from nodes.cluster import ServedCluster
 
 _PATH = "/api/v1/captures"

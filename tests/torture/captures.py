@@ -1,6 +1,6 @@
 """Torture of a capture: it, its database and its broker are killed again and again under load.
 
-    python -m torture.captures --seed 1 --rounds 30        (from tests/, with src on the path)
+    PYTHONPATH=src:tests:examples python -m torture.captures --seed 1 --rounds 30
 
 Prints what was written and found; fails when anything is lost, doubled or out of order.
 """

@@ -1,7 +1,7 @@
 """Torture of snapshots: a large one is killed again and again while its rows change. Every fourth
 kill is the database's.
 
-    python -m torture.snapshots --rows 1000000 --kills 8     (from tests/, with src on the path)
+    PYTHONPATH=src:tests:examples python -m torture.snapshots --rows 1000000 --kills 8
 
 Compares in the end what the records leave with what the tables have; prints how long it took.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 import psycopg
 
 from captures import snapshot_tables as scene
-from dragoman.demo.postgres import LocalPostgres
+from demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralBroker
 
 

@@ -1,7 +1,8 @@
 """Goal: the compatibility page says what the last runs found, and what it calls unsupported is.
 
 Method: its tables are made again from the results beside it and compared; the API keys it names
-are looked for among those that the broker advertises, and README's table is read against both.
+are looked for among those that the broker advertises, and the table of protocols is read against
+both.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ def test_what_the_page_calls_not_advertised_is_not() -> None:
             assert not advertised & set(range(first, last + 1)), row
 
 
-def test_readme_names_the_clients_with_their_newest_versions() -> None:
-    rows = re.findall(r"^\| (?:Kafka|RocketMQ) \|.*$", (ROOT / "README.md").read_text(), re.M)
+def test_table_of_protocols_names_the_clients_with_their_newest_versions() -> None:
+    rows = re.findall(r"^\| (?:Kafka|RocketMQ) \|.*$", page.PAGE.read_text(), re.M)
     newest: dict[str, list[int]] = {}
     for client in page.read()["clients"]:
         # Behind a comma is what tells releases and settings of one client apart.

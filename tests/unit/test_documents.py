@@ -5,6 +5,7 @@ Method: tables are made again and compared, links are followed to files and head
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import tomllib
@@ -16,6 +17,7 @@ import pytest
 from dragoman.config.listeners import LISTENER_NAMES
 
 ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "dragoman"
 PAGES = [
     path
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md"))
@@ -25,8 +27,9 @@ DECISIONS = sorted(ROOT.glob("docs/decisions/0*.md"))
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
-def _tables() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+def _program(name: str) -> ModuleType:
+    """One of those that write documents."""
+    specification = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
@@ -34,27 +37,17 @@ def _tables() -> ModuleType:
     return module
 
 
+def _tables() -> ModuleType:
+    return _program("tables")
+
+
 # ---- tables
 
 
-def test_tables_of_the_architecture_page_are_those_of_the_code() -> None:
-    page = (ROOT / "ARCHITECTURE.md").read_text()
-    assert page == _tables().with_tables(page), "run `make docs`"
-
-
-def test_file_map_has_every_module() -> None:
+def test_table_of_limits_is_that_of_the_code() -> None:
     tables = _tables()
-    listed = tables.file_map()
-    for path in tables.SOURCE.rglob("*.py"):
-        if path.name != "__init__.py":
-            assert re.search(rf"^  {path.stem} ", listed, re.MULTILINE), path
-
-
-def test_every_module_with_code_says_what_it_is() -> None:
-    tables = _tables()
-    for path in tables.SOURCE.rglob("*.py"):
-        if path.read_text().strip():
-            assert tables.first_sentence(path), f"{path} has no docstring"
+    page = tables.LIMITS_PAGE.read_text()
+    assert page == tables.with_tables(page, tables.LIMITS_TABLES), "run `make docs`"
 
 
 def test_limits_table_has_every_limit() -> None:
@@ -69,7 +62,39 @@ def test_limits_table_has_every_limit() -> None:
 
 def test_table_without_a_place_is_an_error() -> None:
     with pytest.raises(ValueError, match="no place for the table"):
-        _tables().with_tables("# Nothing here\n")
+        _tables().with_tables("# Nothing here\n", _tables().LIMITS_TABLES)
+
+
+# ---- what packages and modules say about themselves
+
+
+def _docstring(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text())) or ""
+
+
+def test_every_module_with_code_says_what_it_is() -> None:
+    for path in SOURCE.rglob("*.py"):
+        if path.read_text().strip():
+            assert _docstring(path), f"{path} has no docstring"
+
+
+def test_every_package_says_what_is_in_it() -> None:
+    """In more than a title: there is no other map of the modules."""
+    for path in SOURCE.rglob("__init__.py"):
+        assert len(_docstring(path).splitlines()) > 2, path
+
+
+def test_modules_that_a_package_names_exist() -> None:
+    """In its list: `- `name`: …; `name`: …` or `- `name` has …`."""
+    named = 0
+    for path in SOURCE.rglob("__init__.py"):
+        for item in re.findall(r"^- .+(?:\n  .+)*", _docstring(path), re.MULTILINE):
+            (head,) = re.findall(r"^- ((?:`\w+`(?:, )?)*)", item)
+            for name in re.findall(r"`(\w+)`", head) + re.findall(r"`(\w+)`:", item):
+                named += 1
+                module = path.parent / f"{name}.py"
+                assert module.exists() or (path.parent / name).is_dir(), f"{path}: {name}"
+    assert named > 50
 
 
 # ---- the limits themselves
@@ -141,11 +166,42 @@ def test_every_dependency_has_a_decision() -> None:
         assert name.lower() in texts, f"no decision mentions {name}"
 
 
-# ---- README
+# ---- ARCHITECTURE
+
+
+def test_architecture_is_read_in_one_sitting() -> None:
+    assert len((ROOT / "ARCHITECTURE.md").read_bytes()) <= 15 * 1024
+
+
+def test_modules_that_the_architecture_names_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    named = re.findall(r"`([\w/]+\.py)`", text)
+    assert len(named) > 40
+    (handlers,) = re.findall(r"`handlers/` stands for `([\w/]+/)`", text)
+    for name in named:
+        path = SOURCE / re.sub(r"^handlers/", handlers, name)
+        assert path.exists(), name
+
+
+def test_picture_of_the_layers_is_the_contract() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    picture = text.partition("## Layers\n\n```\n")[2].partition("```")[0]
+    rows = [re.split(r"  +", line.strip())[0].split(" · ") for line in picture.splitlines()]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    (layers,) = [each["layers"] for each in contracts if each["id"] == "layers"]
+    wanted = [row.split(" | ") for row in layers]
+    # The foundations share the last line.
+    foundations = [name for row in wanted[len(rows) - 1 :] for name in row]
+    assert rows == [*wanted[: len(rows) - 1], foundations]
+
+
+# ---- the table of protocols, and the picture
 
 
 def test_protocol_table_has_the_ports_of_the_listeners() -> None:
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs/reference/compatibility.md").read_text()
     ports = {row.name: row.port for row in LISTENER_NAMES}
     for protocol, listeners in {
         "Kafka": ("kafka",),
@@ -159,7 +215,7 @@ def test_protocol_table_has_the_ports_of_the_listeners() -> None:
 
 
 def test_protocol_table_names_the_versions_that_are_tested() -> None:
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs/reference/compatibility.md").read_text()
     constraints = dict(
         line.split("==")
         for line in (ROOT / "constraints.txt").read_text().splitlines()
@@ -170,22 +226,12 @@ def test_protocol_table_names_the_versions_that_are_tested() -> None:
         assert f"{client} {short}" in text
 
 
-# ---- the format on disk
+def test_picture_of_the_readme_is_what_its_program_draws() -> None:
+    diagram = _program("diagram")
+    assert diagram.PICTURE.read_text() == diagram.picture(), "run `make docs`"
 
 
-def test_format_on_disk_has_the_sizes_that_the_page_draws() -> None:
-    from dragoman.log import batch, index, journal
-
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    widths = {"u8": 1, "i8": 1, "i16": 2, "u32": 4, "i32": 4, "u64": 8, "i64": 8}
-
-    def drawn(name: str, end: str) -> int:
-        """Bytes of the fields between a name at the start of a line and `end`."""
-        fields = text.partition(f"\n{name} ")[2].partition(end)[0]
-        return sum(widths[each] for each in re.findall(r"\b[ui]\d+\b", fields))
-
-    assert drawn("batch  ", "61  records") == batch.HEADER.size
-    assert drawn("group  ", "then the entries") == journal._GROUP.size
-    assert drawn("entry  ", "then the data") == journal.ENTRY_BYTES
-    assert drawn("block  ", "then four columns") == index._BLOCK.size
-    assert f"first {batch.WALKED_PREFIX_BYTES} bytes of every batch" in text
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pictures_are_there(page: Path) -> None:
+    for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} shows {target}"

@@ -6,10 +6,13 @@ that is new is added here.
 
 from __future__ import annotations
 
+import ast
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
+import dragoman
 from dragoman.errors import DragomanError
 
 CODES = {
@@ -54,7 +57,7 @@ CODES = {
         offset_out_of_range producer_fenced record_refused sequence topic_exists unknown_group
         unknown_topic unsupported_request
     """,
-    "dragoman.dialing.errors": """
+    "dragoman.client_core.errors": """
         client client_closed connection_lost request_timeout unreachable
     """,
     "dragoman.protocols.minibroker.client.errors": """
@@ -64,6 +67,44 @@ CODES = {
         coordinator_fenced duplicate_sequence invalid_producer_epoch out_of_order_sequence
         producer too_many_aborted too_many_producers transaction_expected
     """,
+    "dragoman.api.errors": "api",
+    "dragoman.cdc.database": "cdc",
+    "dragoman.cdc.events.rows": "unknown_value",
+    "dragoman.cdc.session": "taken_over",
+    "dragoman.cdc.spool": "spool_full",
+    "dragoman.cli.status": "command",
+    "dragoman.config.dynamic": "read_only_key",
+    "dragoman.pipelines.jobs.changes": "envelope",
+    "dragoman.pipelines.jobs.columns": "misfit",
+    "dragoman.pipelines.jobs.delta": "table",
+    "dragoman.pipelines.jobs.tier_manifest": "tier",
+    "dragoman.pipelines.loading": "pipeline_file",
+    "dragoman.pipelines.running": "pipeline",
+    "dragoman.pipelines.sinks.batches": "batch",
+    "dragoman.pipelines.sinks.postgres": "postgres",
+    "dragoman.pipelines.state": "already_running",
+    "dragoman.protocols.cursus.client.errors": """
+        cursus member_fenced not_leader producer_fenced unknown_topic version_conflict
+    """,
+    "dragoman.protocols.cursus.codec": "unreadable_request",
+    "dragoman.protocols.cursus.errors": "refusal",
+    "dragoman.protocols.kafka.errors": "oversized_message unsupported_version",
+    "dragoman.protocols.minibroker.handlers.refusals": "refused",
+    "dragoman.protocols.minibroker.importing": "source",
+    "dragoman.protocols.mlog.client.errors": """
+        ack_mode catch_up_timeout commit_refused mlog no_data not_leader too_few_nodes
+        topic_exists topic_not_found
+    """,
+    "dragoman.protocols.mlog.handlers.refusals": "refused",
+    "dragoman.protocols.rocketmq.client.errors": """
+        busy group_not_found group_offline invalid_parameter message_illegal no_permission
+        not_found rocketmq subscription topic_not_found unsupported_request
+    """,
+    "dragoman.protocols.rocketmq.handlers.refusals": "refused",
+    "dragoman.protocols.rocketmq.sql92": "filter",
+    "dragoman.spark.logs": "incomplete",
+    "dragoman.spark.planner": "data_loss",
+    "dragoman.telemetry.catalogue": "stats",
 }
 
 
@@ -77,6 +118,35 @@ def test_codes_are_what_they_were(module: str) -> None:
         and value.__module__ == module
     ]
     assert sorted(defined) == CODES[module].split()
+
+
+def test_every_module_with_errors_is_here() -> None:
+    root = Path(dragoman.__file__).parent
+    bases: dict[str, set[str]] = {}
+    modules: dict[str, set[str]] = {}
+    for path in root.rglob("*.py"):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.ClassDef):
+                bases.setdefault(node.name, set()).update(map(_last_name, node.bases))
+                modules.setdefault(node.name, set()).add(".".join(parts))
+    errors = {"DragomanError"}
+    while found := {name for name in bases if bases[name] & errors} - errors:
+        errors |= found
+    # Values of other kinds have the names of some errors, too.
+    named = {module for name in errors for module in modules[name]}
+    assert {module for module in named if _defines_errors(module)} == CODES.keys()
+
+
+def _last_name(base: ast.expr) -> str:
+    return ast.unparse(base).rpartition(".")[2]
+
+
+def _defines_errors(module: str) -> bool:
+    return any(
+        isinstance(value, type) and issubclass(value, DragomanError) and value.__module__ == module
+        for value in vars(import_module(module)).values()
+    )
 
 
 def test_class_may_state_another_code() -> None:

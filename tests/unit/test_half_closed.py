@@ -174,7 +174,7 @@ def test_kafka_fetch_that_waits_is_answered_at_once(running: Running) -> None:
     with running.connect() as client:
         end = client.produce(TOPIC, batch_of(b"v")).base_offset + 1
     data = kafka_requests((fetch_request(TOPIC, end, max_wait_ms=600_000), 11))
-    fetches = running.node.broker._fetches
+    fetches = running.node.broker.fetches._waiting
     assert len(frames("kafka", exchange(running, "kafka", data, lambda: bool(fetches)))) == 1
     assert len(frames("kafka", exchange(running, "kafka", data))) == 1
 

@@ -16,7 +16,7 @@ import pytest
 
 from dragoman.cluster.events import FIRST_LEVEL, LEVELS, Event
 from dragoman.log.node import FEATURE_LEVEL, FEATURE_LEVEL_MIN
-from protocols.internode_structs import ROOTS, fields, smallest, structs
+from protocols.internode_structs import ROOTS, fields, name_of, smallest, structs
 
 HERE = Path(__file__).parent
 KINDS = [(root, name) for root, kind in ROOTS.items() for name in structs(kind)]
@@ -68,12 +68,12 @@ def test_what_is_sent_to_an_older_node_has_all_that_it_needs(
     root: str, name: str, older: Older
 ) -> None:
     struct = structs(ROOTS[root])[name]
-    present = [each.name for each in struct.fields]
+    present = [each.encode_name for each in struct.fields]
     if struct.array_like:
         assert present[: len(older.fields)] == older.fields
     assert set(older.fields) <= set(present)
     # What may be left out here must not be wanted there.
-    assert set(older.required) <= {each.name for each in struct.fields if each.required}
+    assert set(older.required) <= {each.encode_name for each in struct.fields if each.required}
 
 
 @pytest.mark.parametrize(("root", "name"), KINDS)
@@ -81,7 +81,7 @@ def test_fields_that_a_newer_node_adds_are_ignored(root: str, name: str) -> None
     struct = structs(ROOTS[root])[name]
     plain = smallest(struct)
     if struct.array_like:
-        all_fields = fields(struct, [each.name for each in struct.fields])
+        all_fields = fields(struct, [each.encode_name for each in struct.fields])
         assert decoded(root, name, [*all_fields, "later"]) == decoded(root, name, all_fields)
     else:
         assert decoded(root, name, {**plain, "later": [1]}) == decoded(root, name, plain)
@@ -90,5 +90,5 @@ def test_fields_that_a_newer_node_adds_are_ignored(root: str, name: str) -> None
 def test_events_that_not_all_releases_know_have_a_level() -> None:
     first = released(FIRST_LEVEL)["events"]
     newer = {name for name in structs(Event) if name not in first}
-    assert newer <= {each.__name__ for each in LEVELS}, "see docs/guides/upgrading.md"
+    assert newer <= {name_of(each) for each in LEVELS}, "see docs/guides/upgrading.md"
     assert all(FIRST_LEVEL < level <= FEATURE_LEVEL for level in LEVELS.values())

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from dragoman.broker.neighbours import Answer, Done, FindReplicaEnds, encode
 from dragoman.cluster.events import NodeFenced, NodeRegistered
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.net.peering import PeerAnswer, Peering
 from dragoman.peers import Peers
+from dragoman.rpc.client import RawReply
 from dragoman.types import Buffer
 from worlds.broker import World
 from worlds.remote_leaders import propose
 
-QUESTION = FindReplicaEnds(partition_ids=(1,))
+REQUEST = b"request"
 
 
 class Lines:
@@ -48,9 +48,9 @@ def test_what_a_node_was_asked_is_given_up_when_it_is_taken_for_gone() -> None:
     world.broker.on_fenced.append(peers._give_up_on)
     propose(world, NodeRegistered(node_id=2, incarnation=5))
     propose(world, NodeRegistered(node_id=3, incarnation=6))
-    told: dict[int, list[Answer | DragomanError]] = {2: [], 3: []}
+    told: dict[int, list[RawReply | DragomanError]] = {2: [], 3: []}
     for node, heard in told.items():
-        peers.ask(node, QUESTION, (), heard.append)
+        peers.exchange(node, REQUEST, ()).then(heard.append)
     propose(world, NodeFenced(node_id=2, incarnation=5))
     world.settle()
     (gone,) = told[2]
@@ -58,11 +58,11 @@ def test_what_a_node_was_asked_is_given_up_when_it_is_taken_for_gone() -> None:
     assert "node 2 is gone; the outcome is unknown" in str(gone)
     # What comes late, and what comes from others.
     for _node, done in lines.sent:
-        done(PeerAnswer(memoryview(encode(Done())), memoryview(b"")))
+        done(PeerAnswer(memoryview(b"reply"), memoryview(b"")))
     assert len(told[2]) == 1
     (answer,) = told[3]
-    assert isinstance(answer, Answer)
-    assert answer.reply == Done()
-    peers.ask(2, QUESTION, (), told[2].append)
+    assert isinstance(answer, RawReply)
+    assert answer.header == b"reply"
+    peers.exchange(2, REQUEST, ()).then(told[2].append)
     lines.sent[-1][1](ClusterError("no connection"))
     assert len(told[2]) == 2

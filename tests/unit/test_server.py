@@ -20,6 +20,7 @@ from typing import TypeVar
 import pytest
 import uvloop
 
+from dragoman import outcome
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import NodeRegistered
 from dragoman.config.listeners import Address, Listener
@@ -140,20 +141,23 @@ def test_peer_that_ends_its_half_is_answered_at_once_and_leaves_nothing(running:
         client.create_topic("t")
         client.send(fetch_request("t", 0, max_wait_ms=600_000), 11)
         client.send(m.ApiVersionsRequest(), 0)
-        running.wait_until(lambda: bool(running.node.broker._fetches))
+        running.wait_until(lambda: len(running.node.broker.fetches) > 0)
         client.socket.shutdown(socket.SHUT_WR)
         assert [client.receive().api_key for _ in range(2)] == [1, 18]
         assert client.is_closed_by_peer()
     running.wait_until(lambda: not running.node.channels["kafka"].open)
-    assert running.look(lambda: (running.node.broker._fetches, running.node.budget.used)) == ({}, 0)
+    assert running.look(lambda: (len(running.node.broker.fetches), running.node.budget.used)) == (
+        0,
+        0,
+    )
 
 
 def test_disconnect_during_a_parked_fetch_cancels_it(running: Running) -> None:
     with running.connect() as client:
         client.create_topic("t")
         client.send(fetch_request("t", 0, max_wait_ms=600_000), 11)
-        running.wait_until(lambda: bool(running.node.broker._fetches))
-    running.wait_until(lambda: not running.node.broker._fetches)
+        running.wait_until(lambda: len(running.node.broker.fetches) > 0)
+    running.wait_until(lambda: not len(running.node.broker.fetches))
     with running.connect() as client:
         assert client.produce("t", batch_of(b"v")).error_code == 0
 
@@ -174,7 +178,7 @@ def test_replies_keep_their_order_behind_a_parked_fetch(running: Running) -> Non
         client.send(fetch_request("t", 0, max_wait_ms=600_000), 11)
         client.send(m.ApiVersionsRequest(), 0)
         client.send(m.MetadataRequest(topics=[]), 1)
-        running.wait_until(lambda: bool(running.node.broker._fetches))
+        running.wait_until(lambda: len(running.node.broker.fetches) > 0)
         other.produce("t", batch_of(b"v"))
         assert [client.receive().api_key for _ in range(3)] == [1, 18, 3]
 
@@ -211,7 +215,7 @@ def test_pipelining_is_bounded_by_not_reading(running: Running) -> None:
     with running.connect() as client, running.connect() as other:
         client.create_topic("t")
         client.send(fetch_request("t", 0, max_wait_ms=600_000), 11)
-        running.wait_until(lambda: bool(running.node.broker._fetches))
+        running.wait_until(lambda: len(running.node.broker.fetches) > 0)
         before = running.look(lambda: running.node.services["kafka", "kafka"].requests)
         asked = 500
         for _ in range(asked):
@@ -412,7 +416,7 @@ def test_topic_that_a_client_makes_and_others_cannot_name_is_logged(
     async def create() -> None:
         for name in ("ab", "a/b"):
             created = running.loop.create_future()
-            topics.create(NewTopic(name=name), created.set_result)
+            outcome.start(topics.create(NewTopic(name=name))).then(created.set_result)
             assert await created is None
 
     with caplog.at_level(logging.INFO, "dragoman.server"):
@@ -552,7 +556,7 @@ def test_stop_answers_parked_fetches_and_closes(start: Callable[..., Running]) -
     with running.connect() as client:
         client.create_topic("t")
         client.send(fetch_request("t", 0, max_wait_ms=600_000), 11)
-        running.wait_until(lambda: bool(running.node.broker._fetches))
+        running.wait_until(lambda: len(running.node.broker.fetches) > 0)
         running.stop()
         assert client.receive().api_key == 1
         assert client.is_closed_by_peer()

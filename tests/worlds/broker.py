@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from dragoman.broker.broker import Broker
@@ -26,11 +27,13 @@ from dragoman.log.partition import Appended
 from dragoman.log.store import Durability, LogStore
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Session
+from dragoman.outcome import start
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import ClientConnection, Reply
 from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
 from dragoman.protocols.kafka.handlers.service import KafkaService
+from dragoman.protocols.kafka.handlers.session import KafkaSession
 from dragoman.security.authorizer import Authorizer
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
@@ -138,14 +141,14 @@ class World:
     ) -> list[Replica]:
         outcome = Outcome()
         new = NewTopic(name=name, partition_count=partitions, config=config or {})
-        self.broker.topics.create(new, outcome)
+        start(self.broker.topics.create(new)).then(outcome)
         self.settle()
         assert outcome.error is None, outcome.error
         return [self.broker.find(name, index) for index in range(partitions)]
 
     def create_outcome(self, new: NewTopic) -> DragomanError | None:
         outcome = Outcome()
-        self.broker.topics.create(new, outcome)
+        start(self.broker.topics.create(new)).then(outcome)
         self.settle()
         return outcome.error
 
@@ -374,7 +377,7 @@ class Wire(Pipe):
     """One Kafka connection to a world."""
 
     def __init__(self, world: World, local: tuple[str, int] = ("127.0.0.1", 9092)) -> None:
-        super().__init__(world, world.service.session, local)
+        super().__init__(world, partial(KafkaSession, service=world.service), local)
         self._client = ClientConnection("test", 100 << 20, Scratch())
 
     def send(self, request: m.Message, version: int) -> None:

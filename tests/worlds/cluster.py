@@ -14,6 +14,7 @@ from dragoman.broker.topics import NewTopic
 from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
+from dragoman.outcome import start
 from dragoman.testing.sim.loop import SimLoop, SimWorld
 from dragoman.testing.sim.node import SimNode
 
@@ -93,7 +94,9 @@ class ThreeNodes:
         def attempt(_error: DragomanError | None = None) -> None:
             # A node that has just come may not know the others, or who leads, yet.
             if name not in broker.image.topics:
-                broker.scheduler.call_later(0.2, lambda: broker.topics.create(new, attempt))
+                broker.scheduler.call_later(
+                    0.2, lambda: start(broker.topics.create(new)).then(attempt)
+                )
 
         attempt()
         self.wait(lambda: all(self._is_led(each, name, replicas) for each in NODES))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.handlers.service import CursusService
+from dragoman.protocols.cursus.handlers.session import CursusSession
 from dragoman.protocols.cursus.messages import Ack, Batch, Message
 from worlds.broker import Pipe, World
 
@@ -29,7 +31,9 @@ def framed(payload: bytes | str) -> bytes:
 
 class CursusPipe(Pipe):
     def __init__(self, world: World) -> None:
-        super().__init__(world, service_of(world).session, ("127.0.0.1", 9000))
+        super().__init__(
+            world, partial(CursusSession, service=service_of(world)), ("127.0.0.1", 9000)
+        )
         self._left = b""
 
     def frames(self) -> list[bytes]:

@@ -17,6 +17,7 @@ from dragoman.broker.topics import NewTopic
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record
+from dragoman.outcome import start
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.scheduler import SimScheduler
 from worlds.broker import World, values_in
@@ -151,7 +152,9 @@ class DeferringScenario:
         with mock.patch("dragoman.broker.deferring.keeping.DEFERRED_PARTITIONS", 1):
             self.world = World(SCENARIO_SETTINGS, disk=disk, scheduler=scheduler)
         answers: list[DragomanError | None] = []
-        self.world.broker.ensure_topic(NewTopic(name=TOPIC, partition_count=2), answers.append)
+        start(self.world.broker.ensure_topic(NewTopic(name=TOPIC, partition_count=2))).then(
+            answers.append
+        )
         self.world.settle()
         assert answers == [None]
 

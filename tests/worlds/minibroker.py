@@ -6,9 +6,12 @@ comes back.
 
 from __future__ import annotations
 
+from functools import partial
+
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.connection import Connection, Event, Role
 from dragoman.protocols.minibroker.handlers.service import MinibrokerService
+from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
 from worlds.broker import Pipe, World
 
 
@@ -18,7 +21,7 @@ def service_of(world: World) -> MinibrokerService:
 
 class Peer(Pipe):
     def __init__(self, world: World, service: MinibrokerService) -> None:
-        super().__init__(world, service.session, ("127.0.0.1", 4222))
+        super().__init__(world, partial(MinibrokerSession, service=service), ("127.0.0.1", 4222))
         self.connection = Connection(Role.CLIENT)
 
     def send(self, *requests: m.Request) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeVar
 
 from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.mlog.connection import Connection, Role
 from dragoman.protocols.mlog.constants import Encoding
 from dragoman.protocols.mlog.handlers.service import MlogService
+from dragoman.protocols.mlog.handlers.session import MlogSession
 from worlds.broker import Pipe, World
 
 Answer = TypeVar("Answer", bound=m.Message)
@@ -22,7 +24,7 @@ class MlogPipe(Pipe):
     ) -> None:
         if service is None:
             service = MlogService(world.broker, world.budget, lambda _: ("127.0.0.1", 9094))
-        super().__init__(world, service.session, ("127.0.0.1", 9094))
+        super().__init__(world, partial(MlogSession, service=service), ("127.0.0.1", 9094))
         self.connection = Connection(Role.CLIENT, encoding=encoding)
 
     def send(self, *requests: m.Message) -> None:

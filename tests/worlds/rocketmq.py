@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from dragoman.protocols.rocketmq import bodies
@@ -9,6 +11,7 @@ from dragoman.protocols.rocketmq.codec import Command, encode
 from dragoman.protocols.rocketmq.connection import Connection
 from dragoman.protocols.rocketmq.constants import IS_ONE_WAY, Request, Serialization
 from dragoman.protocols.rocketmq.handlers.service import RocketmqService
+from dragoman.protocols.rocketmq.handlers.session import RocketmqSession
 from dragoman.protocols.rocketmq.messages import Message, decode_messages, encode_properties
 from worlds.broker import Pipe, World
 
@@ -27,7 +30,7 @@ class RocketmqPipe(Pipe):
         host: str = ADDRESS[0],
     ) -> None:
         service = RocketmqService(world.broker, world.budget, lambda _: (host, ADDRESS[1]))
-        super().__init__(world, service.session, ADDRESS)
+        super().__init__(world, partial(RocketmqSession, service=service), ADDRESS)
         self.language = language
         self.serialization = serialization
         self.connection = Connection()

@@ -24,6 +24,7 @@ from dragoman.checksum import crc32c
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.partition import Appended
+from dragoman.outcome import start
 from dragoman.testing.sim.disk import SimDisk
 from worlds.broker import World, batch_of, values_in
 
@@ -145,7 +146,7 @@ class PublishingScenario:
         self.world = World(SETTINGS, disk=disk)
         answers: list[DragomanError | None] = []
         new = NewTopic(name=TOPIC, partition_count=PARTITIONS)
-        self.world.broker.ensure_topic(new, answers.append)
+        start(self.world.broker.ensure_topic(new)).then(answers.append)
         self.world.settle()
         assert answers == [None]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from dragoman.broker.neighbour_service import NeighbourService
-from dragoman.broker.neighbours import Answered, Request, decode_answer, encode
+from dragoman.broker.neighbours import Answered, Request, decode_answer, decode_request, encode
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import (
     Event,
@@ -23,6 +23,8 @@ from dragoman.cluster.events import (
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, DragomanError, NotSentError
 from dragoman.log.partition import PartitionLog
+from dragoman.outcome import Outcome, start
+from dragoman.rpc.client import RawReply
 from dragoman.testing.sim.scheduler import SimScheduler
 from dragoman.types import Buffer
 from worlds.broker import World
@@ -51,12 +53,26 @@ class Line:
         self.held: list[Callable[[], None]] | None = None
 
     def ask(self, node_id: int, request: Request, body: Sequence[Buffer], done: Answered) -> None:
+        def answered(reply: RawReply | DragomanError) -> None:
+            if isinstance(reply, DragomanError):
+                done(reply)
+            else:
+                done(decode_answer(reply.header, reply.body))
+
+        self.exchange(node_id, encode(request), body).then(answered)
+
+    def exchange(self, node_id: int, header: bytes, body: Sequence[Buffer]) -> Outcome[RawReply]:
+        """`Transport` of remote procedure calls."""
+        outcome: Outcome[RawReply] = Outcome()
+        registry = self._pair.worlds[self._node].broker.registry
+        decode = registry.decode_request if registry.serves(header) else decode_request
+        request = decode(header)
         self.asked.append(request)
         soon = self._pair.scheduler.call_soon
         if self.is_cut or node_id not in self._pair.worlds:
-            soon(done, NotSentError(f"node {node_id} is not connected"))
-            return
-        header, data = encode(request), memoryview(b"".join(body))
+            soon(outcome.fail, NotSentError(f"node {node_id} is not connected"))
+            return outcome
+        data = memoryview(b"".join(body))
 
         is_late = isinstance(request, self.impatient_with)
 
@@ -64,20 +80,25 @@ class Line:
             if is_late:
                 return
             if self.loses_answers:
-                soon(done, ClusterError("the connection was lost; the outcome is unknown"))
+                soon(outcome.fail, ClusterError("the connection was lost; the outcome is unknown"))
             else:
-                soon(done, decode_answer(reply, memoryview(b"".join(pieces))))
+                soon(outcome.succeed, RawReply(reply, memoryview(b"".join(pieces))))
 
         def arrive() -> None:
-            service = self._pair.services[node_id]
-            service.request(self._node, memoryview(header), data, answered)
+            if registry.serves(header):
+                served = self._pair.worlds[node_id].broker.registry
+                served.answer(self._node, memoryview(header), data, answered)
+            else:
+                service = self._pair.services[node_id]
+                service.request(self._node, memoryview(header), data, answered)
 
         if is_late:
-            soon(done, ClusterError("no answer in time; the outcome is unknown"))
+            soon(outcome.fail, ClusterError("no answer in time; the outcome is unknown"))
         if self.held is not None:
             self.held.append(arrive)
         else:
             soon(arrive)
+        return outcome
 
     def release(self) -> None:
         held, self.held = self.held, None
@@ -100,6 +121,7 @@ class Pair:
         }
         for node, world in self.worlds.items():
             world.broker.neighbours = self.lines[node]
+            world.broker.rpc.transport = self.lines[node]
             self._forget_leads(world)
             self._share_metadata(world)
         self.propose(*(self._registration(node) for node in self.worlds))
@@ -175,7 +197,9 @@ class Pair:
         """A topic whose partitions have these leaders."""
         assignment = tuple((leader,) for leader in leaders)
         told: list[DragomanError | None] = []
-        self.one.broker.topics.create(NewTopic(name=name, assignment=assignment), told.append)
+        start(self.one.broker.topics.create(NewTopic(name=name, assignment=assignment))).then(
+            told.append
+        )
         self.settle()
         assert told == [None]
 
@@ -186,7 +210,7 @@ class Pair:
                     new = NewTopic(
                         name=name, partition_count=count, replication_factor=1, is_internal=True
                     )
-                    world.broker.topics.create(new, lambda _: None)
+                    start(world.broker.topics.create(new)).then(lambda _: None)
                     self.settle()
 
     def move(self, topic: str, index: int, leader: int) -> None:
@@ -209,16 +233,16 @@ class Pair:
                 )
             )
         broker = self.worlds[before].broker
-        broker.unshared(broker.image.topics[topic].partitions[index])
+        broker.partitions.unshared(broker.image.topics[topic].partitions[index])
         for part in broker.coordinating:
             part.resigned(topic, index)
         broker = self.worlds[leader].broker
-        broker.unshared(broker.image.topics[topic].partitions[index])
+        broker.partitions.unshared(broker.image.topics[topic].partitions[index])
         self._tell_leads(self.worlds[leader], topic)
 
     def _copy(self, leader: int, topic: str, index: int, old: PartitionLog) -> None:
         broker = self.worlds[leader].broker
-        log = broker.open_replica(broker.image.topics[topic].partitions[index]).log
+        log = broker.partitions.open(broker.image.topics[topic].partitions[index]).log
         # What was never committed when it led last.
         log.truncate(log.high_watermark)
         data = _committed(old)

@@ -16,11 +16,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dragoman.api.admission import BEGUN, Admission, Pace
+from dragoman.api.endpoints import admission_of, respond
 from dragoman.api.errors import ApiError
 from dragoman.api.hosts import OwnHosts
 from dragoman.api.openapi import openapi_document
-from dragoman.api.operations import OPERATIONS, Operation, admission_of
-from dragoman.api.ports import NodeView
+from dragoman.api.operations import OPERATIONS, NodeView, Operation
 from dragoman.api.problems import on_fault, on_http_exception, on_refusal
 from dragoman.errors import DragomanError
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dragoman.telemetry.metrics import Exposition
 
 
-#: Answered to any client, at once, and without saying anything about the node's data.
+#: These are answered to any client, at once, and say nothing about the node's data.
 HEALTH_PATHS = frozenset(("/livez", "/readyz"))
 
 
@@ -105,7 +105,7 @@ def _endpoint(
         method = "GET" if request.method == "HEAD" else request.method
         request.scope.setdefault("state", {})[BEGUN] = True
         with admission_of(request).operation():
-            return await operations[method].handler(node, request)
+            return await respond(operations[method], node, request)
 
     return endpoint
 

@@ -1,76 +1,111 @@
-"""Captures of databases, through the HTTP API: wherever they run, any node answers for them."""
+"""Captures of databases: any node answers for all of them, whichever node runs them."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import msgspec
 
-from dragoman.api.cluster import called_back
 from dragoman.api.errors import ApiError
+from dragoman.api.operations import PageLimit
+from dragoman.api.topics import page_of
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,
     CaptureDescription,
+    CapturePage,
     Findings,
     Told,
 )
-from dragoman.broker.broker import Broker
 from dragoman.broker.errors import UnknownCapture
 from dragoman.broker.kinds import NOBODY
 from dragoman.broker.neighbours import CaptureState
 from dragoman.captures.addresses import without_secrets
 from dragoman.captures.control import Finding, Rewind, Snapshot
 from dragoman.captures.definition import Definition
-from dragoman.errors import ConfigError, DragomanError
+from dragoman.cluster.metadata import MetadataImage
+from dragoman.errors import ConfigError
+from dragoman.net.future import future_of
+from dragoman.outcome import Acknowledge, Callback, Outcome, acknowledged
 from dragoman.telemetry.catalogue import Stats
 
 
-class CaptureOperations:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._capturing = broker.capturing
+class CaptureControl(Protocol):
+    """Captures, wherever they run."""
 
-    # ---- how they are
+    def states(
+        self, names: Iterable[str], done: Callable[[dict[str, CaptureState]], None]
+    ) -> None: ...
 
-    async def describe(self, names: Sequence[str]) -> list[CaptureDescription]:
-        """Raises `UnknownCapture` for one that there is not."""
-        for name in names:
-            if name not in self._broker.image.captures:
-                raise UnknownCapture(f"there is no capture {name!r}")
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[dict[str, CaptureState]] = loop.create_future()
+    def running_here(self) -> tuple[CaptureState, ...]: ...
 
-        def take(states: dict[str, CaptureState]) -> None:
-            if not found.done():
-                found.set_result(states)
+    def definition(self, name: str) -> Definition: ...
 
-        self._capturing.states(names, take)
-        states = await found
-        # Some may have been removed meanwhile.
-        present = [name for name in names if name in self._broker.image.captures]
-        return [self._described(states[name]) for name in present]
+    def overlaps(self, name: str) -> tuple[str, ...]: ...
 
-    async def describe_one(self, name: str) -> CaptureDescription:
-        found = await self.describe([name])
+    def add(self, definition: Definition, done: Acknowledge) -> None: ...
+
+    def remove(self, name: str, keeps_slot: bool, done: Acknowledge) -> None: ...
+
+    def set_paused(self, name: str, is_paused: bool, done: Acknowledge) -> None: ...
+
+    def resume(self, name: str, done: Acknowledge) -> None: ...
+
+    def tell(self, name: str, command: Rewind | Snapshot, done: Acknowledge) -> None: ...
+
+    def check(self, definition: Definition, done: Callback[tuple[Finding, ...]]) -> None: ...
+
+
+class CaptureBroker(Protocol):
+    """What the service uses of the broker."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def capturing(self) -> CaptureControl: ...
+
+
+class CaptureService:
+    def __init__(self, broker: CaptureBroker) -> None:
+        self._image = broker.image
+        self._control = broker.capturing
+
+    # ---- state
+
+    async def list_captures(self, after: str, limit: PageLimit) -> CapturePage:
+        names, following = page_of(self._image.captures, after, limit)
+        return CapturePage(items=tuple(await self._describe(names)), next=following)
+
+    async def describe_capture(self, name: str) -> CaptureDescription:
+        if name not in self._image.captures:
+            raise UnknownCapture(f"there is no capture {name!r}")
+        found = await self._describe([name])
         if not found:
             raise UnknownCapture(f"capture {name} was removed meanwhile")
         (described,) = found
-        warnings = (*described.status.warnings, *self._capturing.overlaps(name))
+        warnings = (*described.status.warnings, *self._control.overlaps(name))
         status = msgspec.structs.replace(described.status, warnings=warnings)
         return msgspec.structs.replace(described, status=status)
 
+    async def _describe(self, names: Sequence[str]) -> list[CaptureDescription]:
+        found: Outcome[dict[str, CaptureState]] = Outcome()
+        self._control.states(names, found.succeed)
+        states = await future_of(found)
+        # Some may have been removed meanwhile.
+        return [self._described(states[name]) for name in names if name in self._image.captures]
+
     def _described(self, state: CaptureState) -> CaptureDescription:
         try:
-            definition: Definition | None = self._capturing.definition(state.name)
+            definition: Definition | None = self._control.definition(state.name)
         except ConfigError:
             definition = None
         return CaptureDescription(
             name=state.name,
             definition=definition and _shown(definition),
-            paused=self._broker.image.captures[state.name].is_paused,
+            paused=self._image.captures[state.name].is_paused,
             node=state.node if state.node != NOBODY else None,
             status=state.status,
             restarts=state.restarts,
@@ -78,7 +113,7 @@ class CaptureOperations:
         )
 
     def stats(self) -> Stats:
-        running = self._capturing.running_here()
+        running = self._control.running_here()
         states = Counter(each.status.state for each in running)
 
         def known(field: str) -> dict[tuple[str, ...], int | float]:
@@ -96,25 +131,25 @@ class CaptureOperations:
             "capture_restarts_total": {(each.name,): each.restarts for each in running},
         }
 
-    # ---- what they shall do
+    # ---- changes and commands
 
-    async def add(self, definition: Definition) -> CaptureDescription:
-        await called_back(lambda done: self._capturing.add(definition, done))
-        return await self.describe_one(definition.name)
+    async def add_capture(self, definition: Definition) -> CaptureDescription:
+        await future_of(acknowledged(lambda done: self._control.add(definition, done)))
+        return await self.describe_capture(definition.name)
 
-    async def remove(self, name: str, *, keeps_slot: bool) -> Told:
-        await called_back(lambda done: self._capturing.remove(name, keeps_slot, done))
-        kept = "; its slot is still in the database, which keeps its log for it" * keeps_slot
+    async def remove_capture(self, name: str, keep_slot: bool) -> Told:
+        await future_of(acknowledged(lambda done: self._control.remove(name, keep_slot, done)))
+        kept = "; its slot is still in the database, which keeps its log for it" * keep_slot
         return Told(detail=f"capture {name} is removed{kept}; its topics stay")
 
-    async def command(self, name: str, wanted: CaptureCommand) -> Told:
-        capturing = self._capturing
+    async def command_capture(self, name: str, wanted: CaptureCommand) -> Told:
+        control = self._control
         match wanted.command:
             case "pause":
-                await called_back(lambda done: capturing.set_paused(name, True, done))
+                await future_of(acknowledged(lambda done: control.set_paused(name, True, done)))
                 return Told(detail=f"capture {name} is paused")
             case "resume":
-                await called_back(lambda done: capturing.resume(name, done))
+                await future_of(acknowledged(lambda done: control.resume(name, done)))
                 return Told(detail=f"capture {name} goes on")
             case "rewind":
                 if not wanted.lsn:
@@ -122,34 +157,24 @@ class CaptureOperations:
                         400, "invalid_request", "rewind: lsn is missing, such as 0/16B3748"
                     )
                 rewind = Rewind(id="", lsn=wanted.lsn)
-                await called_back(lambda done: capturing.tell(name, rewind, done))
+                await future_of(acknowledged(lambda done: control.tell(name, rewind, done)))
                 return Told(detail=f"capture {name} goes on from {wanted.lsn}")
             case "snapshot":
                 snapshot = Snapshot(id="", tables=wanted.tables)
-                await called_back(lambda done: capturing.tell(name, snapshot, done))
+                await future_of(acknowledged(lambda done: control.tell(name, snapshot, done)))
                 what = ", ".join(wanted.tables) or "all its tables"
                 return Told(detail=f"capture {name} reads {what} again")
 
-    async def check(self, wanted: CaptureCheck) -> Findings:
+    async def check_capture(self, wanted: CaptureCheck) -> Findings:
         if wanted.definition is not None and wanted.name is None:
             definition = wanted.definition
         elif wanted.name is not None and wanted.definition is None:
-            definition = self._capturing.definition(wanted.name)
+            definition = self._control.definition(wanted.name)
         else:
             raise ApiError(400, "invalid_request", "give either a name or a definition")
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[tuple[Finding, ...]] = loop.create_future()
-
-        def take(findings: tuple[Finding, ...] | DragomanError) -> None:
-            if found.done():
-                return
-            if isinstance(findings, DragomanError):
-                found.set_exception(findings)
-            else:
-                found.set_result(findings)
-
-        self._capturing.check(definition, take)
-        return Findings(items=await found)
+        found: Outcome[tuple[Finding, ...]] = Outcome()
+        self._control.check(definition, found.settle)
+        return Findings(items=await future_of(found))
 
 
 def _shown(definition: Definition) -> Definition:

@@ -1,27 +1,29 @@
-"""What operators ask of the cluster through the HTTP API: who belongs to it, leads, and holds what.
+"""The cluster: its state as one node sees it, and what operators ask of it.
 
-Whatever is asked goes to the node that leads the metadata, wherever it is; every refusal says what
-to do instead.
+Requests of operators go to the node that leads the metadata, whichever that is; every refusal says
+what to do instead.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Sized
 from itertools import chain, islice
-from typing import TypeVar
+from typing import Literal, Protocol, TypeVar
 
-import msgspec
+from msgspec import Raw
 
-from dragoman import limits
+from dragoman import __version__, limits
 from dragoman.api.errors import ApiError
 from dragoman.api.values import (
+    ClusterStatus,
+    DamagedRange,
     Elected,
     Election,
     FewCopies,
     ListenerStatus,
+    MlogEvents,
     Moves,
     NewMoves,
     NewNode,
@@ -31,13 +33,13 @@ from dragoman.api.values import (
     Transfer,
 )
 from dragoman.broker import planning
-from dragoman.broker.broker import Broker
+from dragoman.broker.configs import NodeConfigs
 from dragoman.broker.errors import (
     ElectionNotNeeded,
     NoReassignmentInProgress,
     PreferredLeaderNotAvailable,
 )
-from dragoman.broker.replica import Acknowledge
+from dragoman.broker.leadership import Leadership
 from dragoman.broker.replication.messages import (
     AddNode,
     ControlReply,
@@ -47,81 +49,207 @@ from dragoman.broker.replication.messages import (
     RemoveNode,
     TransferMetadata,
 )
-from dragoman.cluster.metadata import EVERY_NODE, NO_LEADER, PartitionMetadata
+from dragoman.broker.topics import Topics
+from dragoman.cluster.metadata import EVERY_NODE, NO_LEADER, MetadataImage, PartitionMetadata
+from dragoman.cluster.raft.membership import Membership
+from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError, OutcomeUnknownError
+from dragoman.log.damage import lost_ranges
+from dragoman.log.store import LogStore
+from dragoman.net.future import future_of
+from dragoman.net.listener import OpenListener
+from dragoman.outcome import Outcome, attempt, gather, start
+from dragoman.types import NodeId
+from dragoman.world import Clock
 
 Item = TypeVar("Item")
 
-
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not as it should be."""
-
-    leaderless: int
-    under_replicated: int
-    unclean: int
-    attention: tuple[PartitionStatus, ...]
-    copies: int
-    few_copies: tuple[FewCopies, ...]
+# ---- ports
 
 
-class ClusterOperations:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._image = broker.image
+class Quorum(Protocol):
+    @property
+    def leader(self) -> int: ...
 
-    # ---- how it is
+    @property
+    def membership(self) -> Membership: ...
 
-    def nodes(self, own_listeners: tuple[ListenerStatus, ...]) -> tuple[NodeStatus, ...]:
+
+class Liveness(Protocol):
+    def is_live(self, node_id: int) -> bool: ...
+
+
+class Room(Protocol):
+    @property
+    def has_room(self) -> bool:
+        """Whether the node's disk has room for what it replicates."""
+        ...
+
+
+class ClusterMembers(Protocol):
+    @property
+    def membership(self) -> Liveness: ...
+
+    @property
+    def replication(self) -> Room: ...
+
+    def ask(self, request: ControlRequest, done: Callable[[ControlReply | None], None]) -> None: ...
+
+
+class GroupCount(Protocol):
+    @property
+    def groups(self) -> Sized: ...
+
+
+class ClusterBroker(Protocol):
+    """What the service uses of the broker."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def store(self) -> LogStore: ...
+
+    @property
+    def quorum(self) -> Quorum: ...
+
+    @property
+    def cluster(self) -> ClusterMembers: ...
+
+    @property
+    def topics(self) -> Topics: ...
+
+    @property
+    def leadership(self) -> Leadership: ...
+
+    @property
+    def node_configs(self) -> NodeConfigs: ...
+
+    @property
+    def coordination(self) -> GroupCount: ...
+
+
+class ClusterNode(Protocol):
+    """What the service uses of the node."""
+
+    @property
+    def broker(self) -> ClusterBroker: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def started_at(self) -> float: ...
+
+    @property
+    def listeners(self) -> Sequence[OpenListener]: ...
+
+    def mlog_events(self) -> Sequence[bytes]:
+        """The metadata as mlog's metadata events, each as its nodes write it down."""
+        ...
+
+
+# ---- the service
+
+
+class ClusterService:
+    def __init__(self, node: ClusterNode, is_ready: Callable[[], bool]) -> None:
+        """`is_ready` says whether clients may use the node."""
+        self._node = node
+        self._is_ready = is_ready
+        self._broker = node.broker
+        self._image = node.broker.image
+
+    # ---- state
+
+    def cluster_status(self) -> ClusterStatus:
+        broker, image = self._broker, self._image
+        leader = broker.quorum.leader
+        partitions = list(image.partitions.values())
+        # Operators wait for moves, so these come first, however much else there is.
+        moving = (each for each in partitions if each.target)
+        others = (each for each in partitions if not each.target and _wants_attention(each))
+        damage = damaged_ranges(broker.store)
+        return ClusterStatus(
+            cluster_id=image.cluster_id,
+            node_id=broker.node_id,
+            controller=leader if leader != NO_LEADER else None,
+            version=__version__,
+            feature_level=image.feature_level,
+            ready=self._is_ready(),
+            durability=broker.settings.durability,
+            uptime_ms=round((self._node.clock.monotonic() - self._node.started_at) * 1000),
+            topics=len(image.topics),
+            partitions=len(image.partitions),
+            groups=len(broker.coordination.groups),
+            nodes=tuple(self._nodes()),
+            leaderless=sum(each.leader == NO_LEADER for each in partitions),
+            under_replicated=sum(map(_is_under_replicated, partitions)),
+            moving=len(image.moving),
+            unclean=sum(each.unclean_epoch >= 0 for each in partitions),
+            attention=tuple(map(_status, _shown(chain(moving, others)))),
+            copies=self._copies(),
+            few_copies=tuple(_shown(self._few_copies())),
+            damaged_ranges=len(damage),
+            damage=tuple(damage[: limits.DAMAGED_RANGES_SHOWN_MAX]),
+            journal_damage=tuple(
+                str(each) for each in broker.store.journal_damage[: limits.DAMAGED_RANGES_SHOWN_MAX]
+            ),
+        )
+
+    def _nodes(self) -> Iterator[NodeStatus]:
         membership = self._broker.quorum.membership
         partitions = self._image.partitions.values()
         held = Counter(node for each in partitions for node in each.replicas)
         led = Counter(each.leader for each in partitions)
-        known = {*self._image.nodes, *membership.nodes, self._broker.node_id}
-        found = []
-        for node_id in sorted(known):
+        for node_id in sorted({*self._image.nodes, *membership.nodes, self._broker.node_id}):
             registered = self._image.registrations.get(node_id)
             addresses = registered.addresses if registered is not None else {}
-            others = tuple(
+            yield NodeStatus(
+                node_id=node_id,
+                alive=self._broker.cluster.membership.is_live(node_id),
+                listeners=self._listeners(node_id, addresses),
+                rack=registered.rack if registered is not None else "",
+                role=self._role(node_id),
+                feature_level=registered.feature_level if registered is not None else None,
+                replicas=held[node_id],
+                leads=led[node_id],
+            )
+
+    def _role(self, node_id: int) -> Literal["voter", "learner", "none", "etcd"]:
+        if self._broker.settings.metadata_quorum == "etcd":
+            return "etcd"
+        membership = self._broker.quorum.membership
+        if node_id in membership.voters:
+            return "voter"
+        return "learner" if node_id in membership.learners else "none"
+
+    def _listeners(self, node_id: int, addresses: Mapping[str, str]) -> tuple[ListenerStatus, ...]:
+        """Of another node, what it has registered."""
+        if node_id != self._broker.node_id:
+            return tuple(
                 ListenerStatus(name=name, bound=address, advertised=address)
                 for name, address in addresses.items()
             )
-            is_voter = node_id in membership.voters
-            role = "voter" if is_voter else "learner" if node_id in membership.learners else "none"
-            if self._broker.settings.metadata_quorum == "etcd":
-                role = "etcd"
+        found = []
+        for each in self._node.listeners:
+            advertised = str(each.advertised) if each.advertised else None
+            if each.name == "peer":
+                # Where other nodes reach this one, also if it listens on all addresses.
+                advertised = advertised or addresses.get("peer")
             found.append(
-                NodeStatus(
-                    node_id=node_id,
-                    alive=self._broker.cluster.membership.is_live(node_id),
-                    listeners=_own(own_listeners, addresses)
-                    if node_id == self._broker.node_id
-                    else others,
-                    rack=registered.rack if registered is not None else "",
-                    role=role,  # type: ignore[arg-type]
-                    feature_level=registered.feature_level if registered is not None else None,
-                    replicas=held[node_id],
-                    leads=led[node_id],
-                )
+                ListenerStatus(name=each.name, bound=str(each.bound), advertised=advertised)
             )
         return tuple(found)
 
-    def trouble(self) -> Trouble:
-        partitions = list(self._image.partitions.values())
-        # Whoever waits for moves finds them here, however much else there is.
-        moving = (each for each in partitions if each.target)
-        others = (each for each in partitions if not each.target and _wants_attention(each))
-        noted = chain(moving, others)
-        return Trouble(
-            leaderless=sum(each.leader == NO_LEADER for each in partitions),
-            under_replicated=sum(map(_is_under_replicated, partitions)),
-            unclean=sum(each.unclean_epoch >= 0 for each in partitions),
-            attention=tuple(map(_status, islice(noted, limits.HTTP_PAGE_ITEMS_MAX))),
-            copies=self._copies(),
-            few_copies=tuple(islice(self._few_copies(), limits.HTTP_PAGE_ITEMS_MAX)),
-        )
-
     def _copies(self) -> int:
-        """As many as can be had now, of those that topics get by default."""
+        """Replicas that a new topic gets by default, as far as live nodes can hold them."""
         live = len(self._image.nodes.keys() - self._image.fenced)
         return min(live, self._broker.topics.default_factor(live))
 
@@ -132,18 +260,21 @@ class ClusterOperations:
             if copies < wanted:
                 yield FewCopies(topic=name, copies=copies)
 
-    # ---- who belongs to it
+    def mlog_events(self) -> MlogEvents:
+        return MlogEvents(items=tuple(map(Raw, self._node.mlog_events())))
+
+    # ---- membership
 
     async def add_node(self, node: NewNode) -> Told:
         await self._ask(AddNode(node_id=node.node_id, address=node.address))
         return Told(detail=f"node {node.node_id} may join; it votes once it has caught up")
 
-    async def remove_node(self, node_id: int) -> Told:
-        reply = await self._ask(RemoveNode(node_id=node_id))
-        detail = reply.text or f"node {node_id} does not belong to the cluster any more"
-        return Told(detail=detail, waiting_replicas=len(self._image.held_by(node_id)))
+    async def remove_node(self, name: NodeId) -> Told:
+        reply = await self._ask(RemoveNode(node_id=name))
+        detail = reply.text or f"node {name} does not belong to the cluster any more"
+        return Told(detail=detail, waiting_replicas=len(self._image.held_by(name)))
 
-    # ---- who leads
+    # ---- leaders
 
     async def transfer(self, wanted: Transfer) -> Told:
         told = []
@@ -165,7 +296,7 @@ class ClusterOperations:
             if wanted.topic is None or wanted.partition is None:
                 raise ApiError(400, "invalid_request", "name one partition for an unclean election")
             chosen = partitions[0]
-            await called_back(lambda done: leadership.elect_unclean(chosen, node_id, done))
+            await future_of(leadership.elect_unclean(chosen, node_id))
             detail = f"node {node_id} leads {_name(chosen)}; what it lacked is lost"
             return Elected(detail=detail, elected=1)
         due = [each for each in partitions if each.leader != each.replicas[0]]
@@ -189,9 +320,9 @@ class ClusterOperations:
             remaining=remaining,
         )
 
-    # ---- who holds what
+    # ---- replicas
 
-    async def move(self, wanted: NewMoves) -> Moves:
+    async def move_replicas(self, wanted: NewMoves) -> Moves:
         partitions = self._partitions(wanted.topic, wanted.partition)
         if wanted.throttle is not None:
             await self._throttle(wanted.throttle)
@@ -207,8 +338,8 @@ class ClusterOperations:
             raise ApiError(400, "invalid_request", "name either nodes, or one node to drain")
         leadership = self._broker.leadership
 
-        def begin(change: tuple[PartitionMetadata, tuple[int, ...]], done: Acknowledge) -> None:
-            leadership.move(*change, may_resize=True, done=done)
+        async def begin(change: tuple[PartitionMetadata, tuple[int, ...]]) -> None:
+            await leadership.move(*change, may_resize=True)
 
         return _moves([each for each, _ in plan], await _begun(plan, begin), "begun")
 
@@ -217,7 +348,7 @@ class ClusterOperations:
             return {**config, "leader.replication.throttled.rate": str(bytes_per_s)}
 
         configs = self._broker.node_configs
-        await called_back(lambda done: configs.alter(EVERY_NODE, alter, done))
+        await future_of(configs.alter(EVERY_NODE, alter))
 
     def _spread(self, wanted: NewMoves, partitions: list[PartitionMetadata]) -> planning.Plan:
         if wanted.partition is None:
@@ -252,14 +383,9 @@ class ClusterOperations:
         return [found.partitions[index]]
 
     async def _ask(self, request: ControlRequest) -> ControlReply:
-        answered: asyncio.Future[ControlReply | None] = asyncio.get_running_loop().create_future()
-
-        def answer(reply: ControlReply | None) -> None:
-            if not answered.done():
-                answered.set_result(reply)
-
-        self._broker.cluster.ask(request, answer)
-        reply = await answered
+        answer: Outcome[ControlReply | None] = Outcome()
+        self._broker.cluster.ask(request, answer.succeed)
+        reply = await future_of(answer)
         if reply is None:
             raise OutcomeUnknownError(
                 "the node that leads the metadata did not answer; the outcome is unknown"
@@ -269,16 +395,26 @@ class ClusterOperations:
         return reply
 
 
-def _own(
-    listeners: tuple[ListenerStatus, ...], addresses: Mapping[str, str]
-) -> tuple[ListenerStatus, ...]:
-    """With where other nodes reach this one, also if it listens on all addresses."""
-    return tuple(
-        msgspec.structs.replace(each, advertised=each.advertised or addresses.get("peer"))
-        if each.name == "peer"
-        else each
-        for each in listeners
-    )
+def damaged_ranges(store: LogStore) -> list[DamagedRange]:
+    """What the node cannot read of its open partitions."""
+    return [
+        DamagedRange(
+            topic=partition.identity.topic,
+            partition=partition.identity.partition,
+            first_offset=each.first,
+            next_offset=each.next_good,
+            path=each.path,
+            position=each.position,
+        )
+        for partition in store.open_partitions()
+        if partition.is_damaged
+        for each in lost_ranges(partition)
+    ]
+
+
+def _shown(items: Iterator[Item]) -> Iterator[Item]:
+    """The first ones, as many as a response may list."""
+    return islice(items, limits.HTTP_PAGE_ITEMS_MAX)
 
 
 def _name(partition: PartitionMetadata) -> str:
@@ -286,7 +422,7 @@ def _name(partition: PartitionMetadata) -> str:
 
 
 def _is_under_replicated(partition: PartitionMetadata) -> bool:
-    """Whether a replica is missing that is not just on its way."""
+    """Whether a replica is not in sync, other than one that a move has just added."""
     return any(node not in partition.in_sync for node in partition.before or partition.replicas)
 
 
@@ -307,7 +443,7 @@ def _status(partition: PartitionMetadata) -> PartitionStatus:
 
 
 async def _begun(
-    items: Sequence[Item], begin: Callable[[Item, Acknowledge], None]
+    items: Sequence[Item], begin: Callable[[Item], Coroutine[object, None, None]]
 ) -> list[DragomanError | None]:
     """Begin items in turn, some at a time, for as long as a request may take; what became of those
     that there was time for. After one that was refused nothing more is begun.
@@ -316,21 +452,14 @@ async def _begun(
     until = loop.time() + limits.HTTP_CHANGES_SECONDS
     outcomes: list[DragomanError | None] = []
     at_once = limits.HTTP_CHANGES_AT_ONCE_MAX
-    for start in range(0, min(len(items), limits.HTTP_CHANGES_MAX), at_once):
+    for index in range(0, min(len(items), limits.HTTP_CHANGES_MAX), at_once):
         is_refused = any(each is not None for each in outcomes[-at_once:])
-        if is_refused or (start and loop.time() >= until):
+        if is_refused or (index and loop.time() >= until):
             break
-        some = items[start : min(start + at_once, limits.HTTP_CHANGES_MAX)]
-        outcomes += await asyncio.gather(*(_outcome(partial(begin, each)) for each in some))
+        some = items[index : min(index + at_once, limits.HTTP_CHANGES_MAX)]
+        tried = await future_of(gather([start(attempt(begin(each))) for each in some]))
+        outcomes += tried
     return outcomes
-
-
-async def _outcome(begin: Callable[[Acknowledge], None]) -> DragomanError | None:
-    try:
-        await called_back(begin)
-    except DragomanError as error:
-        return error
-    return None
 
 
 def _moves(
@@ -357,19 +486,3 @@ def _interrupted(error: DragomanError, partition: PartitionMetadata, so_far: str
     if not so_far:
         return error
     return ApiError(409, "refused", f"{so_far}; {_name(partition)}: {error}")
-
-
-async def called_back(begin: Callable[[Acknowledge], None]) -> None:
-    """Wait for an operation of the core that answers through a callback."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done(error: DragomanError | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-
-    begin(done)
-    await future

@@ -12,10 +12,10 @@ it, and one that is scraped pays it in a thread while its other clients are serv
                             │ no
                        reading paused ── import in a thread ── done ──> handed over, reading resumed
 
-At the bound on connections a new one takes the place of one that the node does no work for: one
-that sends its request slowly, does not take its answer, or rests between requests; failing that, of
-one whose request is not begun. Operations are far fewer than connections may be, so a client that
-holds connections open never keeps a health probe out.
+At the bound on connections, and when descriptors run short, a new one takes the place of one that
+the node does no work for: one that sends its request slowly, does not take its answer, or rests
+between requests; failing that, of one whose request is not begun. Operations are far fewer than
+connections may be, so a client that holds connections open never keeps a health probe out.
 
 Nothing here imports uvicorn or starlette at module level.
 """
@@ -24,11 +24,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from dragoman import limits
-from dragoman.api.ports import NodeView
-from dragoman.net.connections import has_descriptor_left
+from dragoman.api.operations import NodeView
+from dragoman.net.connections import all_descriptors, has_descriptor_left
 from dragoman.world import Clock
 
 if TYPE_CHECKING:
@@ -46,10 +47,14 @@ class HttpListener:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         *,
-        descriptor_max: int = limits.OPEN_FILES_MAX,
+        descriptor_max: Callable[[], int] = all_descriptors,
+        give_way: Callable[[], bool] | None = None,
     ) -> None:
-        """A connection with a descriptor above `descriptor_max` is closed at once."""
+        """A connection with a descriptor above `descriptor_max` takes the place of another one, or
+        of one that `give_way` closes on another listener. If there is none, it is closed at once.
+        """
         self._descriptor_max = descriptor_max
+        self._give_way = give_way
         self._node = node
         self._clock = clock
         self._loop = loop
@@ -89,15 +94,21 @@ class HttpListener:
             await asyncio.wait(list(state.tasks))
 
     def arrived(self, arrival: Arrival) -> None:
-        is_full = self.connection_count >= limits.HTTP_CONNECTIONS_MAX
-        has_descriptor = has_descriptor_left(arrival.transport, self._descriptor_max)
-        if self._closed or not has_descriptor or (is_full and not self._make_room()):
+        if self._closed or not self._has_room(arrival):
             arrival.transport.abort()
         elif self._engine is not None:
             self._hand_over(arrival, self._engine)
         else:
             self._waiting[arrival] = None
             self._start_loading()
+
+    def _has_room(self, arrival: Arrival) -> bool:
+        """Whether a connection may stay, perhaps in the place of another one."""
+        if self.connection_count >= limits.HTTP_CONNECTIONS_MAX:
+            return self._make_room()
+        if has_descriptor_left(arrival.transport, self._descriptor_max()) or self._make_room():
+            return True
+        return self._give_way is not None and self._give_way()
 
     def _make_room(self) -> bool:
         """Cut one connection that no work is done for; False: there is none."""

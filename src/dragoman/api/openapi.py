@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the table of operations and the types of the values."""
+"""The OpenAPI 3.1 document, made from the declared operations and the types of their values."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from http import HTTPStatus
 
 import msgspec
 
-from dragoman import __version__, limits
-from dragoman.api.operations import OPERATIONS, Operation
+from dragoman import __version__
+from dragoman.api.operations import OPERATIONS, Operation, Parameter
 from dragoman.api.problems import MEDIA_TYPE
 from dragoman.api.values import Problem
 
-#: A refusal that any operation may answer: bad parameters, a fault, a node that is not ready.
+#: Refusals that any operation may answer: bad parameters, a fault, a node that is not ready.
 _COMMON_REFUSALS = (400, 500, 503)
 
 
 def openapi_document() -> dict[str, object]:
-    types = [
-        Problem,
-        *(type_ for each in OPERATIONS for type_ in (each.answer, each.body) if type_),
-    ]
+    types: list[type] = [Problem]
+    for each in OPERATIONS:
+        types += [kind for kind in (each.answer, each.body and each.body.type) if kind]
     references, schemas = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
     )
@@ -44,11 +43,11 @@ def _operation(operation: Operation, schema_of: dict[type, dict[str, object]]) -
     document: dict[str, object] = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "parameters": _parameters(operation),
+        "parameters": [_parameter(each) for each in operation.parameters],
         "responses": answers,
     }
     if operation.body is not None:
-        content = {"application/json": {"schema": schema_of[operation.body]}}
+        content = {"application/json": {"schema": schema_of[operation.body.type]}}
         document["requestBody"] = {"required": True, "content": content}
     return document
 
@@ -60,19 +59,11 @@ def _answer(operation: Operation, schema_of: dict[type, dict[str, object]]) -> d
     return document
 
 
-def _parameters(operation: Operation) -> list[dict[str, object]]:
-    parameters: list[dict[str, object]] = []
-    if "{name}" in operation.path:
-        parameters.append(
-            {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
-        )
-    parameters += [
-        {"name": name, "in": "query", "schema": {"type": "boolean"}} for name in operation.flags
-    ]
-    if operation.paged:
-        limit = {"type": "integer", "minimum": 1, "maximum": limits.HTTP_PAGE_ITEMS_MAX}
-        parameters += [
-            {"name": "after", "in": "query", "schema": {"type": "string"}},
-            {"name": "limit", "in": "query", "schema": limit},
-        ]
-    return parameters
+def _parameter(parameter: Parameter) -> dict[str, object]:
+    required = {"required": True} if parameter.place == "path" else {}
+    return {
+        "name": parameter.name,
+        "in": parameter.place,
+        **required,
+        "schema": parameter.type.schema,
+    }

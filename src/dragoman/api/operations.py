@@ -1,21 +1,32 @@
-"""The operations of the JSON API: one function each, and the table that routes and OpenAPI are
-made from.
+"""The JSON API as one list of declarations, and what it needs of a node.
+
+Each method of a service protocol below is one operation. Its decorator names the HTTP method, the
+path, a summary and the refusals; its name is the operation's; its signature declares the rest:
+
+    a parameter named in the path     part of the path
+    a parameter that is a struct      the JSON body of the request
+    any other parameter               query parameter, which may be left out
+    the return type                   the JSON body of the response; None: 204 without a body
+
+The routes (`app.py`), the OpenAPI document (`openapi.py`) and the table in `docs/reference/http.md`
+come from `OPERATIONS`. The services of a running node (`node.py`) implement the protocols.
+
+A refusal is a `DragomanError`; its `code` reaches the caller and decides the HTTP status
+(`problems.py`). Every other exception is a fault of the node and becomes a 500. No operation may
+block the loop. Nothing here imports a library that serves HTTP.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Literal, TypeVar
-from urllib.parse import quote, unquote
+from collections.abc import Callable, Iterable
+from inspect import Parameter as Argument
+from inspect import signature
+from typing import Final, Literal, NewType, Protocol, TypeAlias, TypeVar
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from dragoman import limits
-from dragoman.api.admission import Admission
 from dragoman.api.errors import ApiError
-from dragoman.api.ports import NodeView
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,
@@ -40,421 +51,337 @@ from dragoman.api.values import (
     Transfer,
 )
 from dragoman.captures.definition import Definition
+from dragoman.telemetry.catalogue import Stats
+from dragoman.types import NodeId
 
-_encoder = msgspec.json.Encoder()
-Body = TypeVar("Body", bound=msgspec.Struct)
+Method: TypeAlias = Literal["GET", "POST", "DELETE"]
+Function = TypeVar("Function", bound=Callable[..., object])
+#: The largest number of items of one page.
+PageLimit = NewType("PageLimit", int)
 
-
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    method: Literal["GET", "POST", "DELETE"]
-    path: str
-    name: str
-    summary: str
-    handler: Callable[[NodeView, Request], Awaitable[Response]]
-    status: int = 200
-    #: Type of the answer's body; None: it has none.
-    answer: type | None = None
-    body: type | None = None
-    #: Whether the answer is one page of a listing, asked for with `after` and `limit`.
-    paged: bool = False
-    #: Query parameters that are true or false, and false when left out.
-    flags: tuple[str, ...] = ()
-    #: Statuses of refusals that are this operation's own.
-    refusals: tuple[int, ...] = ()
+# ---- types of parameters
 
 
-async def list_topics(node: NodeView, request: Request) -> Response:
-    after, limit = _page(request)
-    found = node.list_topics(after, limit + 1)
-    items = tuple(found[:limit])
-    more = len(found) > limit
-    return _json(TopicPage(items=items, next=items[-1].name if more else None))
+class ParameterType(msgspec.Struct, frozen=True):
+    #: JSON schema of the parameter in the OpenAPI document.
+    schema: dict[str, object]
+    #: Gives the value of a parameter, from its name and its text. Raises `ApiError`.
+    parse: Callable[[str, str], object]
+    #: The value of a query parameter that is left out.
+    default: object = None
 
 
-async def describe_topic(node: NodeView, request: Request) -> Response:
-    name = _name(request)
-    topic = node.describe_topic(name)
-    if topic is None:
-        raise ApiError(404, "unknown_topic", f"there is no topic {name!r}")
-    return _json(topic)
+def _text(_name: str, text: str) -> str:
+    return text
 
 
-async def create_topic(node: NodeView, request: Request) -> Response:
-    topic = await node.create_topic(await _read(request, NewTopic))
-    location = f"/api/v1/topics/{quote(topic.name, safe='')}"
-    return _json(topic, status=201, headers={"location": location})
-
-
-async def delete_topic(node: NodeView, request: Request) -> Response:
-    await node.delete_topic(_name(request))
-    return Response(status_code=204)
-
-
-async def list_groups(node: NodeView, request: Request) -> Response:
-    after, limit = _page(request)
-    found = node.list_groups(after, limit + 1)
-    items = tuple(found[:limit])
-    more = len(found) > limit
-    return _json(GroupPage(items=items, next=items[-1].group if more else None))
-
-
-async def describe_group(node: NodeView, request: Request) -> Response:
-    name = _name(request)
-    group = node.describe_group(name)
-    if group is None:
-        raise ApiError(404, "unknown_group", f"there is no group {name!r}")
-    return _json(group)
-
-
-async def cluster_status(node: NodeView, _request: Request) -> Response:
-    return _json(node.cluster_status())
-
-
-async def mlog_events(node: NodeView, _request: Request) -> Response:
-    return _json(node.mlog_events())
-
-
-async def add_node(node: NodeView, request: Request) -> Response:
-    return _json(await node.add_node(await _read(request, NewNode)))
-
-
-async def remove_node(node: NodeView, request: Request) -> Response:
-    name = _name(request)
-    if not (name.isascii() and name.isdigit() and len(name) <= 9):
-        raise ApiError(404, "unknown_node", f"{name!r} is not the number of a node")
-    return _json(await node.remove_node(int(name)))
-
-
-async def transfer(node: NodeView, request: Request) -> Response:
-    return _json(await node.transfer(await _read(request, Transfer)))
-
-
-async def move_replicas(node: NodeView, request: Request) -> Response:
-    return _json(await node.move(await _read(request, NewMoves)))
-
-
-async def elect(node: NodeView, request: Request) -> Response:
-    return _json(await node.elect(await _read(request, Election)))
-
-
-async def list_captures(node: NodeView, request: Request) -> Response:
-    after, limit = _page(request)
-    found = await node.list_captures(after, limit + 1)
-    items = tuple(found[:limit])
-    more = len(found) > limit
-    return _json(CapturePage(items=items, next=items[-1].name if more else None))
-
-
-async def describe_capture(node: NodeView, request: Request) -> Response:
-    return _json(await node.describe_capture(_name(request)))
-
-
-async def add_capture(node: NodeView, request: Request) -> Response:
-    capture = await node.add_capture(await _read(request, Definition))
-    location = f"/api/v1/captures/{quote(capture.name, safe='')}"
-    return _json(capture, status=201, headers={"location": location})
-
-
-async def remove_capture(node: NodeView, request: Request) -> Response:
-    keeps_slot = _flag(request, "keep_slot")
-    return _json(await node.remove_capture(_name(request), keeps_slot=keeps_slot))
-
-
-async def command_capture(node: NodeView, request: Request) -> Response:
-    wanted = await _read(request, CaptureCommand)
-    return _json(await node.command_capture(_name(request), wanted))
-
-
-async def check_capture(node: NodeView, request: Request) -> Response:
-    return _json(await node.check_capture(await _read(request, CaptureCheck)))
-
-
-async def list_pipelines(node: NodeView, _request: Request) -> Response:
-    return _json(PipelineList(items=node.pipelines.listing()))
-
-
-async def report_pipeline(node: NodeView, request: Request) -> Response:
-    node.pipelines.take(await _read(request, PipelineStatus))
-    return Response(status_code=204)
-
-
-#: Refusals of operations with a body that are about the body, and those of operators' wishes.
-_BODY = (400, 408, 413, 415)
-_WISH = (*_BODY, 404, 409)
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/api/v1/topics",
-        name="list_topics",
-        summary="Topics in order of name, a page at a time",
-        handler=list_topics,
-        answer=TopicPage,
-        paged=True,
-    ),
-    Operation(
-        method="POST",
-        path="/api/v1/topics",
-        name="create_topic",
-        summary="Create a topic",
-        handler=create_topic,
-        status=201,
-        answer=TopicDescription,
-        body=NewTopic,
-        refusals=(400, 408, 409, 413, 415),
-    ),
-    Operation(
-        method="GET",
-        path="/api/v1/topics/{name}",
-        name="describe_topic",
-        summary="A topic with its partitions and configuration",
-        handler=describe_topic,
-        answer=TopicDescription,
-        refusals=(404,),
-    ),
-    Operation(
-        method="DELETE",
-        path="/api/v1/topics/{name}",
-        name="delete_topic",
-        summary="Delete a topic and its records",
-        handler=delete_topic,
-        status=204,
-        refusals=(400, 404),
-    ),
-    Operation(
-        method="GET",
-        path="/api/v1/groups",
-        name="list_groups",
-        summary="Groups in order of name, a page at a time",
-        handler=list_groups,
-        answer=GroupPage,
-        paged=True,
-    ),
-    Operation(
-        method="GET",
-        path="/api/v1/groups/{name}",
-        name="describe_group",
-        summary="A group with its members, committed offsets and lag",
-        handler=describe_group,
-        answer=GroupDescription,
-        refusals=(404,),
-    ),
-    Operation(
-        method="GET",
-        path="/api/v1/cluster",
-        name="cluster_status",
-        summary="State of the cluster as this node sees it",
-        handler=cluster_status,
-        answer=ClusterStatus,
-    ),
-    Operation(
-        method="GET",
-        path="/api/v1/cluster/mlog-events",
-        name="mlog_events",
-        summary="The metadata as mlog's metadata events",
-        handler=mlog_events,
-        answer=MlogEvents,
-    ),
-    Operation(
-        method="POST",
-        path="/api/v1/cluster/nodes",
-        name="add_node",
-        summary="Let a node join the cluster",
-        handler=add_node,
-        answer=Told,
-        body=NewNode,
-        refusals=_WISH,
-    ),
-    Operation(
-        method="DELETE",
-        path="/api/v1/cluster/nodes/{name}",
-        name="remove_node",
-        summary="Take a node out of the cluster",
-        handler=remove_node,
-        answer=Told,
-        refusals=(404, 409),
-    ),
-    Operation(
-        method="POST",
-        path="/api/v1/cluster/transfers",
-        name="transfer",
-        summary="Let other nodes lead the metadata or a node's partitions",
-        handler=transfer,
-        answer=Told,
-        body=Transfer,
-        refusals=_WISH,
-    ),
-    Operation(
-        method="POST",
-        path="/api/v1/cluster/moves",
-        name="move_replicas",
-        summary="Move replicas to other nodes",
-        handler=move_replicas,
-        answer=Moves,
-        body=NewMoves,
-        refusals=_WISH,
-    ),
-    Operation(
-        method="POST",
-        path="/api/v1/cluster/elections",
-        name="elect",
-        summary="Elect preferred leaders, or one that may lack committed records",
-        handler=elect,
-        answer=Elected,
-        body=Election,
-        refusals=_WISH,
-    ),
-    Operation(
-        method="GET",
-        path="/api/v1/captures",
-        name="list_captures",
-        summary="Captures of databases in order of name, a page at a time",
-        handler=list_captures,
-        answer=CapturePage,
-        paged=True,
-    ),
-    Operation(
-        method="POST",
-        path="/api/v1/captures",
-        name="add_capture",
-        summary="Capture a database",
-        handler=add_capture,
-        status=201,
-        answer=CaptureDescription,
-        body=Definition,
-        refusals=(*_BODY, 409),
-    ),
-    Operation(
-        method="GET",
-        path="/api/v1/captures/{name}",
-        name="describe_capture",
-        summary="A capture with how it is",
-        handler=describe_capture,
-        answer=CaptureDescription,
-        refusals=(404,),
-    ),
-    Operation(
-        method="DELETE",
-        path="/api/v1/captures/{name}",
-        name="remove_capture",
-        summary="End a capture; `keep_slot=true` leaves what it made in the database",
-        handler=remove_capture,
-        answer=Told,
-        flags=("keep_slot",),
-        refusals=(404, 409),
-    ),
-    Operation(
-        method="POST",
-        path="/api/v1/captures/{name}/commands",
-        name="command_capture",
-        summary="Pause or resume a capture, rewind it, or have it read tables again",
-        handler=command_capture,
-        answer=Told,
-        body=CaptureCommand,
-        refusals=_WISH,
-    ),
-    Operation(
-        method="POST",
-        path="/api/v1/capture-checks",
-        name="check_capture",
-        summary="Look whether a database is fit to be captured",
-        handler=check_capture,
-        answer=Findings,
-        body=CaptureCheck,
-        refusals=_WISH,
-    ),
-    Operation(
-        method="GET",
-        path="/api/v1/pipelines",
-        name="list_pipelines",
-        summary="Pipelines that have reported to this node, in order of name",
-        handler=list_pipelines,
-        answer=PipelineList,
-    ),
-    Operation(
-        method="POST",
-        path="/api/v1/pipelines",
-        name="report_pipeline",
-        summary="Tell this node how a pipeline is",
-        handler=report_pipeline,
-        status=204,
-        body=PipelineStatus,
-        refusals=_BODY,
-    ),
-)
-
-
-def _json(
-    value: msgspec.Struct, *, status: int = 200, headers: dict[str, str] | None = None
-) -> Response:
-    return Response(_encoder.encode(value), status, headers, "application/json")
-
-
-def _name(request: Request) -> str:
-    """The path's last part, decoded here and not before: a name may hold an escaped slash."""
-    try:
-        return unquote(request.path_params["name"], errors="strict")
-    except UnicodeDecodeError:
-        raise ApiError(400, "invalid_request", "the name in the path is not UTF-8") from None
-
-
-def _page(request: Request) -> tuple[str, int]:
-    text = request.query_params.get("limit", str(limits.HTTP_PAGE_ITEMS_MAX))
-    limit = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
-    if not 1 <= limit <= limits.HTTP_PAGE_ITEMS_MAX:
-        expected = f"a number from 1 to {limits.HTTP_PAGE_ITEMS_MAX}"
-        raise ApiError(400, "invalid_request", f"limit: expected {expected}, got {text!r}")
-    return request.query_params.get("after", ""), limit
-
-
-def _flag(request: Request, name: str) -> bool:
-    text = request.query_params.get(name, "false")
+def _flag(name: str, text: str) -> bool:
     if text not in ("true", "false"):
         raise ApiError(400, "invalid_request", f"{name}: expected true or false, got {text!r}")
     return text == "true"
 
 
-def admission_of(request: Request) -> Admission:
-    admission = request.app.state.admission
-    assert isinstance(admission, Admission)
-    return admission
+def _page_limit(name: str, text: str) -> PageLimit:
+    limit = int(text) if _is_number(text) else 0
+    if not 1 <= limit <= limits.HTTP_PAGE_ITEMS_MAX:
+        expected = f"a number from 1 to {limits.HTTP_PAGE_ITEMS_MAX}"
+        raise ApiError(400, "invalid_request", f"{name}: expected {expected}, got {text!r}")
+    return PageLimit(limit)
 
 
-async def _read(request: Request, kind: type[Body]) -> Body:
-    body = await _json_body(request)
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(400, "invalid_request", f"request body: {error}") from None
+def _node_id(_name: str, text: str) -> NodeId:
+    if not _is_number(text):
+        raise ApiError(404, "unknown_node", f"{text!r} is not the number of a node")
+    return NodeId(int(text))
 
 
-async def _json_body(request: Request) -> bytes:
-    """The whole body, bounded in size and time.
-
-    The media type is required because a web page may send any other body across origins without
-    asking.
-    """
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise ApiError(415, "unsupported_media_type", "send the body as application/json")
-    try:
-        async with admission_of(request).reading():
-            return await _bounded_body(request)
-    except TimeoutError:
-        raise ApiError(408, "request_timeout", "the request body did not arrive in time") from None
-    except ClientDisconnect:
-        raise ApiError(400, "invalid_request", "the request body ended early") from None
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 9
 
 
-async def _bounded_body(request: Request) -> bytes:
-    too_large = ApiError(
-        413, "body_too_large", f"a request body may have {limits.HTTP_BODY_BYTES_MAX} bytes"
+_TEXT_SCHEMA: Final[dict[str, object]] = {"type": "string"}
+_LIMIT_SCHEMA: Final[dict[str, object]] = {
+    "type": "integer",
+    "minimum": 1,
+    "maximum": limits.HTTP_PAGE_ITEMS_MAX,
+}
+_PARAMETER_TYPES: Final[dict[object, ParameterType]] = {
+    str: ParameterType(_TEXT_SCHEMA, _text, ""),
+    bool: ParameterType({"type": "boolean"}, _flag, False),
+    PageLimit: ParameterType(_LIMIT_SCHEMA, _page_limit, limits.HTTP_PAGE_ITEMS_MAX),
+    NodeId: ParameterType(_TEXT_SCHEMA, _node_id),
+}
+
+
+# ---- declarations
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    place: Literal["path", "query"]
+    type: ParameterType
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True):
+    """The JSON body of a request: the name of its argument, and its type."""
+
+    name: str
+    type: type[msgspec.Struct]
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    method: Method
+    path: str
+    #: Attribute of `NodeView` that has the service.
+    service: str
+    #: Method of the service, and the operation's id in the OpenAPI document.
+    name: str
+    summary: str
+    #: Status of a response that is no refusal.
+    status: int
+    parameters: tuple[Parameter, ...]
+    body: Body | None
+    #: Type of the response's body; None: it has none.
+    answer: type | None
+    #: Statuses of refusals that are this operation's own.
+    refusals: tuple[int, ...]
+
+    @property
+    def creates(self) -> bool:
+        """Whether the response carries the path of a new resource, named by its `name`."""
+        return self.status == 201
+
+
+_declared: list[Operation] = []
+#: Refusals of operations with a body that are about the body, and those of operators' requests.
+_BODY: Final = (400, 408, 413, 415)
+_REQUEST: Final = (*_BODY, 404, 409)
+
+
+def operation(
+    method: Method, path: str, summary: str, *, creates: bool = False, refuses: tuple[int, ...] = ()
+) -> Callable[[Function], Function]:
+    """Declare a method of a service protocol as an operation."""
+
+    def declare(function: Function) -> Function:
+        declared = signature(function, eval_str=True)
+        _, *arguments = declared.parameters.values()
+        answer = declared.return_annotation
+        bodies = [each for each in arguments if _is_body(each)]
+        parameters = [_parameter(each, path) for each in arguments if not _is_body(each)]
+        _declared.append(
+            Operation(
+                method=method,
+                path=path,
+                service=function.__qualname__.partition(".")[0].lower(),
+                name=function.__name__,
+                summary=summary,
+                status=204 if answer is None else 201 if creates else 200,
+                parameters=tuple(parameters),
+                body=Body(name=bodies[0].name, type=bodies[0].annotation) if bodies else None,
+                answer=answer,
+                refusals=refuses,
+            )
+        )
+        return function
+
+    return declare
+
+
+def _is_body(argument: Argument) -> bool:
+    kind = argument.annotation
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _parameter(argument: Argument, path: str) -> Parameter:
+    return Parameter(
+        name=argument.name,
+        place="path" if f"{{{argument.name}}}" in path else "query",
+        type=_PARAMETER_TYPES[argument.annotation],
     )
-    announced = request.headers.get("content-length", "0")
-    if len(announced) > 18 or int(announced) > limits.HTTP_BODY_BYTES_MAX:
-        raise too_large
-    body = bytearray()
-    async for chunk in request.stream():
-        if len(body) + len(chunk) > limits.HTTP_BODY_BYTES_MAX:
-            raise too_large
-        body += chunk
-    return bytes(body)
+
+
+# ---- the operations
+
+
+class Topics(Protocol):
+    @operation("GET", "/api/v1/topics", "Topics in order of name, a page at a time")
+    def list_topics(self, after: str, limit: PageLimit) -> TopicPage: ...
+
+    @operation(
+        "POST", "/api/v1/topics", "Create a topic", creates=True, refuses=(400, 408, 409, 413, 415)
+    )
+    async def create_topic(self, topic: NewTopic) -> TopicDescription:
+        """Returns when the topic is durable and can be written to."""
+        ...
+
+    @operation(
+        "GET",
+        "/api/v1/topics/{name}",
+        "A topic with its partitions and configuration",
+        refuses=(404,),
+    )
+    def describe_topic(self, name: str) -> TopicDescription: ...
+
+    @operation(
+        "DELETE", "/api/v1/topics/{name}", "Delete a topic and its records", refuses=(400, 404)
+    )
+    async def delete_topic(self, name: str) -> None:
+        """Returns when the deletion is durable."""
+        ...
+
+
+class Groups(Protocol):
+    @operation("GET", "/api/v1/groups", "Groups in order of name, a page at a time")
+    def list_groups(self, after: str, limit: PageLimit) -> GroupPage: ...
+
+    @operation(
+        "GET",
+        "/api/v1/groups/{name}",
+        "A group with its members, committed offsets and lag",
+        refuses=(404,),
+    )
+    def describe_group(self, name: str) -> GroupDescription: ...
+
+
+class Cluster(Protocol):
+    @operation("GET", "/api/v1/cluster", "State of the cluster as this node sees it")
+    def cluster_status(self) -> ClusterStatus: ...
+
+    @operation("GET", "/api/v1/cluster/mlog-events", "The metadata as mlog's metadata events")
+    def mlog_events(self) -> MlogEvents: ...
+
+    @operation("POST", "/api/v1/cluster/nodes", "Let a node join the cluster", refuses=_REQUEST)
+    async def add_node(self, node: NewNode) -> Told: ...
+
+    @operation(
+        "DELETE",
+        "/api/v1/cluster/nodes/{name}",
+        "Take a node out of the cluster",
+        refuses=(404, 409),
+    )
+    async def remove_node(self, name: NodeId) -> Told: ...
+
+    @operation(
+        "POST",
+        "/api/v1/cluster/transfers",
+        "Let other nodes lead the metadata or a node's partitions",
+        refuses=_REQUEST,
+    )
+    async def transfer(self, wanted: Transfer) -> Told: ...
+
+    @operation("POST", "/api/v1/cluster/moves", "Move replicas to other nodes", refuses=_REQUEST)
+    async def move_replicas(self, wanted: NewMoves) -> Moves:
+        """Returns the moves that have begun, and how many there was no time for."""
+        ...
+
+    @operation(
+        "POST",
+        "/api/v1/cluster/elections",
+        "Elect preferred leaders, or one that may lack committed records",
+        refuses=_REQUEST,
+    )
+    async def elect(self, wanted: Election) -> Elected: ...
+
+
+class Captures(Protocol):
+    @operation(
+        "GET", "/api/v1/captures", "Captures of databases in order of name, a page at a time"
+    )
+    async def list_captures(self, after: str, limit: PageLimit) -> CapturePage: ...
+
+    @operation(
+        "POST", "/api/v1/captures", "Capture a database", creates=True, refuses=(*_BODY, 409)
+    )
+    async def add_capture(self, definition: Definition) -> CaptureDescription:
+        """Returns when the cluster has agreed on the capture, which starts soon."""
+        ...
+
+    @operation("GET", "/api/v1/captures/{name}", "A capture with how it is", refuses=(404,))
+    async def describe_capture(self, name: str) -> CaptureDescription: ...
+
+    @operation(
+        "DELETE",
+        "/api/v1/captures/{name}",
+        "End a capture; `keep_slot=true` leaves what it made in the database",
+        refuses=(404, 409),
+    )
+    async def remove_capture(self, name: str, keep_slot: bool) -> Told: ...
+
+    @operation(
+        "POST",
+        "/api/v1/captures/{name}/commands",
+        "Pause or resume a capture, rewind it, or have it read tables again",
+        refuses=_REQUEST,
+    )
+    async def command_capture(self, name: str, wanted: CaptureCommand) -> Told: ...
+
+    @operation(
+        "POST",
+        "/api/v1/capture-checks",
+        "Look whether a database is fit to be captured",
+        refuses=_REQUEST,
+    )
+    async def check_capture(self, wanted: CaptureCheck) -> Findings: ...
+
+
+class Pipelines(Protocol):
+    @operation(
+        "GET", "/api/v1/pipelines", "Pipelines that have reported to this node, in order of name"
+    )
+    def list_pipelines(self) -> PipelineList: ...
+
+    @operation("POST", "/api/v1/pipelines", "Tell this node how a pipeline is", refuses=_BODY)
+    def report_pipeline(self, status: PipelineStatus) -> None: ...
+
+
+OPERATIONS: Final = tuple(_declared)
+
+
+# ---- the node
+
+
+class NodeView(Protocol):
+    """A node as the API sees it: its services, its health and its metrics."""
+
+    @property
+    def topics(self) -> Topics: ...
+
+    @property
+    def groups(self) -> Groups: ...
+
+    @property
+    def cluster(self) -> Cluster: ...
+
+    @property
+    def captures(self) -> Captures: ...
+
+    @property
+    def pipelines(self) -> Pipelines: ...
+
+    def is_serving(self) -> bool:
+        """Whether the node has started and is not stopping. If not, only health and metrics are
+        served.
+        """
+        ...
+
+    def objection(self) -> str:
+        """Why clients should use other nodes; empty when they need not."""
+        ...
+
+    def degradation(self) -> str:
+        """What a node that serves clients lacks all the same; empty when it lacks nothing."""
+        ...
+
+    def own_names(self) -> Iterable[str]:
+        """The host names under which this node knows it can be reached."""
+        ...
+
+    @property
+    def allowed_hosts(self) -> tuple[str, ...]:
+        """Further host names that the node's operator has allowed (`config/hosts.py`)."""
+        ...
+
+    def stats(self) -> Stats:
+        """A snapshot for the metrics; every name in it is in the catalogue."""
+        ...

@@ -1,11 +1,11 @@
-"""Pipelines that have reported to this node, for whoever asks it: in memory, for a while."""
+"""The pipelines that have reported to this node, kept in memory for a while."""
 
 from __future__ import annotations
 
 import msgspec
 
 from dragoman import limits
-from dragoman.api.values import PipelineStatus
+from dragoman.api.values import PipelineList, PipelineStatus
 from dragoman.world import Clock
 
 _ALIVE = frozenset(("starting", "running", "stopping"))
@@ -14,17 +14,16 @@ _ALIVE = frozenset(("starting", "running", "stopping"))
 class PipelineReports:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: When it came, and what it said; the newest last.
+        #: When each report came, and the report; the newest last.
         self._reports: dict[str, tuple[float, PipelineStatus]] = {}
 
-    def take(self, status: PipelineStatus) -> None:
+    def report_pipeline(self, status: PipelineStatus) -> None:
         self._reports.pop(status.name, None)
         self._reports[status.name] = (self._clock.monotonic(), status)
         if len(self._reports) > limits.PIPELINES_REPORTED_MAX:
             del self._reports[next(iter(self._reports))]
 
-    def listing(self) -> tuple[PipelineStatus, ...]:
-        """In order of name."""
+    def list_pipelines(self) -> PipelineList:
         now = self._clock.monotonic()
         found = []
         for name, (at, status) in sorted(self._reports.items()):
@@ -35,4 +34,4 @@ class PipelineReports:
                 problem = f"nothing was heard of it for {now - at:.0f} s"
                 status = msgspec.structs.replace(status, state="died", problem=problem)
             found.append(status)
-        return tuple(found)
+        return PipelineList(items=tuple(found))

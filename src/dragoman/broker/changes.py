@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import Protocol, TypeAlias
 
 import msgspec
 
 from dragoman.broker.errors import Overloaded
 from dragoman.cluster.events import Event
-from dragoman.cluster.quorum import Done, MetadataQuorum
+from dragoman.cluster.quorum import MetadataQuorum
 from dragoman.errors import (
     DragomanError,
     NotControllerError,
@@ -25,6 +26,7 @@ from dragoman.errors import (
     VersionConflictError,
 )
 from dragoman.limits import METADATA_CHANGE_TIMEOUT_S, METADATA_PROPOSALS_MAX
+from dragoman.outcome import Outcome
 from dragoman.world import Handle, Scheduler
 
 #: Looks at the image and says what shall happen; nothing: it is as wanted. Raises `DragomanError`.
@@ -56,19 +58,17 @@ class ProposalReply(msgspec.Struct, frozen=True):
 
 
 class Forward(Protocol):
-    def __call__(
-        self, node_id: int, proposal: Proposal, done: Callable[[ProposalReply | None], None], /
-    ) -> None:
+    def __call__(self, node_id: int, proposal: Proposal, /) -> Outcome[ProposalReply | None]:
         """None: no answer, the outcome is unknown; it may not even have been sent."""
         ...
 
 
 class _Change:
-    __slots__ = ("decide", "done", "timer", "version")
+    __slots__ = ("decide", "outcome", "timer", "version")
 
-    def __init__(self, decide: Decide, done: Done) -> None:
+    def __init__(self, decide: Decide) -> None:
         self.decide = decide
-        self.done = done
+        self.outcome: Outcome[None] = Outcome()
         #: The image must have got this far before it is decided on.
         self.version = 0
         self.timer: Handle | None = None
@@ -118,36 +118,38 @@ class Changes:
 
     # ---- changes of this node
 
-    def make(self, decide: Decide, done: Done) -> None:
-        """`done` comes when the events are in the image here. With an error they were not agreed
-        on and never will be, unless it is an `OutcomeUnknownError`.
+    def make(self, decide: Decide) -> Outcome[None]:
+        """Settled when the events are in the image here. With an error they were not agreed on and
+        never will be, unless it is an `OutcomeUnknownError`.
         """
-        change = _Change(decide, done)
+        change = _Change(decide)
         if self._leads and not self._foreign:
             self._decide_here(change)
         elif self._is_closed:
-            done(NotControllerError(-1))
+            change.outcome.fail(NotControllerError(-1))
         elif len(self._waiting) >= METADATA_PROPOSALS_MAX:
-            done(Overloaded("too many metadata changes are waiting"))
+            change.outcome.fail(Overloaded("too many metadata changes are waiting"))
         else:
             change.timer = self._scheduler.call_later(
                 METADATA_CHANGE_TIMEOUT_S, self._time_is_over, change
             )
             self._waiting[change] = None
             self._look_soon()
+        return change.outcome
 
-    def when_seen(self, version: int, done: Callable[[], None]) -> None:
-        """`done` comes when the image here has got so far, or does not for a long time."""
+    def when_seen(self, version: int) -> Outcome[None]:
+        """Settled when the image here has reached this version, or does not for a long time."""
+        change = _Change(list)
         if version <= self._quorum.version:
-            done()
-            return
-        change = _Change(list, lambda _error: done())
+            change.outcome.succeed(None)
+            return change.outcome
         change.version = version
         change.timer = self._scheduler.call_later(
             METADATA_CHANGE_TIMEOUT_S, self._time_is_over, change
         )
         self._unseen[change] = None
         self._look_soon()
+        return change.outcome
 
     def _finish(self, change: _Change, error: DragomanError | None) -> None:
         self._waiting.pop(change, None)
@@ -155,7 +157,7 @@ class Changes:
         if change.timer is not None:
             change.timer.cancel()
             change.timer = None
-        change.done(error)
+        change.outcome.acknowledge(error)
 
     def _time_is_over(self, change: _Change) -> None:
         change.timer = None
@@ -211,11 +213,11 @@ class Changes:
         if events is None:
             return
         proposal = Proposal(events, self._quorum.version)
-        self._forward(
-            self._quorum.leader, proposal, lambda reply: self._answered(change, proposal, reply)
-        )
+        self._forward(self._quorum.leader, proposal).then(partial(self._answered, change, proposal))
 
-    def _answered(self, change: _Change, proposal: Proposal, reply: ProposalReply | None) -> None:
+    def _answered(
+        self, change: _Change, proposal: Proposal, reply: ProposalReply | DragomanError | None
+    ) -> None:
         if self._is_closed or change.timer is None:
             if not self._is_closed:
                 self._finish(change, OutcomeUnknownError("no answer in time"))
@@ -235,17 +237,21 @@ class Changes:
                 self._scheduler.call_later(_RETRY_S, self._look_soon)
             case ProposalReply(verdict=Verdict.REFUSED):
                 self._finish(change, Overloaded(reply.text))
+            case ProposalReply():
+                self._finish(change, OutcomeUnknownError(f"{reply.text}; the outcome is unknown"))
             case _:
-                text = reply.text if reply is not None else "the leader of the metadata is away"
-                self._finish(change, OutcomeUnknownError(f"{text}; the outcome is unknown"))
+                text = "the leader of the metadata is away; the outcome is unknown"
+                self._finish(change, OutcomeUnknownError(text))
 
     # ---- changes of other nodes
 
-    def taken(self, proposal: Proposal, answer: Callable[[ProposalReply], None]) -> None:
+    def take(self, proposal: Proposal) -> Outcome[ProposalReply]:
         """Another node has decided on events."""
+        outcome: Outcome[ProposalReply] = Outcome()
+        answer = outcome.succeed
         if not self._leads:
             answer(ProposalReply(Verdict.NOT_LEADER))
-            return
+            return outcome
         self._foreign += 1
 
         def proposed(error: DragomanError | None) -> None:
@@ -264,6 +270,7 @@ class Changes:
                     answer(ProposalReply(Verdict.REFUSED, text=str(error)))
 
         self._quorum.propose(proposal.events, proposed, proposal.version)
+        return outcome
 
 
 _RETRY_S = 0.1

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
 from dragoman.broker.changes import Changes, Proposal, ProposalReply
+from dragoman.broker.context import NodeContext
 from dragoman.broker.membership import EtcdMembership, QuorumMembership
+from dragoman.broker.partitions import Partitions
 from dragoman.broker.replica import Acknowledge
 from dragoman.broker.replication.controller import Controller
 from dragoman.broker.replication.messages import (
@@ -49,7 +51,7 @@ from dragoman.cluster.events import (
     TopicCreated,
     VotersChanged,
 )
-from dragoman.cluster.metadata import TopicMetadata
+from dragoman.cluster.metadata import TopicMetadata, new_cluster_id
 from dragoman.cluster.raft.core import Raft, Role, RoleChanged
 from dragoman.cluster.raft.membership import Membership
 from dragoman.cluster.raft.messages import Message as VoterMessage
@@ -59,9 +61,8 @@ from dragoman.errors import ConfigError, DragomanError, FormatError
 from dragoman.limits import CONTROLLER_PATIENCE_S, CONTROLLER_RETRY_S, JOIN_PATIENCE_S
 from dragoman.log.node import FEATURE_LEVEL
 from dragoman.log.partition import PartitionLog
-
-if TYPE_CHECKING:
-    from dragoman.broker.broker import Broker
+from dragoman.log.store import LogStore
+from dragoman.outcome import Outcome, ignore, succeeded
 
 log = logging.getLogger("dragoman.cluster")
 _NOBODY = -1
@@ -84,9 +85,7 @@ class Links(Protocol):
 
     def control(self, node_id: int, request: ControlRequest, done: Controlled, /) -> None: ...
 
-    def forward(
-        self, node_id: int, proposal: Proposal, done: Callable[[ProposalReply | None], None], /
-    ) -> None: ...
+    def forward(self, node_id: int, proposal: Proposal, /) -> Outcome[ProposalReply | None]: ...
 
     def directory_of(self, node_id: int, /) -> str:
         """The data directory that a node which is connected says it has."""
@@ -116,10 +115,8 @@ class NoLinks:
     def control(self, _node: int, _request: ControlRequest, done: Controlled) -> None:
         done(None)
 
-    def forward(
-        self, _node: int, _proposal: Proposal, done: Callable[[ProposalReply | None], None]
-    ) -> None:
-        done(None)
+    def forward(self, _node: int, _proposal: Proposal) -> Outcome[ProposalReply | None]:
+        return succeeded(None)
 
     def directory_of(self, _node: int) -> str:
         return ""
@@ -133,39 +130,48 @@ class NoLinks:
 
 class Cluster:
     def __init__(
-        self, broker: Broker, metadata_log: PartitionLog, links: Links, gateway: Gateway | None
+        self,
+        context: NodeContext,
+        store: LogStore,
+        partitions: Partitions,
+        metadata_log: PartitionLog,
+        links: Links,
+        gateway: Gateway | None,
     ) -> None:
-        settings = broker.settings
-        self._broker = broker
-        self._image = broker.image
-        self._scheduler = broker.scheduler
+        settings = context.settings
+        self._context = context
+        self._store = store
+        self._image = context.image
+        self._scheduler = context.scheduler
+        #: Called when the node cannot go on.
+        self.on_fatal: Callable[[OSError | DragomanError], None] = _ignore
         self._links = links
         self.node_id = settings.node_id
         self._founders = tuple(sorted(settings.cluster_nodes)) or (self.node_id,)
         #: No other nodes are known, nor can they reach this one.
         self._is_alone = not settings.is_clustered
         self._metadata_log = metadata_log
-        self._storage = PartitionStorage(broker.store, metadata_log, broker.scheduler)
+        self._storage = PartitionStorage(store, metadata_log, context.scheduler)
         #: One of them agrees on the metadata, the other is None.
         self._votes: RaftQuorum | None = None
         self._etcd: EtcdQuorum | None = None
         self.quorum: RaftQuorum | EtcdQuorum
         if gateway is None:
-            raft = Raft(self.node_id, self._storage, broker.random, Membership(self._founders))
-            self._votes = RaftQuorum(raft, broker.image, broker.clock, broker.scheduler, links)
+            raft = Raft(self.node_id, self._storage, context.random, Membership(self._founders))
+            self._votes = RaftQuorum(raft, context.image, context.clock, context.scheduler, links)
             self.quorum = self._votes
         else:
-            self._etcd = self.quorum = _etcd_quorum(broker, gateway)
+            self._etcd = self.quorum = _etcd_quorum(context, gateway)
             self._etcd.on_failed = self._quorum_failed
         self.quorum.on_role = self._role_changed
-        self.changes = Changes(self.quorum, broker.scheduler, links.forward)
+        self.changes = Changes(self.quorum, context.scheduler, links.forward)
         session_s = settings.broker_session_timeout_ms / 1000
         heartbeat_s = settings.broker_heartbeat_interval_ms / 1000
         is_balanced = settings.auto_leader_rebalance_enable
         self.controller = Controller(
-            broker.image,
+            context.image,
             self.quorum,
-            broker.scheduler,
+            context.scheduler,
             node_id=self.node_id,
             session_s=session_s,
             suspect_s=min(session_s, 1.2 * heartbeat_s),
@@ -174,22 +180,22 @@ class Cluster:
         )
         self.membership: QuorumMembership | EtcdMembership
         if self._votes is not None:
-            self.membership = QuorumMembership(broker.image, self._votes, self.controller)
+            self.membership = QuorumMembership(context.image, self._votes, self.controller)
         else:
-            self.membership = EtcdMembership(broker.image, self.controller)
+            self.membership = EtcdMembership(context.image, self.controller)
         self.replication = Replication(
             self.node_id,
-            broker.image,
-            broker.scheduler,
+            context.image,
+            context.scheduler,
             links,
             self,
-            broker.open_replica,
-            broker.unshared,
+            partitions.open,
+            partitions.unshared,
             Timing(
                 lag_s=settings.replica_lag_time_max_ms / 1000,
                 heartbeat_s=heartbeat_s,
                 is_alone=self._is_alone,
-                moved_bytes_per_s=lambda: broker.settings.leader_replication_throttled_rate,
+                moved_bytes_per_s=lambda: context.settings.leader_replication_throttled_rate,
             ),
         )
         #: Who led the metadata before, as far as this node knows.
@@ -233,7 +239,7 @@ class Cluster:
         if self._on_loaded is not None:
             self._loaded(error)
         else:
-            self._broker.on_fatal(error)
+            self.on_fatal(error)
 
     def replay(self) -> None:
         """Bring back what is known to be agreed on. Raises `ConfigError` for a directory that
@@ -253,7 +259,7 @@ class Cluster:
         """What the partitions in here belong to must be in the metadata that is used: what it does
         not know would be taken for deleted.
         """
-        node, etcd = self._broker.store.node, self._etcd
+        node, etcd = self._store.node, self._etcd
         if etcd is None:
             if node.etcd_cluster:
                 raise ConfigError(
@@ -281,13 +287,13 @@ class Cluster:
 
     def _note_etcd(self) -> None:
         """What etcd has is kept in mind, and written down whenever `node.json` is."""
-        node = self._broker.store.node
-        if self._etcd is not None and self._broker.is_ready:
+        node = self._store.node
+        if self._etcd is not None and self._context.is_ready:
             node.etcd_cluster = self._image.cluster_id
             node.etcd_entries = self._etcd.applied
 
     def _refuse_data_of_another_node(self) -> None:
-        directory = self._broker.store.node.directory_id
+        directory = self._store.node.directory_id
         nodes = self.quorum.local_image().registrations
         owners = [node for node, known in nodes.items() if known.directory == directory]
         if not owners and self._is_alone:
@@ -301,7 +307,7 @@ class Cluster:
 
     def start(self, ready: Callable[[], None]) -> None:
         """Take part. `ready` comes when the controller knows this node: clients may come."""
-        settings, store = self._broker.settings, self._broker.store
+        settings, store = self._context.settings, self._store
         self.replication.on_registered = ready
         life = Life(store, self._links.addresses(), settings.broker_rack)
         if self._etcd is not None:
@@ -316,10 +322,10 @@ class Cluster:
 
     def _registered(self, ready: Callable[[], None]) -> None:
         ready()
-        if not self._broker.store.node.etcd_cluster:
+        if not self._store.node.etcd_cluster:
             # From now on there may be partitions in here.
             self._note_etcd()
-            self._broker.store.keep_node_state()
+            self._store.keep_node_state()
 
     def _tell_that_it_waits(self) -> None:
         if self.replication.member is None and self.quorum.leader == _NOBODY:
@@ -348,7 +354,7 @@ class Cluster:
         self.replication.hand_over(handed_over)
 
     def stop(self) -> None:
-        if self._is_stable_due and not self._broker.store.has_failed():
+        if self._is_stable_due and not self._store.has_failed():
             self._tell_quorum()
         self.replication.stop()
         self.controller.end()
@@ -426,13 +432,19 @@ class Cluster:
                 f"the cluster uses feature level {level}, this release knows {FEATURE_LEVEL}: "
                 "run a newer one on this node"
             )
-        self._broker.store.use_level(level)
+        self._store.use_level(level)
 
     def _unreadable(self, error: FormatError) -> None:
         """Not within the call: the quorum is in the middle of something."""
         if not self._is_unreadable:
             self._is_unreadable = True
-            self._scheduler.call_soon(self._broker.give_up, error)
+            self._scheduler.call_soon(self._give_up, error)
+
+    def _give_up(self, error: FormatError) -> None:
+        """The cluster has agreed on something that this release does not know."""
+        log.critical("%s", error)
+        self.stop()
+        self.on_fatal(OSError(str(error)))
 
     def _lead(self) -> None:
         votes = self._votes
@@ -448,8 +460,8 @@ class Cluster:
         self.controller.begin(self._last_leader if is_silent else _NOBODY)
         self.membership.begin()
         if not self._image.cluster_id:
-            created = ClusterCreated(cluster_id=self._broker.new_cluster_id())
-            self.changes.make(lambda: [] if self._image.cluster_id else [created], _ignore)
+            created = ClusterCreated(cluster_id=new_cluster_id(self._context.random))
+            self.changes.make(lambda: [] if self._image.cluster_id else [created]).then(ignore)
         for node_id in sorted(self._gone):
             self._fence(node_id)
         self.replication.controller_known()
@@ -523,7 +535,7 @@ class Cluster:
             if isinstance(request, Registration) and reply is not None:
                 self._registration_answered(reply)
             version = reply.version if reply is not None else 0
-            self.changes.when_seen(version, lambda: done(reply))
+            self.changes.when_seen(version).then(lambda _: done(reply))
 
         leader = self.quorum.leader
         if self._is_leading:
@@ -595,12 +607,12 @@ class Cluster:
         self._refusal = reply.text
 
 
-def _etcd_quorum(broker: Broker, gateway: Gateway) -> EtcdQuorum:
-    settings = broker.settings
+def _etcd_quorum(context: NodeContext, gateway: Gateway) -> EtcdQuorum:
+    settings = context.settings
     return EtcdQuorum(
         settings.node_id,
-        broker.image,
-        broker.scheduler,
+        context.image,
+        context.scheduler,
         gateway,
         prefix=settings.metadata_etcd_prefix,
         is_any_version=settings.metadata_etcd_allow_bad_version,

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from dragoman.broker.changes import Changes
 from dragoman.broker.errors import InvalidConfig, Overloaded, ReadOnlyConfig
-from dragoman.broker.turns import Done, Turns
+from dragoman.broker.turns import Turns
 from dragoman.cluster.events import Event, GroupConfigChanged, NodeConfigChanged
 from dragoman.cluster.metadata import EVERY_NODE, MetadataImage
 from dragoman.config.dynamic import ReadOnlyKeyError, with_changes
@@ -111,18 +111,16 @@ class NodeConfigs:
             except ClusterError as error:
                 raise ConfigError(f"{name}: {error}") from None
 
-    def alter(self, node_id: int, alter: Alter, done: Done) -> None:
-        """`done` comes when the change is durable and in force. `alter` may raise `BrokerError`."""
+    async def alter(self, node_id: int, alter: Alter) -> None:
+        """Returns when the change is durable and in force. `alter` may raise `BrokerError`."""
 
-        def change(finish: Done) -> None:
-            def decide() -> list[Event]:
-                config = self.check_altered(node_id, alter)
-                return [NodeConfigChanged(node_id=node_id, config=config)]
-
-            self._changes.make(decide, finish)
+        def decide() -> list[Event]:
+            config = self.check_altered(node_id, alter)
+            return [NodeConfigChanged(node_id=node_id, config=config)]
 
         # One queue for all: what is for every node and what is for one must fit together.
-        self._turns.take(None, change, done)
+        async with self._turns.take(None):
+            await self._changes.make(decide)
 
 
 def _obeyed(changes: Mapping[str, str]) -> dict[str, str]:
@@ -154,14 +152,12 @@ class GroupConfigs:
             raise Overloaded(f"{len(known)} groups have configurations")
         return config
 
-    def alter(self, group_id: str, alter: Alter, done: Done) -> None:
-        """`done` comes when the change is durable and in force. `alter` may raise `BrokerError`."""
+    async def alter(self, group_id: str, alter: Alter) -> None:
+        """Returns when the change is durable and in force. `alter` may raise `BrokerError`."""
 
-        def change(finish: Done) -> None:
-            def decide() -> list[Event]:
-                config = self.check_altered(group_id, alter)
-                return [GroupConfigChanged(group_id=group_id, config=config)]
+        def decide() -> list[Event]:
+            config = self.check_altered(group_id, alter)
+            return [GroupConfigChanged(group_id=group_id, config=config)]
 
-            self._changes.make(decide, finish)
-
-        self._turns.take(group_id, change, done)
+        async with self._turns.take(group_id):
+            await self._changes.make(decide)

@@ -65,14 +65,18 @@ class Coordination:
         settings = broker.settings
         self._broker = broker
         self._offsets_log = InternalTopic(
-            broker,
+            broker.context,
+            broker.partitions,
+            broker.topics,
             OFFSETS_TOPIC,
             settings.offsets_topic_num_partitions,
             settings.offsets_topic_replication_factor,
             Keeper(self._load_group, self._resume_groups, self._unload_groups),
         )
         self._transactions_log = InternalTopic(
-            broker,
+            broker.context,
+            broker.partitions,
+            broker.topics,
             TRANSACTIONS_TOPIC,
             settings.transaction_state_log_num_partitions,
             settings.transaction_state_log_replication_factor,
@@ -461,7 +465,7 @@ class Coordination:
             # What was decided last is what was agreed on.
             done(blocks[-1] if error is None else error)
 
-        self._broker.changes.make(decide, reserved)
+        self._broker.changes.make(decide).then(reserved)
 
 
 def _take_settings(groups: GroupSettings, settings: Settings) -> GroupSettings:

@@ -11,55 +11,50 @@ users are theirs; `dragoman cluster status` names those with few copies.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from dragoman.broker.context import NodeContext
 from dragoman.broker.groups import OFFSETS_TOPIC
+from dragoman.broker.leadership import Leadership
 from dragoman.broker.planning import Plan, widen
 from dragoman.errors import DragomanError
-
-if TYPE_CHECKING:
-    from dragoman.broker.broker import Broker
+from dragoman.outcome import ignore, start
 
 log = logging.getLogger("dragoman.cluster")
 
 
 class InternalCopies:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, context: NodeContext, leadership: Leadership) -> None:
+        self._context = context
+        self._leadership = leadership
         self._is_due = False
 
     def look(self) -> None:
         """There is a new node or internal topic, and this node leads the metadata."""
         if not self._is_due:
             self._is_due = True
-            self._broker.scheduler.call_soon(self._begin)
+            self._context.scheduler.call_soon(self._begin)
 
     def _begin(self) -> None:
         self._is_due = False
-        broker = self._broker
+        image = self._context.image
         plan: Plan = []
-        for topic in broker.image.topics.values():
+        for topic in image.topics.values():
             if topic.is_internal:
-                plan += widen(broker.image, topic.partitions, self._wanted(topic.name))
+                plan += widen(image, topic.partitions, self._wanted(topic.name))
         if plan:
             log.info("%d partitions of internal topics get more copies", len(plan))
-            self._move(plan)
+            start(self._move(plan)).then(ignore)
 
     def _wanted(self, topic: str) -> int:
-        settings = self._broker.settings
+        settings = self._context.settings
         if topic == OFFSETS_TOPIC:
             return settings.offsets_topic_replication_factor
         return settings.transaction_state_log_replication_factor
 
-    def _move(self, plan: Plan) -> None:
+    async def _move(self, plan: Plan) -> None:
         """One after the other: there may be a hundred of them."""
-
-        def begun(error: DragomanError | None) -> None:
-            if error is None:
-                self._move(plan)
-            else:
-                log.warning("internal topics keep few copies: %s", error)
-
-        if plan:
-            partition, replicas = plan.pop()
-            self._broker.leadership.move(partition, replicas, may_resize=True, done=begun)
+        try:
+            for partition, replicas in reversed(plan):
+                await self._leadership.move(partition, replicas, may_resize=True)
+        except DragomanError as error:
+            log.warning("internal topics keep few copies: %s", error)

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dragoman.broker.changes import Changes
 from dragoman.cluster.events import Event, FeatureLevelChanged
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.quorum import Done
 
 
 class Features:
@@ -26,9 +25,9 @@ class Features:
         """Grows with each change; clients compare it."""
         return self._changes.version
 
-    def change(self, levels: Mapping[str, int], done: Done) -> None:
-        """All or none; `done` comes when new connections are told."""
+    async def change(self, levels: Mapping[str, int]) -> None:
+        """All or none. Returns when new connections see the new levels."""
         events: list[Event] = [
             FeatureLevelChanged(feature=feature, level=level) for feature, level in levels.items()
         ]
-        self._changes.make(lambda: events, done)
+        await self._changes.make(lambda: events)

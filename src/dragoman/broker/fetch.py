@@ -220,3 +220,36 @@ class Fetch:
         for replica in self._marks:
             replica.unpark(self)
         self._marks.clear()
+
+
+class Fetches:
+    """The fetches that wait on this node."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._waiting: dict[Fetch, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def begin(self, wanted: list[Wanted], limits: FetchLimits, finish: Finish) -> Fetch | None:
+        """Read now, or when there is enough; None when the answer has been given already."""
+
+        def fetched(found: list[Fetched]) -> None:
+            self._waiting.pop(fetch, None)
+            finish(found)
+
+        fetch = Fetch(self._scheduler, wanted, limits, fetched)
+        self._waiting[fetch] = None
+        fetch.start()
+        return fetch if fetch in self._waiting else None
+
+    def cancel(self, fetch: Fetch) -> None:
+        """The client is gone."""
+        self._waiting.pop(fetch, None)
+        fetch.cancel()
+
+    def finish_all(self) -> None:
+        """The node stops: every fetch is answered with what there is."""
+        for fetch in list(self._waiting):
+            fetch.finish_now()

@@ -16,8 +16,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
@@ -27,15 +28,14 @@ from dragoman.broker.errors import (
     RequestTimedOut,
     TopicExists,
 )
+from dragoman.broker.partitions import Partitions
 from dragoman.broker.placement import coordinator_partition
 from dragoman.broker.replica import Acknowledge
-from dragoman.broker.topics import NewTopic
+from dragoman.broker.topics import NewTopic, Topics
 from dragoman.errors import BrokerError, DiskFullError, DragomanError
 from dragoman.limits import INTERNAL_LOAD_RETRY_S, INTERNAL_RECORDS_PER_SLICE
 from dragoman.log.batch import Record, build_batch, read_header
-
-if TYPE_CHECKING:
-    from dragoman.broker.broker import Broker
+from dragoman.outcome import start
 
 log = logging.getLogger("dragoman.coordination")
 #: Key and value of one record; without a value the key is removed.
@@ -69,14 +69,18 @@ class _Kept:
 class InternalTopic:
     def __init__(
         self,
-        broker: Broker,
+        context: NodeContext,
+        partitions: Partitions,
+        topics: Topics,
         name: str,
         partition_count: int,
         replication_factor: int,
         keeper: Keeper,
     ) -> None:
         """The factor is the most: with fewer nodes there are fewer replicas."""
-        self._broker = broker
+        self._context = context
+        self._partitions = partitions
+        self._topics = topics
         self.name = name
         self._partition_count = partition_count
         self._replication_factor = replication_factor
@@ -86,14 +90,14 @@ class InternalTopic:
         self._to_load: deque[tuple[int, _Kept, Iterator[Record]]] = deque()
         self._is_reading = False
         self._is_closed = False
-        broker.topics.reserve(name)
+        topics.reserve(name)
 
     # ---- where a name is kept
 
     @property
     def partition_count(self) -> int:
         """Of the topic as it is, or as it will be made."""
-        topic = self._broker.image.topics.get(self.name)
+        topic = self._context.image.topics.get(self.name)
         return len(topic.partitions) if topic is not None else self._partition_count
 
     def partition_of(self, name: str) -> int:
@@ -104,11 +108,11 @@ class InternalTopic:
 
         A node that leads partitions of a topic that does not exist is alone.
         """
-        topic = self._broker.image.topics.get(self.name)
+        topic = self._context.image.topics.get(self.name)
         index = self.partition_of(name)
         if topic is not None:
             return topic.partitions[index].leader
-        return self._broker.node_id if index in self._kept else -1
+        return self._context.node_id if index in self._kept else -1
 
     def require(self, name: str) -> None:
         """Raises `CoordinatorLoading`, `NotCoordinator` or `CoordinatorNotAvailable` unless this
@@ -140,15 +144,15 @@ class InternalTopic:
         return self._kept[index].leader_epoch
 
     def _refusal(self, index: int) -> BrokerError:
-        topic = self._broker.image.topics.get(self.name)
+        topic = self._context.image.topics.get(self.name)
         if self._is_closed:
             return CoordinatorNotAvailable("this node stops")
         if topic is None and index not in self._kept:
             self.ensure(_unheard)
             return CoordinatorNotAvailable(f"{self.name} is being made")
         where = f"{self.name}-{index}"
-        leader = self._broker.node_id if topic is None else topic.partitions[index].leader
-        if leader == self._broker.node_id:
+        leader = self._context.node_id if topic is None else topic.partitions[index].leader
+        if leader == self._context.node_id:
             return CoordinatorLoading(f"{where} is being read back")
         if leader < 0:
             return CoordinatorNotAvailable(f"nobody leads {where}")
@@ -164,7 +168,7 @@ class InternalTopic:
                 return
             self.resign(index)
         kept = self._kept[index] = _Kept(leader_epoch)
-        if self.name in self._broker.image.topics:
+        if self.name in self._context.image.topics:
             self._await_commit(index, kept)
         else:
             self._serve(index, kept)
@@ -174,7 +178,7 @@ class InternalTopic:
         kept = self._kept.pop(index, None)
         if kept is not None:
             kept.is_over = True
-            topic = self._broker.image.topics.get(self.name)
+            topic = self._context.image.topics.get(self.name)
             leader = -1 if topic is None else topic.partitions[index].leader
             self._keeper.unload(index, NotCoordinator(f"{self.name}-{index} has moved", leader))
 
@@ -196,7 +200,7 @@ class InternalTopic:
             if error is not None:
                 log.warning("%s-%d cannot be read back yet: %s", self.name, index, error)
                 again = partial(self._await_commit, index, kept)
-                self._broker.scheduler.call_later(INTERNAL_LOAD_RETRY_S, again)
+                self._context.scheduler.call_later(INTERNAL_LOAD_RETRY_S, again)
                 return
             stored = replica.log
             records = stored.iterate(stored.log_start_offset, stored.high_watermark)
@@ -208,7 +212,7 @@ class InternalTopic:
         if kept.is_over:
             return
         try:
-            replica = self._broker.find(self.name, index)
+            replica = self._partitions.find(self.name, index)
         except DragomanError as error:
             committed(error)
             return
@@ -224,7 +228,7 @@ class InternalTopic:
                     self._keeper.load(record.key, record.value)
                     room -= 1
                     if not room:
-                        self._broker.scheduler.call_soon(self._load_some)
+                        self._context.scheduler.call_soon(self._load_some)
                         return
             except DragomanError as error:
                 log.error("%s-%d cannot be read and is not served: %s", self.name, index, error)
@@ -254,7 +258,7 @@ class InternalTopic:
             done(None)
         elif kept is None or not kept.is_loaded:
             done(self._refusal(index))
-        elif self.name in self._broker.image.topics:
+        elif self.name in self._context.image.topics:
             self._append(index, kept, records, done)
         else:
 
@@ -271,16 +275,16 @@ class InternalTopic:
         new = NewTopic(
             name=self.name,
             partition_count=self._partition_count,
-            replication_factor=internal_factor(self._broker, self._replication_factor),
+            replication_factor=self._context.internal_factor(self._replication_factor),
             config={"cleanup.policy": "compact", "segment.bytes": str(64 << 20)},
             is_internal=True,
         )
 
-        def made(error: DragomanError | None) -> None:
+        def made(result: DragomanError | None) -> None:
             # Another node may have been faster.
-            done(None if isinstance(error, TopicExists) else error)
+            done(None if isinstance(result, TopicExists) else result)
 
-        self._broker.topics.ensure(new, made)
+        start(self._topics.ensure(new)).then(made)
 
     def _append(
         self,
@@ -289,9 +293,9 @@ class InternalTopic:
         records: Sequence[KeyValue] | PlacedRecords,
         done: Acknowledge,
     ) -> None:
-        now_ms = self._broker.clock.wall_ms()
+        now_ms = self._context.clock.wall_ms()
         try:
-            replica = self._broker.find(self.name, index)
+            replica = self._partitions.find(self.name, index)
             if kept.is_over or replica.leader_epoch != kept.leader_epoch:
                 raise NotLeader(f"{self.name}-{index} has moved", replica.metadata.leader)
             replica.check_in_sync()
@@ -318,17 +322,12 @@ class InternalTopic:
 
     def _read_anew(self, index: int, kept: _Kept) -> None:
         self.resign(index)
-        topic = self._broker.image.topics.get(self.name)
+        topic = self._context.image.topics.get(self.name)
         if topic is not None:
             partition = topic.partitions[index]
             is_same = partition.leader_epoch == kept.leader_epoch
-            if is_same and partition.leader == self._broker.node_id:
+            if is_same and partition.leader == self._context.node_id:
                 self.lead(index, kept.leader_epoch)
-
-
-def internal_factor(broker: Broker, wanted: int) -> int:
-    """How many replicas partitions of an internal topic get, of those that are wanted."""
-    return min(wanted, len(broker.image.nodes))
 
 
 def _in_words_of_coordinators(error: DragomanError | None) -> DragomanError | None:

@@ -27,8 +27,8 @@ from dragoman.broker.replication.messages import (
 )
 from dragoman.broker.replication.ports import Controlled
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata
-from dragoman.cluster.quorum import Done
-from dragoman.errors import OutcomeUnknownError
+from dragoman.errors import DragomanError, OutcomeUnknownError
+from dragoman.outcome import Outcome
 
 
 class Controller(Protocol):
@@ -42,67 +42,56 @@ class Leadership:
 
     # ---- elections
 
-    def elect_preferred(self, partition: PartitionMetadata, done: Done) -> None:
+    async def elect_preferred(self, partition: PartitionMetadata) -> None:
         """Give the lead to the first replica. Refused when it has it or is not in sync."""
         preferred = partition.replicas[0]
         if partition.leader == preferred:
-            done(ElectionNotNeeded(f"{_where(partition)}: node {preferred} leads already"))
-        elif preferred not in partition.in_sync:
-            done(PreferredLeaderNotAvailable(f"{_where(partition)}: {preferred} is not in sync"))
-        else:
-            self._ask(ElectPreferred(partition_id=partition.partition_id), done)
+            raise ElectionNotNeeded(f"{_where(partition)}: node {preferred} leads already")
+        if preferred not in partition.in_sync:
+            raise PreferredLeaderNotAvailable(f"{_where(partition)}: {preferred} is not in sync")
+        await self._ask(ElectPreferred(partition_id=partition.partition_id))
 
-    def elect_any(self, partition: PartitionMetadata, done: Done) -> None:
-        """Whoever may lead without a loss does already: there is nothing left to elect."""
+    def refuse_election(self, partition: PartitionMetadata) -> DragomanError:
+        """Why no leader is elected without a loss: the replica that could lead does already."""
         if partition.leader != NO_LEADER:
-            done(ElectionNotNeeded(f"{_where(partition)}: node {partition.leader} leads"))
-        else:
-            done(
-                PreferredLeaderNotAvailable(
-                    f"{_where(partition)}: no replica with all committed records is there; "
-                    "`dragoman cluster unclean-elect` gives up what is missing"
-                )
-            )
+            return ElectionNotNeeded(f"{_where(partition)}: node {partition.leader} leads")
+        return PreferredLeaderNotAvailable(
+            f"{_where(partition)}: no replica with all committed records is there; "
+            "`dragoman cluster unclean-elect` gives up what is missing"
+        )
 
-    def elect_unclean(self, partition: PartitionMetadata, node_id: int, done: Done) -> None:
+    async def elect_unclean(self, partition: PartitionMetadata, node_id: int) -> None:
         """Committed records that this node lacks are lost for good."""
-        self._ask(ElectUnclean(partition_id=partition.partition_id, node_id=node_id), done)
+        await self._ask(ElectUnclean(partition_id=partition.partition_id, node_id=node_id))
 
     # ---- moves
 
-    def move(
-        self, partition: PartitionMetadata, replicas: Sequence[int], *, may_resize: bool, done: Done
+    async def move(
+        self, partition: PartitionMetadata, replicas: Sequence[int], *, may_resize: bool
     ) -> None:
-        """Have the partition on these nodes; `done` comes when the move has begun."""
+        """Have the partition on these nodes; returns when the move has begun."""
         known = all(node in self._image.nodes for node in replicas)
         if not replicas or len(set(replicas)) != len(replicas) or not known:
-            done(InvalidReplicaAssignment(f"{list(replicas)} is not a list of known nodes"))
-        elif not may_resize and len(replicas) != len(partition.target or partition.replicas):
-            done(
-                InvalidReplicationFactor(
-                    f"{len(replicas)} replicas in place of {len(partition.replicas)}"
-                )
+            raise InvalidReplicaAssignment(f"{list(replicas)} is not a list of known nodes")
+        if not may_resize and len(replicas) != len(partition.target or partition.replicas):
+            raise InvalidReplicationFactor(
+                f"{len(replicas)} replicas in place of {len(partition.replicas)}"
             )
-        else:
-            request = Move(partition_id=partition.partition_id, replicas=tuple(replicas))
-            self._ask(request, done)
+        await self._ask(Move(partition_id=partition.partition_id, replicas=tuple(replicas)))
 
-    def cancel_move(self, partition: PartitionMetadata, done: Done) -> None:
+    async def cancel_move(self, partition: PartitionMetadata) -> None:
         if not partition.target:
-            done(NoReassignmentInProgress(f"no replica of {_where(partition)} is being moved"))
-        else:
-            self._ask(Move(partition_id=partition.partition_id), done)
+            raise NoReassignmentInProgress(f"no replica of {_where(partition)} is being moved")
+        await self._ask(Move(partition_id=partition.partition_id))
 
-    def _ask(self, request: ControlRequest, done: Done) -> None:
-        def answered(reply: ControlReply | None) -> None:
-            if reply is None:
-                done(OutcomeUnknownError("the controller is away; the outcome is unknown"))
-            elif Decision.ACCEPTED in reply.outcomes:
-                done(None)
-            else:
-                done(InvalidReplicaAssignment(reply.text or "refused"))
-
-        self._controller.ask(request, answered)
+    async def _ask(self, request: ControlRequest) -> None:
+        answer: Outcome[ControlReply | None] = Outcome()
+        self._controller.ask(request, answer.succeed)
+        reply = await answer
+        if reply is None:
+            raise OutcomeUnknownError("the controller is away; the outcome is unknown")
+        if Decision.ACCEPTED not in reply.outcomes:
+            raise InvalidReplicaAssignment(reply.text or "refused")
 
 
 def _where(partition: PartitionMetadata) -> str:

@@ -11,9 +11,10 @@ a new segment, once what it has closed is committed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterator
 
+from dragoman.broker.context import NodeContext
+from dragoman.broker.partitions import Partitions
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.topics import TopicConfig
@@ -32,10 +33,8 @@ from dragoman.log.cleaner import (
 )
 from dragoman.log.partition import PartitionLog
 from dragoman.log.pins import sweep_pins
+from dragoman.log.store import LogStore
 from dragoman.world import Handle
-
-if TYPE_CHECKING:
-    from dragoman.broker.broker import Broker
 
 log = logging.getLogger("dragoman.maintenance")
 
@@ -44,8 +43,20 @@ _BROKEN_OFF_MS = 60_000
 
 
 class Maintenance:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        context: NodeContext,
+        store: LogStore,
+        partitions: Partitions,
+        needs_producers: Callable[[int], bool],
+    ) -> None:
+        """`needs_producers`: whether what is written to a partition depends on what the partition
+        remembers of idle producers.
+        """
+        self._context = context
+        self._store = store
+        self._partitions = partitions
+        self._needs_producers = needs_producers
         self._timers: dict[str, Handle] = {}
         self._is_stopped = False
         #: When a compacted partition is worth another look even if nothing is written to it.
@@ -77,8 +88,8 @@ class Maintenance:
     # ---- retention
 
     def _arm_retention(self) -> None:
-        delay_s = self._broker.settings.log_retention_check_interval_ms / 1000
-        self._timers["retention"] = self._broker.scheduler.call_later(
+        delay_s = self._context.settings.log_retention_check_interval_ms / 1000
+        self._timers["retention"] = self._context.scheduler.call_later(
             delay_s, self._begin_retention
         )
 
@@ -97,23 +108,23 @@ class Maintenance:
     def _sweep_pins(self) -> None:
         """What scans from outside have kept from deletion, and need no more."""
         try:
-            sweep_pins(self._broker.store.disk, self._broker.clock.wall_ms())
+            sweep_pins(self._store.disk, self._context.clock.wall_ms())
         except OSError as error:
             log.warning("leases of scans are left for now: %s", error)
 
     def _partitions_with_data(self) -> Iterator[PartitionMetadata]:
         """Partitions in use, and those that have a directory though nobody has used them yet."""
-        in_use = {replica.metadata.partition_id for replica in self._broker.open_replicas()}
-        for replica in self._broker.open_replicas():
+        in_use = {replica.metadata.partition_id for replica in self._partitions}
+        for replica in self._partitions:
             yield replica.metadata
-        for name in self._broker.store.disk.names(PARTITIONS):
+        for name in self._store.disk.names(PARTITIONS):
             number = name.partition("-")[0]
             metadata = (
-                self._broker.image.partitions.get(int(number)) if number.isdecimal() else None
+                self._context.image.partitions.get(int(number)) if number.isdecimal() else None
             )
             if metadata is None or metadata.partition_id in in_use:
                 continue
-            if self._broker.node_id in metadata.replicas:
+            if self._context.node_id in metadata.replicas:
                 yield metadata
 
     def _retain_some(self, partitions: Iterator[PartitionMetadata]) -> None:
@@ -128,14 +139,14 @@ class Maintenance:
             if metadata is None:
                 self._arm_retention()
                 return
-            if metadata.partition_id not in self._broker.image.partitions:
+            if metadata.partition_id not in self._context.image.partitions:
                 continue
             try:
-                self.retain(self._broker.held(metadata))
+                self.retain(self._partitions.held(metadata))
             except (DragomanError, OSError) as error:
                 where = f"{metadata.topic.name}-{metadata.index}"
                 log.error("retention of %s: %s", where, error)
-        self._timers["slice"] = self._broker.scheduler.call_later(0, self._retain_some, partitions)
+        self._timers["slice"] = self._context.scheduler.call_later(0, self._retain_some, partitions)
 
     def rolled(self, replica: Replica) -> None:
         """The partition begins a new segment: it may have one too many."""
@@ -144,7 +155,7 @@ class Maintenance:
 
         def committed(error: DragomanError | None) -> None:
             if error is None:
-                self._broker.scheduler.call_soon(self._trim, replica)
+                self._context.scheduler.call_soon(self._trim, replica)
             else:
                 self._rolled.discard(replica)
 
@@ -162,7 +173,7 @@ class Maintenance:
             log.error("retention of %s: %s", replica.log.describe(), error)
 
     def _drop(self, partition: PartitionLog, policy: RetentionPolicy) -> None:
-        dropped = retain(partition, policy, self._broker.clock.wall_ms())
+        dropped = retain(partition, policy, self._context.clock.wall_ms())
         if dropped:
             log.info(
                 "%s: dropped %d segments, log starts at %d",
@@ -174,7 +185,7 @@ class Maintenance:
     def retain(self, replica: Replica) -> None:
         """One partition's turn."""
         config, partition = replica.config, replica.log
-        now_ms = self._broker.clock.wall_ms()
+        now_ms = self._context.clock.wall_ms()
         roll_due(partition, now_ms)
         # Followers drop what their leader has dropped.
         if config.is_retained_by_age_or_size and replica.is_led:
@@ -188,18 +199,15 @@ class Maintenance:
             )
             self._drop(partition, policy)
         partition_id = replica.metadata.partition_id
-        is_needed = self._broker.publishing.is_publishing_to(
-            partition_id
-        ) or self._broker.deferring.is_delivering_to(partition_id)
-        if partition.producers is not None and not is_needed:
-            idle_max_ms = self._broker.settings.producer_id_expiration_ms
+        if partition.producers is not None and not self._needs_producers(partition_id):
+            idle_max_ms = self._context.settings.producer_id_expiration_ms
             partition.producers.expire(now_ms, idle_max_ms)
 
     # ---- compaction
 
     def _arm_compaction(self) -> None:
-        delay_s = self._broker.settings.log_cleaner_backoff_ms / 1000
-        self._timers["compaction"] = self._broker.scheduler.call_later(
+        delay_s = self._context.settings.log_cleaner_backoff_ms / 1000
+        self._timers["compaction"] = self._context.scheduler.call_later(
             delay_s, self._begin_compaction
         )
 
@@ -211,13 +219,13 @@ class Maintenance:
             return
         self._again_at.pop(replica.metadata.partition_id, None)
         policy = _policy_of(replica.config)
-        self._step(replica, compact(replica.log, policy, self._broker.clock.wall_ms()))
+        self._step(replica, compact(replica.log, policy, self._context.clock.wall_ms()))
 
     def _dirtiest(self) -> Replica | None:
         """Among compacted partitions that are dirty enough, or old enough, to be worth it."""
         best: tuple[float, Replica] | None = None
-        now_ms = self._broker.clock.wall_ms()
-        for replica in self._broker.open_replicas():
+        now_ms = self._context.clock.wall_ms()
+        for replica in self._partitions:
             partition_id, config = replica.metadata.partition_id, replica.config
             if not config.is_compacted or now_ms < self._left_until.get(partition_id, 0):
                 continue
@@ -250,20 +258,20 @@ class Maintenance:
             self._leave_alone(replica)
             self._arm_compaction()
             return
-        self._timers["slice of compaction"] = self._broker.scheduler.call_later(
+        self._timers["slice of compaction"] = self._context.scheduler.call_later(
             COMPACTION_PAUSE_S, self._step, replica, work
         )
 
     def _finished(self, replica: Replica, result: CompactionResult) -> None:
         """What was kept for a while (tombstones, markers) can go then, even without new writes."""
         if result.bytes_after != result.bytes_before:
-            due_ms = self._broker.clock.wall_ms() + replica.config.delete_retention_ms
+            due_ms = self._context.clock.wall_ms() + replica.config.delete_retention_ms
             self._again_at[replica.metadata.partition_id] = due_ms
         if not result.is_complete:
             self._leave_alone(replica)
 
     def _leave_alone(self, replica: Replica) -> None:
-        until_ms = self._broker.clock.wall_ms() + _BROKEN_OFF_MS
+        until_ms = self._context.clock.wall_ms() + _BROKEN_OFF_MS
         self._left_until[replica.metadata.partition_id] = until_ms
 
 

@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from dragoman.broker.deferring import Content, Token
 from dragoman.broker.errors import InvalidRecord
-from dragoman.broker.fetch import Fetched, FetchLimits, Wanted
 from dragoman.broker.neighbours import (
-    Append,
-    Appended,
     AskCaptures,
-    Batches,
     CaptureStates,
     CheckPieces,
     CommitOffsets,
@@ -31,7 +27,6 @@ from dragoman.broker.neighbours import (
     Done,
     EndTransaction,
     Enrol,
-    FindReplicaEnds,
     HeartbeatMember,
     JoinMember,
     KeepStaged,
@@ -40,12 +35,8 @@ from dragoman.broker.neighbours import (
     Offsets,
     Publish,
     Published,
-    ReadBatches,
     ReadDeferred,
-    Relay,
-    Relayed,
     RemoveCapture,
-    ReplicaEnds,
     Reply,
     SequenceNumber,
     TellCapture,
@@ -54,10 +45,9 @@ from dragoman.broker.neighbours import (
     encode,
     refusal_of,
 )
-from dragoman.broker.produce import check_produced, place
+from dragoman.broker.produce import check_produced
 from dragoman.broker.publishing.copying import check, next_sequence
-from dragoman.broker.replica_ends import replica_ends
-from dragoman.errors import BrokerError, DragomanError
+from dragoman.errors import DragomanError
 from dragoman.log.batch import build_batch, records
 from dragoman.types import Buffer, GroupId, TopicName
 
@@ -108,15 +98,6 @@ class NeighbourService:
                 case LeaveMember():
                     coordination.guests.leave(request.group_id, request.member_id)
                     done(None)
-                case Append():
-                    self._append(request, body, answer)
-                case Relay():
-                    self._relay(request, body, answer)
-                case ReadBatches():
-                    self._read(request, answer)
-                case FindReplicaEnds():
-                    ends = replica_ends(self._broker, request.partition_ids)
-                    answer(ReplicaEnds(ends=ends))
                 case Publish():
                     self._publish(request, answer)
                 case CheckPieces():
@@ -180,62 +161,6 @@ class NeighbourService:
             answer(reply, (build_batch([content.record]),))
 
         self._broker.deferring.keeping.read_here(Token(request.partition_id, request.offset), found)
-
-    def _append(self, request: Append, body: memoryview, answer: _Answer) -> None:
-        broker = self._broker
-        replica = broker.find(request.topic, request.partition)
-        if not request.is_leader_only:
-            replica.check_in_sync()
-        # The log keeps the buffer, and writes offsets into it.
-        batch = memoryview(bytearray(body))
-        appended = place(replica, batch, check_produced(batch), broker.clock.wall_ms())
-
-        def acknowledged(error: DragomanError | None) -> None:
-            answer(error or Appended(base_offset=appended.base_offset), ())
-
-        if request.is_leader_only:
-            replica.when_stable(appended.next_offset, acknowledged)
-        else:
-            replica.when_committed(appended.next_offset, acknowledged)
-
-    def _relay(self, request: Relay, body: memoryview, answer: _Answer) -> None:
-        def told(outcome: bytes | DragomanError) -> None:
-            if isinstance(outcome, DragomanError):
-                answer(outcome, ())
-            else:
-                answer(Relayed(), (outcome,))
-
-        take = self._broker.relayed.get(request.protocol)
-        if take is None:
-            raise BrokerError(f"nobody here speaks {request.protocol}")
-        take(body, told)
-
-    def _read(self, request: ReadBatches, answer: _Answer) -> None:
-        broker = self._broker
-        replica = broker.find(request.topic, request.partition)
-        offset = request.offset if request.offset >= 0 else replica.log.log_end_offset
-        if request.is_from_oldest:
-            offset = max(offset, replica.log.log_start_offset)
-        wanted = Wanted(replica, offset, request.bytes_max)
-        limits = FetchLimits(
-            1, request.bytes_max, request.wait_ms / 1000, request.is_committed_only
-        )
-
-        def finish(results: list[Fetched]) -> None:
-            (found,) = results
-            if found.error is not None:
-                answer(found.error, ())
-                return
-            reply = Batches(
-                high_watermark=found.high_watermark,
-                last_stable_offset=found.last_stable_offset,
-                log_start_offset=found.log_start_offset,
-                offset=offset,
-                aborted=tuple(found.aborted or ()),
-            )
-            answer(reply, found.buffers)
-
-        broker.fetch([wanted], limits, finish)
 
 
 def _acknowledge(answer: _Answer, error: DragomanError | None) -> None:

@@ -5,8 +5,8 @@ transaction ends on partitions of many nodes, and some protocols cannot send a c
 a node asks its neighbour, in these terms. Header as msgpack, body as it is; messages and fields
 with defaults may be added.
 
-A refusal travels as the name of its class, its text and its fields, and comes out as the same
-exception. When there is no answer the outcome is unknown, unless the error is a `NotSentError`.
+A refusal travels as its name (`refusal_names.py`), its text and its fields, and comes out as the
+same exception. When there is no answer the outcome is unknown, unless it is a `NotSentError`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,23 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from dragoman import errors as roots
-from dragoman.broker import errors as refusals
 from dragoman.broker.offsets import CommitRequest
 from dragoman.broker.publications import Destination, Publication, Target
+from dragoman.broker.refusal_names import ERROR_BY_NAME, name_of
 from dragoman.broker.transactions.state import TopicPartition
 from dragoman.captures.control import Resume, Rewind, Snapshot, Status
 from dragoman.errors import ClusterError, DecodeError, DragomanError, NotSentError
-from dragoman.log.producers import errors as producers
 from dragoman.types import Buffer
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Common form: tagged with the class name."""
+class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of the messages. Their tags are fixed: a class may be renamed, its tag may not."""
 
 
 # ---- transactions
 
 
-class Enrol(_Message, frozen=True, kw_only=True):
+class Enrol(_Message, frozen=True, kw_only=True, tag="Enrol"):
     """A leader or group coordinator is about to write in a transaction: may it?
 
     Answered with `Done` once everything named is part of the transaction; `is_check`: only if it
@@ -51,7 +49,7 @@ class Enrol(_Message, frozen=True, kw_only=True):
     order: tuple[int, int] = (0, 0)
 
 
-class EndTransaction(_Message, frozen=True, kw_only=True):
+class EndTransaction(_Message, frozen=True, kw_only=True, tag="EndTransaction"):
     """Write markers to partitions that the node leads, and end what was staged for groups that it
     coordinates. Answered with `Done` when all of that is durable.
 
@@ -73,20 +71,20 @@ class EndTransaction(_Message, frozen=True, kw_only=True):
 # ---- groups
 
 
-class CommitOffsets(_Message, frozen=True, kw_only=True):
+class CommitOffsets(_Message, frozen=True, kw_only=True, tag="CommitOffsets"):
     """Answered with `Done` when all of them are committed."""
 
     request: CommitRequest
 
 
-class CommittedOffsets(_Message, frozen=True, kw_only=True):
+class CommittedOffsets(_Message, frozen=True, kw_only=True, tag="CommittedOffsets"):
     """Answered with `Offsets`."""
 
     group_id: str
     topic: str
 
 
-class JoinMember(_Message, frozen=True, kw_only=True):
+class JoinMember(_Message, frozen=True, kw_only=True, tag="JoinMember"):
     """A client of the asking node joins a group whose partitions are shared by turns. Repeated, it
     changes nothing. Answered with `Assigned`.
     """
@@ -99,7 +97,7 @@ class JoinMember(_Message, frozen=True, kw_only=True):
     session_timeout_s: float = 0.0
 
 
-class WatchMember(_Message, frozen=True, kw_only=True):
+class WatchMember(_Message, frozen=True, kw_only=True, tag="WatchMember"):
     """Answered with `Assigned`, when that has another number or after a while."""
 
     group_id: str
@@ -107,68 +105,32 @@ class WatchMember(_Message, frozen=True, kw_only=True):
     number: int
 
 
-class HeartbeatMember(_Message, frozen=True, kw_only=True):
+class HeartbeatMember(_Message, frozen=True, kw_only=True, tag="HeartbeatMember"):
     group_id: str
     member_id: str
 
 
-class LeaveMember(_Message, frozen=True, kw_only=True):
+class LeaveMember(_Message, frozen=True, kw_only=True, tag="LeaveMember"):
     group_id: str
     member_id: str
-
-
-# ---- records
-
-
-class Append(_Message, frozen=True, kw_only=True):
-    """The body is a batch for a partition. Answered with `Appended` when it is committed; or, with
-    `is_leader_only`, when it is on the leader's stable storage. A leader of an older release does
-    not know that field and answers later, when the batch is committed.
-    """
-
-    topic: str
-    partition: int
-    is_leader_only: bool = False
-
-
-class Relay(_Message, frozen=True, kw_only=True):
-    """The body is what a client wants, in the words of those who serve its protocol, and so is that
-    of the answer, `Relayed`: the node leads or coordinates what it is about.
-    """
-
-    protocol: str
-
-
-class ReadBatches(_Message, frozen=True, kw_only=True):
-    """Answered with `Batches`, at once or when there is something within `wait_ms`."""
-
-    topic: str
-    partition: int
-    #: -1: at the end.
-    offset: int
-    bytes_max: int
-    is_committed_only: bool = True
-    wait_ms: int = 0
-    #: What was deleted is passed over.
-    is_from_oldest: bool = False
 
 
 # ---- publications
 
 
-class Publish(_Message, frozen=True, kw_only=True):
+class Publish(_Message, frozen=True, kw_only=True, tag="Publish"):
     """A client's request to the node that decides about it. Answered with `Published`."""
 
     publication: Publication
 
 
-class CheckPieces(_Message, frozen=True, kw_only=True):
+class CheckPieces(_Message, frozen=True, kw_only=True, tag="CheckPieces"):
     """Are the pieces there and sound, and may they go to a partition that the node leads?"""
 
     destination: Destination
 
 
-class NextSequence(_Message, frozen=True, kw_only=True):
+class NextSequence(_Message, frozen=True, kw_only=True, tag="NextSequence"):
     """What a partition that the node leads takes next of a producer: a `SequenceNumber`."""
 
     topic: str
@@ -176,7 +138,7 @@ class NextSequence(_Message, frozen=True, kw_only=True):
     producer_id: int
 
 
-class CopyPieces(_Message, frozen=True, kw_only=True):
+class CopyPieces(_Message, frozen=True, kw_only=True, tag="CopyPieces"):
     """Append what is missing of the pieces to a partition that the node leads. Answered with `Done`
     when all of them are committed, which may take longer than the answer is waited for.
     """
@@ -185,7 +147,7 @@ class CopyPieces(_Message, frozen=True, kw_only=True):
     producer_id: int
 
 
-class KeepStaged(_Message, frozen=True, kw_only=True):
+class KeepStaged(_Message, frozen=True, kw_only=True, tag="KeepStaged"):
     """What the asking node needs of a staging partition, and what it needs no more."""
 
     partition: int
@@ -209,20 +171,20 @@ class CaptureState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     rows: int = 0
 
 
-class AskCaptures(_Message, frozen=True, kw_only=True):
+class AskCaptures(_Message, frozen=True, kw_only=True, tag="AskCaptures"):
     """Answered with `CaptureStates`, for those that the node runs."""
 
     names: tuple[str, ...]
 
 
-class TellCapture(_Message, frozen=True, kw_only=True):
+class TellCapture(_Message, frozen=True, kw_only=True, tag="TellCapture"):
     """Answered with `Done` when the capture has done it, or has begun to."""
 
     name: str
     command: Resume | Rewind | Snapshot
 
 
-class RemoveCapture(_Message, frozen=True, kw_only=True):
+class RemoveCapture(_Message, frozen=True, kw_only=True, tag="RemoveCapture"):
     """Stop the capture for good. Answered with `Done` when that is agreed on."""
 
     name: str
@@ -232,7 +194,7 @@ class RemoveCapture(_Message, frozen=True, kw_only=True):
 # ---- deferred records
 
 
-class DeferRecord(_Message, frozen=True, kw_only=True):
+class DeferRecord(_Message, frozen=True, kw_only=True, tag="DeferRecord"):
     """The body is a batch with one record, to be kept aside until `when_ms`; or, if it is held,
     until somebody decides, who is asked for from then on. Answered with `Deferred`.
     """
@@ -244,7 +206,7 @@ class DeferRecord(_Message, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
-class DecideDeferred(_Message, frozen=True, kw_only=True):
+class DecideDeferred(_Message, frozen=True, kw_only=True, tag="DecideDeferred"):
     """Release a held record, or drop one that is kept aside. Answered with `Done`."""
 
     partition_id: int
@@ -253,25 +215,19 @@ class DecideDeferred(_Message, frozen=True, kw_only=True):
     is_release: bool = False
 
 
-class ReadDeferred(_Message, frozen=True, kw_only=True):
+class ReadDeferred(_Message, frozen=True, kw_only=True, tag="ReadDeferred"):
     """Answered with `DeferredContent`."""
 
     partition_id: int
     offset: int
 
 
-class DeliverDeferred(_Message, frozen=True, kw_only=True):
+class DeliverDeferred(_Message, frozen=True, kw_only=True, tag="DeliverDeferred"):
     """The body is a batch for a partition that the node leads, under the producer id and sequence
     that were decided on. Answered with `Done` when it is committed, now or from before.
     """
 
     partition_id: int
-
-
-class FindReplicaEnds(_Message, frozen=True, kw_only=True):
-    """Answered with `ReplicaEnds`, for those of the partitions that the node leads."""
-
-    partition_ids: tuple[int, ...]
 
 
 Request: TypeAlias = (
@@ -283,10 +239,6 @@ Request: TypeAlias = (
     | WatchMember
     | HeartbeatMember
     | LeaveMember
-    | Append
-    | Relay
-    | ReadBatches
-    | FindReplicaEnds
     | Publish
     | CheckPieces
     | NextSequence
@@ -305,57 +257,38 @@ Request: TypeAlias = (
 # ---- answers
 
 
-class Done(_Message, frozen=True, kw_only=True): ...
+class Done(_Message, frozen=True, kw_only=True, tag="Done"): ...
 
 
-class Offsets(_Message, frozen=True, kw_only=True):
+class Offsets(_Message, frozen=True, kw_only=True, tag="Offsets"):
     """Partition and committed offset."""
 
     offsets: tuple[tuple[int, int], ...] = ()
 
 
-class Assigned(_Message, frozen=True, kw_only=True):
+class Assigned(_Message, frozen=True, kw_only=True, tag="Assigned"):
     partitions: tuple[int, ...] = ()
     number: int = 0
     #: It was silent for too long, and is out.
     is_evicted: bool = False
 
 
-class Appended(_Message, frozen=True, kw_only=True):
-    base_offset: int
-
-
-class Relayed(_Message, frozen=True, kw_only=True): ...
-
-
-class Batches(_Message, frozen=True, kw_only=True):
-    """The body has whole batches; the first may begin before the offset asked for."""
-
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    #: Where reading began.
-    offset: int = 0
-    #: Producer and first offset of transactions to be left out.
-    aborted: tuple[tuple[int, int], ...] = ()
-
-
-class Published(_Message, frozen=True, kw_only=True):
+class Published(_Message, frozen=True, kw_only=True, tag="Published"):
     was_before: bool
 
 
-class SequenceNumber(_Message, frozen=True, kw_only=True):
+class SequenceNumber(_Message, frozen=True, kw_only=True, tag="SequenceNumber"):
     number: int
 
 
-class Deferred(_Message, frozen=True, kw_only=True):
+class Deferred(_Message, frozen=True, kw_only=True, tag="Deferred"):
     """Where the record is kept."""
 
     partition_id: int
     offset: int
 
 
-class DeferredContent(_Message, frozen=True, kw_only=True):
+class DeferredContent(_Message, frozen=True, kw_only=True, tag="DeferredContent"):
     """The body is a batch with the record."""
 
     topic: str
@@ -363,17 +296,11 @@ class DeferredContent(_Message, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
-class ReplicaEnds(_Message, frozen=True, kw_only=True):
-    """By partition id and node."""
-
-    ends: dict[int, dict[int, int]] = {}
-
-
-class CaptureStates(_Message, frozen=True, kw_only=True):
+class CaptureStates(_Message, frozen=True, kw_only=True, tag="CaptureStates"):
     states: tuple[CaptureState, ...] = ()
 
 
-class Refused(_Message, frozen=True, kw_only=True):
+class Refused(_Message, frozen=True, kw_only=True, tag="Refused"):
     name: str
     text: str
     fields: dict[str, int | str | tuple[int, ...]] = {}
@@ -383,14 +310,10 @@ Reply: TypeAlias = (
     Done
     | Offsets
     | Assigned
-    | Appended
-    | Relayed
-    | Batches
     | Published
     | SequenceNumber
     | Deferred
     | DeferredContent
-    | ReplicaEnds
     | CaptureStates
     | Refused
 )
@@ -430,24 +353,16 @@ def decode_answer(header: Buffer, body: memoryview) -> Answer | DragomanError:
 
 # ---- refusals
 
-_KINDS = {
-    name: kind
-    for module in (roots, refusals, producers)
-    for name, kind in vars(module).items()
-    if isinstance(kind, type) and issubclass(kind, DragomanError)
-}
-
 
 def refusal_of(error: DragomanError) -> Refused:
     fields = {
         name: value for name, value in vars(error).items() if isinstance(value, int | str | tuple)
     }
-    name = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _KINDS)
-    return Refused(name=name, text=str(error), fields=fields)
+    return Refused(name=name_of(type(error)), text=str(error), fields=fields)
 
 
 def _exception(refused: Refused) -> DragomanError:
-    kind = _KINDS.get(refused.name)
+    kind = ERROR_BY_NAME.get(refused.name)
     if kind is None:
         return ClusterError(f"{refused.name}: {refused.text}")
     # Constructors differ; text and fields are all that there is to an exception.

@@ -15,7 +15,7 @@ import msgspec
 
 from dragoman.broker.changes import Changes
 from dragoman.broker.errors import InvalidQuota, Overloaded
-from dragoman.broker.turns import Done, Turns
+from dragoman.broker.turns import Turns
 from dragoman.cluster.events import ClientQuotaChanged, Event
 from dragoman.cluster.metadata import MetadataImage, QuotaEntity
 from dragoman.limits import CLIENT_QUOTA_ENTITIES_MAX, QUOTA_NAME_BYTES_MAX
@@ -95,19 +95,17 @@ class ClientQuotas:
                 limits[name] = value
         return key, limits
 
-    def change(
-        self, entity: Mapping[str, str | None], changes: Mapping[str, float | None], done: Done
+    async def change(
+        self, entity: Mapping[str, str | None], changes: Mapping[str, float | None]
     ) -> None:
-        """`done` comes when the limits are durable."""
+        """Returns when the limits are durable."""
 
-        def change(finish: Done) -> None:
-            def decide() -> list[Event]:
-                key, limits = self.check(entity, changes)
-                return [ClientQuotaChanged(entity=key, quotas=limits)]
+        def decide() -> list[Event]:
+            key, limits = self.check(entity, changes)
+            return [ClientQuotaChanged(entity=key, quotas=limits)]
 
-            self._changes.make(decide, finish)
-
-        self._turns.take(entity_key(entity), change, done)
+        async with self._turns.take(entity_key(entity)):
+            await self._changes.make(decide)
 
 
 def entity_key(entity: Mapping[str, str | None]) -> QuotaEntity:

@@ -1,18 +1,18 @@
-"""Reading a partition record by record on any node: its own copy if it has one, else its leader's.
+"""Reading a partition record by record on any node: its own replica, else the leader's.
 
-A copy may be behind its leader; nothing is given before it is committed, in either case. `FarTail`
-stands in for a `Tail` where there is no copy: it asks the leader for the next records, a little at
-a time, and follows when another node leads. When replicas are moved, a reader changes from one to
-the other and goes on where it was.
+A replica may be behind its leader; nothing is given before it is committed, in either case.
+`RemoteTail` stands in for a `Tail` where there is no replica: it asks the leader for the next
+records, a little at a time, and follows when another node leads. When replicas are moved, a reader
+changes from one to the other and continues at the same offset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import (
     MessageTooLarge,
     NotLeader,
@@ -20,8 +20,9 @@ from dragoman.broker.errors import (
     RequestTimedOut,
     UnknownTopic,
 )
+from dragoman.broker.fetch import Fetched, Fetches, FetchLimits, Wanted
 from dragoman.broker.kinds import NOBODY
-from dragoman.broker.neighbours import Answer, Batches, ReadBatches
+from dragoman.broker.partitions import Partitions
 from dragoman.broker.replica import Replica
 from dragoman.broker.tailing import Tail
 from dragoman.broker.unread import Unread
@@ -36,18 +37,43 @@ from dragoman.errors import (
 )
 from dragoman.limits import FAR_READ_BYTES_MAX, FAR_READ_RETRY_S, FAR_READ_WAIT_MS
 from dragoman.log.batch import BatchHeader, Record
-from dragoman.log.expansion import Expanded, expanded_bytes_max
+from dragoman.log.expansion import Expanded, Expansions, expanded_bytes_max
+from dragoman.outcome import Outcome, gather, start
+from dragoman.rpc import Answer, Call, Leader, Node, Registry, Reply, Request, Rpc
 from dragoman.world import Handle
 
-if TYPE_CHECKING:
-    from dragoman.broker.broker import Broker
+#: Another try may succeed: a leader will be elected, or the records will be there.
+_TRANSIENT = (NotLeader, ClusterError, Overloaded, RequestTimedOut, OffsetOutOfRangeError)
 
-#: Reasons to ask again: somebody will lead the partition, or what is asked for will be there.
-_PASSING = (NotLeader, ClusterError, Overloaded, RequestTimedOut, OffsetOutOfRangeError)
+
+class Batches(Answer, frozen=True, kw_only=True, tag="Batches"):
+    """The body has whole batches; the first may begin before the offset asked for."""
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    #: Where reading began.
+    offset: int = 0
+    #: Producer and first offset of transactions to be left out.
+    aborted: tuple[tuple[int, int], ...] = ()
+
+
+class ReadBatches(Request[Batches], frozen=True, kw_only=True, tag="ReadBatches"):
+    """Answered at once, or when there is something within `wait_ms`."""
+
+    topic: str
+    partition: int
+    #: -1: at the end.
+    offset: int
+    bytes_max: int
+    is_committed_only: bool = True
+    wait_ms: int = 0
+    #: Begin with the oldest record that there is, when the offset has been deleted.
+    is_from_oldest: bool = False
 
 
 class Reader(Protocol):
-    """What `Tail` and `FarTail` have in common; their meaning is described at `Tail`."""
+    """What `Tail` and `RemoteTail` have in common; their meaning is described at `Tail`."""
 
     @property
     def offset(self) -> int: ...
@@ -64,65 +90,8 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
 
-def open_reader(
-    broker: Broker, partition: PartitionMetadata, offset: int, on_change: Callable[[], None]
-) -> Reader:
-    """`on_change` is called once after each `wait`: look again."""
-    return _Roaming(broker, partition, offset, on_change)
-
-
-class _Roaming:
-    """A reader of a partition whose replicas may come to this node and leave it."""
-
-    def __init__(
-        self,
-        broker: Broker,
-        partition: PartitionMetadata,
-        offset: int,
-        on_change: Callable[[], None],
-    ) -> None:
-        self._broker = broker
-        self._partition = partition
-        self._on_change = on_change
-        self._reader = self._opened_at(offset)
-
-    def _opened_at(self, offset: int) -> Tail | FarTail:
-        broker, partition = self._broker, self._partition
-        # The image may have been replaced since.
-        partition = broker.image.partitions.get(partition.partition_id, partition)
-        try:
-            return Tail(broker.held(partition), offset, self._on_change)
-        except NotLeader:
-            return FarTail(broker, partition, offset, self._on_change)
-
-    @property
-    def offset(self) -> int:
-        return self._reader.offset
-
-    @property
-    def log_start_offset(self) -> int:
-        return self._reader.log_start_offset
-
-    def seek(self, offset: int) -> None:
-        self._reader.seek(offset)
-
-    def read(self, bytes_max: int, count_max: int) -> list[Record]:
-        try:
-            return self._reader.read(bytes_max, count_max)
-        except NotLeader:
-            self._reader.close()
-            self._reader = self._opened_at(self._reader.offset)
-            return self._reader.read(bytes_max, count_max)
-
-    def wait(self) -> None:
-        self._reader.wait()
-
-    def close(self) -> None:
-        self._reader.close()
-
-
 class Ends(NamedTuple):
-    """Where a log begins and ends, for all who may ask."""
+    """Where a log begins and ends."""
 
     log_start_offset: int
     last_stable_offset: int
@@ -130,53 +99,97 @@ class Ends(NamedTuple):
     log_end_offset: int
 
 
-def find_ends(
-    broker: Broker, partition: PartitionMetadata, done: Callable[[Ends | DragomanError], None]
-) -> None:
-    """As the partition's leader knows them."""
-    try:
-        done(_ends_of(broker.replica(partition)))
-        return
-    except NotLeader as error:
-        leader = error.leader
+class Readers:
+    """Opens readers, and looks up where partitions end."""
 
-    def answered(answer: Answer | DragomanError) -> None:
-        if isinstance(answer, DragomanError):
-            done(answer)
-            return
-        found = answer.reply
-        assert isinstance(found, Batches)
-        marks = (found.log_start_offset, found.last_stable_offset, found.high_watermark)
-        done(Ends(*marks, found.offset))
+    def __init__(
+        self,
+        context: NodeContext,
+        partitions: Partitions,
+        fetches: Fetches,
+        rpc: Rpc,
+        expansions: Expansions,
+    ) -> None:
+        self.context = context
+        self.partitions = partitions
+        self.rpc = rpc
+        self.expansions = expansions
+        self._fetches = fetches
 
-    request = ReadBatches(
-        topic=partition.topic.name, partition=partition.index, offset=-1, bytes_max=1
-    )
-    broker.neighbours.ask(leader, request, (), answered)
+    def serve(self, registry: Registry) -> None:
+        registry.serve(ReadBatches, self._read_batches)
 
+    def open(
+        self, partition: PartitionMetadata, offset: int, on_change: Callable[[], None]
+    ) -> Reader:
+        """`on_change` is called once after each `wait`: look again."""
+        return _RoamingReader(self, partition, offset, on_change)
 
-def find_all_ends(
-    broker: Broker,
-    partitions: Sequence[PartitionMetadata],
-    done: Callable[[list[Ends] | DragomanError], None],
-) -> None:
-    """Of several partitions, in their order. Where a leader is away, its copy here will do."""
-    found: list[Ends | DragomanError | None] = [None] * len(partitions)
-    left = len(partitions)
+    def tail(
+        self, partition: PartitionMetadata, offset: int, on_change: Callable[[], None]
+    ) -> Tail | RemoteTail:
+        """A reader of the replica here, or of the leader's; the image may have been replaced since
+        the partition was looked up.
+        """
+        partition = self.context.image.partitions.get(partition.partition_id, partition)
+        try:
+            return Tail(self.partitions.held(partition), offset, on_change)
+        except NotLeader:
+            return RemoteTail(self, partition, offset, on_change)
 
-    def one(index: int, ends: Ends | DragomanError) -> None:
-        nonlocal left
-        if isinstance(ends, DragomanError):
+    # ---- ends
+
+    async def ends(self, partition: PartitionMetadata) -> Ends:
+        """As the partition's leader knows them."""
+        with suppress(NotLeader):
+            return _ends_of(self.partitions.replica(partition))
+        request = ReadBatches(
+            topic=partition.topic.name, partition=partition.index, offset=-1, bytes_max=1
+        )
+        found = await self.rpc.call(request, Leader(partition.partition_id))
+        return Ends(
+            found.log_start_offset, found.last_stable_offset, found.high_watermark, found.offset
+        )
+
+    async def all_ends(self, partitions: Sequence[PartitionMetadata]) -> list[Ends]:
+        """The ends of several partitions, in their order. Where a leader is away, those of the
+        replica on this node are given.
+        """
+        return await gather([start(self._ends_or_held(each)) for each in partitions])
+
+    async def _ends_or_held(self, partition: PartitionMetadata) -> Ends:
+        try:
+            return await self.ends(partition)
+        except DragomanError:
             with suppress(NotLeader):
-                ends = _ends_of(broker.held(partitions[index]))
-        found[index] = ends
-        left -= 1
-        if not left:
-            error = next((each for each in found if isinstance(each, DragomanError)), None)
-            done(error or [each for each in found if isinstance(each, Ends)])
+                return _ends_of(self.partitions.held(partition))
+            raise
 
-    for index, partition in enumerate(partitions):
-        find_ends(broker, partition, partial(one, index))
+    # ---- for other nodes
+
+    async def _read_batches(self, call: Call[ReadBatches]) -> Reply[Batches]:
+        request = call.request
+        replica = self.partitions.find(request.topic, request.partition)
+        offset = request.offset if request.offset >= 0 else replica.log.log_end_offset
+        if request.is_from_oldest:
+            offset = max(offset, replica.log.log_start_offset)
+        wanted = Wanted(replica, offset, request.bytes_max)
+        limits = FetchLimits(
+            1, request.bytes_max, request.wait_ms / 1000, request.is_committed_only
+        )
+        fetched: Outcome[list[Fetched]] = Outcome()
+        self._fetches.begin([wanted], limits, fetched.succeed)
+        (found,) = await fetched
+        if found.error is not None:
+            raise found.error
+        batches = Batches(
+            high_watermark=found.high_watermark,
+            last_stable_offset=found.last_stable_offset,
+            log_start_offset=found.log_start_offset,
+            offset=offset,
+            aborted=tuple(found.aborted or ()),
+        )
+        return Reply(batches, found.buffers)
 
 
 def _ends_of(replica: Replica) -> Ends:
@@ -185,15 +198,59 @@ def _ends_of(replica: Replica) -> Ends:
     return Ends(*marks, log.log_end_offset)
 
 
-class FarTail:
+class _RoamingReader:
+    """A reader of a partition whose replicas may come to this node and leave it."""
+
     def __init__(
         self,
-        broker: Broker,
+        readers: Readers,
         partition: PartitionMetadata,
         offset: int,
         on_change: Callable[[], None],
     ) -> None:
-        self._broker = broker
+        self._readers = readers
+        self._partition = partition
+        self._on_change = on_change
+        self._tail = readers.tail(partition, offset, on_change)
+
+    @property
+    def offset(self) -> int:
+        return self._tail.offset
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._tail.log_start_offset
+
+    def seek(self, offset: int) -> None:
+        self._tail.seek(offset)
+
+    def read(self, bytes_max: int, count_max: int) -> list[Record]:
+        try:
+            return self._tail.read(bytes_max, count_max)
+        except NotLeader:
+            self._tail.close()
+            self._tail = self._readers.tail(self._partition, self._tail.offset, self._on_change)
+            return self._tail.read(bytes_max, count_max)
+
+    def wait(self) -> None:
+        self._tail.wait()
+
+    def close(self) -> None:
+        self._tail.close()
+
+
+class RemoteTail:
+    def __init__(
+        self,
+        readers: Readers,
+        partition: PartitionMetadata,
+        offset: int,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._context = readers.context
+        self._partitions = readers.partitions
+        self._rpc = readers.rpc
+        self._expansions = readers.expansions
         self._partition = partition
         self._on_change = on_change
         self.offset = offset
@@ -202,8 +259,8 @@ class FarTail:
         self._next = offset
         self._unread: Unread | None = None
         self._error: DragomanError | None = None
-        #: Of the question under way; an answer to an earlier one is ignored.
-        self._question = 0
+        #: Counts requests; the answer to any but the last one is ignored.
+        self._number = 0
         self._is_asking = False
         self._is_closed = False
         self._timer: Handle | None = None
@@ -211,7 +268,7 @@ class FarTail:
     def seek(self, offset: int) -> None:
         self.offset = self._next = offset
         self._unread = None
-        self._question += 1
+        self._number += 1
         self._is_asking = False
 
     def read(self, bytes_max: int, count_max: int) -> list[Record]:
@@ -244,7 +301,7 @@ class FarTail:
 
     def close(self) -> None:
         self._is_closed = True
-        self._question += 1
+        self._number += 1
         self._unread = None
         if self._timer is not None:
             self._timer.cancel()
@@ -252,16 +309,16 @@ class FarTail:
     def _ask(self) -> None:
         if self._is_closed:
             return
-        self._question += 1
-        question = self._question
+        self._number += 1
+        number = self._number
         self._is_asking = True
-        partition = self._broker.image.partitions.get(self._partition.partition_id)
+        partition = self._context.image.partitions.get(self._partition.partition_id)
         if partition is None:
             name = f"{self._partition.topic.name}-{self._partition.index}"
             self._fail(UnknownTopic(f"{name} is gone"))
         elif self._has_copy(partition):
             self._fail(NotLeader("the partition has moved here", partition.leader))
-        elif partition.leader in (NOBODY, self._broker.node_id):
+        elif partition.leader in (NOBODY, self._context.node_id):
             self._ask_later()
         else:
             request = ReadBatches(
@@ -273,36 +330,35 @@ class FarTail:
                 is_from_oldest=True,
             )
 
-            def answered(answer: Answer | DragomanError) -> None:
-                if question == self._question:
-                    self._answered(answer)
+            def answered(reply: Reply[Batches] | DragomanError) -> None:
+                if number == self._number:
+                    self._answered(reply)
 
-            self._broker.neighbours.ask(partition.leader, request, (), answered)
+            self._rpc.begin(request, Node(partition.leader)).then(answered)
 
     def _has_copy(self, partition: PartitionMetadata) -> bool:
-        if partition.leader != self._broker.node_id:
+        if partition.leader != self._context.node_id:
             return False
         with suppress(NotLeader):
-            self._broker.held(partition)
+            self._partitions.held(partition)
             return True
         return False
 
     def _ask_later(self) -> None:
-        self._timer = self._broker.scheduler.call_later(FAR_READ_RETRY_S, self._ask)
+        self._timer = self._context.scheduler.call_later(FAR_READ_RETRY_S, self._ask)
 
-    def _answered(self, answer: Answer | DragomanError) -> None:
-        if isinstance(answer, DragomanError):
-            if isinstance(answer, _PASSING):
+    def _answered(self, reply: Reply[Batches] | DragomanError) -> None:
+        if isinstance(reply, DragomanError):
+            if isinstance(reply, _TRANSIENT):
                 self._ask_later()
             else:
-                self._fail(answer)
+                self._fail(reply)
             return
-        reply = answer.reply
-        assert isinstance(reply, Batches)
-        self.log_start_offset = reply.log_start_offset
-        self._next = reply.offset
-        if len(answer.body):
-            unread = Unread(answer.body, reply.aborted, reply.offset, self._expand)
+        found, body = reply.answer, reply.body
+        self.log_start_offset = found.log_start_offset
+        self._next = found.offset
+        if len(body):
+            unread = Unread(body, found.aborted, found.offset, self._expand)
             self._next = unread.next_offset
             self._unread = None if unread.is_over else unread
         self._is_asking = False
@@ -310,12 +366,12 @@ class FarTail:
             self._on_change()
         else:
             # Its time was up, or there was nothing to give in what came.
-            self._broker.scheduler.call_soon(self._ask_on)
+            self._context.scheduler.call_soon(self._ask_on)
 
     def _expand(self, header: BatchHeader, batch: memoryview) -> Expanded:
         partition = self._partition
-        config = self._broker.topics.config_of(partition.topic)
-        return self._broker.store.expansions.get(
+        config = self._context.config_of(partition.topic)
+        return self._expansions.get(
             partition.partition_id, header, batch, expanded_bytes_max(config.max_message_bytes)
         )
 

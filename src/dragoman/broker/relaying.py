@@ -18,27 +18,31 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
+from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import MessageTooLarge, NotLeader, ShuttingDown, UnknownTopic
-from dragoman.broker.gather import Placed, refusal, room_in_a_batch, size_of
+from dragoman.broker.gather import Gatherer, Placed, refusal, room_in_a_batch, size_of
 from dragoman.broker.kinds import NOBODY
-from dragoman.broker.neighbours import Answer, Append, Appended, Request
+from dragoman.broker.partitions import Partitions
+from dragoman.broker.produce import check_produced, place
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.errors import DragomanError, NotSentError
+from dragoman.config.topics import TopicConfig
+from dragoman.errors import BrokerError, DragomanError, NotSentError
 from dragoman.limits import RELAY_PATIENCE_S, RELAY_RETRY_S
 from dragoman.log.batch import Record, build_batch
+from dragoman.outcome import Outcome, acknowledged
+from dragoman.rpc import Answer, Call, Node, Registry, Reply, Request, Rpc
 from dragoman.types import Buffer
-from dragoman.world import Handle
+from dragoman.world import Handle, Scheduler
 
-if TYPE_CHECKING:
-    from dragoman.broker.broker import Broker
-
-#: Takes the answer to what was done for another node's client.
-Told: TypeAlias = Callable[[bytes | DragomanError], None]
-#: Nothing was done, and it may go better in a moment.
-_PASSING = (NotLeader, NotSentError, UnknownTopic)
+#: Takes the reply to a request that another node forwards for its client.
+TakeReply: TypeAlias = Callable[[bytes | DragomanError], None]
+#: What the leader answered, or why there is no answer.
+Answered: TypeAlias = Reply[Answer] | DragomanError
+#: Nothing was done, and another try may succeed.
+_TRANSIENT = (NotLeader, NotSentError, UnknownTopic)
 #: Of a line: the partition's id, and whether it is for what needs the leader only.
 _Key: TypeAlias = tuple[int, bool]
 
@@ -50,11 +54,11 @@ class Errand(Protocol):
         """This node leads the partition. Raises `DragomanError`, else the errand is its own."""
         ...
 
-    def request(self) -> tuple[Request, Sequence[Buffer]]:
+    def request(self) -> tuple[Request[Answer], Sequence[Buffer]]:
         """What the leader is asked, which may happen more than once."""
         ...
 
-    def done(self, answer: Answer | DragomanError, /) -> None:
+    def done(self, answer: Answered, /) -> None:
         """The leader's answer, or why it has not been asked."""
         ...
 
@@ -70,10 +74,70 @@ class _Line:
         self.timer: Handle | None = None
 
 
+class Appended(Answer, frozen=True, kw_only=True, tag="Appended"):
+    base_offset: int
+
+
+class Append(Request[Appended], frozen=True, kw_only=True, tag="Append"):
+    """The body is a batch for a partition. Answered when it is committed or, with
+    `is_leader_only`, when it is on the leader's stable storage. A leader of an older release does
+    not know that field and answers later, when the batch is committed.
+    """
+
+    topic: str
+    partition: int
+    is_leader_only: bool = False
+
+
+class Relayed(Answer, frozen=True, kw_only=True, tag="Relayed"):
+    """The body is the protocol's own reply."""
+
+
+class Relay(Request[Relayed], frozen=True, kw_only=True, tag="Relay"):
+    """The body is what a client wants, in the messages of its protocol's own service, which answers
+    it on the node that leads or coordinates what it is about.
+    """
+
+    protocol: str
+
+
 class Relaying:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self, context: NodeContext, partitions: Partitions, gatherer: Gatherer, rpc: Rpc
+    ) -> None:
+        self._context = context
+        self._partitions = partitions
+        self._gatherer = gatherer
+        self._rpc = rpc
+        #: By protocol: takes what other nodes forward for its clients.
+        self.protocols: dict[str, Callable[[memoryview, TakeReply], None]] = {}
         self._lines: dict[_Key, _Line] = {}
+
+    def serve(self, registry: Registry) -> None:
+        registry.serve(Append, self._append)
+        registry.serve(Relay, self._relay)
+
+    async def _append(self, call: Call[Append]) -> Appended:
+        request = call.request
+        replica = self._partitions.find(request.topic, request.partition)
+        if not request.is_leader_only:
+            replica.check_in_sync()
+        # The log keeps the buffer, and writes offsets into it.
+        batch = memoryview(bytearray(call.body))
+        now_ms = self._context.clock.wall_ms()
+        appended = place(replica, batch, check_produced(batch), now_ms)
+        is_safe = replica.when_stable if request.is_leader_only else replica.when_committed
+        await acknowledged(partial(is_safe, appended.next_offset))
+        return Appended(base_offset=appended.base_offset)
+
+    async def _relay(self, call: Call[Relay]) -> Reply[Relayed]:
+        protocol = call.request.protocol
+        take = self.protocols.get(protocol)
+        if take is None:
+            raise BrokerError(f"no listener of this node speaks {protocol}")
+        reply: Outcome[bytes] = Outcome()
+        take(call.body, reply.settle)
+        return Reply(Relayed(), (await reply,))
 
     def add(
         self,
@@ -89,20 +153,19 @@ class Relaying:
         `is_leader_only`: call back when the record is on the leader's stable storage, whatever its
         followers do. Records of one line are appended in the order of the calls.
         """
-        broker = self._broker
         in_line = is_leader_only if in_leader_line is None else in_leader_line
         line = self._lines.get((partition.partition_id, in_line))
         if line is None:
             try:
-                replica = broker.replica(partition)
+                replica = self._partitions.replica(partition)
             except NotLeader:
                 pass
             else:
                 if not is_leader_only:
                     replica.check_in_sync()
-                broker.gatherer.add(replica, record, placed, is_leader_only=is_leader_only)
+                self._gatherer.add(replica, record, placed, is_leader_only=is_leader_only)
                 return
-        config = broker.topics.config_of(partition.topic)
+        config = self._context.config_of(partition.topic)
         where, size = f"{partition.topic.name}-{partition.index}", size_of(record)
         error = refusal(config, where, record, size)
         if error is not None:
@@ -110,7 +173,13 @@ class Relaying:
             return
         records = None if line is None else line.errands[-1][1]
         if not isinstance(records, _Records) or not records.takes(size, is_leader_only):
-            records = _Records(broker, partition, room_in_a_batch(config), is_leader_only)
+            records = _Records(
+                self._context.scheduler,
+                self._gatherer,
+                partition,
+                room_in_a_batch(config),
+                is_leader_only,
+            )
             self.run(partition, records, in_leader_line=in_line)
         records.add(record, size, placed)
 
@@ -125,8 +194,7 @@ class Relaying:
         """Append several in a row as one batch: all or none. `placed` takes the offset of the
         first. Raises `NotEnoughReplicas`, and `MessageTooLarge` for more than a batch.
         """
-        broker = self._broker
-        config = broker.topics.config_of(partition.topic)
+        config = self._context.config_of(partition.topic)
         where = f"{partition.topic.name}-{partition.index}"
         sizes = list(map(size_of, records))
         for record, size in zip(records, sizes, strict=True):
@@ -139,16 +207,28 @@ class Relaying:
             raise MessageTooLarge(text)
         if not self.is_busy(partition, in_leader_line=is_leader_only):
             with suppress(NotLeader):
-                replica = broker.replica(partition)
+                replica = self._partitions.replica(partition)
                 if not is_leader_only:
                     replica.check_in_sync()
-                broker.gatherer.add_all(replica, records, placed, is_leader_only=is_leader_only)
+                self._gatherer.add_all(replica, records, placed, is_leader_only=is_leader_only)
                 return
-        together = _Records(broker, partition, room_in_a_batch(config), is_leader_only)
+        together = _Records(
+            self._context.scheduler,
+            self._gatherer,
+            partition,
+            room_in_a_batch(config),
+            is_leader_only,
+        )
         self.run(partition, together, in_leader_line=is_leader_only)
         for index, (record, size) in enumerate(zip(records, sizes, strict=True)):
             together.add(record, size, placed if not index else _unheard)
         together.room = 0
+
+    def _records_for(
+        self, partition: PartitionMetadata, config: TopicConfig, is_leader_only: bool
+    ) -> _Records:
+        scheduler, room = self._context.scheduler, room_in_a_batch(config)
+        return _Records(scheduler, self._gatherer, partition, room, is_leader_only)
 
     def is_busy(self, partition: PartitionMetadata, *, in_leader_line: bool) -> bool:
         """Whether errands are under way, which what comes now must not overtake."""
@@ -158,7 +238,7 @@ class Relaying:
         self, partition: PartitionMetadata, errand: Errand, *, in_leader_line: bool = False
     ) -> None:
         """Do it after those before it; not before this loop turn ends."""
-        scheduler, key = self._broker.scheduler, (partition.partition_id, in_leader_line)
+        scheduler, key = self._context.scheduler, (partition.partition_id, in_leader_line)
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = _Line()
@@ -168,22 +248,23 @@ class Relaying:
         line.errands.append((scheduler.time() + RELAY_PATIENCE_S, errand))
 
     def _try(self, key: _Key) -> None:
-        broker, errand = self._broker, self._lines[key].errands[0][1]
-        partition = broker.image.partitions.get(key[0])
+        context, errand = self._context, self._lines[key].errands[0][1]
+        partition = context.image.partitions.get(key[0])
         if partition is None:
             self._finish(key, UnknownTopic("the topic is gone"))
             return
-        if broker.is_stopping:
+        if context.is_stopping:
             self._finish(key, ShuttingDown("the node is stopping"))
             return
         answered = partial(self._answered, key)
         try:
-            replica = broker.replica(partition)
+            replica = self._partitions.replica(partition)
         except NotLeader as error:
-            if error.leader in (NOBODY, broker.node_id):
+            if error.leader in (NOBODY, context.node_id):
                 answered(error)
             else:
-                broker.neighbours.ask(error.leader, *errand.request(), answered)
+                request, body = errand.request()
+                self._rpc.begin(request, Node(error.leader), body).then(answered)
             return
         try:
             errand.here(replica)
@@ -191,9 +272,9 @@ class Relaying:
             errand.done(error)
         self._go_on(key)
 
-    def _answered(self, key: _Key, answer: Answer | DragomanError) -> None:
-        scheduler = self._broker.scheduler
-        if not isinstance(answer, _PASSING):
+    def _answered(self, key: _Key, answer: Answered) -> None:
+        scheduler = self._context.scheduler
+        if not isinstance(answer, _TRANSIENT):
             self._finish(key, answer)
         elif self._give_up(key, 0, str(answer)):
             self._go_on(key)
@@ -204,7 +285,7 @@ class Relaying:
         """Refuse an errand that has waited long enough, or those of its records that have; whether
         nothing of it is left.
         """
-        errands, now = self._lines[key].errands, self._broker.scheduler.time()
+        errands, now = self._lines[key].errands, self._context.scheduler.time()
         until, errand = errands[index]
         if until > now:
             return False
@@ -218,14 +299,14 @@ class Relaying:
         return left is None
 
     def _not_led(self, key: _Key, text: str) -> NotLeader:
-        partition = self._broker.image.partitions.get(key[0])
+        partition = self._context.image.partitions.get(key[0])
         return NotLeader(text, NOBODY if partition is None else partition.leader)
 
     def _expire(self, key: _Key) -> None:
         """Give up errands that have waited long enough without being begun: the first one may take
         much longer, until it is known that its answer is lost.
         """
-        scheduler, line = self._broker.scheduler, self._lines[key]
+        scheduler, line = self._context.scheduler, self._lines[key]
         errands, now = line.errands, scheduler.time()
         text = "requests before this one have had no answer yet"
         while len(errands) > 1 and self._give_up(key, 1, text):
@@ -234,7 +315,7 @@ class Relaying:
         if len(errands) > 1:
             line.timer = scheduler.call_later(errands[1][0] - now, self._expire, key)
 
-    def _finish(self, key: _Key, answer: Answer | DragomanError) -> None:
+    def _finish(self, key: _Key, answer: Answered) -> None:
         self._lines[key].errands[0][1].done(answer)
         self._go_on(key)
 
@@ -242,7 +323,7 @@ class Relaying:
         line = self._lines[key]
         line.errands.popleft()
         if line.errands:
-            self._broker.scheduler.call_soon(self._try, key)
+            self._context.scheduler.call_soon(self._try, key)
         else:
             if line.timer is not None:
                 line.timer.cancel()
@@ -257,9 +338,15 @@ class _Records:
     """Records to be appended as one batch."""
 
     def __init__(
-        self, broker: Broker, partition: PartitionMetadata, room: int, is_leader_only: bool
+        self,
+        scheduler: Scheduler,
+        gatherer: Gatherer,
+        partition: PartitionMetadata,
+        room: int,
+        is_leader_only: bool,
     ) -> None:
-        self._broker = broker
+        self._scheduler = scheduler
+        self._gatherer = gatherer
         self._append = Append(
             topic=partition.topic.name, partition=partition.index, is_leader_only=is_leader_only
         )
@@ -280,7 +367,7 @@ class _Records:
         )
 
     def add(self, record: Record, size: int, placed: Placed) -> None:
-        until = self._broker.scheduler.time() + RELAY_PATIENCE_S
+        until = self._scheduler.time() + RELAY_PATIENCE_S
         deadlines = self._deadlines
         if deadlines and until - deadlines[-1][0] <= RELAY_RETRY_S:
             deadlines[-1] = (deadlines[-1][0], deadlines[-1][1] + 1)
@@ -295,11 +382,11 @@ class _Records:
         is_leader_only = self._append.is_leader_only
         if not is_leader_only:
             replica.check_in_sync()
-        add = self._broker.gatherer.add
+        add = self._gatherer.add
         for record, placed in zip(self._records, self._placed, strict=True):
             add(replica, record, placed, is_leader_only=is_leader_only)
 
-    def request(self) -> tuple[Request, Sequence[Buffer]]:
+    def request(self) -> tuple[Request[Answer], Sequence[Buffer]]:
         self._is_begun = True
         return self._append, (build_batch(self._records),)
 
@@ -316,11 +403,12 @@ class _Records:
         # One that hears of it may have added another.
         return self._deadlines[0][0] if self._deadlines else None
 
-    def done(self, answer: Answer | DragomanError) -> None:
+    def done(self, answer: Answered) -> None:
         if isinstance(answer, DragomanError):
             for placed in self._placed:
                 placed(-1, answer)
             return
-        assert isinstance(answer.reply, Appended)
+        appended = answer.answer
+        assert isinstance(appended, Appended)
         for index, placed in enumerate(self._placed):
-            placed(answer.reply.base_offset + index, None)
+            placed(appended.base_offset + index, None)

@@ -1,55 +1,81 @@
-"""How far the replicas of partitions are, asked of those who know: their leaders."""
+"""How far the replicas of partitions are, as their leaders know it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
-from dragoman.broker.neighbours import Answer, FindReplicaEnds, ReplicaEnds
+from dragoman.broker.context import NodeContext
+from dragoman.broker.partitions import Partitions
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
-
-if TYPE_CHECKING:
-    from dragoman.broker.broker import Broker
+from dragoman.outcome import attempt, gather, start
+from dragoman.rpc import Answer, Call, Node, Registry, Request, Rpc
 
 #: By partition id and node: the end of what the node has on stable storage.
-Ends = dict[int, dict[int, int]]
+Ends: TypeAlias = dict[int, dict[int, int]]
 
 
-def replica_ends(broker: Broker, partition_ids: Sequence[int]) -> Ends:
-    """Of the partitions among these that this node leads."""
-    found: Ends = {}
-    for partition_id in partition_ids:
-        partition = broker.image.partitions.get(partition_id)
-        if partition is not None and partition.leader == broker.node_id:
-            replica = broker.held(partition)
-            ends = broker.cluster.replication.follower_ends(partition_id)
-            found[partition_id] = {broker.node_id: replica.log.log_end_offset, **ends}
-    return found
+class ReplicaEnds(Answer, frozen=True, kw_only=True, tag="ReplicaEnds"):
+    """By partition id and node."""
+
+    ends: dict[int, dict[int, int]] = {}
 
 
-def find_replica_ends(
-    broker: Broker, partitions: Sequence[PartitionMetadata], done: Callable[[Ends], None]
-) -> None:
-    """`done` is given what could be found out; a leader that is away knows nothing."""
-    by_leader: dict[int, list[int]] = {}
-    for each in partitions:
-        by_leader.setdefault(each.leader, []).append(each.partition_id)
-    found = replica_ends(broker, by_leader.pop(broker.node_id, []))
-    by_leader.pop(-1, None)
-    waiting = len(by_leader)
-    if not waiting:
-        done(found)
-        return
+class FindReplicaEnds(Request[ReplicaEnds], frozen=True, kw_only=True, tag="FindReplicaEnds"):
+    """Answered for those of the partitions that the node leads."""
 
-    def answered(answer: Answer | DragomanError) -> None:
-        nonlocal waiting
-        waiting -= 1
-        if isinstance(answer, Answer) and isinstance(answer.reply, ReplicaEnds):
-            found.update(answer.reply.ends)
-        if not waiting:
-            done(found)
+    partition_ids: tuple[int, ...]
 
-    for leader, partition_ids in by_leader.items():
-        request = FindReplicaEnds(partition_ids=tuple(partition_ids))
-        broker.neighbours.ask(leader, request, (), answered)
+
+class ReplicaEndFinder:
+    def __init__(
+        self,
+        context: NodeContext,
+        partitions: Partitions,
+        follower_ends: Callable[[int], dict[int, int]],
+        rpc: Rpc,
+    ) -> None:
+        """`follower_ends`: of a partition that this node leads, by node."""
+        self._context = context
+        self._partitions = partitions
+        self._follower_ends = follower_ends
+        self._rpc = rpc
+
+    def serve(self, registry: Registry) -> None:
+        registry.serve(FindReplicaEnds, self._answer)
+
+    async def _answer(self, call: Call[FindReplicaEnds]) -> ReplicaEnds:
+        return ReplicaEnds(ends=self._led(call.request.partition_ids))
+
+    def _led(self, partition_ids: Sequence[int]) -> Ends:
+        """The ends of those partitions that this node leads."""
+        found: Ends = {}
+        for partition_id in partition_ids:
+            partition = self._context.image.partitions.get(partition_id)
+            if partition is not None and partition.leader == self._context.node_id:
+                replica = self._partitions.held(partition)
+                ends = self._follower_ends(partition_id)
+                own = {self._context.node_id: replica.log.log_end_offset}
+                found[partition_id] = {**own, **ends}
+        return found
+
+    async def find(self, partitions: Sequence[PartitionMetadata]) -> Ends:
+        """What could be found out; of partitions whose leader is away nothing is known."""
+        by_leader: dict[int, list[int]] = {}
+        for each in partitions:
+            by_leader.setdefault(each.leader, []).append(each.partition_id)
+        found = self._led(by_leader.pop(self._context.node_id, []))
+        by_leader.pop(-1, None)
+        answers = await gather(
+            [
+                start(
+                    attempt(self._rpc.call(FindReplicaEnds(partition_ids=tuple(ids)), Node(leader)))
+                )
+                for leader, ids in by_leader.items()
+            ]
+        )
+        for answer in answers:
+            if not isinstance(answer, DragomanError):
+                found.update(answer.ends)
+        return found

@@ -8,10 +8,11 @@ the client only hears of an assignment that is another one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
+from dragoman.broker.coordination import Coordination
 from dragoman.broker.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
@@ -26,15 +27,14 @@ from dragoman.broker.neighbours import (
     HeartbeatMember,
     JoinMember,
     LeaveMember,
+    Neighbours,
     WatchMember,
 )
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.limits import SEAT_RETRY_S
+from dragoman.log.store import LogStore
 from dragoman.types import GroupId, MemberId, TopicName
-from dragoman.world import Handle
-
-if TYPE_CHECKING:
-    from dragoman.broker.broker import Broker
+from dragoman.world import Handle, Scheduler
 
 #: Reasons to ask again: the group will be coordinated, or be reached, by and by.
 _PASSING = (CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator, ClusterError)
@@ -67,8 +67,30 @@ class Occupant(Protocol):
         ...
 
 
+class SeatNode(Protocol):
+    """What a seat needs of the node that it is on."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def is_stopping(self) -> bool: ...
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+    @property
+    def store(self) -> LogStore: ...
+
+    @property
+    def coordination(self) -> Coordination: ...
+
+    @property
+    def neighbours(self) -> Neighbours: ...
+
+
 class Seat:
-    def __init__(self, broker: Broker, request: SeatRequest, occupant: Occupant) -> None:
+    def __init__(self, broker: SeatNode, request: SeatRequest, occupant: Occupant) -> None:
         self._broker = broker
         self._coordination = broker.coordination
         self._request = request

@@ -26,7 +26,7 @@ from dragoman.broker.errors import (
     TopicExists,
     UnknownTopic,
 )
-from dragoman.broker.turns import Done, Turns
+from dragoman.broker.turns import Turns
 from dragoman.cluster.events import (
     Event,
     PartitionPlacement,
@@ -40,6 +40,7 @@ from dragoman.config.settings import Settings
 from dragoman.config.topics import TopicConfig, validate_topic_config
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.limits import TOPIC_NAME_BYTES_MAX, TOPIC_PARTITIONS_MAX
+from dragoman.outcome import Outcome, attempt, ignore, start
 from dragoman.world import Clock, Random
 
 #: Gives overrides as they are to be from those that are.
@@ -80,8 +81,8 @@ class Topics:
         self._changing: set[str] = set()
         #: Names of topics that only the broker itself makes.
         self._reserved: set[str] = set()
-        #: Who else waits for a topic that is being created on first use.
-        self._ensuring: dict[str, list[Done]] = {}
+        #: Requests that wait for a topic which is being created on first use.
+        self._ensuring: dict[str, list[Outcome[None]]] = {}
         #: Ids given to topics whose creation is not applied yet.
         self._next_partition_id = 0
         #: Replicas that changes under way give to each node: by topic, and together.
@@ -208,8 +209,8 @@ class Topics:
     def _forget_promise(self, name: str) -> None:
         self._promised_in_all.subtract(self._promised.pop(name, None) or ())
 
-    def create(self, new: NewTopic, done: Done) -> None:
-        """`done` comes when the topic is durable and can be used."""
+    async def create(self, new: NewTopic) -> None:
+        """Returns when the topic is durable and can be used."""
 
         def decide() -> Event:
             # It may be decided again, on another image.
@@ -225,32 +226,32 @@ class Topics:
                 created_ms=self._clock.wall_ms(),
             )
 
-        def created(error: DragomanError | None) -> None:
-            if error is None and not new.is_internal:
-                self.on_created(new.name)
-            done(error)
+        await self._change(new.name, decide)
+        if not new.is_internal:
+            self.on_created(new.name)
 
-        self._change(new.name, decide, created)
-
-    def ensure(self, new: NewTopic, done: Done) -> None:
-        """Create the topic unless it exists; all who ask while it is being created share that."""
+    async def ensure(self, new: NewTopic) -> None:
+        """Create the topic unless it exists; requests that come meanwhile share its creation."""
         if new.name in self._image.topics:
-            done(None)
             return
-        waiting = self._ensuring.get(new.name)
-        if waiting is not None:
-            waiting.append(done)
-            return
-        self._ensuring[new.name] = [done]
+        waiting = self._ensuring.setdefault(new.name, [])
+        created: Outcome[None] = Outcome()
+        waiting.append(created)
+        if len(waiting) == 1:
+            start(self._create_for(new, waiting)).then(ignore)
+        await created
 
-        def created(error: DragomanError | None) -> None:
-            if new.name in self._image.topics:
-                # Another node may have been faster.
-                error = None
-            for each in self._ensuring.pop(new.name):
-                each(error)
-
-        self.create(new, created)
+    async def _create_for(self, new: NewTopic, waiting: list[Outcome[None]]) -> None:
+        """Those that wait resume in the order in which they came: the first has created nothing by
+        itself, so that it does not resume last.
+        """
+        created = await attempt(self.create(new))
+        if new.name in self._image.topics:
+            # Another node may have been faster.
+            created = None
+        del self._ensuring[new.name]
+        for each in waiting:
+            each.acknowledge(created)
 
     def _placements(self, assignment: Sequence[tuple[int, ...]]) -> tuple[PartitionPlacement, ...]:
         first = max(self._next_partition_id, self._image.next_partition_id)
@@ -268,17 +269,17 @@ class Topics:
 
     # ---- change and delete
 
-    def delete(self, name: str, done: Done) -> None:
+    async def delete(self, name: str) -> None:
         def decide() -> Event:
             topic = self._existing(name)
             if not self._settings.delete_topic_enable:
                 raise TopicDeletionDisabled("delete.topic.enable is false")
             return TopicDeleted(topic_id=topic.topic_id)
 
-        self._change(name, decide, done)
+        await self._change(name, decide)
 
-    def add_partitions(
-        self, name: str, total: int, assignment: tuple[tuple[int, ...], ...], done: Done
+    async def add_partitions(
+        self, name: str, total: int, assignment: tuple[tuple[int, ...], ...]
     ) -> None:
         """Grow the topic to `total` partitions; existing ones stay as they are."""
 
@@ -290,7 +291,7 @@ class Topics:
             placements = self._placements(added)
             return PartitionsAdded(topic_id=topic.topic_id, partitions=placements)
 
-        self._change(name, decide, done)
+        await self._change(name, decide)
 
     def check_added(
         self, topic: TopicMetadata, total: int, assignment: tuple[tuple[int, ...], ...]
@@ -309,7 +310,7 @@ class Topics:
         self._check_room(placed)
         return placed
 
-    def change_config(self, name: str, config: dict[str, str], done: Done) -> None:
+    async def change_config(self, name: str, config: dict[str, str]) -> None:
         """Replace the topic's overrides as a whole."""
 
         def decide() -> Event:
@@ -317,9 +318,9 @@ class Topics:
             _check_config(config)
             return TopicConfigChanged(topic_id=topic.topic_id, config=config)
 
-        self._change(name, decide, done)
+        await self._change(name, decide)
 
-    def alter_config(self, name: str, alter: AlterConfig, done: Done) -> None:
+    async def alter_config(self, name: str, alter: AlterConfig) -> None:
         """Change the topic's overrides from what they are when it is this change's turn: several
         may come at once. `alter` may raise `BrokerError`.
         """
@@ -328,7 +329,8 @@ class Topics:
             config = self.check_altered(name, alter)
             return TopicConfigChanged(topic_id=self._existing(name).topic_id, config=config)
 
-        self._turns.take(name, lambda finish: self._change(name, decide, finish), done)
+        async with self._turns.take(name):
+            await self._change(name, decide)
 
     def check_altered(self, name: str, alter: AlterConfig) -> dict[str, str]:
         """What the topic's overrides would be. Raises `BrokerError`."""
@@ -347,7 +349,7 @@ class Topics:
             raise UnknownTopic(f"there is no topic {name!r}")
         return topic
 
-    def _change(self, name: str, decide: Callable[[], Event], done: Done) -> None:
+    async def _change(self, name: str, decide: Callable[[], Event]) -> None:
         """One change of a topic at a time; `decide` raises `BrokerError`."""
         if name in self._changing:
             promised = self._promised.get(name)
@@ -356,16 +358,13 @@ class Topics:
             if promised is not None:
                 self._promised[name] = promised
                 self._promised_in_all.update(promised)
-            done(refusal)
-            return
+            raise refusal
         self._changing.add(name)
-
-        def agreed(error: DragomanError | None) -> None:
+        try:
+            await self._changes.make(lambda: [decide()])
+        finally:
             self._changing.discard(name)
             self._forget_promise(name)
-            done(error)
-
-        self._changes.make(lambda: [decide()], agreed)
 
     def _refusal(self, name: str, decide: Callable[[], Event]) -> DragomanError:
         """What is wrong with a change anyway goes before that another is under way."""

@@ -1,6 +1,6 @@
 """Changes of one thing, one after the other.
 
-A change that builds on what is there must see the outcome of every change before it, and that is
+A change that builds on what is there must see the result of every change before it, and that is
 only known when the metadata quorum has agreed. So changes with the same key take turns; those of
 other keys do not wait.
 """
@@ -8,62 +8,68 @@ other keys do not wait.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
-from functools import partial
-from typing import TypeAlias
+from collections.abc import Hashable
 
 from dragoman.broker.errors import Overloaded
-from dragoman.errors import DragomanError
 from dragoman.limits import CONFIG_CHANGES_WAITING_MAX
-
-Done: TypeAlias = Callable[[DragomanError | None], None]
-#: Makes the change and calls back exactly once, at once or later. May raise before it has begun.
-Change: TypeAlias = Callable[[Done], None]
+from dragoman.outcome import Outcome
 
 
-class _Turn:
-    __slots__ = ("change", "done", "has_returned", "is_over")
+class _Queue:
+    __slots__ = ("is_taken", "is_woken", "waiting")
 
-    def __init__(self, change: Change, done: Done) -> None:
-        self.change = change
-        self.done = done
-        self.has_returned = False
-        self.is_over = False
+    def __init__(self) -> None:
+        self.is_taken = True
+        self.waiting: deque[Outcome[None]] = deque()
+        #: Whether the queue is being worked off: the next turn begins there.
+        self.is_woken = False
 
 
 class Turns:
     def __init__(self) -> None:
-        self._queues: dict[Hashable, deque[_Turn]] = {}
+        self._queues: dict[Hashable, _Queue] = {}
 
-    def take(self, key: Hashable, change: Change, done: Done) -> None:
-        """Begin the change when those before it are over; refused when too many wait."""
+    def take(self, key: Hashable) -> Turn:
+        """`async with turns.take(key):` holds the turn of a key. Raises `Overloaded` when too many
+        wait for it.
+        """
+        return Turn(self, key)
+
+    async def _begin(self, key: Hashable) -> None:
         queue = self._queues.get(key)
         if queue is None:
-            self._queues[key] = deque([_Turn(change, done)])
-            self._run(key)
-        elif len(queue) <= CONFIG_CHANGES_WAITING_MAX:
-            queue.append(_Turn(change, done))
-        else:
-            done(Overloaded(f"{len(queue)} changes are waiting"))
+            self._queues[key] = _Queue()
+            return
+        if len(queue.waiting) >= CONFIG_CHANGES_WAITING_MAX:
+            raise Overloaded(f"{len(queue.waiting) + 1} changes are waiting")
+        turn: Outcome[None] = Outcome()
+        queue.waiting.append(turn)
+        await turn
 
-    def _run(self, key: Hashable) -> None:
-        # A loop, not a recursion: a thousand changes may be refused one after the other.
+    def _end(self, key: Hashable) -> None:
         queue = self._queues[key]
-        while queue:
-            turn = queue[0]
-            try:
-                turn.change(partial(self._finish, key, turn))
-            except DragomanError as error:
-                self._finish(key, turn, error)
-            turn.has_returned = True
-            if not turn.is_over:
-                return
-        del self._queues[key]
+        queue.is_taken = False
+        if queue.is_woken:
+            return
+        # A loop, not a recursion: a thousand changes may be refused one after the other.
+        queue.is_woken = True
+        while queue.waiting and not queue.is_taken:
+            queue.is_taken = True
+            queue.waiting.popleft().succeed(None)
+        queue.is_woken = False
+        if not queue.is_taken:
+            del self._queues[key]
 
-    def _finish(self, key: Hashable, turn: _Turn, error: DragomanError | None) -> None:
-        assert not turn.is_over
-        turn.is_over = True
-        self._queues[key].popleft()
-        turn.done(error)
-        if turn.has_returned:
-            self._run(key)
+
+class Turn:
+    __slots__ = ("_key", "_turns")
+
+    def __init__(self, turns: Turns, key: Hashable) -> None:
+        self._turns = turns
+        self._key = key
+
+    async def __aenter__(self) -> None:
+        await self._turns._begin(self._key)
+
+    async def __aexit__(self, *_raised: object) -> None:
+        self._turns._end(self._key)

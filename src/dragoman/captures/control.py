@@ -14,7 +14,7 @@ from dragoman.captures.definition import Definition
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="is", omit_defaults=True):
-    """Tagged with the class name in lower case."""
+    """Base of the lines. Their tags are fixed: a class may be renamed, its tag may not."""
 
 
 class Start(_Line, frozen=True, kw_only=True, tag="start"):

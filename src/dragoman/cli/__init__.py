@@ -1,5 +1,12 @@
-"""The command line: `dragoman serve` runs a node, everything else asks one or reads files.
+"""The command line: `dragoman serve` runs a node; other commands ask a node or read files.
 
-`main` dispatches; `serve` and what it imports stay light because a node's start waits for them.
-The only package that prints: data on stdout, everything said about it on stderr.
+- `main` dispatches. `serve` and its imports stay light, because a node's start waits for them.
+- Commands over HTTP: topics, groups, the cluster, captures, pipelines.
+- Commands over a wire: `produce` and `consume` in any protocol, `rocketmq` for administration.
+- Commands on files: `log` verifies, repairs and adopts a data directory; `import` reads the data
+  directories of other brokers.
+- `sql` runs a query with Spark on this machine; `cluster up` runs a local cluster.
+- Shared parts: exit statuses, output as tables or JSON, records as text, positions in a partition.
+
+This is the only package that prints: data on stdout, everything about it on stderr.
 """

@@ -30,7 +30,7 @@ _NOUNS = {
     "import": "Take over the data of other brokers.",
 }
 #: Nouns whose module cannot have their name.
-_MODULES = {"import": "importing"}
+_MODULES = {"import": "data_import"}
 
 
 def build() -> App:

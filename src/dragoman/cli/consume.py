@@ -13,15 +13,16 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from dragoman.cli.positions import parse_place
-from dragoman.cli.record_output import (
+from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
+from dragoman.cli.record_clients.records import Plan
+from dragoman.cli.record_clients.session import Reader, RecordClient
+from dragoman.cli.record_lines import (
     DEFAULT_FORMAT,
     Write,
     compile_format,
     needed_features,
     write_json,
 )
-from dragoman.cli.speaking import Address, ProtocolName, SpokenProtocol, speaker
-from dragoman.cli.speaking.interface import Plan, Reader, Speaker, refuse
 from dragoman.cli.status import OK, USAGE, CommandError
 
 app = App(name="consume", help="Read records of a topic.")
@@ -32,8 +33,8 @@ def consume(
     topic: str,
     /,
     *,
-    protocol: SpokenProtocol = "kafka",
-    bootstrap: Address = None,
+    protocol: ProtocolOption = "kafka",
+    bootstrap: AddressOption = None,
     start: Annotated[str, Parameter(name="--from", allow_leading_hyphen=True)] = "beginning",
     until: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     follow: Annotated[bool, Parameter(name=["--follow", "-F"], negative="")] = False,
@@ -78,10 +79,10 @@ def consume(
         raise CommandError(f"--max: expected at least 1, got {max_records}", USAGE)
     if group == "":
         raise CommandError("--group: expected the name of a group", USAGE)
-    spoken = speaker(protocol)
-    write = write_json if json else _format(format_string or DEFAULT_FORMAT, protocol, spoken)
+    client = record_client(protocol)
+    write = write_json if json else _format(format_string or DEFAULT_FORMAT, client)
     plan = Plan(
-        bootstrap=spoken.bootstrap if bootstrap is None else bootstrap,
+        bootstrap=client.bootstrap if bootstrap is None else bootstrap,
         topic=topic,
         partitions=partition,
         start=parse_place("--from", start),
@@ -91,20 +92,20 @@ def consume(
         group=group,
         is_committed_only=isolation == "read_committed",
     )
-    spoken.check(plan)
-    with spoken.read(plan) as reader:
+    client.check(plan)
+    with client.read(plan) as reader:
         _print_all(reader, write, max_records)
     return OK
 
 
-def _format(text: str, protocol: ProtocolName, spoken: Speaker) -> Write:
+def _format(text: str, client: RecordClient) -> Write:
     try:
         write = compile_format(text)
     except ValueError as error:
         raise CommandError(f"--format: {error}", USAGE) from None
     for token, feature in needed_features(text).items():
-        if feature in spoken.cannot_show:
-            refuse(f"--format {token}", protocol, spoken.cannot_show[feature])
+        if feature in client.cannot_show:
+            client.refuse(f"--format {token}", client.cannot_show[feature])
     return write
 
 

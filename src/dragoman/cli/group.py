@@ -8,19 +8,21 @@ import msgspec
 from cyclopts import App, Parameter
 
 from dragoman.api.values import GroupDescription
-from dragoman.cli.output import Output, print_fields, print_json, print_table
-from dragoman.cli.positions import Place, parse_place
-from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server, group_path
-from dragoman.cli.status import USAGE, CommandError, say
-from dragoman.cli.wire import (
+from dragoman.cli.kafka_client import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
     bounds_of,
-    connected,
-    offsets_of,
+    commit_offsets,
+    kafka_client,
+    offsets_at,
     refuse_live_group,
 )
-from dragoman.client.kafka import BlockingKafkaClient, Isolation, TopicPartition
+from dragoman.cli.output import Output, print_fields, print_json, print_table
+from dragoman.cli.positions import Place, parse_place, resolve
+from dragoman.cli.record_clients.session import running
+from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server, group_path
+from dragoman.cli.status import USAGE, CommandError, say
+from dragoman.client.kafka import Isolation, KafkaClient, TopicPartition
 
 app = App(name="group", help="Groups of a running node.")
 
@@ -137,14 +139,8 @@ def reset(
     if not name:
         raise CommandError("expected the name of a group", USAGE)
     place = parse_place("--to", to, with_shift=True)
-    with connected(bootstrap) as client:
-        refuse_live_group(client, name)
-        moves = _moves(client, name, _chosen(client, topic, partition), place)
-        if moves and not dry_run:
-            client.commit_offsets(
-                name,
-                {TopicPartition(each.topic, each.partition): each.new_offset for each in moves},
-            )
+    with running("Kafka", kafka_client(bootstrap)) as (thread, client):
+        moves = thread.run(lambda: _reset(client, name, topic, partition, place, dry_run=dry_run))
     if output == "json":
         print_json(moves)
     else:
@@ -153,12 +149,29 @@ def reset(
     say(f"{'would move' if dry_run else 'moved'} {count} of group {name!r}")
 
 
-def _chosen(
-    client: BlockingKafkaClient, topics: tuple[str, ...], partitions: tuple[int, ...]
+async def _reset(
+    client: KafkaClient,
+    group: str,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    place: Place,
+    *,
+    dry_run: bool,
+) -> list[MovedOffset]:
+    await refuse_live_group(client, group)
+    moves = await _moves(client, group, await _chosen(client, topics, partitions), place)
+    if moves and not dry_run:
+        new = {TopicPartition(each.topic, each.partition): each.new_offset for each in moves}
+        await commit_offsets(client, group, new)
+    return moves
+
+
+async def _chosen(
+    client: KafkaClient, topics: tuple[str, ...], partitions: tuple[int, ...]
 ) -> list[TopicPartition]:
     chosen: list[TopicPartition] = []
     for topic in dict.fromkeys(topics):
-        every = client.topic(topic).all_partitions()
+        every = (await client.topic(topic)).all_partitions()
         wanted = [TopicPartition(topic, each) for each in dict.fromkeys(partitions)] or every
         for where in wanted:
             if where not in every:
@@ -167,14 +180,15 @@ def _chosen(
     return chosen
 
 
-def _moves(
-    client: BlockingKafkaClient, group: str, partitions: list[TopicPartition], place: Place
+async def _moves(
+    client: KafkaClient, group: str, partitions: list[TopicPartition], place: Place
 ) -> list[MovedOffset]:
     # Where a group that reads everything can be: open transactions do not limit it.
-    bounds = bounds_of(client, partitions, Isolation.READ_UNCOMMITTED)
-    found = client.committed_offsets(group, partitions)
+    bounds = await bounds_of(client, partitions, Isolation.READ_UNCOMMITTED)
+    found = await client.committed_offsets(group, partitions)
     committed = {where: each.offset for where, each in found.items()}
-    new = offsets_of(client, place, bounds, committed)
+    at_time = await offsets_at(client, place.number, bounds.end) if place.kind == "time" else None
+    new = resolve(place, bounds, committed=committed, at_time=at_time)
     if not new:
         raise CommandError(f"group {group!r} has committed nothing that could be shifted")
     return [

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import msgspec
 from cyclopts import App, Parameter
 
+from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, Bootstrap
 from dragoman.cli.output import Output, print_fields, print_json, print_table
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
-from dragoman.cli.wire import DEFAULT_BOOTSTRAP, Bootstrap
 from dragoman.errors import ConfigError, DragomanError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def run(
     bootstrap
         In place of the file's bootstrap; a part that names another cluster keeps it.
     """
-    with _told_in_a_line():
+    with _one_line_failures():
         from dragoman.pipelines import sdp
         from dragoman.pipelines.loading import load
 
@@ -114,16 +114,15 @@ def run(
 
 
 def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> int:
-    from dragoman.cli.pipeline_telling import Telling
-    from dragoman.cli.pipeline_view import View
+    from dragoman.cli.pipeline_status import StatusReports, StatusView
     from dragoman.pipelines.running import Run
     from dragoman.pipelines.state import StateFolder
 
-    with View() as view, Telling(server) as telling:
+    with StatusView() as view, StatusReports(server) as reports:
 
         def watch(status: Status) -> None:
             view.show(status)
-            telling.tell(status)
+            reports.send(status)
 
         run = Run(definition, StateFolder(root, definition.name), watch)
         say("starting Spark …")
@@ -138,7 +137,7 @@ def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> 
             say("stopping after this batch …")
 
         def on_started() -> None:
-            # Spark puts a handler of its own there when it starts.
+            # Spark installs a handler of its own when it starts.
             signal.signal(signal.SIGINT, stop)
 
         before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
@@ -170,7 +169,7 @@ def _job(target: str, options: tuple[str, ...], bootstrap: str) -> Definition | 
 
 
 def _with(definition: Definition, trigger: str, master: str, bootstrap: str) -> Definition:
-    """What the command line says in place of the file."""
+    """The definition with the options of the command line in place of the file's."""
     from dragoman.pipelines.brokers import with_bootstrap
     from dragoman.pipelines.definition import check_trigger
 
@@ -193,7 +192,7 @@ def _with(definition: Definition, trigger: str, master: str, bootstrap: str) -> 
 
 
 def _print_profiles(definition: Definition) -> None:
-    """Data for people goes to stdout."""
+    """Print what profiling jobs have found: data goes to stdout."""
     for job in definition.jobs.values():
         report = Path(getattr(job.options, "folder", ""), "profile.txt")
         if job.type == "profile" and report.exists():
@@ -231,7 +230,7 @@ def _known(state: str, server: str) -> list[Status]:
 @app.command
 def status(name: str, /, *, state: State = "", server: Node = "", output: Output = "table") -> int:
     """Show how a pipeline is; exit status 1 when it failed or died."""
-    from dragoman.cli.pipeline_view import COLUMNS, row
+    from dragoman.cli.pipeline_status import COLUMNS, row
 
     found = next((each for each in _known(state, server) if each.name == name), None)
     if found is None:
@@ -266,7 +265,7 @@ def stop(name: str, /, *, state: State = "", timeout: float = 60.0) -> int:
     from dragoman.pipelines.state import StateFolder
 
     folder = StateFolder(_root(state), name)
-    with _told_in_a_line():
+    with _one_line_failures():
         say(f"{name} has stopped" if folder.stop(timeout) else f"{name} was killed")
     return OK
 
@@ -278,7 +277,7 @@ def _root(state: str) -> Path:
 
 
 @contextmanager
-def _told_in_a_line() -> Iterator[None]:
+def _one_line_failures() -> Iterator[None]:
     try:
         yield
     except (CommandError, ConfigError):
@@ -288,7 +287,7 @@ def _told_in_a_line() -> Iterator[None]:
     except DragomanError as error:
         raise CommandError(str(error)) from None
     except Exception as error:
-        # Spark has many classes for what may go wrong, and a trace in each.
+        # Spark has many exception classes, each with a stack trace in its text.
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
         from dragoman.spark.failures import readable

@@ -12,7 +12,7 @@ shift:-5                so many records from where a group is (only for groups)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
 from typing import Generic, Literal, TypeAlias, TypeVar
 
@@ -26,8 +26,8 @@ Where = TypeVar("Where", bound=Hashable)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _OFFSET_MAX = (1 << 63) - 1
 
-Kind: TypeAlias = Literal["beginning", "end", "offset", "last", "time", "shift"]
-_WORDS: dict[str, Kind] = {
+PlaceKind: TypeAlias = Literal["beginning", "end", "offset", "last", "time", "shift"]
+_WORDS: dict[str, PlaceKind] = {
     "beginning": "beginning",
     "earliest": "beginning",
     "end": "end",
@@ -36,7 +36,7 @@ _WORDS: dict[str, Kind] = {
 
 
 class Place(msgspec.Struct, frozen=True):
-    kind: Kind
+    kind: PlaceKind
     #: The offset, the number of records, or the time in milliseconds.
     number: int = 0
 
@@ -102,16 +102,16 @@ def resolve(
     bounds: Bounds[Where],
     *,
     committed: Mapping[Where, int] | None = None,
-    at_time: Callable[[int], Mapping[Where, int]] | None = None,
+    at_time: Mapping[Where, int] | None = None,
 ) -> dict[Where, int]:
     """The offset of the place in every partition, moved into the partition if it lies outside.
 
     Partitions for which the place means nothing (a shift where nothing is committed) are left out.
-    `at_time` looks times up, for protocols that can.
+    `at_time` has the offsets of a place that is a time, which only the broker can look up.
     """
     if place.kind == "time":
         assert at_time is not None
-        return bounds.clamp(at_time(place.number))
+        return bounds.clamp(at_time)
     found = {where: _offset(place, where, bounds, committed or {}) for where in bounds.first}
     return bounds.clamp({where: each for where, each in found.items() if each is not None})
 

@@ -10,7 +10,10 @@ from typing import Annotated, Literal, cast
 
 from cyclopts import App, Parameter
 
-from dragoman.cli.record_input import (
+from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
+from dragoman.cli.record_clients.records import Feature, Target
+from dragoman.cli.record_clients.session import Writer
+from dragoman.cli.record_lines import (
     ByteSource,
     LineField,
     LineFormat,
@@ -18,8 +21,6 @@ from dragoman.cli.record_input import (
     parse_line,
     read_lines,
 )
-from dragoman.cli.speaking import Address, SpokenProtocol, speaker
-from dragoman.cli.speaking.interface import Feature, Target, Writer, refuse
 from dragoman.cli.status import OK, USAGE, CommandError, say
 
 app = App(name="produce", help="Write records to a topic.")
@@ -30,8 +31,8 @@ def produce(
     topic: str,
     /,
     *,
-    protocol: SpokenProtocol = "kafka",
-    bootstrap: Address = None,
+    protocol: ProtocolOption = "kafka",
+    bootstrap: AddressOption = None,
     file: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     without: Annotated[tuple[LineField, ...], Parameter(negative="")] = (),
@@ -78,7 +79,7 @@ def produce(
         raise CommandError("--json: lines of JSON say key and null themselves", USAGE)
     if without and not json:
         raise CommandError("--without: only lines of JSON have fields", USAGE)
-    spoken = speaker(protocol)
+    client = record_client(protocol)
     wanted: list[tuple[str, bool, Feature]] = [
         ("--key", key is not None, "key"),
         ("--key-separator", key_separator is not None, "key"),
@@ -89,8 +90,8 @@ def produce(
         ("--empty-as-null", empty_as_null, "null"),
     ]
     for option, is_given, feature in wanted:
-        if is_given and feature in spoken.cannot_write:
-            refuse(option, protocol, spoken.cannot_write[feature])
+        if is_given and feature in client.cannot_write:
+            client.refuse(option, client.cannot_write[feature])
     form = LineFormat(
         is_json=json,
         without=frozenset(without),
@@ -99,17 +100,17 @@ def produce(
         headers=tuple(map(_header, header)),
         partition=_partition(partition),
         empty_is_null=empty_as_null,
-        cannot_have=spoken.cannot_write,
+        cannot_have=client.cannot_write,
     )
     target = Target(
-        bootstrap=spoken.bootstrap if bootstrap is None else bootstrap,
+        bootstrap=client.bootstrap if bootstrap is None else bootstrap,
         topic=topic,
         codec=codec,
         acks=acks,
     )
     writer = None
     try:
-        with _source(file) as source, spoken.write(target) as writer:
+        with _source(file) as source, client.write(target) as writer:
             _write_all(writer, source, form)
     finally:
         if writer is not None:

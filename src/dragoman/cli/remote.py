@@ -36,8 +36,8 @@ class Remote:
     def post(self, path: str, body: msgspec.Struct, answer: type[Answer]) -> Answer:
         return self._decode(self._request("POST", path, msgspec.json.encode(body)), answer)
 
-    def tell(self, path: str, body: msgspec.Struct) -> None:
-        """A request whose answer has no body."""
+    def send(self, path: str, body: msgspec.Struct) -> None:
+        """A POST whose response has no body."""
         self._request("POST", path, msgspec.json.encode(body))
 
     def delete(self, path: str) -> bytes:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import msgspec
 from cyclopts import App, Parameter
 
+from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, Bootstrap
 from dragoman.cli.output import print_table
 from dragoman.cli.status import OK, USAGE, CommandError, say
-from dragoman.cli.wire import DEFAULT_BOOTSTRAP, Bootstrap
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:

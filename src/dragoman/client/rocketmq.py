@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from dragoman.dialing.errors import (
+from dragoman.client_core.errors import (
     ClientClosedError,
     ClientError,
     ConnectionLostError,
@@ -27,11 +27,15 @@ from dragoman.protocols.rocketmq.bodies import (
     TopicConfig,
     UserInfo,
 )
-from dragoman.protocols.rocketmq.client.admin import RocketmqAdmin
-from dragoman.protocols.rocketmq.client.admin.dead_letters import DeadLetter
-from dragoman.protocols.rocketmq.client.admin.messages import MessageTrack, TrackKind
-from dragoman.protocols.rocketmq.client.admin.offsets import LATEST, GroupProgress, lag_of
-from dragoman.protocols.rocketmq.client.admin.security import PlainAccess
+from dragoman.protocols.rocketmq.client.admin import (
+    LATEST,
+    DeadLetter,
+    GroupProgress,
+    MessageTrack,
+    RocketmqAdmin,
+    TrackKind,
+    lag_of,
+)
 from dragoman.protocols.rocketmq.client.blocking import (
     BlockingProducer,
     BlockingPullConsumer,
@@ -40,6 +44,8 @@ from dragoman.protocols.rocketmq.client.blocking import (
     BlockingRocketmqClient,
     BlockingTransactionProducer,
 )
+from dragoman.protocols.rocketmq.client.client import RocketmqClient
+from dragoman.protocols.rocketmq.client.consumption import Later
 from dragoman.protocols.rocketmq.client.errors import (
     BusyError,
     GroupNotFoundError,
@@ -53,16 +59,14 @@ from dragoman.protocols.rocketmq.client.errors import (
     TopicNotFoundError,
     UnsupportedRequestError,
 )
-from dragoman.protocols.rocketmq.client.facade import RocketmqClient
-from dragoman.protocols.rocketmq.client.fetching import Pulled, PullStatus
-from dragoman.protocols.rocketmq.client.filters import SQL92, Filter
-from dragoman.protocols.rocketmq.client.listening import Later
+from dragoman.protocols.rocketmq.client.messages import Message, ReceivedMessage, SendStatus, Sent
+from dragoman.protocols.rocketmq.client.operations import PlainAccess
 from dragoman.protocols.rocketmq.client.producer import Producer
+from dragoman.protocols.rocketmq.client.pull import SQL92, Filter, Pulled, PullStatus
 from dragoman.protocols.rocketmq.client.pull_consumer import PullConsumer
 from dragoman.protocols.rocketmq.client.push_consumer import PushConsumer
 from dragoman.protocols.rocketmq.client.settings import ClientSettings
 from dragoman.protocols.rocketmq.client.transactions import TransactionProducer, TransactionState
-from dragoman.protocols.rocketmq.client.values import Message, ReceivedMessage, SendStatus, Sent
 from dragoman.protocols.rocketmq.constants import Serialization
 
 __all__ = [

@@ -1,1 +1,6 @@
-"""What all nodes agree on: metadata as events, applied to an image."""
+"""Metadata that all nodes agree on: events, and the image they add up to.
+
+- Events are the entries of the metadata log.
+- The image is the state after every committed event.
+- The quorum is a port, with two implementations: Raft (`raft`) and an etcd (`etcd`).
+"""

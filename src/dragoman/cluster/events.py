@@ -33,15 +33,15 @@ class Member(msgspec.Struct, frozen=True, array_like=True, order=True):
     incarnation: int
 
 
-class _Event(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Common form: tagged with the class name."""
+class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of the events. Their tags are fixed: a class may be renamed, its tag may not."""
 
 
-class ClusterCreated(_Event, frozen=True, kw_only=True):
+class ClusterCreated(_Event, frozen=True, kw_only=True, tag="ClusterCreated"):
     cluster_id: str
 
 
-class TopicCreated(_Event, frozen=True, kw_only=True):
+class TopicCreated(_Event, frozen=True, kw_only=True, tag="TopicCreated"):
     name: str
     topic_id: bytes
     partitions: tuple[PartitionPlacement, ...]
@@ -50,23 +50,23 @@ class TopicCreated(_Event, frozen=True, kw_only=True):
     created_ms: int = 0
 
 
-class TopicDeleted(_Event, frozen=True, kw_only=True):
+class TopicDeleted(_Event, frozen=True, kw_only=True, tag="TopicDeleted"):
     topic_id: bytes
 
 
-class PartitionsAdded(_Event, frozen=True, kw_only=True):
+class PartitionsAdded(_Event, frozen=True, kw_only=True, tag="PartitionsAdded"):
     topic_id: bytes
     partitions: tuple[PartitionPlacement, ...]
 
 
-class TopicConfigChanged(_Event, frozen=True, kw_only=True):
+class TopicConfigChanged(_Event, frozen=True, kw_only=True, tag="TopicConfigChanged"):
     """The topic's overrides as a whole, after the change."""
 
     topic_id: bytes
     config: dict[str, str]
 
 
-class LeaderChanged(_Event, frozen=True, kw_only=True):
+class LeaderChanged(_Event, frozen=True, kw_only=True, tag="LeaderChanged"):
     """Leader and in-sync set of a partition, after the change. -1: no leader.
 
     Of logs from before there were several nodes; `PartitionChanged` has taken its place.
@@ -79,7 +79,7 @@ class LeaderChanged(_Event, frozen=True, kw_only=True):
     partition_epoch: int
 
 
-class PartitionChanged(_Event, frozen=True, kw_only=True):
+class PartitionChanged(_Event, frozen=True, kw_only=True, tag="PartitionChanged"):
     """Who holds a partition, as a whole, after the change."""
 
     partition_id: int
@@ -100,26 +100,26 @@ class PartitionChanged(_Event, frozen=True, kw_only=True):
     is_unclean: bool = False
 
 
-class ProducerIdsReserved(_Event, frozen=True, kw_only=True):
+class ProducerIdsReserved(_Event, frozen=True, kw_only=True, tag="ProducerIdsReserved"):
     """Ids below `next_id` have been given away to a node and never will be again."""
 
     next_id: int
 
 
-class NodeAdded(_Event, frozen=True, kw_only=True):
+class NodeAdded(_Event, frozen=True, kw_only=True, tag="NodeAdded"):
     """A node shall join: where the others reach it, until it says so itself."""
 
     node_id: int
     address: str
 
 
-class NodeRemoved(_Event, frozen=True, kw_only=True):
+class NodeRemoved(_Event, frozen=True, kw_only=True, tag="NodeRemoved"):
     """The node is gone for good; it holds no partition."""
 
     node_id: int
 
 
-class NodeRegistered(_Event, frozen=True, kw_only=True):
+class NodeRegistered(_Event, frozen=True, kw_only=True, tag="NodeRegistered"):
     """A node is there, with a new incarnation or back after it was fenced."""
 
     node_id: int
@@ -138,28 +138,28 @@ class NodeRegistered(_Event, frozen=True, kw_only=True):
     feature_level: int = FIRST_LEVEL
 
 
-class NodeFenced(_Event, frozen=True, kw_only=True):
+class NodeFenced(_Event, frozen=True, kw_only=True, tag="NodeFenced"):
     """The node was not heard of for too long, or has said good-bye."""
 
     node_id: int
     incarnation: int
 
 
-class NodeConfigChanged(_Event, frozen=True, kw_only=True):
+class NodeConfigChanged(_Event, frozen=True, kw_only=True, tag="NodeConfigChanged"):
     """Settings changed at run time, as a whole, after the change; -1: for every node."""
 
     config: dict[str, str]
     node_id: int = -1
 
 
-class GroupConfigChanged(_Event, frozen=True, kw_only=True):
+class GroupConfigChanged(_Event, frozen=True, kw_only=True, tag="GroupConfigChanged"):
     """The group's overrides as a whole, after the change; none: it has none any more."""
 
     group_id: str
     config: dict[str, str]
 
 
-class ClientQuotaChanged(_Event, frozen=True, kw_only=True):
+class ClientQuotaChanged(_Event, frozen=True, kw_only=True, tag="ClientQuotaChanged"):
     """The quotas of one entity as a whole, after the change; none: the entity has none any more.
 
     An entity is a set of kinds and names, sorted; the name None stands for all that have no quota
@@ -170,14 +170,14 @@ class ClientQuotaChanged(_Event, frozen=True, kw_only=True):
     quotas: dict[str, float] = {}
 
 
-class FeatureLevelChanged(_Event, frozen=True, kw_only=True):
+class FeatureLevelChanged(_Event, frozen=True, kw_only=True, tag="FeatureLevelChanged"):
     """The level that clients are told to use a feature at, or the one that the cluster uses."""
 
     feature: str
     level: int
 
 
-class CaptureDefined(_Event, frozen=True, kw_only=True):
+class CaptureDefined(_Event, frozen=True, kw_only=True, tag="CaptureDefined"):
     """Rows of a database become records, as a whole, after the change."""
 
     name: str
@@ -193,17 +193,17 @@ class CaptureDefined(_Event, frozen=True, kw_only=True):
         return f"CaptureDefined(name={self.name!r}, is_paused={self.is_paused})"
 
 
-class CaptureRemoved(_Event, frozen=True, kw_only=True):
+class CaptureRemoved(_Event, frozen=True, kw_only=True, tag="CaptureRemoved"):
     name: str
 
 
-class TermBegan(_Event, frozen=True, kw_only=True):
+class TermBegan(_Event, frozen=True, kw_only=True, tag="TermBegan"):
     """The first entry of a leader of the metadata quorum; it changes nothing."""
 
     leader: int
 
 
-class VotersChanged(_Event, frozen=True, kw_only=True):
+class VotersChanged(_Event, frozen=True, kw_only=True, tag="VotersChanged"):
     """Who votes in the metadata quorum and who only learns, after the change.
 
     Voters obey it from the moment they have it in their log, agreed on or not.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias, assert_never
@@ -37,9 +38,11 @@ from dragoman.cluster.events import (
     level_needed,
 )
 from dragoman.errors import ClusterError
+from dragoman.world import Random
 
 #: The metadata log itself; ordinary partitions are numbered from 1.
 METADATA_PARTITION_ID = 0
+METADATA_TOPIC = "__cluster_metadata"
 #: Stands for all nodes where a node's number is expected.
 EVERY_NODE = -1
 #: Whom a quota is for: kinds and names, sorted by kind.
@@ -336,3 +339,9 @@ class MetadataImage:
         default = self.node_configs.get(EVERY_NODE, {}).get(MIN_INSYNC)
         for partition in partitions:
             partition.set_min_insync(default)
+
+
+def new_cluster_id(random: Random) -> str:
+    """22 characters, as Kafka's: a random UUID in URL-safe base64."""
+    raw = random.getrandbits(128).to_bytes(16, "big")
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")

@@ -20,6 +20,11 @@ class FileCache:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def unopened(self) -> int:
+        """How many more files it may have open."""
+        return max(0, self._open_max - len(self._open))
+
     def get(self, path: str) -> File:
         """An existing file, open for reading and writing."""
         file = self._open.get(path)

@@ -81,6 +81,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     first_generation: int = 0
 
 
+class _Kind(msgspec.Struct):
+    """What every manifest has, which tells it from another file that was put in its place."""
+
+    format: int
+    identity: msgspec.Raw
+
+
 def encode_manifest(manifest: Manifest) -> bytes:
     body = msgspec.json.encode(manifest)
     return b"%s\n%08x\n" % (body, crc32c(body))
@@ -91,6 +98,10 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
     body, _, rest = data.partition(b"\n")
     if rest != b"%08x\n" % crc32c(body):
         raise CorruptionError(path, 0, "manifest fails its checksum")
+    try:
+        msgspec.json.decode(body, type=_Kind)
+    except msgspec.DecodeError:
+        raise CorruptionError(path, 0, "what is in it is no manifest") from None
     try:
         manifest = msgspec.json.decode(body, type=Manifest)
     except msgspec.DecodeError as error:

@@ -88,9 +88,12 @@ class NodeState(msgspec.Struct, kw_only=True):
 
 
 class _Versions(msgspec.Struct):
-    """What every format has, so that a newer one is recognised before its fields are judged."""
+    """What every format has, so that a newer one is recognised before its fields are judged, and
+    a file that was put in its place as well.
+    """
 
     format: int
+    directory_id: str
     feature_level: int = 0
 
 
@@ -112,7 +115,11 @@ def read_node_state(disk: Disk) -> NodeState:
     if rest != b"%08x\n" % crc32c(body):
         raise CorruptionError(NODE_FILE, 0, "file fails its checksum")
     try:
-        _refuse_newer(msgspec.json.decode(body, type=_Versions))
+        versions = msgspec.json.decode(body, type=_Versions)
+    except msgspec.DecodeError:
+        raise CorruptionError(NODE_FILE, 0, "what is in it is another file's") from None
+    _refuse_newer(versions)
+    try:
         return msgspec.json.decode(body, type=NodeState)
     except msgspec.DecodeError as error:
         raise FormatError(f"{NODE_FILE} cannot be read: {error}") from None

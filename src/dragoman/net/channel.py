@@ -25,14 +25,13 @@ from dragoman.errors import RemoteProtocolError
 from dragoman.limits import (
     CLOSE_DELIVERY_S,
     ENDED_GRACE_S,
-    OPEN_FILES_MAX,
     READ_PER_TURN_BYTES_MAX,
     SEND_BUFFER_BYTES_MAX,
     SHORT_READ_BYTES_MAX,
 )
 from dragoman.log_limiter import LogLimiter
 from dragoman.net.admission import Ceiling, MemoryBudget
-from dragoman.net.connections import ConnectionCount, has_descriptor_left
+from dragoman.net.connections import ConnectionCount, all_descriptors, has_descriptor_left
 from dragoman.types import Buffer
 from dragoman.world import Handle, Scheduler
 
@@ -112,12 +111,14 @@ class Channels:
         *,
         closes_idle: bool = True,
         connections: ConnectionCount | None = None,
-        descriptor_max: int = OPEN_FILES_MAX,
+        descriptor_max: Callable[[], int] = all_descriptors,
+        give_way: Callable[[], bool] | None = None,
         limiter: LogLimiter | None = None,
     ) -> None:
         """`closes_idle` is false for protocols whose clients may listen without ever speaking.
         `connections` is None where the number of connections is bounded elsewhere. A connection
-        with a descriptor above `descriptor_max` is closed at once.
+        with a descriptor above `descriptor_max` is closed at once, unless `give_way` closes another
+        one for it.
         """
         self.budget = budget
         self.closes_idle = closes_idle
@@ -126,6 +127,7 @@ class Channels:
         self._scheduler = scheduler
         self._connections = connections
         self._descriptor_max = descriptor_max
+        self._give_way = give_way
         #: Sessions with replies that the channel does not have yet, and channels with such.
         self._due: list[Flushed] = []
         self._unsent: list[Channel] = []
@@ -155,8 +157,11 @@ class Channels:
         return True
 
     def _refusal(self, address: str, transport: asyncio.BaseTransport) -> str:
-        if not has_descriptor_left(transport, self._descriptor_max):
-            return f"{self._descriptor_max} files are open, and the log may need the others"
+        most = self._descriptor_max()
+        if not has_descriptor_left(transport, most) and not (
+            self._give_way is not None and self._give_way()
+        ):
+            return f"{most} files are open, and the log may need the others"
         return "" if self._connections is None else self._connections.refusal(address)
 
     def lost(self, channel: Channel) -> None:

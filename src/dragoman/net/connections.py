@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from dragoman.limits import OPEN_FILES_MAX
+
 
 class ConnectionCaps(msgspec.Struct, frozen=True):
     """As the settings have them at the moment."""
@@ -22,6 +24,11 @@ class ConnectionCaps(msgspec.Struct, frozen=True):
     per_address: int
     #: Addresses, such as those of proxies, that have a cap of their own.
     overrides: Mapping[str, int]
+
+
+def all_descriptors() -> int:
+    """The bound where connections leave no descriptors to others."""
+    return OPEN_FILES_MAX
 
 
 def has_descriptor_left(transport: asyncio.BaseTransport, descriptor_max: int) -> bool:

@@ -124,6 +124,13 @@ class Peering:
         self._strangers[session] = None
         return session
 
+    def give_way(self) -> bool:
+        """Close one connection whose peer has not said who it is; False: there is none."""
+        if not self._strangers:
+            return False
+        self._least_wanted().give_up("its descriptor is needed")
+        return True
+
     def _least_wanted(self) -> PeerSession:
         """The oldest stranger of the address that has most of them: a flood from one address leaves
         nodes at others alone, which may be heard only after it.

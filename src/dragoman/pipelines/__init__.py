@@ -4,7 +4,13 @@
 
     orders = read_current(spark, "tables/orders")
 
-What reads tables is looked up when it is used: importing this package does not import Spark.
+- A definition comes from a TOML file or from decorated Python functions, and is checked strictly
+  before Spark starts, also against the broker.
+- Building makes Spark's tables: sources, steps in the order of their dependencies, sinks.
+- A running pipeline reports its progress to a folder and to a node.
+- A project of Spark Declarative Pipelines gets a catalog on disk, so that it can run again.
+
+Functions that read tables are imported on first use: importing this package does not import Spark.
 """
 
 from __future__ import annotations

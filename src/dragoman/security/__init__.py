@@ -1,1 +1,4 @@
-"""Who may do what."""
+"""Authorization: the principal of a connection, and the one question that the broker asks about it.
+
+Everything is allowed until rules are configured.
+"""

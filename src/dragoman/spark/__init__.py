@@ -1,11 +1,18 @@
-"""Every topic is a Spark table: the data source `dragoman`, a session that is set up right, SQL.
+"""Topics as Spark tables: the data source and sink `dragoman`, a configured session, SQL.
 
     from dragoman import spark
 
     orders = spark.table("orders")
     spark.session().readStream.format("dragoman").options(...)
 
-Names are looked up when they are used: importing this package does not import Spark.
+- Options are parsed into one value; schema and offsets are resolved beside the driver.
+- The planner cuts ranges of offsets into Spark partitions; admission bounds a micro-batch.
+- Readers take stable ranges from segment files where the data directory is visible, pinned under a
+  lease, and the rest from the broker.
+- The sink stages rows in task attempts and publishes them with one request.
+- The session picks Java and Python, and sets what Dragoman needs.
+
+Names are imported on first use: importing this package does not import Spark.
 """
 
 from __future__ import annotations

@@ -1,1 +1,5 @@
-"""What a node says about itself: metrics and log lines."""
+"""Metrics and log lines of a node.
+
+The catalogue names every metric, with its kind, labels and meaning; snapshots become Prometheus
+text; log lines are plain text or JSON, one object to a line.
+"""

@@ -1,7 +1,7 @@
-"""What programs that use Dragoman, and Dragoman itself, are tested with.
+"""Test kit: an in-process broker and cluster, a pytest plugin, and the simulated world.
 
-Public and typed; nothing outside this package imports it. `memory` is a disk in memory, `sim` the
-simulated world: a disk that loses power, virtual time, and the runner that cuts the power.
+It is public and typed, and no other package imports it. The broker keeps its data on a disk in
+memory; `sim` has a disk that loses power, virtual time and a simulated network.
 """
 
 from __future__ import annotations

@@ -13,10 +13,12 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 import psycopg
@@ -26,12 +28,14 @@ from harness.context import Context, settle_disk
 from harness.processes import cpu_seconds, memory_kb
 from harness.sampling import Latency, Sample, Stopwatch, interleaved, summary
 
-from captures.process import CaptureProcess
 from dragoman.captures.definition import Definition
 from dragoman.client.kafka import FetchFrom, Isolation, KafkaClient
 from dragoman.client.kafka import TopicPartition as Where
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.log.batch import batches
+
+sys.path.append(str(Path(__file__).parents[3] / "examples"))
+from captures.process import CaptureProcess
+from demo.postgres import LocalPostgres
 
 _TOPIC = "pgcdc.rows"
 _PARTITIONS = 8

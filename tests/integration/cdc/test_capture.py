@@ -23,6 +23,7 @@ from msgspec import structs
 from psycopg import Connection
 
 from captures.process import WAIT_S, CaptureProcess
+from demo.postgres import LocalPostgres
 from dragoman.captures.control import Pause, Resume, Rewind
 from dragoman.captures.definition import Definition
 from dragoman.cdc.database import connect
@@ -35,7 +36,6 @@ from dragoman.client.kafka import (
     ResourceType,
     TransactionOptions,
 )
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.log.batch import Record
 from dragoman.testing import EphemeralBroker
 from nodes import full_disk

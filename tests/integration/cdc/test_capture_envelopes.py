@@ -19,8 +19,8 @@ import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from captures.process import WAIT_S, CaptureProcess
+from demo.postgres import LocalPostgres
 from dragoman.captures.definition import Definition, EnvelopeName
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralBroker
 
 ENVELOPES: tuple[EnvelopeName, ...] = ("pgcdc", "debezium", "flat")

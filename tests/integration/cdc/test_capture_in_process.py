@@ -14,6 +14,7 @@ import pytest
 
 from captures import snapshot_tables as scene
 from captures.in_process import is_read, running
+from demo.postgres import RELEASES, LocalPostgres
 from dragoman.captures.control import Pause, Snapshot
 from dragoman.captures.definition import Definition
 from dragoman.cdc import capture as capture_module
@@ -22,7 +23,6 @@ from dragoman.cdc.doctor import examine
 from dragoman.cdc.snapshot_reader import ChunkReader
 from dragoman.cdc.snapshot_window import Visibility
 from dragoman.cdc.tables import SourceTable
-from dragoman.demo.postgres import RELEASES, LocalPostgres
 from dragoman.testing import EphemeralBroker
 
 

@@ -8,12 +8,12 @@ import msgspec
 import psycopg
 import pytest
 
+from demo.postgres import LocalPostgres
 from dragoman.captures.definition import Definition
 from dragoman.cdc import setup
 from dragoman.cdc.database import SourceError, connect
 from dragoman.cdc.doctor import examine
 from dragoman.cdc.removal import drop_all
-from dragoman.demo.postgres import LocalPostgres
 
 SECRET = "distinctive-5ecret"
 

@@ -10,11 +10,11 @@ import psycopg
 import pytest
 
 from captures import snapshot_tables as scene
+from demo.postgres import LocalPostgres
 from dragoman.captures.definition import Definition
 from dragoman.cdc import setup
 from dragoman.cdc.database import SourceError, connect
 from dragoman.cdc.guard import Guard
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.limits import GUARD_LOOKS
 from dragoman.testing import EphemeralBroker
 

@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
+from demo.postgres import LocalPostgres
 from dragoman.captures.definition import Definition
 from dragoman.cdc import setup, snapshot_reader
 from dragoman.cdc.database import SourceError
 from dragoman.cdc.snapshot_reader import open_reader
-from dragoman.demo.postgres import LocalPostgres
 
 #: Type of the key → values, some of them hard to quote, to escape or to order.
 KEYS = {

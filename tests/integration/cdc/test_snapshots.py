@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from captures import snapshot_tables as scene
-from dragoman.demo.postgres import LocalPostgres
+from demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralBroker
 
 ROWS = 2500

@@ -23,8 +23,8 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRa
 from confluent_kafka.admin import AdminClient
 
 from captures.process import CaptureProcess
+from demo.postgres import LocalPostgres
 from dragoman.captures.definition import Definition
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.testing import EphemeralBroker
 
 with warnings.catch_warnings():

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from demo.postgres import LocalPostgres
 from dragoman.client.kafka import LATEST, BlockingKafkaClient, NewRecord, NewTopic
-from dragoman.demo.postgres import LocalPostgres
 from dragoman.errors import ConfigError
 from dragoman.pipelines.jobs.reading import read_current
 from dragoman.pipelines.loading import load

@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from dragoman.outcome import start
 from dragoman.broker.topics import NewTopic
 from dragoman.client.kafka import (
     EARLIEST,
@@ -21,8 +22,8 @@ from dragoman.client.kafka import (
     TopicPartition,
     UnknownTopicError,
 )
+from dragoman.client_core.errors import ClientError
 from dragoman.cluster.events import Event, TopicConfigChanged, TopicCreated, TopicDeleted
-from dragoman.dialing.errors import ClientError
 from dragoman.errors import DragomanError, OutcomeUnknownError
 from dragoman.log.batch import Record, batches, build_batch
 from dragoman.testing.sim.clock import SimClock
@@ -288,7 +289,7 @@ class Admin(Client):
                 if error is None:
                     self.cluster.topics[new.name] = new.partition_count
 
-            process.loop.call_soon(topics.create, new, created)
+            process.loop.call_soon(lambda: start(topics.create(new)).then(created))
         elif kind == "delete":
             name = self.random.choice(extra)
             del self.cluster.topics[name]

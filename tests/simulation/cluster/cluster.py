@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from dragoman.outcome import start
 from dragoman.broker.topics import NewTopic
 from dragoman.client.kafka import TopicPartition
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
@@ -122,7 +123,7 @@ class Cluster(ReplicatedCluster):
         outcomes: list[object] = []
 
         def attempt() -> None:
-            node.broker.topics.create(new, created)
+            start(node.broker.topics.create(new)).then(created)
 
         def created(error: object) -> None:
             outcomes.append(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from dragoman.outcome import start
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.testing.sim.network import NetworkFaults
 from simulation.cluster.cluster import Cluster
@@ -198,10 +199,10 @@ class Faults(faults.Faults):
             replicas = self._random.sample(partition.replicas, len(partition.replicas))
 
             def elect(_error: object, partition: object = partition) -> None:
-                leadership.elect_preferred(partition, lambda _error: None)  # type: ignore[arg-type]
+                start(leadership.elect_preferred(partition)).then(lambda _error: None)  # type: ignore[arg-type]
 
             def move(partition=partition, replicas=replicas, elect=elect) -> None:  # type: ignore[no-untyped-def]
-                leadership.move(partition, replicas, may_resize=True, done=elect)
+                start(leadership.move(partition, replicas, may_resize=True)).then(elect)
 
             node.loop.call_soon(move)
 
@@ -227,7 +228,7 @@ class Faults(faults.Faults):
 
         def move() -> None:
             if known is not None:
-                leadership.move(known, replicas, may_resize=True, done=lambda _error: None)
+                start(leadership.move(known, replicas, may_resize=True)).then(lambda _error: None)
 
         node.loop.call_soon(move)
 

@@ -97,8 +97,7 @@ _stop = Broker.stop
 
 def _refuse_then_stop(self: Broker) -> None:
     self.store.settle_all()
-    for replica in self.open_replicas():
-        replica.fail_waiters(ShuttingDown("the node is stopping"))
+    self.partitions.fail_all(ShuttingDown("the node is stopping"))
     _stop(self)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dragoman.broker import cluster as cluster
-from dragoman.broker.broker import Broker
+from dragoman.broker.partitions import Partitions
 from dragoman.broker.cluster import Cluster
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.replication.ports import Timing
@@ -28,9 +28,9 @@ def _process(scheduler: Any) -> Process:
     return found
 
 
-def _open_log(open_log: Any, self: Broker, metadata: PartitionMetadata) -> PartitionLog:
+def _open_log(open_log: Any, self: Partitions, metadata: PartitionMetadata) -> PartitionLog:
     found: PartitionLog = open_log(self, metadata)
-    process = _process(self.scheduler)
+    process = _process(self._store._scheduler)
     if metadata.partition_id not in process.opened:
         process.opened.add(metadata.partition_id)
         process.cluster.checker.reopened(process, found)
@@ -75,7 +75,7 @@ def _when_committed(
 
 
 _OBSERVERS: tuple[Observer, ...] = (
-    (Broker, "_open_log", _open_log),
+    (Partitions, "open_log", _open_log),
     (Cluster, "applied", _applied),
     (Cluster, "restored", _restored),
     (Cluster, "_role_changed", _role_changed),

@@ -72,7 +72,7 @@ class Process(SimNode):
 
     @property
     def replicas(self) -> dict[int, Replica]:
-        return self.node.broker._replicas if self.node is not None else {}
+        return self.node.broker.partitions._replicas if self.node is not None else {}
 
     @property
     def replication(self) -> Replication:

@@ -1,4 +1,4 @@
-"""A node made of plain lists, for everything that speaks to `NodeView`."""
+"""A node made of plain dictionaries, for everything that uses a `NodeView`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from msgspec import Raw
 
 from dragoman import __version__
 from dragoman.api.app import create_app
+from dragoman.api.operations import PageLimit
 from dragoman.api.pipelines import PipelineReports
+from dragoman.api.topics import page_of
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,
     CaptureDescription,
+    CapturePage,
     ClusterStatus,
     ConfigValue,
     Elected,
@@ -26,6 +29,7 @@ from dragoman.api.values import (
     GroupDescription,
     GroupMember,
     GroupOffset,
+    GroupPage,
     GroupSummary,
     ListenerStatus,
     MlogEvents,
@@ -38,6 +42,7 @@ from dragoman.api.values import (
     PartitionStatus,
     Told,
     TopicDescription,
+    TopicPage,
     TopicSummary,
     Transfer,
 )
@@ -47,6 +52,7 @@ from dragoman.captures.definition import Definition
 from dragoman.config.topics import validate_topic_config
 from dragoman.errors import BrokerError
 from dragoman.telemetry.catalogue import Stats
+from dragoman.types import NodeId
 from dragoman.world import SystemClock
 
 
@@ -58,182 +64,54 @@ class UnknownTopicError(BrokerError):
     code = "unknown_topic"
 
 
-class FakeNode:
-    def __init__(self) -> None:
-        self.ready = True
-        #: Why clients should go elsewhere although it serves.
-        self.reason = ""
-        self.degraded = ""
-        self.topics: dict[str, TopicDescription] = {}
-        self.groups: dict[str, GroupDescription] = {}
-        #: Raised by the next mutation or description.
-        self.failure: Exception | None = None
-        self.copies = 1
-        self.few_copies: tuple[FewCopies, ...] = ()
-        self.waiting_replicas = 0
-        #: Requests that moves and elections take; and after how many they fail.
-        self.slices = 1
-        self.fails_after = -1
-        self.pipelines = PipelineReports(SystemClock())
-        self.captures: dict[str, CaptureDescription] = {}
-        self.capture_status = Status(state="streaming")
-        self.findings: tuple[Finding, ...] = (Finding("ok", "connected"),)
-        #: What operators have asked for.
-        self.asked: list[object] = []
-        #: While unset, creation of a topic waits.
-        self.may_create = asyncio.Event()
-        self.may_create.set()
-        self.allowed_hosts: tuple[str, ...] = ()
+class UnknownGroupError(BrokerError):
+    code = "unknown_group"
 
-    def own_names(self) -> tuple[str, ...]:
-        return ("node", "127.0.0.1")
 
-    def is_serving(self) -> bool:
-        return self.ready
+class FakeTopics(dict[str, TopicDescription]):
+    """Topics by name."""
 
-    def degradation(self) -> str:
-        return self.degraded
+    def __init__(self, node: FakeNode) -> None:
+        super().__init__()
+        self._node = node
 
-    def objection(self) -> str:
-        return self.reason or ("" if self.ready else "the node is starting")
-
-    def list_topics(self, after: str, limit: int) -> list[TopicSummary]:
-        names = sorted(name for name in self.topics if name > after)[:limit]
-        return [
+    def list_topics(self, after: str, limit: PageLimit) -> TopicPage:
+        names, following = page_of(self, after, limit)
+        items = tuple(
             TopicSummary(
                 name=name,
-                partitions=len(self.topics[name].partitions),
+                partitions=len(self[name].partitions),
                 replication_factor=1,
                 internal=False,
             )
             for name in names
-        ]
+        )
+        return TopicPage(items=items, next=following)
 
-    def describe_topic(self, name: str) -> TopicDescription | None:
-        if self.failure is not None:
-            raise self.failure
-        return self.topics.get(name)
+    def describe_topic(self, name: str) -> TopicDescription:
+        if self._node.failure is not None:
+            raise self._node.failure
+        if name not in self:
+            raise UnknownTopicError(f"there is no topic {name!r}")
+        return self[name]
 
     async def create_topic(self, topic: NewTopic) -> TopicDescription:
-        await self.may_create.wait()
-        if self.failure is not None:
-            raise self.failure
-        if topic.name in self.topics:
+        await self._node.may_create.wait()
+        if self._node.failure is not None:
+            raise self._node.failure
+        if topic.name in self:
             raise TopicExistsError(f"there is already a topic {topic.name!r}")
         validate_topic_config(topic.config)
-        self.topics[topic.name] = self.make_topic(topic)
-        return self.topics[topic.name]
+        self[topic.name] = self.make(topic)
+        return self[topic.name]
 
     async def delete_topic(self, name: str) -> None:
-        if name not in self.topics:
+        if name not in self:
             raise UnknownTopicError(f"there is no topic {name!r}")
-        del self.topics[name]
-
-    def list_groups(self, after: str, limit: int) -> list[GroupSummary]:
-        names = sorted(name for name in self.groups if name > after)[:limit]
-        return [
-            GroupSummary(group=name, protocol="kafka", state="stable", members=1) for name in names
-        ]
-
-    def describe_group(self, group: str) -> GroupDescription | None:
-        return self.groups.get(group)
-
-    def cluster_status(self) -> ClusterStatus:
-        listener = ListenerStatus(name="kafka", bound="127.0.0.1:9092", advertised=None)
-        return ClusterStatus(
-            cluster_id="c1",
-            node_id=1,
-            controller=1,
-            version=__version__,
-            feature_level=2,
-            ready=self.ready,
-            durability="fsync",
-            uptime_ms=1500,
-            topics=len(self.topics),
-            partitions=0,
-            groups=len(self.groups),
-            nodes=(NodeStatus(node_id=1, alive=True, listeners=(listener,), feature_level=2),),
-            copies=self.copies,
-            few_copies=self.few_copies,
-        )
-
-    def mlog_events(self) -> MlogEvents:
-        return MlogEvents(items=(Raw(b'{"event_type":1,"data":{"topic":"a\\u003cb"}}'),))
-
-    async def add_node(self, node: NewNode) -> Told:
-        return self._asked(node)
-
-    async def remove_node(self, node_id: int) -> Told:
-        told = self._asked(node_id)
-        # Those that wait are moved before the node is asked for again.
-        waiting, self.waiting_replicas = self.waiting_replicas, 0
-        return Told(detail=told.detail, waiting_replicas=waiting)
-
-    async def transfer(self, wanted: Transfer) -> Told:
-        return self._asked(wanted)
-
-    async def elect(self, wanted: Election) -> Elected:
-        self._asked(wanted)
-        left = self._slice()
-        return Elected(detail="done", elected=1, remaining=left)
-
-    async def move(self, wanted: NewMoves) -> Moves:
-        self._asked(wanted)
-        left = self._slice()
-        moved = PartitionStatus(topic="t", partition=left, leader=1, replicas=(1,), in_sync=(1,))
-        return Moves(items=(moved,), remaining=left)
-
-    def _slice(self) -> int:
-        """One partition of those that are asked for; how many are left."""
-        if self.fails_after == 0:
-            raise TopicExistsError("no quorum")
-        self.fails_after -= 1
-        self.slices = max(0, self.slices - 1)
-        return self.slices
-
-    def _asked(self, wanted: object) -> Told:
-        if self.failure is not None:
-            raise self.failure
-        self.asked.append(wanted)
-        return Told(detail="done")
-
-    async def list_captures(self, after: str, limit: int) -> list[CaptureDescription]:
-        names = sorted(name for name in self.captures if name > after)[:limit]
-        return [self.captures[name] for name in names]
-
-    async def describe_capture(self, name: str) -> CaptureDescription:
-        if name not in self.captures:
-            raise UnknownCapture(f"there is no capture {name!r}")
-        return self.captures[name]
-
-    async def add_capture(self, definition: Definition) -> CaptureDescription:
-        self._asked(definition)
-        self.captures[definition.name] = CaptureDescription(
-            name=definition.name,
-            definition=definition,
-            paused=False,
-            node=1,
-            status=self.capture_status,
-            restarts=0,
-            rows=3,
-        )
-        return self.captures[definition.name]
-
-    async def remove_capture(self, name: str, *, keeps_slot: bool) -> Told:
-        return self._asked((name, keeps_slot))
-
-    async def command_capture(self, name: str, wanted: CaptureCommand) -> Told:
-        return self._asked((name, wanted))
-
-    async def check_capture(self, wanted: CaptureCheck) -> Findings:
-        self._asked(wanted)
-        return Findings(items=self.findings)
-
-    def stats(self) -> Stats:
-        return {"topics": len(self.topics), "ready": int(self.ready)}
+        del self[name]
 
     @staticmethod
-    def make_topic(topic: NewTopic) -> TopicDescription:
+    def make(topic: NewTopic) -> TopicDescription:
         partitions = tuple(
             PartitionDescription(
                 partition=index,
@@ -261,8 +139,170 @@ class FakeNode:
             hidden_from=("kafka", "cursus") if "/" in topic.name else (),
         )
 
+
+class FakeGroups(dict[str, GroupDescription]):
+    """Groups by name."""
+
+    def list_groups(self, after: str, limit: PageLimit) -> GroupPage:
+        names, following = page_of(self, after, limit)
+        items = tuple(
+            GroupSummary(group=name, protocol="kafka", state="stable", members=1) for name in names
+        )
+        return GroupPage(items=items, next=following)
+
+    def describe_group(self, name: str) -> GroupDescription:
+        if name not in self:
+            raise UnknownGroupError(f"there is no group {name!r}")
+        return self[name]
+
+
+class FakeCaptures(dict[str, CaptureDescription]):
+    """Captures by name."""
+
+    def __init__(self, node: FakeNode) -> None:
+        super().__init__()
+        self._node = node
+
+    async def list_captures(self, after: str, limit: PageLimit) -> CapturePage:
+        names, following = page_of(self, after, limit)
+        return CapturePage(items=tuple(self[name] for name in names), next=following)
+
+    async def describe_capture(self, name: str) -> CaptureDescription:
+        if name not in self:
+            raise UnknownCapture(f"there is no capture {name!r}")
+        return self[name]
+
+    async def add_capture(self, definition: Definition) -> CaptureDescription:
+        self._node.ask(definition)
+        self[definition.name] = CaptureDescription(
+            name=definition.name,
+            definition=definition,
+            paused=False,
+            node=1,
+            status=self._node.capture_status,
+            restarts=0,
+            rows=3,
+        )
+        return self[definition.name]
+
+    async def remove_capture(self, name: str, keep_slot: bool) -> Told:
+        return self._node.ask((name, keep_slot))
+
+    async def command_capture(self, name: str, wanted: CaptureCommand) -> Told:
+        return self._node.ask((name, wanted))
+
+    async def check_capture(self, wanted: CaptureCheck) -> Findings:
+        self._node.ask(wanted)
+        return Findings(items=self._node.findings)
+
+
+class FakeNode:
+    def __init__(self) -> None:
+        self.ready = True
+        #: Why clients should go elsewhere although it serves.
+        self.reason = ""
+        self.degraded = ""
+        self.topics = FakeTopics(self)
+        self.groups = FakeGroups()
+        #: Raised by the next mutation or description.
+        self.failure: Exception | None = None
+        self.copies = 1
+        self.few_copies: tuple[FewCopies, ...] = ()
+        self.waiting_replicas = 0
+        #: Requests that moves and elections take; and after how many they fail.
+        self.slices = 1
+        self.fails_after = -1
+        self.pipelines = PipelineReports(SystemClock())
+        self.captures = FakeCaptures(self)
+        self.capture_status = Status(state="streaming")
+        self.findings: tuple[Finding, ...] = (Finding("ok", "connected"),)
+        #: What operators have asked for.
+        self.asked: list[object] = []
+        #: While unset, creation of a topic waits.
+        self.may_create = asyncio.Event()
+        self.may_create.set()
+        self.allowed_hosts: tuple[str, ...] = ()
+
+    @property
+    def cluster(self) -> FakeNode:
+        return self
+
+    def own_names(self) -> tuple[str, ...]:
+        return ("node", "127.0.0.1")
+
+    def is_serving(self) -> bool:
+        return self.ready
+
+    def degradation(self) -> str:
+        return self.degraded
+
+    def objection(self) -> str:
+        return self.reason or ("" if self.ready else "the node is starting")
+
+    def cluster_status(self) -> ClusterStatus:
+        listener = ListenerStatus(name="kafka", bound="127.0.0.1:9092", advertised=None)
+        return ClusterStatus(
+            cluster_id="c1",
+            node_id=1,
+            controller=1,
+            version=__version__,
+            feature_level=2,
+            ready=self.ready,
+            durability="fsync",
+            uptime_ms=1500,
+            topics=len(self.topics),
+            partitions=0,
+            groups=len(self.groups),
+            nodes=(NodeStatus(node_id=1, alive=True, listeners=(listener,), feature_level=2),),
+            copies=self.copies,
+            few_copies=self.few_copies,
+        )
+
+    def mlog_events(self) -> MlogEvents:
+        return MlogEvents(items=(Raw(b'{"event_type":1,"data":{"topic":"a\\u003cb"}}'),))
+
+    async def add_node(self, node: NewNode) -> Told:
+        return self.ask(node)
+
+    async def remove_node(self, name: NodeId) -> Told:
+        told = self.ask(name)
+        # Those that wait are moved before the node is asked for again.
+        waiting, self.waiting_replicas = self.waiting_replicas, 0
+        return Told(detail=told.detail, waiting_replicas=waiting)
+
+    async def transfer(self, wanted: Transfer) -> Told:
+        return self.ask(wanted)
+
+    async def elect(self, wanted: Election) -> Elected:
+        self.ask(wanted)
+        left = self._slice()
+        return Elected(detail="done", elected=1, remaining=left)
+
+    async def move_replicas(self, wanted: NewMoves) -> Moves:
+        self.ask(wanted)
+        left = self._slice()
+        moved = PartitionStatus(topic="t", partition=left, leader=1, replicas=(1,), in_sync=(1,))
+        return Moves(items=(moved,), remaining=left)
+
+    def _slice(self) -> int:
+        """One partition of those that are asked for; how many are left."""
+        if self.fails_after == 0:
+            raise TopicExistsError("no quorum")
+        self.fails_after -= 1
+        self.slices = max(0, self.slices - 1)
+        return self.slices
+
+    def ask(self, wanted: object) -> Told:
+        if self.failure is not None:
+            raise self.failure
+        self.asked.append(wanted)
+        return Told(detail="done")
+
+    def stats(self) -> Stats:
+        return {"topics": len(self.topics), "ready": int(self.ready)}
+
     def add_topic(self, name: str) -> None:
-        self.topics[name] = self.make_topic(NewTopic(name=name))
+        self.topics[name] = self.topics.make(NewTopic(name=name))
 
     def add_group(self, group: str) -> None:
         assignment = GroupAssignment(topic="orders", partitions=(0, 1))

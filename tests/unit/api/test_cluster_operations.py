@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from dragoman import limits
-from dragoman.api.cluster import ClusterOperations
+from dragoman.api.cluster import ClusterService
 from dragoman.api.errors import ApiError
 from dragoman.api.values import Election, Moves, NewMoves
 from dragoman.broker.errors import InvalidReplicaAssignment
 from dragoman.broker.leadership import Leadership
-from dragoman.broker.replication.decisions import Controller
+from dragoman.broker.replication.decisions import Decisions
 from dragoman.broker.replication.messages import (
     ControlReply,
     ControlRequest,
@@ -48,13 +48,14 @@ class Cluster:
             self.image.apply(NodeRegistered(node_id=node, incarnation=1))
         placements = tuple(PartitionPlacement(10 + each, (1, 2)) for each in range(count))
         self.image.apply(TopicCreated(name="t", topic_id=b"t" * 16, partitions=placements))
-        self.controller = Controller(self.image)
+        self.controller = Decisions(self.image)
         self.under_way = self.most_under_way = self.asked = 0
         #: From this request on nothing is accepted.
         self.fails_at: int | None = None
         self.failure: ControlReply | None = None
         broker: Any = SimpleNamespace(image=self.image, leadership=Leadership(self.image, self))
-        self.operations = ClusterOperations(broker)
+        node: Any = SimpleNamespace(broker=broker)
+        self.operations = ClusterService(node, lambda: True)
 
     def ask(self, request: ControlRequest, done: Callable[[ControlReply | None], None]) -> None:
         self.asked += 1
@@ -90,9 +91,9 @@ class Cluster:
 
 async def all_of(cluster: Cluster, wanted: NewMoves) -> list[Moves]:
     """As the command line asks: until nothing is left."""
-    found = [await cluster.operations.move(wanted)]
+    found = [await cluster.operations.move_replicas(wanted)]
     while found[-1].remaining:
-        found.append(await cluster.operations.move(wanted))
+        found.append(await cluster.operations.move_replicas(wanted))
     return found
 
 
@@ -152,7 +153,7 @@ async def test_what_was_begun_before_a_refusal_is_said_and_nothing_more_is_begun
     cluster.failure = ControlReply(outcomes=(Decision.REFUSED,), text="not so")
     text = f"^{at_once + 3} of {MANY} moves were begun; t-{at_once + 3}: not so$"
     with pytest.raises(ApiError, match=text):
-        await cluster.operations.move(NewMoves(nodes=(2, 3)))
+        await cluster.operations.move_replicas(NewMoves(nodes=(2, 3)))
     assert cluster.asked == 2 * at_once
     assert len(cluster.image.moving) == cluster.fails_at
 
@@ -169,7 +170,7 @@ async def test_what_may_have_happened_while_the_controller_changed_is_asked_for_
         if elects:
             elected = await cluster.operations.elect(Election())
             return elected.elected, elected.remaining
-        moves = await cluster.operations.move(NewMoves(nodes=(2, 3)))
+        moves = await cluster.operations.move_replicas(NewMoves(nodes=(2, 3)))
         return len(moves.items), moves.remaining
 
     cluster.fails_at = at_once + 3
@@ -183,8 +184,8 @@ async def test_what_may_have_happened_while_the_controller_changed_is_asked_for_
 async def test_a_single_refusal_is_what_it_was() -> None:
     cluster = Cluster(1)
     with pytest.raises(InvalidReplicaAssignment, match="there is no node 9"):
-        await cluster.operations.move(NewMoves(nodes=(9,)))
+        await cluster.operations.move_replicas(NewMoves(nodes=(9,)))
     cluster.fails_at = 0
     cluster.failure = ControlReply(outcomes=(Decision.REFUSED,), text="not so")
     with pytest.raises(InvalidReplicaAssignment, match=r"^not so$"):
-        await cluster.operations.move(NewMoves(topic="t", partition=0, nodes=(3,)))
+        await cluster.operations.move_replicas(NewMoves(topic="t", partition=0, nodes=(3,)))

@@ -205,6 +205,34 @@ def test_held_connections_give_way_to_a_probe(
     run(scenario)
 
 
+def test_held_connections_give_way_to_a_probe_when_descriptors_run_out(run, node) -> None:
+    async def scenario() -> None:
+        async with serving(node) as served:
+            await served.exchange(PROBE)
+            held = [await served.connect() for _ in range(4)]
+            for _, writer in held:
+                writer.write(b"GET /livez HTTP/1.1\r\nHost:")
+            while served.listener.connection_count < 4:
+                await asyncio.sleep(0)
+            # From here on, every connection has a descriptor that others need.
+            served.listener._descriptor_max = lambda: 0
+            for _ in range(3):
+                assert (await served.exchange(PROBE)).endswith(b"\r\n\r\nok\n")
+            assert await _read_until_closed(held[0][0]) == b""
+            assert served.listener.connection_count <= 4
+            for _, writer in held:
+                writer.close()
+            while served.listener.connection_count:
+                await asyncio.sleep(0)
+            # No connection of HTTP can give way any more.
+            served.listener._give_way = lambda: True
+            assert (await served.exchange(PROBE)).endswith(b"\r\n\r\nok\n")
+            served.listener._give_way = lambda: False
+            assert await served.exchange(PROBE) == b""
+
+    run(scenario)
+
+
 def test_a_probe_is_answered_although_others_came_while_loading(
     run, node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

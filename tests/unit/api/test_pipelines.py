@@ -27,46 +27,46 @@ def status(name: str, state: str = "running") -> PipelineStatus:
 
 
 def states(reports: PipelineReports) -> dict[str, str]:
-    return {each.name: each.state for each in reports.listing()}
+    return {each.name: each.state for each in reports.list_pipelines().items}
 
 
 def test_the_newest_report_counts() -> None:
     reports = PipelineReports(Clock())
-    reports.take(status("b"))
-    reports.take(status("a", "starting"))
-    reports.take(status("a", "done"))
+    reports.report_pipeline(status("b"))
+    reports.report_pipeline(status("a", "starting"))
+    reports.report_pipeline(status("a", "done"))
 
     assert states(reports) == {"a": "done", "b": "running"}
-    assert [each.name for each in reports.listing()] == ["a", "b"]
+    assert [each.name for each in reports.list_pipelines().items] == ["a", "b"]
 
 
 def test_a_pipeline_that_ran_and_is_silent_has_died() -> None:
     clock = Clock()
     reports = PipelineReports(clock)
-    reports.take(status("a"))
-    reports.take(status("b", "done"))
+    reports.report_pipeline(status("a"))
+    reports.report_pipeline(status("b", "done"))
     clock.now += limits.PIPELINE_SILENCE_S + 1
 
     assert states(reports) == {"a": "died", "b": "done"}
-    assert "nothing was heard of it for 31 s" in reports.listing()[0].problem
-    reports.take(status("a"))
+    assert "nothing was heard of it for 31 s" in reports.list_pipelines().items[0].problem
+    reports.report_pipeline(status("a"))
     assert states(reports) == {"a": "running", "b": "done"}
 
 
 def test_old_reports_are_forgotten() -> None:
     clock = Clock()
     reports = PipelineReports(clock)
-    reports.take(status("a", "done"))
+    reports.report_pipeline(status("a", "done"))
     clock.now += limits.PIPELINE_MEMORY_S + 1
 
-    assert reports.listing() == ()
+    assert reports.list_pipelines().items == ()
 
 
 def test_only_so_many_are_remembered() -> None:
     reports = PipelineReports(Clock())
     for number in range(limits.PIPELINES_REPORTED_MAX + 1):
-        reports.take(status(f"{number:04}"))
-        reports.take(status("0001"))
+        reports.report_pipeline(status(f"{number:04}"))
+        reports.report_pipeline(status("0001"))
 
     found = states(reports)
     assert len(found) == limits.PIPELINES_REPORTED_MAX

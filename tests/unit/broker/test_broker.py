@@ -10,7 +10,6 @@ import random
 
 import pytest
 
-from dragoman.broker.broker import directory_name, new_cluster_id
 from dragoman.broker.errors import (
     NotLeader,
     RequestTimedOut,
@@ -19,8 +18,10 @@ from dragoman.broker.errors import (
     UnknownTopicId,
 )
 from dragoman.broker.fetch import Wanted
+from dragoman.broker.partitions import directory_name
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import Member, NodeRegistered, PartitionChanged
+from dragoman.cluster.metadata import new_cluster_id
 from dragoman.config.settings import Settings
 from dragoman.errors import (
     ConfigError,
@@ -32,6 +33,7 @@ from dragoman.errors import (
 from dragoman.limits import PRODUCER_ID_BLOCK
 from dragoman.log.manifest import Identity
 from dragoman.log.store import Durability
+from dragoman.outcome import start
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import DiskFaults
@@ -182,7 +184,7 @@ def test_stop_answers_whoever_still_waits(world: World) -> None:
 
 def test_stop_finishes_changes_under_way(world: World) -> None:
     outcome = Outcome()
-    world.broker.topics.create(NewTopic(name="t"), outcome)
+    start(world.broker.topics.create(NewTopic(name="t"))).then(outcome)
     world.broker.stop()
     assert outcome.error is None
     world.store.close()
@@ -197,7 +199,7 @@ def test_deletion_interrupted_before_its_files_went_is_finished_at_the_next_star
     world.store.checkpoint_now()
     directory = replica.log.directory
     kept = [(name, _read(world, f"{directory}/{name}")) for name in world.disk.names(directory)]
-    world.broker.topics.delete("t", Outcome())
+    start(world.broker.topics.delete("t")).then(Outcome())
     world.settle()
     world.store.abandon()
     world.disk.make_directory(directory)
@@ -221,7 +223,7 @@ def test_directories_that_are_no_partitions_are_left_alone(world: World) -> None
     world.disk.make_directory("partitions/notes")
     world.disk.make_directory("partitions/999-future-0")
     world.create("t")
-    world.broker.topics.delete("t", Outcome())
+    start(world.broker.topics.delete("t")).then(Outcome())
     world.settle()
     again = world.reopened()
     assert again.disk.exists("partitions/notes")
@@ -235,14 +237,14 @@ def test_deletion_fails_producers_that_wait(world: World) -> None:
     (replica,) = world.create("t")
     outcome = Outcome()
     replica.when_committed(100, outcome)
-    world.broker.topics.delete("t", Outcome())
+    start(world.broker.topics.delete("t")).then(Outcome())
     world.settle()
     assert isinstance(outcome.error, UnknownTopic)
 
 
 def test_deletion_with_an_append_in_the_same_turn(world: World) -> None:
     (replica, other) = world.create("t")[0], world.create("other")[0]
-    world.broker.topics.delete("t", deleted := Outcome())
+    start(world.broker.topics.delete("t")).then(deleted := Outcome())
     appended = world.write(replica, b"a", settle=False)
     replica.when_committed(appended.next_offset, outcome := Outcome())
     world.settle()
@@ -293,7 +295,7 @@ def test_failed_sync_stops_the_node_and_tells_everybody() -> None:
     produced, created = Outcome(), Outcome()
     appended = world.write(replica, b"lost", settle=False)
     replica.when_committed(appended.next_offset, produced)
-    world.broker.topics.create(NewTopic(name="u"), created)
+    start(world.broker.topics.create(NewTopic(name="u"))).then(created)
     world.settle()
     assert isinstance(produced.error, RequestTimedOut)
     assert isinstance(created.error, OutcomeUnknownError)

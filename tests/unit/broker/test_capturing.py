@@ -31,6 +31,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, ConfigError, DragomanError
 from dragoman.limits import CAPTURE_COMMANDS_MAX, CAPTURE_RESTART_S_MAX, CAPTURE_SILENCE_S
 from dragoman.log.batch import Record, build_batch
+from dragoman.outcome import start
 from worlds.broker import Outcome, World, batch_of
 from worlds.two_nodes import Pair
 
@@ -111,7 +112,7 @@ def test_a_node_without_processes_runs_nothing(world: World) -> None:
     assert isinstance(added(world, defined()), CaptureRefused)
     outcome = Outcome()
     event = CaptureDefined(name="shop", definition=msgspec.json.encode(defined()))
-    world.broker.changes.make(lambda: [event], outcome)
+    world.broker.changes.make(lambda: [event]).then(outcome)
     world.settle()
     assert "its node has just begun" in state(world).status.problem
 
@@ -145,7 +146,7 @@ def test_what_a_newer_release_has_defined_is_kept_and_does_not_run(
     newer = msgspec.json.encode({**msgspec.to_builtins(defined()), "later": 1})
     outcome = Outcome()
     event = CaptureDefined(name="shop", definition=newer)
-    world.broker.changes.make(lambda: [event], outcome)
+    world.broker.changes.make(lambda: [event]).then(outcome)
     world.settle()
     assert runner.ran == []
     assert state(world).status.state == "failed"
@@ -414,7 +415,7 @@ def test_captures_of_an_earlier_release_that_share_a_topic_go_on(
     running(world, runner)
     twin = defined("twin", tables=("public.orders",))
     event = CaptureDefined(name="twin", definition=msgspec.json.encode(twin))
-    world.broker.changes.make(lambda: [event], Outcome())
+    world.broker.changes.make(lambda: [event]).then(Outcome())
     world.settle()
     assert runner.alive == ["shop", "twin"]
     assert len(world.broker.capturing.overlaps("twin")) == 1
@@ -440,7 +441,7 @@ def test_a_capture_that_an_earlier_release_took_does_not_run_with_a_refused_addr
 ) -> None:
     old = defined(dsn="host=db.example hostaddr=10.6.6.6 user=app password=hunter2")
     event = CaptureDefined(name="shop", definition=msgspec.json.encode(old))
-    world.broker.changes.make(lambda: [event], Outcome())
+    world.broker.changes.make(lambda: [event]).then(Outcome())
     world.settle()
     assert runner.ran == []
     status = state(world).status
@@ -585,7 +586,7 @@ class CapturingPair(Pair):
     def __init__(self) -> None:
         super().__init__(Settings(transaction_state_log_replication_factor=1))
         self.runners = {node: with_runner(world) for node, world in self.worlds.items()}
-        self.one.broker.capturing.ensure_topic(lambda _: None)
+        start(self.one.broker.capturing.ensure_topic()).then(lambda _: None)
         self.settle()
         self.lead(1)
 

@@ -249,7 +249,7 @@ def test_a_partition_that_cannot_be_opened_yet_is_tried_again(world: World) -> N
     commit(world, 1)
     world.settle()
     coordination.resigned(OFFSETS_TOPIC, 0)
-    with mock.patch.object(world.broker, "find", side_effect=NotLeader("not yet")):
+    with mock.patch.object(world.broker.partitions, "find", side_effect=NotLeader("not yet")):
         coordination.led(OFFSETS_TOPIC, 0, 0)
         world.advance(3)
     with pytest.raises(CoordinatorLoading):

@@ -13,6 +13,7 @@ from dragoman.broker.errors import ForeignGroup, IllegalGeneration, UnknownMembe
 from dragoman.broker.groups.direct import DirectGroup, DirectMember, DirectRules
 from dragoman.broker.groups.messages import State
 from dragoman.broker.offsets import CommitRequest, OffsetCommit
+from dragoman.outcome import start
 from dragoman.types import GroupId, MemberId, Offset, Partition, TopicName
 from worlds.broker import Outcome, World
 
@@ -89,7 +90,7 @@ def test_a_topic_that_grows_is_shared_anew(world: World, group: DirectGroup) -> 
     a = Member("a")
     group.join(a.member)
     outcome = Outcome()
-    world.broker.topics.add_partitions("t", 6, None, outcome)
+    start(world.broker.topics.add_partitions("t", 6, None)).then(outcome)
     world.settle()
     assert outcome.error is None
     assert a.told == [(0, 1, 2, 3, 4, 5)]

@@ -14,6 +14,7 @@ from dragoman.broker.fetch import Wanted
 from dragoman.broker.replica import Replica
 from dragoman.errors import OffsetOutOfRangeError
 from dragoman.log.batch import TRANSACTIONAL
+from dragoman.outcome import start
 from worlds.broker import World, batch_of
 
 
@@ -244,7 +245,7 @@ def test_time_out_answers_with_what_there_is(world: World, replica: Replica) -> 
 
 def test_deletion_wakes_with_an_error(world: World, replica: Replica) -> None:
     probe = world.fetch([Wanted(replica, 0, 1000)], bytes_min=1000)
-    world.broker.topics.delete("orders", lambda _: None)
+    start(world.broker.topics.delete("orders")).then(lambda _: None)
     world.settle()
     (found,) = probe.found
     assert isinstance(found.error, UnknownTopic)

@@ -11,7 +11,7 @@ import pytest
 from dragoman.broker import cluster as cluster
 from dragoman.broker.replication import replication
 from dragoman.broker.replication.messages import ControlReply, Registration
-from dragoman.broker.replication.messages import Outcome as Answer
+from dragoman.broker.replication.messages import Decision as Answer
 from dragoman.cluster import events
 from dragoman.cluster.events import (
     FIRST_LEVEL,
@@ -50,7 +50,7 @@ def older_among_us() -> World:
 def change(world: World) -> Outcome:
     outcome = Outcome()
     event = GroupConfigChanged(group_id="g", config={"a": "b"})
-    world.broker.cluster.changes.make(lambda: [event], outcome)
+    world.broker.cluster.changes.make(lambda: [event]).then(outcome)
     world.settle()
     return outcome
 

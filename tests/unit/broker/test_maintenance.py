@@ -18,6 +18,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record, assign
 from dragoman.log.cleaner import _Output
+from dragoman.outcome import start
 from worlds.broker import Follower, World, batch_of
 
 HOUR_S = 3600
@@ -127,7 +128,7 @@ def test_the_nodes_limit_is_for_topics_without_their_own_and_not_for_internal_on
     (own,) = world.create("own", config={"retention.segments": "4"})
     (compacted,) = world.create("compacted", config={"cleanup.policy": "compact"})
     new = NewTopic(name="__internal", partition_count=1, is_internal=True)
-    world.broker.topics.create(new, lambda _: None)
+    start(world.broker.topics.create(new)).then(lambda _: None)
     world.settle()
     internal = world.broker.find("__internal", 0)
     for replica in (plain, own, compacted, internal):
@@ -159,7 +160,9 @@ def test_changed_retention_takes_effect_without_a_restart() -> None:
     fill(world, replica, 30)
     world.advance(3)
     assert replica.log.log_start_offset == 0
-    world.broker.topics.change_config("t", {**SMALL, "retention.segments": "1"}, lambda _: None)
+    start(world.broker.topics.change_config("t", {**SMALL, "retention.segments": "1"})).then(
+        lambda _: None
+    )
     world.advance(3)
     assert len(replica.log.all_segments()) == 1
 

@@ -26,14 +26,10 @@ from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.kinds import Kind
 from dragoman.broker.neighbours import (
     Answer,
-    Append,
-    Appended,
-    Batches,
     Done,
     EndTransaction,
     Enrol,
     NoNeighbours,
-    ReadBatches,
     Request,
     decode_answer,
     decode_request,
@@ -41,6 +37,8 @@ from dragoman.broker.neighbours import (
     refusal_of,
 )
 from dragoman.broker.offsets import CommitRequest, OffsetCommit
+from dragoman.broker.reading import Batches, ReadBatches
+from dragoman.broker.relaying import Append, Appended
 from dragoman.broker.transactions import ProducerIdentity, TransactionState
 from dragoman.errors import (
     BrokerError,
@@ -52,6 +50,8 @@ from dragoman.errors import (
 )
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.log.producers import InvalidProducerEpochError
+from dragoman.rpc import Node, Reply
+from dragoman.rpc import Request as RpcRequest
 from dragoman.types import GroupId, Offset, Partition, ProducerId, TopicName
 from worlds.broker import Outcome, World, batch_of, values_in
 from worlds.two_nodes import Pair
@@ -131,39 +131,47 @@ def ask(pair: Pair, request: Request, body: bytes | bytearray = b"") -> Answer |
     return answer
 
 
+def call(pair: Pair, request: RpcRequest, body: bytes | bytearray = b"") -> Reply | DragomanError:
+    results: list[Reply | DragomanError] = []
+    pair.one.broker.rpc.begin(request, Node(2), (body,)).then(results.append)
+    pair.settle()
+    (result,) = results
+    return result
+
+
 def test_a_batch_is_appended_where_its_partition_is_led(pair: Pair) -> None:
-    first = ask(pair, Append(topic=T, partition=1), batch_of(b"a", b"b"))
-    second = ask(pair, Append(topic=T, partition=1), batch_of(b"c"))
-    assert isinstance(first, Answer)
-    assert isinstance(second, Answer)
-    assert first.reply == Appended(base_offset=0)
-    assert second.reply == Appended(base_offset=2)
-    refused = ask(pair, Append(topic=T, partition=0), batch_of(b"d"))
+    first = call(pair, Append(topic=T, partition=1), batch_of(b"a", b"b"))
+    second = call(pair, Append(topic=T, partition=1), batch_of(b"c"))
+    assert isinstance(first, Reply)
+    assert isinstance(second, Reply)
+    assert first.answer == Appended(base_offset=0)
+    assert second.answer == Appended(base_offset=2)
+    refused = call(pair, Append(topic=T, partition=0), batch_of(b"d"))
     assert isinstance(refused, NotLeader)
     assert refused.leader == 1
-    assert isinstance(ask(pair, Append(topic="u", partition=0), batch_of(b"d")), UnknownTopic)
-    assert isinstance(ask(pair, Append(topic=T, partition=1), b"rubbish"), BrokerError)
+    assert isinstance(call(pair, Append(topic="u", partition=0), batch_of(b"d")), UnknownTopic)
+    assert isinstance(call(pair, Append(topic=T, partition=1), b"rubbish"), BrokerError)
 
 
 def test_batches_are_read_where_their_partition_is_led(pair: Pair) -> None:
-    ask(pair, Append(topic=T, partition=1), batch_of(b"a", b"b"))
-    answer = ask(pair, ReadBatches(topic=T, partition=1, offset=0, bytes_max=1000))
-    assert isinstance(answer, Answer)
-    assert isinstance(answer.reply, Batches)
-    assert answer.reply.high_watermark == answer.reply.last_stable_offset == 2
+    call(pair, Append(topic=T, partition=1), batch_of(b"a", b"b"))
+    answer = call(pair, ReadBatches(topic=T, partition=1, offset=0, bytes_max=1000))
+    assert isinstance(answer, Reply)
+    assert isinstance(answer.answer, Batches)
+    assert answer.answer.high_watermark == answer.answer.last_stable_offset == 2
     assert values_in(answer.body) == [b"a", b"b"]
-    beyond = ask(pair, ReadBatches(topic=T, partition=1, offset=9, bytes_max=1000))
+    beyond = call(pair, ReadBatches(topic=T, partition=1, offset=9, bytes_max=1000))
     assert isinstance(beyond, OffsetOutOfRangeError)
 
 
 def test_a_read_waits_for_records(pair: Pair) -> None:
-    told: list[Answer | DragomanError] = []
+    told: list[Reply | DragomanError] = []
     request = ReadBatches(topic=T, partition=1, offset=0, bytes_max=1000, wait_ms=500)
-    pair.lines[1].ask(2, request, (), told.append)
+    pair.one.broker.rpc.begin(request, Node(2)).then(told.append)
     pair.settle()
     assert told == []
     pair.two.write(pair.two.broker.find(T, 1), b"late")
-    assert isinstance(told[0], Answer)
+    assert isinstance(told[0], Reply)
     assert values_in(told[0].body) == [b"late"]
 
 

@@ -7,6 +7,7 @@ Method: for each key a probe that tells old behaviour from new, through the brok
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -28,9 +29,12 @@ from dragoman.config.keys import Source
 from dragoman.config.settings import DYNAMIC_KEYS, Settings
 from dragoman.log.batch import Record
 from dragoman.log.store import Durability
+from dragoman.outcome import start
 from dragoman.protocols.cursus.handlers.service import CursusService
+from dragoman.protocols.cursus.handlers.session import CursusSession
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.minibroker.handlers.service import MinibrokerService
+from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
 from dragoman.protocols.mlog import messages as mlog
 from dragoman.types import GroupId
 from worlds.broker import Outcome, Pipe, Wire, World, batch_of, fetch_request, only
@@ -54,7 +58,7 @@ def change(world: World, node_id: int = 1, **changes: str) -> BrokerError | None
 
 def alter(world: World, node_id: int, texts: dict[str, str]) -> BrokerError | None:
     outcome = Outcome()
-    world.broker.node_configs.alter(node_id, lambda old: {**old, **texts}, outcome)
+    start(world.broker.node_configs.alter(node_id, lambda old: {**old, **texts})).then(outcome)
     world.settle()
     assert outcome.error is None or isinstance(outcome.error, BrokerError)
     return outcome.error
@@ -79,7 +83,7 @@ def deleted(world: World) -> object:
     if "gone" not in world.broker.image.topics:
         world.create("gone")
     outcome = Outcome()
-    world.broker.topics.delete("gone", outcome)
+    start(world.broker.topics.delete("gone")).then(outcome)
     world.settle()
     return type(outcome.error)
 
@@ -328,7 +332,7 @@ def fetch_session(world: World) -> object:
 def named_by_minibroker(world: World) -> object:
     service = MinibrokerService(world.broker, world.budget, lambda _: ("127.0.0.1", 4222))
     publish = "000000160100066576656e7473000000000000000568656c6c6f"
-    Pipe(world, service.session).exchange(bytes.fromhex(publish))
+    Pipe(world, partial(MinibrokerSession, service=service)).exchange(bytes.fromhex(publish))
     return len(world.broker.image.topics["events"].partitions)
 
 
@@ -351,7 +355,7 @@ class Cursus:
         self.service = CursusService(world.broker, world.budget, lambda _: ("127.0.0.1", 9000))
 
     def connect(self) -> Pipe:
-        return Pipe(self.world, self.service.session)
+        return Pipe(self.world, partial(CursusSession, service=self.service))
 
     def ask(self, text: str, pipe: Pipe | None = None) -> bytes:
         data = text.encode()
@@ -589,7 +593,7 @@ def test_open_partitions_follow_the_change() -> None:
     assert (replica.config.max_message_bytes, own.config.max_message_bytes) == (100, 50)
     assert replica.log.config is replica.config
     outcome = Outcome()
-    world.broker.node_configs.alter(1, lambda _: {}, outcome)
+    start(world.broker.node_configs.alter(1, lambda _: {})).then(outcome)
     world.settle()
     assert replica.config.max_message_bytes == 1_048_588
     assert world.broker.settings == world.settings
@@ -663,7 +667,9 @@ def test_changes_that_come_at_once_all_count(world: World) -> None:
     outcomes = [Outcome() for _ in range(3)]
     names = ("num.partitions", "group.max.size", "min.insync.replicas")
     for name, outcome in zip(names, outcomes, strict=True):
-        world.broker.node_configs.alter(1, lambda old, name=name: {**old, name: "5"}, outcome)
+        start(world.broker.node_configs.alter(1, lambda old, name=name: {**old, name: "5"})).then(
+            outcome
+        )
     world.settle()
     assert [outcome.error for outcome in outcomes] == [None] * 3
     assert world.broker.image.node_configs[1] == dict.fromkeys(names, "5")

@@ -48,6 +48,7 @@ from dragoman.limits import (
 from dragoman.log.batch import batches, build_batch, stamp_producer
 from dragoman.log.compression import Codec
 from dragoman.log.partition import PartitionLog
+from dragoman.outcome import start
 from worlds.broker import World, batch_of
 from worlds.staged_writes import (
     SETTINGS,
@@ -301,7 +302,7 @@ def test_a_topic_deleted_after_the_decision_does_not_keep_the_others(world: Worl
         request = publication(0, to(piece, topic="gone"), to(piece))
         world.broker.publishing.publisher.publish(request, reply)
         world.settle()
-    world.broker.topics.delete("gone", lambda _: None)
+    start(world.broker.topics.delete("gone")).then(lambda _: None)
     world.settle()
     world.create("gone")
     world.advance(2)

@@ -12,7 +12,7 @@ import pytest
 
 from dragoman.broker import gather
 from dragoman.broker.errors import NotLeader
-from dragoman.broker.neighbours import Answer, Append, Request
+from dragoman.broker.relaying import Answered, Append
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import NO_LEADER
 from dragoman.errors import DragomanError
@@ -44,10 +44,10 @@ class Errand:
     def here(self, _replica: Replica) -> None:
         raise AssertionError("this node leads nothing")
 
-    def request(self) -> tuple[Request, Sequence[Buffer]]:
+    def request(self) -> tuple[Append, Sequence[Buffer]]:
         return Append(topic=TOPIC, partition=0), (b"",)
 
-    def done(self, answer: Answer | DragomanError) -> None:
+    def done(self, answer: Answered) -> None:
         assert isinstance(answer, DragomanError)
         self.error = answer
         self.waited_s = self._pair.scheduler.time() - self.arrived

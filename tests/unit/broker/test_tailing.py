@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.broker.replica import Acknowledge as Done
 from dragoman.broker.replica import Replica
 from dragoman.broker.tailing import Tail
-from dragoman.broker.turns import Done
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import FETCHES_PARKED_MAX
 from dragoman.log.batch import TRANSACTIONAL
+from dragoman.outcome import start
 from worlds.broker import World, batch_of
 
 PLENTY = 1 << 20
@@ -141,7 +142,7 @@ def test_a_deletion_of_everything_wakes_a_waiting_tail(world: World, replica: Re
     tail.wait()
     outcome: list[DragomanError | None] = []
     done: Done = outcome.append
-    world.broker.topics.delete("t", done)
+    start(world.broker.topics.delete("t")).then(done)
     world.settle()
     assert outcome == [None]
     assert woken.count == 1

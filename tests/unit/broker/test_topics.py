@@ -5,8 +5,6 @@ Method: a broker on virtual time; each refusal once, changes that overlap, resta
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from dragoman import limits
@@ -25,8 +23,8 @@ from dragoman.broker.errors import (
 from dragoman.broker.topics import NewTopic, check_name
 from dragoman.cluster.events import NodeRegistered
 from dragoman.config.settings import Settings
-from dragoman.errors import DragomanError
 from dragoman.log.store import Durability
+from dragoman.outcome import start
 from worlds.broker import Outcome, World
 
 
@@ -36,7 +34,7 @@ def partition_ids(world: World, name: str) -> list[int]:
 
 def delete(world: World, name: str) -> Outcome:
     outcome = Outcome()
-    world.broker.topics.delete(name, outcome)
+    start(world.broker.topics.delete(name)).then(outcome)
     world.settle()
     return outcome
 
@@ -183,7 +181,7 @@ def test_bad_configuration_is_refused(world: World, config: dict[str, str]) -> N
 def test_changed_configuration_reaches_open_partitions_and_survives(world: World) -> None:
     (replica,) = world.create("t", config={"max.message.bytes": "100"})
     outcome = Outcome()
-    world.broker.topics.change_config("t", {"max.message.bytes": "200"}, outcome)
+    start(world.broker.topics.change_config("t", {"max.message.bytes": "200"})).then(outcome)
     world.settle()
     assert outcome.error is None
     assert replica.config.max_message_bytes == 200
@@ -194,7 +192,7 @@ def test_changed_configuration_reaches_open_partitions_and_survives(world: World
 def test_bad_change_of_configuration_changes_nothing(world: World) -> None:
     (replica,) = world.create("t", config={"max.message.bytes": "100"})
     outcome = Outcome()
-    world.broker.topics.change_config("t", {"max.message.bytes": "x"}, outcome)
+    start(world.broker.topics.change_config("t", {"max.message.bytes": "x"})).then(outcome)
     world.settle()
     assert isinstance(outcome.error, InvalidConfig)
     assert replica.config.max_message_bytes == 100
@@ -210,17 +208,17 @@ def test_second_creation_of_the_same_name_is_refused(world: World) -> None:
 
 def test_second_change_while_one_is_under_way_is_told_to_come_back(world: World) -> None:
     first, second = Outcome(), Outcome()
-    world.broker.topics.create(NewTopic(name="t"), first)
-    world.broker.topics.create(NewTopic(name="t"), second)
+    start(world.broker.topics.create(NewTopic(name="t"))).then(first)
+    start(world.broker.topics.create(NewTopic(name="t"))).then(second)
     assert isinstance(second.error, Overloaded)
     assert not first.is_known
     world.settle()
     assert first.error is None
-    world.broker.topics.delete("t", first := Outcome())
+    start(world.broker.topics.delete("t")).then(first := Outcome())
     for change in (
-        lambda done: world.broker.topics.delete("t", done),
-        lambda done: world.broker.topics.add_partitions("t", 2, (), done),
-        lambda done: world.broker.topics.change_config("t", {}, done),
+        lambda done: start(world.broker.topics.delete("t")).then(done),
+        lambda done: start(world.broker.topics.add_partitions("t", 2, ())).then(done),
+        lambda done: start(world.broker.topics.change_config("t", {})).then(done),
     ):
         outcome = Outcome()
         change(outcome)
@@ -240,7 +238,7 @@ def test_topics_created_in_one_turn_get_different_ids(world: World) -> None:
     outcomes = [Outcome() for _ in range(5)]
     for index, outcome in enumerate(outcomes):
         new = NewTopic(name=f"t{index}", partition_count=3)
-        world.broker.topics.create(new, outcome)
+        start(world.broker.topics.create(new)).then(outcome)
     world.settle()
     assert [each.error for each in outcomes] == [None] * 5
     topics = world.broker.image.topics.values()
@@ -252,13 +250,13 @@ def test_topics_created_in_one_turn_get_different_ids(world: World) -> None:
 def test_ensure_creates_once_for_all_who_ask_in_the_same_turn(world: World) -> None:
     outcomes = [Outcome() for _ in range(3)]
     for outcome in outcomes:
-        world.broker.ensure_topic(NewTopic(name="t"), outcome)
+        start(world.broker.ensure_topic(NewTopic(name="t"))).then(outcome)
     assert not any(each.is_known for each in outcomes)
     world.settle()
     assert [each.error for each in outcomes] == [None] * 3
     assert partition_ids(world, "t") == [1]
     late = Outcome()
-    world.broker.ensure_topic(NewTopic(name="t"), late)
+    start(world.broker.ensure_topic(NewTopic(name="t"))).then(late)
     assert late.error is None
 
 
@@ -268,12 +266,13 @@ def test_ensure_is_content_with_a_topic_that_another_node_makes_meanwhile(
     topics = world.broker.topics
     create = topics.create
 
-    def be_slower(new: NewTopic, done: Callable[[DragomanError | None], None]) -> None:
-        create(new, lambda _error: done(TopicExists("topic 't' exists already")))
+    async def be_slower(new: NewTopic) -> None:
+        await create(new)
+        raise TopicExists("topic 't' exists already")
 
     monkeypatch.setattr(topics, "create", be_slower)
     outcome = Outcome()
-    topics.ensure(NewTopic(name="t"), outcome)
+    start(topics.ensure(NewTopic(name="t"))).then(outcome)
     world.settle()
     assert outcome.error is None
     assert partition_ids(world, "t") == [1]
@@ -282,7 +281,7 @@ def test_ensure_is_content_with_a_topic_that_another_node_makes_meanwhile(
 def test_all_who_ensure_hear_of_the_failure(world: World) -> None:
     outcomes = [Outcome() for _ in range(3)]
     for outcome in outcomes:
-        world.broker.ensure_topic(NewTopic(name="t", partition_count=0), outcome)
+        start(world.broker.ensure_topic(NewTopic(name="t", partition_count=0))).then(outcome)
     world.settle()
     assert all(isinstance(each.error, InvalidPartitions) for each in outcomes)
 
@@ -314,8 +313,8 @@ def test_deletion_of_a_partition_nobody_opened_removes_its_files(world: World) -
 def test_unknown_topic_cannot_be_deleted_or_changed(world: World) -> None:
     assert isinstance(delete(world, "t").error, UnknownTopic)
     for change in (
-        lambda done: world.broker.topics.add_partitions("t", 2, (), done),
-        lambda done: world.broker.topics.change_config("t", {}, done),
+        lambda done: start(world.broker.topics.add_partitions("t", 2, ())).then(done),
+        lambda done: start(world.broker.topics.change_config("t", {})).then(done),
     ):
         outcome = Outcome()
         change(outcome)
@@ -357,7 +356,7 @@ def test_partitions_are_added_behind_the_old_ones(world: World) -> None:
     (replica,) = world.create("t")
     world.write(replica, b"v")
     outcome = Outcome()
-    world.broker.topics.add_partitions("t", 3, (), outcome)
+    start(world.broker.topics.add_partitions("t", 3, ())).then(outcome)
     world.settle()
     assert outcome.error is None
     assert partition_ids(world, "t") == [1, 2, 3]
@@ -370,7 +369,7 @@ def test_partitions_are_added_behind_the_old_ones(world: World) -> None:
 def test_partitions_only_ever_grow(world: World, total: int) -> None:
     world.create("t", 2)
     outcome = Outcome()
-    world.broker.topics.add_partitions("t", total, (), outcome)
+    start(world.broker.topics.add_partitions("t", total, ())).then(outcome)
     world.settle()
     assert isinstance(outcome.error, InvalidPartitions)
 
@@ -381,7 +380,7 @@ def test_added_partitions_need_a_fitting_assignment(
 ) -> None:
     world.create("t")
     outcome = Outcome()
-    world.broker.topics.add_partitions("t", 3, assignment, outcome)
+    start(world.broker.topics.add_partitions("t", 3, assignment)).then(outcome)
     world.settle()
     assert isinstance(outcome.error, InvalidReplicaAssignment)
 
@@ -411,7 +410,7 @@ def test_node_has_no_more_replicas_than_it_may() -> None:
     assert isinstance(error, TooManyPartitions)
     assert "max.partitions.per.node" in str(error)
     outcome = Outcome()
-    world.broker.topics.add_partitions("t", 11, (), outcome)
+    start(world.broker.topics.add_partitions("t", 11, ())).then(outcome)
     world.settle()
     assert isinstance(outcome.error, TooManyPartitions)
     assert world.create_outcome(NewTopic(name="u", partition_count=2)) is None
@@ -421,7 +420,7 @@ def test_topics_that_are_being_created_count() -> None:
     world = bounded(node=10)
     outcomes = [Outcome() for _ in range(4)]
     for at, outcome in enumerate(outcomes):
-        world.broker.topics.create(NewTopic(name=f"t{at}", partition_count=4), outcome)
+        start(world.broker.topics.create(NewTopic(name=f"t{at}", partition_count=4))).then(outcome)
     world.settle()
     assert [outcome.error is None for outcome in outcomes] == [True, True, False, False]
     assert len(world.broker.image.partitions) <= 10
@@ -431,7 +430,7 @@ def test_room_comes_back_when_topics_go() -> None:
     world = bounded(node=10)
     world.create("t", 10)
     outcome = Outcome()
-    world.broker.topics.delete("t", outcome)
+    start(world.broker.topics.delete("t")).then(outcome)
     world.settle()
     assert outcome.error is None
     assert world.create_outcome(NewTopic(name="u", partition_count=10)) is None
@@ -440,9 +439,9 @@ def test_room_comes_back_when_topics_go() -> None:
 def test_second_creation_that_is_refused_leaves_the_first_counted() -> None:
     world = bounded(node=10)
     first, again, other = Outcome(), Outcome(), Outcome()
-    world.broker.topics.create(NewTopic(name="t", partition_count=8), first)
-    world.broker.topics.create(NewTopic(name="t", partition_count=8), again)
-    world.broker.topics.create(NewTopic(name="u", partition_count=8), other)
+    start(world.broker.topics.create(NewTopic(name="t", partition_count=8))).then(first)
+    start(world.broker.topics.create(NewTopic(name="t", partition_count=8))).then(again)
+    start(world.broker.topics.create(NewTopic(name="u", partition_count=8))).then(other)
     world.settle()
     assert first.error is None
     assert again.error is not None

@@ -2,65 +2,109 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from dragoman.broker.errors import Overloaded, UnknownTopic
-from dragoman.broker.turns import Done, Turns
+from dragoman.broker.turns import Turns
 from dragoman.limits import CONFIG_CHANGES_WAITING_MAX
-from worlds.broker import Outcome
+from dragoman.outcome import Outcome, start, succeeded
+
+Change = Callable[[], Awaitable[None]]
 
 
 class Slow:
     """Changes that finish when the test says so."""
 
     def __init__(self) -> None:
-        self.begun: list[tuple[str, Done]] = []
+        self.begun: list[tuple[str, Outcome[None]]] = []
 
-    def change(self, name: str):
-        return lambda finish: self.begun.append((name, finish))
+    def change(self, name: str) -> Change:
+        async def change() -> None:
+            finish: Outcome[None] = Outcome()
+            self.begun.append((name, finish))
+            await finish
+
+        return change
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.begun]
+
+
+def take(turns: Turns, key: str, change: Change) -> Outcome[None]:
+    async def in_turn() -> None:
+        async with turns.take(key):
+            await change()
+
+    return start(in_turn())
+
+
+async def at_once() -> None:
+    await succeeded(None)
+
+
+def error_of(outcome: Outcome[None]) -> object:
+    errors: list[object] = []
+    outcome.then(errors.append)
+    return errors[0]
 
 
 def test_the_second_begins_when_the_first_is_over_and_other_keys_do_not_wait() -> None:
-    turns, slow, outcomes = Turns(), Slow(), [Outcome() for _ in range(3)]
-    turns.take("a", slow.change("a1"), outcomes[0])
-    turns.take("a", slow.change("a2"), outcomes[1])
-    turns.take("b", slow.change("b1"), outcomes[2])
-    assert [name for name, _ in slow.begun] == ["a1", "b1"]
-    slow.begun[0][1](None)
-    assert [name for name, _ in slow.begun] == ["a1", "b1", "a2"]
-    assert outcomes[0].is_known
-    assert not outcomes[1].is_known
+    turns, slow = Turns(), Slow()
+    outcomes = [
+        take(turns, "a", slow.change("a1")),
+        take(turns, "a", slow.change("a2")),
+        take(turns, "b", slow.change("b1")),
+    ]
+    assert slow.names == ["a1", "b1"]
+    slow.begun[0][1].succeed(None)
+    assert slow.names == ["a1", "b1", "a2"]
+    assert [each.is_settled for each in outcomes] == [True, False, False]
 
 
 def test_a_refused_change_does_not_stop_the_next() -> None:
-    turns, slow, outcomes = Turns(), Slow(), [Outcome() for _ in range(3)]
+    turns, slow = Turns(), Slow()
 
-    def raises(_: Done) -> None:
+    async def raises() -> None:
         raise UnknownTopic("gone")
 
-    turns.take("a", slow.change("a1"), outcomes[0])
-    turns.take("a", raises, outcomes[1])
-    turns.take("a", lambda finish: finish(None), outcomes[2])
-    slow.begun[0][1](UnknownTopic("lost"))
-    assert [type(each.error) for each in outcomes] == [UnknownTopic, UnknownTopic, type(None)]
+    outcomes = [
+        take(turns, "a", slow.change("a1")),
+        take(turns, "a", raises),
+        take(turns, "a", at_once),
+    ]
+    slow.begun[0][1].fail(UnknownTopic("lost"))
+    kinds = [type(error_of(each)) for each in outcomes]
+    assert kinds == [UnknownTopic, UnknownTopic, type(None)]
 
 
-def test_an_answer_may_ask_for_the_next_change() -> None:
+def test_who_was_answered_may_ask_for_the_next_change() -> None:
     turns, order = Turns(), []
 
-    def again(_: object) -> None:
-        order.append("first")
-        turns.take("a", lambda finish: finish(None), lambda _: order.append("second"))
+    async def two() -> None:
+        async with turns.take("a"):
+            order.append("first")
+        async with turns.take("a"):
+            order.append("second")
 
-    turns.take("a", lambda finish: finish(None), again)
+    assert start(two()).is_settled
     assert order == ["first", "second"]
 
 
 def test_only_so_many_wait_and_all_of_them_are_answered() -> None:
-    turns, slow, answers = Turns(), Slow(), []
-    turns.take("a", slow.change("first"), answers.append)
-    for _ in range(CONFIG_CHANGES_WAITING_MAX):
-        turns.take("a", lambda finish: finish(None), answers.append)
-    turned_away = Outcome()
-    turns.take("a", lambda finish: finish(None), turned_away)
-    assert isinstance(turned_away.error, Overloaded)
-    slow.begun[0][1](None)
-    assert answers == [None] * (CONFIG_CHANGES_WAITING_MAX + 1)
+    turns, slow = Turns(), Slow()
+    outcomes = [take(turns, "a", slow.change("first"))]
+    outcomes += [take(turns, "a", at_once) for _ in range(CONFIG_CHANGES_WAITING_MAX)]
+    assert isinstance(error_of(take(turns, "a", at_once)), Overloaded)
+    slow.begun[0][1].succeed(None)
+    assert all(error_of(each) is None for each in outcomes)
+
+
+def test_a_turn_that_waits_again_keeps_those_behind_it_waiting() -> None:
+    turns, slow = Turns(), Slow()
+    for name in ("a1", "a2", "a3"):
+        take(turns, "a", slow.change(name))
+    slow.begun[0][1].succeed(None)
+    assert slow.names == ["a1", "a2"]
+    slow.begun[1][1].succeed(None)
+    assert slow.names == ["a1", "a2", "a3"]

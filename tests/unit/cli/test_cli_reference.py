@@ -8,9 +8,9 @@ from pathlib import Path
 from dragoman.cli import status
 from dragoman.cli.app import build
 from dragoman.cli.node_options import node_parser
+from dragoman.cli.record_clients import MODULES, record_client
+from dragoman.cli.record_clients.records import Feature
 from dragoman.cli.remote import DEFAULT_SERVER
-from dragoman.cli.speaking import MODULES, speaker
-from dragoman.cli.speaking.interface import Feature
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text()
 
@@ -71,7 +71,7 @@ def test_options_of_captures_are_all_listed() -> None:
 
 def test_protocols_and_their_addresses_are_the_real_ones() -> None:
     listed = re.findall(r"^\| `([a-z]+)`(?: \(default\))? \| `([0-9.:]+)` \|$", PAGE, re.MULTILINE)
-    assert listed == [(name, speaker(name).bootstrap) for name in MODULES]
+    assert listed == [(name, record_client(name).bootstrap) for name in MODULES]
 
 
 def test_table_of_what_protocols_refuse_is_true() -> None:
@@ -88,7 +88,7 @@ def test_table_of_what_protocols_refuse_is_true() -> None:
     }
     for label, needed in features.items():
         for name, cell in zip(MODULES, rows[label], strict=True):
-            missing = needed & speaker(name).cannot_write.keys()
+            missing = needed & record_client(name).cannot_write.keys()
             assert missing in (set(), needed)
             assert cell.startswith("no" if missing else "yes"), (label, name)
     tokens: dict[Feature, list[str]] = {
@@ -97,7 +97,7 @@ def test_table_of_what_protocols_refuse_is_true() -> None:
         "key": ["`%k`", "`%K`"],
     }
     for name, cell in zip(MODULES, rows["not in `--format`, null in `--json`"], strict=True):
-        hidden = speaker(name).cannot_show
+        hidden = record_client(name).cannot_show
         shown = [token for feature in tokens if feature in hidden for token in tokens[feature]]
         assert cell == (", ".join(shown) or "nothing")
 

@@ -16,8 +16,7 @@ from rich.console import Console
 
 from dragoman.cli import pipeline
 from dragoman.cli.main import main
-from dragoman.cli.pipeline_telling import Telling
-from dragoman.cli.pipeline_view import View, _table, line
+from dragoman.cli.pipeline_status import StatusReports, StatusView, _table, line
 from dragoman.cli.remote import Remote
 from dragoman.client.kafka import ClientSettings
 from dragoman.pipelines.loading import load
@@ -219,7 +218,7 @@ def test_a_job_without_batch_numbers_shows_none() -> None:
 
 def test_lines_are_few_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
     status = Status(name="a", file="f", state="running", parts=(PART,))
-    with View() as view:
+    with StatusView() as view:
         for _ in range(5):
             view.show(status)
         view.show(msgspec.structs.replace(status, state="done"))
@@ -268,9 +267,9 @@ def test_a_node_is_told_and_asked(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_a_node_that_is_away_is_mentioned_once(capsys: pytest.CaptureFixture[str]) -> None:
     status = Status(name="a", file="f", state="running")
-    with Telling("http://127.0.0.1:1") as telling:
-        telling.tell(status)
-        telling.tell(msgspec.structs.replace(status, state="done"))
+    with StatusReports("http://127.0.0.1:1") as reports:
+        reports.send(status)
+        reports.send(msgspec.structs.replace(status, state="done"))
 
     assert capsys.readouterr().err.count("is not reported: cannot reach http://127.0.0.1:1") == 1
 
@@ -279,22 +278,22 @@ def test_the_last_report_is_repeated_while_nothing_is_new(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A node takes a pipeline for dead that says nothing, as during one long step of a job."""
-    told: list[object] = []
+    sent: list[object] = []
     thrice = threading.Event()
 
-    def tell(_: Remote, __: str, status: object) -> None:
-        told.append(status)
-        if len(told) == 3:
+    def send(_: Remote, __: str, status: object) -> None:
+        sent.append(status)
+        if len(sent) == 3:
             thrice.set()
 
-    monkeypatch.setattr(Remote, "tell", tell)
-    monkeypatch.setattr("dragoman.cli.pipeline_telling._AGAIN_S", 0.01)
-    monkeypatch.setattr("dragoman.cli.pipeline_telling._PAUSE_S", 0.01)
+    monkeypatch.setattr(Remote, "send", send)
+    monkeypatch.setattr("dragoman.cli.pipeline_status._AGAIN_S", 0.01)
+    monkeypatch.setattr("dragoman.cli.pipeline_status._PAUSE_S", 0.01)
     status = known(tmp_path, "quiet")
-    with Telling("http://127.0.0.1:1") as telling:
-        telling.tell(status)
+    with StatusReports("http://127.0.0.1:1") as reports:
+        reports.send(status)
         assert thrice.wait(30)
-    assert set(map(repr, told)) == {repr(status)}
+    assert set(map(repr, sent)) == {repr(status)}
 
 
 def test_the_report_of_a_profile_is_printed_from_where_it_is(

@@ -20,6 +20,7 @@ from dragoman.cli.main import main
 from dragoman.client.kafka import (
     BlockingKafkaClient,
     GroupDetails,
+    KafkaClient,
     NewRecord,
     NewTopic,
     TopicPartition,
@@ -325,7 +326,11 @@ def test_live_group_is_refused_before_anything_happens(
     live = GroupDetails(
         group="g", kind="classic", state="Stable", protocol_type="", assignor="", members=()
     )
-    monkeypatch.setattr(BlockingKafkaClient, "describe_group", lambda _self, _group: live)
+
+    async def describe(_self: KafkaClient, _group: str) -> GroupDetails:
+        return live
+
+    monkeypatch.setattr(KafkaClient, "describe_group", describe)
     ran = dragoman(*command)
     assert (ran.status, ran.out) == (1, b"")
     assert ran.err == "dragoman: group 'g' is Stable with 0 members; stop them first\n"
@@ -337,10 +342,10 @@ def test_unknown_group_is_quiet(
 ) -> None:
     numbers(client, 3)
 
-    def unknown(_self: BlockingKafkaClient, group: str) -> GroupDetails:
+    async def unknown(_self: KafkaClient, group: str) -> GroupDetails:
         raise UnknownGroupError(69, group=group)
 
-    monkeypatch.setattr(BlockingKafkaClient, "describe_group", unknown)
+    monkeypatch.setattr(KafkaClient, "describe_group", unknown)
     assert dragoman("group", "reset", "new", "--topic", "t", "--to", "1").status == 0
     assert client.committed_offsets("new")[TopicPartition("t", 0)].offset == 1
 

@@ -17,6 +17,7 @@ from dragoman.cluster.events import (
 )
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import ClusterError, FormatError, OutcomeUnknownError
+from dragoman.outcome import start
 from dragoman.world import Disk
 from worlds.broker import Outcome, World
 
@@ -79,11 +80,11 @@ def test_replay_of_the_log_gives_the_same_image() -> None:
     world = World()
     world.create("a", 3, {"retention.ms": "5"})
     world.create("b")
-    world.broker.topics.add_partitions("b", 4, (), Outcome())
+    start(world.broker.topics.add_partitions("b", 4, ())).then(Outcome())
     world.settle()
-    world.broker.topics.change_config("b", {"retention.bytes": "9"}, Outcome())
+    start(world.broker.topics.change_config("b", {"retention.bytes": "9"})).then(Outcome())
     world.settle()
-    world.broker.topics.delete("a", Outcome())
+    start(world.broker.topics.delete("a")).then(Outcome())
     world.settle()
     world.create("a", 2)
     again = World(disk=_closed(world), start=False)

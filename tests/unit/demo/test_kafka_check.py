@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 
-from dragoman.demo.kafka import Check
-from dragoman.demo.readings import record
-from dragoman.demo.story import DemoError
+from demo.kafka import Check
+from demo.readings import record
+from demo.story import DemoError
 
 
 class FakeMessage:

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 
-from dragoman.demo.protocols import PROTOCOLS, Records, check_records, order, rows_of
-from dragoman.demo.story import DemoError
+from demo.protocols import PROTOCOLS, Records, check_records, order, rows_of
+from demo.story import DemoError
 
 WRITTEN = [(number, order(number)) for number in range(10)]
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 pytest.importorskip("confluent_kafka")
 
-from dragoman.demo.readings import Window, closed_windows, record, window_minutes
-from dragoman.demo.spark import check_windows
-from dragoman.demo.story import DemoError
+from demo.readings import Window, closed_windows, record, window_minutes
+from demo.spark import check_windows
+from demo.story import DemoError
 
 COUNT = 1000
 

@@ -18,7 +18,7 @@ from dragoman.log.adoption import adopt_directory
 from dragoman.log.inspect import verify_disk
 from dragoman.log.node import Durability, read_node_state
 from dragoman.testing.memory import MemoryDisk
-from dragoman.world import RealDisk
+from dragoman.world import RealDisk, read_whole, replace_file
 from worlds.log import World
 
 MARK = "journal/mark"
@@ -213,7 +213,7 @@ def test_a_seed_is_worked_out_from_a_checksum():
         assert crc32c_seed(data, crc32c(data, seed)) == seed
 
 
-@pytest.mark.parametrize("damage", ["missing", "damaged"])
+@pytest.mark.parametrize("damage", ["missing", "damaged", "another file"])
 @pytest.mark.parametrize("has_mark", [True, False])
 def test_a_directory_without_its_node_file_is_refused_then_adopted(
     killed: World, damage: str, has_mark: bool
@@ -221,8 +221,14 @@ def test_a_directory_without_its_node_file_is_refused_then_adopted(
     before = read_node_state(killed.disk)
     if damage == "missing":
         killed.disk.remove("node.json")
-    else:
+    elif damage == "damaged":
         zero(killed, "node.json")
+    else:
+        # Its checksum is right; what it says is not.
+        (manifest,) = (
+            f"partitions/{each}/manifest.json" for each in killed.disk.names("partitions")
+        )
+        replace_file(killed.disk, "node.json", read_whole(killed.disk, manifest))
     if not has_mark:
         killed.disk.remove(MARK)
     for _ in range(2):

@@ -14,6 +14,7 @@ from dragoman.errors import CorruptionError
 from dragoman.log.damage import lost_ranges
 from dragoman.log.inspect import verify_disk
 from dragoman.log.repair import repair_partition
+from dragoman.world import read_whole, replace_file
 from worlds.log import World
 
 
@@ -227,4 +228,18 @@ def test_a_missing_manifest_is_reported(world: World, caplog: pytest.LogCaptureF
     world.disk.remove("partitions/t-0/manifest.json")
     world.open()
     assert "manifest.json is missing" in caplog.text
+    assert len(world.values()) == 30
+
+
+def test_another_file_in_the_place_of_a_manifest_is_damage(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    """The checksum of `node.json` is right wherever the file lies."""
+    path = "partitions/t-0/manifest.json"
+    world.fill(30)
+    world.store.close()
+    replace_file(world.disk, path, read_whole(world.disk, "node.json"))
+    assert path in [each.path for each in verify_disk(world.disk).problems]
+    world.open()
+    assert f"{path} at byte 0: what is in it is no manifest" in caplog.text
     assert len(world.values()) == 30

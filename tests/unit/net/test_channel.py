@@ -354,7 +354,7 @@ def test_connection_with_a_descriptor_that_others_need_is_closed(
     connected = socket.socket()
     number = connected.fileno()
     for most, is_refused in ((number, False), (number - 1, True)):
-        channels = Channels(rig.budget, rig.scheduler, descriptor_max=most)
+        channels = Channels(rig.budget, rig.scheduler, descriptor_max=lambda most=most: most)
         _, _, transport = rig.connect(channels, connected=connected)
         assert transport.is_closed == is_refused
         assert channels.refused == is_refused

@@ -5,6 +5,7 @@ Method: nodes on simulated loops and network, with services that note and answer
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Sequence
 from functools import partial
 from random import Random
@@ -372,7 +373,14 @@ def test_whoever_is_turned_away_is_told_why_once(caplog: pytest.LogCaptureFixtur
 class Stranger:
     """A connection to a member's listener, of which the test says what comes."""
 
-    def __init__(self, member: Member, peer: str = "10.0.0.9", *, is_lost_later: bool = False):
+    def __init__(
+        self,
+        member: Member,
+        peer: str = "10.0.0.9",
+        *,
+        is_lost_later: bool = False,
+        connected: socket.socket | None = None,
+    ):
         """`is_lost_later`: as transports do, which report an end in a later turn of the loop."""
         self.channel = Channel(member.channels, member.peering.session, member.loop)
         self.transport = FakeTransport(
@@ -381,6 +389,7 @@ class Stranger:
             peer,
         )
         self.transport.channel = self.channel
+        self.transport.connected = connected
         self.channel.connection_made(self.transport)  # type: ignore[arg-type]
 
     def send(self, data: bytes) -> None:
@@ -449,6 +458,30 @@ def test_many_strangers_of_one_address_do_not_push_out_a_node_at_another(pair: P
     node.say_hello()
     assert not node.transport.is_closed
     assert pair.one.peering.is_calling(7)
+
+
+def test_strangers_give_way_when_descriptors_run_out(pair: Pair) -> None:
+    """Where few descriptors are allowed they are gone before there are many strangers."""
+    one = pair.one
+    strangers = [Stranger(one) for _ in range(3)]
+    one.channels = Channels(
+        one.budget, one.loop, descriptor_max=lambda: 0, give_way=one.peering.give_way
+    )
+    with socket.socket() as connected:
+        node = Stranger(one, connected=connected)
+        node.say_hello()
+        assert one.peering.is_calling(7)
+        assert [each.transport.is_closed for each in strangers] == [True, False, False]
+        others = [Stranger(one, connected=connected) for _ in range(2)]
+        # A node that has said who it is does not give way.
+        others[1].say_hello(8)
+        assert all(each.transport.is_closed for each in strangers)
+        last = Stranger(one, connected=connected)
+        assert (others[0].transport.is_closed, last.transport.is_closed) == (True, False)
+        last.say_hello(9)
+        refused = Stranger(one, connected=connected)
+        assert refused.transport.is_closed
+        assert not any(each.transport.is_closed for each in (node, others[1], last))
 
 
 def test_node_that_has_said_who_it_is_is_read_whatever_others_hold(pair: Pair) -> None:

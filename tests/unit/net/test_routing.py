@@ -7,16 +7,22 @@ they were given; then real ones of a broker.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
+from dragoman.broker.broker import Broker
 from dragoman.framing import FrameReader, Scratch
 from dragoman.limits import DETECTION_BYTES_MAX
-from dragoman.net.channel import Channel
-from dragoman.net.framed import FramedSession, Place
+from dragoman.net.channel import Channel, Session
 from dragoman.net.routing import RoutingSession
+from dragoman.protocols.kafka.handlers.session import KafkaSession
 from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.mlog.handlers.service import MlogService
+from dragoman.protocols.mlog.handlers.session import MlogSession
+from dragoman.protocols.service import Service
+from dragoman.protocols.session import OrderedSession, Place
 from protocols.mlog_vectors import JSON_FRAMES
 from worlds.broker import Pipe, World
 
@@ -24,9 +30,9 @@ API_VERSIONS = bytes.fromhex("0000000a0012000000000001ffff")
 QUIT = bytes.fromhex("0000000105")
 
 
-class Remembering(FramedSession):
+class Remembering(OrderedSession[Service[Broker]]):
     def __init__(self, channel: Channel, world: World) -> None:
-        super().__init__(channel, FrameReader(1 << 20, Scratch()), world.budget)
+        super().__init__(channel, FrameReader(1 << 20, Scratch()), world.service)
         self.frames: list[bytes] = []
         self.told: list[str] = []
 
@@ -129,7 +135,10 @@ def test_connection_that_goes_early_leaves_no_timer(rig: Rig) -> None:
 def test_real_services_answer_their_own() -> None:
     world = World()
     mlog = MlogService(world.broker, world.budget, lambda _: ("127.0.0.1", 7070))
-    services = {"kafka": world.service.session, "mlog": mlog.session}
+    services: dict[str, Callable[[Channel], Session]] = {
+        "kafka": partial(KafkaSession, service=world.service),
+        "mlog": partial(MlogSession, service=mlog),
+    }
 
     def connect() -> Pipe:
         return Pipe(world, lambda channel: RoutingSession(channel, services, world.scheduler, 10.0))

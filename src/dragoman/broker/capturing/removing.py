@@ -106,4 +106,4 @@ class Removal:
             known = self._name in self._broker.image.captures
             return [CaptureRemoved(name=self._name)] if known else []
 
-        self._broker.changes.make(decide, self._done)
+        self._broker.changes.make(decide).then(self._done)

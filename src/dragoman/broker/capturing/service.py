@@ -25,7 +25,6 @@ from dragoman.broker.errors import (
     Overloaded,
     UnknownCapture,
 )
-from dragoman.broker.internal import internal_factor
 from dragoman.broker.kinds import NOBODY
 from dragoman.broker.neighbours import (
     Answer,
@@ -49,6 +48,7 @@ from dragoman.cluster.events import CaptureDefined, Event
 from dragoman.config.hosts import host_matches
 from dragoman.errors import ClusterError, ConfigError, DragomanError
 from dragoman.limits import CAPTURE_ASK_TIMEOUT_S, CAPTURE_DEFINITION_BYTES_MAX, CAPTURES_MAX
+from dragoman.outcome import start
 
 if TYPE_CHECKING:
     from dragoman.broker.broker import Broker
@@ -115,17 +115,17 @@ class Capturing:
             return topic.partitions[index].leader
         return self._broker.node_id if index in self._led else NOBODY
 
-    def ensure_topic(self, done: Acknowledge) -> None:
+    async def ensure_topic(self) -> None:
         """Make the topic of positions unless there is one."""
         factor = self._broker.settings.transaction_state_log_replication_factor
         new = NewTopic(
             name=POSITIONS_TOPIC,
             partition_count=_PARTITIONS,
-            replication_factor=internal_factor(self._broker, factor),
+            replication_factor=self._broker.context.internal_factor(factor),
             config=dict(_CONFIG),
             is_internal=True,
         )
-        self._broker.topics.ensure(new, done)
+        await self._broker.topics.ensure(new)
 
     # ---- what this node runs
 
@@ -230,7 +230,7 @@ class Capturing:
         except DragomanError as error:
             done(error)
         else:
-            self.ensure_topic(made)
+            start(self.ensure_topic()).then(made)
 
     def _check_new(self, new: Definition) -> None:
         captures = self._broker.image.captures
@@ -306,7 +306,11 @@ class Capturing:
         return found
 
     def _change(self, decide: Callable[[], list[Event]], done: Acknowledge) -> None:
-        self._turns.take(None, partial(self._broker.changes.make, decide), done)
+        start(self._change_in_turn(decide)).then(done)
+
+    async def _change_in_turn(self, decide: Callable[[], list[Event]]) -> None:
+        async with self._turns.take(None):
+            await self._broker.changes.make(decide)
 
     # ---- asking and telling, wherever it runs
 

@@ -1,11 +1,13 @@
-"""Deferred records: kept aside durably, and appended to their partition once, when they are due or
-somebody has decided that they are to be.
+"""Delayed and held records: stored durably, and appended to their partition exactly once when due.
 
-For protocols with delays and with messages that wait for the outcome of something else. `state` is
-what is known in memory, `records` what is in the log; `delivery` brings records to their
-partitions, which are `targets`, `holding` is about those that others decide about; `keeping` joins
-them to the internal topic and to time, and `service` is what protocols use, by way of `reaching`,
-on any node.
+Protocols use it for delays, retries, and messages that wait for the outcome of a transaction.
+
+- Each partition of the internal topic has an in-memory index of times and offsets, never of bodies.
+- When records are due, a decision is committed, and then they are appended to their target.
+- Producers are asked about held records whose fate is undecided; after a few attempts a record is
+  given up.
+- The leader of a target partition, and the limits of its topic, are found for each delivery.
+- A service offers all of it to protocols on any node, and forwards to the node that holds a record.
 """
 
 from dragoman.broker.deferring.records import TOPIC as DEFERRED_TOPIC

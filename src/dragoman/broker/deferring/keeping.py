@@ -65,7 +65,9 @@ class Keeping:
         self._producer_ids = producer_ids
         self._targets = targets
         self.log = InternalTopic(
-            broker,
+            broker.context,
+            broker.partitions,
+            broker.topics,
             stored.TOPIC,
             DEFERRED_PARTITIONS,
             broker.settings.transaction_state_log_replication_factor,

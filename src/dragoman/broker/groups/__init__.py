@@ -1,17 +1,16 @@
-"""Consumer groups: membership, generations, and the table that all protocols share.
+"""Consumer groups: membership, generations, and one table that all protocols share.
 
-messages   requests and results
-registry   the table of groups, the one-owner rule, records in
-group      one entry of it
-ledger     its committed and staged offsets
-classic    what each request meets in each state
-rebalance  states, phases, answers
-static     static members that come back
-roster     members, leader, vote
-consumer   Kafka's second protocol (KIP-848), a package of its own
-parked     requests that wait; promises: member ids not used yet; timer: deadlines
-records    keys and values of the internal topic
-ports      all that a group reaches outside itself; settings: under Kafka's names
+- `messages`: requests and results.
+- `registry`: the table of groups, the rule that one protocol owns a group's members, and replay.
+- `group`: one entry of the table; `ledger`: its committed and its staged offsets.
+- `classic`: Kafka's first protocol, request by request and state by state. `rebalance` has states,
+  phases and their ends; `roster` the members, the leader and the vote; `static` returning members.
+- `consumer`: Kafka's second protocol (KIP-848), a package of its own.
+- `direct`: groups whose members the broker assigns at once, for minibroker and Cursus.
+- `parked`: requests that wait; `promises`: member ids not used yet; `timer`: deadlines.
+- `memory`: what groups hold in memory, and the bound on it.
+- `records`: keys and values in `__consumer_offsets`.
+- `ports`: what a group reaches outside itself; `settings`: bounds under Kafka's names.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
-"""Publishing: records that were staged aside appear in their topics exactly once.
+"""Atomic publication: records that were staged aside appear in their topics exactly once.
 
-Writers like Spark's work in attempts, of which some die and some run twice. Each attempt stages its
-records in an internal topic; at the end one call names the attempts that count, and the broker puts
-their records, and no others, where they belong.
+Writers such as Spark work in task attempts, some of which die and some of which run twice. Each
+attempt stages its records in an internal topic. One request at the end names the attempts that
+count, and the broker copies their records, and no others, into their topics.
 
-`state` is a writer as a value, `records` its bytes in the log, `staging` the topic in which records
-wait, `slices` the way to them, `copying` that from there into their topics, `publisher` the
-machine, `service` what joins it to the broker and to other nodes. The writer's coordinator decides;
-each partition's leader checks what it would get, and copies what it gets.
+- A writer is a value with a binary form in an internal topic of its own.
+- Staged batches are read a piece at a time, from this node or another one.
+- The publisher commits a decision, then rolls it forward.
+- The leader of each destination checks staged records first, and appends them after the decision.
+- A service connects the publisher to the broker and to other nodes.
+
+The writer's coordinator decides; the leader of each destination checks and copies.
 """
 
 from dragoman.broker.publications import Destination, Piece, Publication, Target

@@ -59,7 +59,9 @@ class Publishing:
         self._broker = broker
         self._producer_ids = producer_ids
         self._log = InternalTopic(
-            broker,
+            broker.context,
+            broker.partitions,
+            broker.topics,
             records.TOPIC,
             broker.settings.transaction_state_log_num_partitions,
             broker.settings.transaction_state_log_replication_factor,

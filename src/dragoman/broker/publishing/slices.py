@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dragoman.broker.errors import InvalidPublication, NotLeader, StagedRecordsGone, UnknownTopic
-from dragoman.broker.neighbours import Answer, Batches, ReadBatches
 from dragoman.broker.publications import Piece
 from dragoman.broker.publishing.state import STAGING_TOPIC
+from dragoman.broker.reading import Batches, ReadBatches
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import PUBLISH_SLICE_BYTES
 from dragoman.log.batch import BatchHeader, read_header
 from dragoman.log.partition import PartitionLog
+from dragoman.rpc import Node, Reply
 from dragoman.types import Buffer
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class StagedSlices:
             got(error)
             return
 
-        def answered(answer: Answer | DragomanError) -> None:
+        def answered(answer: Reply[Batches] | DragomanError) -> None:
             try:
                 batches = self._taken(piece, answer)
             except DragomanError as error:
@@ -72,7 +73,7 @@ class StagedSlices:
             is_committed_only=False,
             is_from_oldest=True,
         )
-        self._broker.neighbours.ask(found, request, (), answered)
+        self._broker.rpc.begin(request, Node(found)).then(answered)
 
     def _find(self, piece: Piece) -> PartitionLog | int:
         """The partition's log, if what is wanted is here; else the node that leads it."""
@@ -96,13 +97,12 @@ class StagedSlices:
         found = log.read(self._offset, PUBLISH_SLICE_BYTES, piece.next_offset)
         return self._cut(piece, found.buffers)
 
-    def _taken(self, piece: Piece, answer: Answer | DragomanError) -> list[StagedBatch]:
+    def _taken(self, piece: Piece, answer: Reply[Batches] | DragomanError) -> list[StagedBatch]:
         if isinstance(answer, OffsetOutOfRangeError):
             raise InvalidPublication(f"{_name(piece)}: {answer}")
         if isinstance(answer, DragomanError):
             raise answer
-        reply = answer.reply
-        assert isinstance(reply, Batches)
+        reply = answer.answer
         self._check(piece, reply.log_start_offset, reply.high_watermark)
         return self._cut(piece, [answer.body])
 

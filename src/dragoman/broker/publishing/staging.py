@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from dragoman.broker.internal import internal_factor
 from dragoman.broker.kinds import NOBODY
 from dragoman.broker.neighbours import KeepStaged
 from dragoman.broker.publications import Piece
@@ -44,6 +43,7 @@ from dragoman.limits import (
     STAGING_SEGMENT_BYTES,
 )
 from dragoman.log.partition import PartitionLog
+from dragoman.outcome import start
 
 if TYPE_CHECKING:
     from dragoman.broker.broker import Broker
@@ -101,8 +101,8 @@ class Staging:
         new = NewTopic(
             name=STAGING_TOPIC,
             partition_count=STAGING_PARTITIONS,
-            replication_factor=internal_factor(
-                self._broker, self._broker.settings.transaction_state_log_replication_factor
+            replication_factor=self._broker.context.internal_factor(
+                self._broker.settings.transaction_state_log_replication_factor
             ),
             config=dict(_CONFIG),
             is_internal=True,
@@ -123,7 +123,7 @@ class Staging:
             index = self._opened % count
             opened(StagingPlace(STAGING_TOPIC, index, producer_id, STAGING_EPOCH))
 
-        self._broker.ensure_topic(new, ensured)
+        start(self._broker.ensure_topic(new)).then(ensured)
 
     # ---- what may go
 

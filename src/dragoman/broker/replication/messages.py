@@ -20,8 +20,8 @@ from dragoman.errors import DecodeError
 NONE = -1
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Common form: tagged with the class name."""
+class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of the messages. Their tags are fixed: a class may be renamed, its tag may not."""
 
 
 # ---- followers and leaders
@@ -43,7 +43,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     partition_epoch: int
 
 
-class FetchRequest(_Message, frozen=True, kw_only=True):
+class FetchRequest(_Message, frozen=True, kw_only=True, tag="FetchRequest"):
     """The next batches of all partitions that a node follows from another.
 
     A session begins with request 0, which names all partitions; later ones name those whose
@@ -61,7 +61,7 @@ class FetchRequest(_Message, frozen=True, kw_only=True):
     bytes_max: int = 0
 
 
-class Progress(_Message, frozen=True, kw_only=True):
+class Progress(_Message, frozen=True, kw_only=True, tag="Progress"):
     """What has become stable since the last fetch, which may still be waiting. Not answered."""
 
     follower: Member
@@ -103,7 +103,7 @@ class Fetched(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     last_epoch: int = NONE
 
 
-class FetchReply(_Message, frozen=True, kw_only=True):
+class FetchReply(_Message, frozen=True, kw_only=True, tag="FetchReply"):
     session: int
     number: int
     partitions: tuple[Fetched, ...] = ()
@@ -116,7 +116,7 @@ class FetchReply(_Message, frozen=True, kw_only=True):
 # ---- nodes and the controller
 
 
-class Registration(_Message, frozen=True, kw_only=True):
+class Registration(_Message, frozen=True, kw_only=True, tag="Registration"):
     """A node is there and wants its partitions."""
 
     node_id: int
@@ -143,67 +143,69 @@ class InSyncChange(msgspec.Struct, frozen=True, array_like=True):
     in_sync: tuple[Member, ...]
 
 
-class InSyncChanges(_Message, frozen=True, kw_only=True):
+class InSyncChanges(_Message, frozen=True, kw_only=True, tag="InSyncChanges"):
     leader: Member
     changes: tuple[InSyncChange, ...]
 
 
-class Heartbeat(_Message, frozen=True, kw_only=True):
+class Heartbeat(_Message, frozen=True, kw_only=True, tag="Heartbeat"):
     member: Member
 
 
-class HandOver(_Message, frozen=True, kw_only=True):
+class HandOver(_Message, frozen=True, kw_only=True, tag="HandOver"):
     """The node is about to stop: others shall lead what it leads."""
 
     member: Member
 
 
-class ElectPreferred(_Message, frozen=True, kw_only=True):
+class ElectPreferred(_Message, frozen=True, kw_only=True, tag="ElectPreferred"):
     """Somebody wants the first replica to lead."""
 
     partition_id: int
 
 
-class ElectUnclean(_Message, frozen=True, kw_only=True):
+class ElectUnclean(_Message, frozen=True, kw_only=True, tag="ElectUnclean"):
     """Somebody wants a replica to lead that may lack committed records."""
 
     partition_id: int
     node_id: int
 
 
-class Move(_Message, frozen=True, kw_only=True):
+class Move(_Message, frozen=True, kw_only=True, tag="Move"):
     """Somebody wants the partition on these nodes; none: a move that is under way is taken back."""
 
     partition_id: int
     replicas: tuple[int, ...] = ()
 
 
-class AddNode(_Message, frozen=True, kw_only=True):
+class AddNode(_Message, frozen=True, kw_only=True, tag="AddNode"):
     """Somebody wants a node to join, which is reached at this address."""
 
     node_id: int
     address: str
 
 
-class RemoveNode(_Message, frozen=True, kw_only=True):
+class RemoveNode(_Message, frozen=True, kw_only=True, tag="RemoveNode"):
     """Somebody wants a node out of the quorum, and gone for good if it holds nothing."""
 
     node_id: int
 
 
-class TransferMetadata(_Message, frozen=True, kw_only=True):
+class TransferMetadata(_Message, frozen=True, kw_only=True, tag="TransferMetadata"):
     """Somebody wants this node to lead the metadata; `NONE`: any other than the one that does."""
 
     node_id: int = NONE
 
 
-class Relieve(_Message, frozen=True, kw_only=True):
+class Relieve(_Message, frozen=True, kw_only=True, tag="Relieve"):
     """Somebody wants others to lead what this node leads."""
 
     node_id: int
 
 
-class Outcome(IntEnum):
+class Decision(IntEnum):
+    """What the controller has decided about a request."""
+
     ACCEPTED = 0
     #: Somebody else was faster: the image is about to change.
     CONFLICT = 1
@@ -213,10 +215,10 @@ class Outcome(IntEnum):
     UNKNOWN = 3
 
 
-class ControlReply(_Message, frozen=True, kw_only=True):
-    """One outcome for each change of the request; a request without changes has one."""
+class ControlReply(_Message, frozen=True, kw_only=True, tag="ControlReply"):
+    """One decision for each change of the request; a request without changes has one."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[Decision, ...]
     #: Why something was refused, for people.
     text: str = ""
     #: The image must have this version for the outcome to be seen.

@@ -1,8 +1,13 @@
-"""The transaction coordinator: who may write under a transactional id, and how its work ends.
+"""The transaction coordinator: who may write under a transactional id, and how a transaction ends.
 
-`state` is one transaction as a value and its steps, `rules` what a request may do in which state,
-`records` the bytes in the log, `producer_ids` the source of producer ids, `ports` what comes from
-outside, `views` what operators see, `coordinator` the machine.
+- `state`: one transactional id as a value, and the steps between values.
+- `rules`: what a request may do in which state.
+- `entries`: the table of transactional ids, each with its operation in progress.
+- `operations`: the course of one operation: build, persist, apply, answer.
+- `coordinator`: the machine: requests in, records and markers out, replies.
+- `records`: bytes in `__transaction_state`.
+- `producer_ids`: producer ids, from blocks that are reserved durably.
+- `ports`: what comes from outside; `views`: what operators and metrics see.
 """
 
 from dragoman.broker.transactions.coordinator import TransactionCoordinator

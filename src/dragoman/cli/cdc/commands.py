@@ -24,15 +24,15 @@ from dragoman.captures.addresses import hide_secrets
 from dragoman.captures.control import Finding, decode_finding
 from dragoman.captures.definition import Definition
 from dragoman.captures.policy import capture_environment
-from dragoman.cli.cdc.options import CaptureOptions
-from dragoman.cli.cdc.showing import (
+from dragoman.cli.cdc.display import (
+    print_findings,
     print_list,
     print_state,
     print_states,
-    tell_findings,
     wait_until_it_runs,
     watch,
 )
+from dragoman.cli.cdc.options import CaptureOptions
 from dragoman.cli.output import Output, print_json
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
@@ -73,7 +73,7 @@ def add(
     remote = Remote(server)
     if check:
         findings = remote.post(_CHECKS, CaptureCheck(definition=definition), Findings).items
-        tell_findings(each for each in findings if each.level != "ok")
+        print_findings(each for each in findings if each.level != "ok")
         problems = sum(each.level == "problem" for each in findings)
         if problems:
             raise CommandError(f"nothing was added; problems in the way: {problems}, see above")
@@ -225,7 +225,7 @@ def doctor(
     if output == "json":
         print_json(findings)
     else:
-        tell_findings(findings.items)
+        print_findings(findings.items)
     return FAILED if any(each.level == "problem" for each in findings.items) else OK
 
 

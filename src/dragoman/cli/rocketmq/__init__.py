@@ -1,18 +1,18 @@
 """`dragoman rocketmq`: what `mqadmin` does, for any RocketMQ cluster, without Java.
 
-Every command has its name as commands have here (`topic-list`) and as `mqadmin` has it
-(`topicList`).
+Commands are grouped by subject: brokers, topics, groups, messages and dead letters. They share the
+options that select a cluster and the output. Every command has its name in this command line's
+style (`topic-list`) and in the style of `mqadmin` (`topicList`).
 """
 
 from __future__ import annotations
 
 from cyclopts import App
 
-from dragoman.cli.rocketmq import brokers, dead_letters, groups, messages, topics
+from dragoman.cli.rocketmq import cluster, groups, messages
+from dragoman.cli.rocketmq.command import add
 
 app = App(name="rocketmq", help="Administration of RocketMQ clusters, Dragoman's and others.")
 
-for _module in (topics, brokers, groups, messages, dead_letters):
-    for _names, _command in _module.COMMANDS.items():
-        _kebab, _, _camel = _names.partition(" ")
-        app.command(_command, name=_kebab, alias=_camel)
+for _command in (*cluster.COMMANDS, *groups.COMMANDS, *messages.COMMANDS):
+    add(app, _command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
@@ -10,27 +11,12 @@ from cyclopts import Parameter
 
 from dragoman.cli.output import Output
 from dragoman.cli.positions import parse_place
-from dragoman.cli.rocketmq.options import (
-    DEFAULT_NAMESRV,
-    Broker,
-    Cluster,
-    Group,
-    NameServers,
-    Topic,
-    administering,
-    show,
-    time_text,
-)
-from dragoman.cli.status import USAGE, CommandError, say
-from dragoman.client.rocketmq import (
-    LATEST,
-    BlockingRocketmqAdmin,
-    GroupOfflineError,
-    SubscriptionGroupConfig,
-    lag_of,
-)
+from dragoman.cli.rocketmq.command import Broker, Cluster, Group, Session, Topic, show, time_text
+from dragoman.cli.status import USAGE, CommandError
+from dragoman.client.rocketmq import LATEST, GroupOfflineError, SubscriptionGroupConfig, lag_of
+from dragoman.protocols.rocketmq.bodies import Connection
 
-#: As `mqadmin` has times: 2026-11-16#04:30:00:000.
+#: A time as `mqadmin` writes it: 2026-11-16#04:30:00:000.
 _MQADMIN_TIME = re.compile(r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d):(\d{3})")
 
 
@@ -67,10 +53,10 @@ class MovedRow(msgspec.Struct, frozen=True):
 
 
 def consumer_progress(
+    session: Session,
     *,
     group: Annotated[str | None, Parameter(name=["--group", "-g", "--groupName"])] = None,
     topic: Annotated[str | None, Parameter(name=["--topic", "-t"])] = None,
-    namesrv: NameServers = DEFAULT_NAMESRV,
     output: Output = "table",
 ) -> None:
     """Show how far groups are, and how much they have not consumed.
@@ -82,11 +68,11 @@ def consumer_progress(
     topic
         Topic of the group; all when left out.
     """
-    with administering(namesrv) as admin:
-        if group is None:
-            show([_group_row(admin, each) for each in admin.list_groups()], GroupRow, output)
-            return
-        progress = admin.examine_consume_stats(group, topic)
+    if group is None:
+        groups = session.admin.list_groups()
+        show([_group_row(session, each) for each in groups], GroupRow, output)
+        return
+    progress = session.admin.examine_consume_stats(group, topic)
     rows = [
         ProgressRow(
             queue.topic,
@@ -102,51 +88,41 @@ def consumer_progress(
     show(rows, ProgressRow, output)
 
 
-def _group_row(admin: BlockingRocketmqAdmin, group: str) -> GroupRow:
-    progress = admin.examine_consume_stats(group)
+def _group_row(session: Session, group: str) -> GroupRow:
+    progress = session.admin.examine_consume_stats(group)
     try:
-        members = admin.examine_consumer_connection_info(group)
+        members = session.admin.examine_consumer_connection_info(group)
     except GroupOfflineError:
         return GroupRow(group, 0, "", f"{progress.tps:.2f}", progress.lag)
     count, model = len(members.connection_set), str(members.message_model)
     return GroupRow(group, count, model, f"{progress.tps:.2f}", progress.lag)
 
 
-def consumer_connection(
-    *, group: Group, namesrv: NameServers = DEFAULT_NAMESRV, output: Output = "table"
-) -> None:
+def consumer_connection(session: Session, *, group: Group) -> list[MemberRow]:
     """Show the members of a consumer group."""
-    with administering(namesrv) as admin:
-        members = admin.examine_consumer_connection_info(group)
-    rows = [
-        MemberRow(each.client_id, each.client_addr, each.language, each.version)
-        for each in members.connection_set
-    ]
-    show(rows, MemberRow, output)
+    return _members(session.admin.examine_consumer_connection_info(group).connection_set)
 
 
-def producer_connection(
-    *, group: Group, topic: Topic, namesrv: NameServers = DEFAULT_NAMESRV, output: Output = "table"
-) -> None:
+def producer_connection(session: Session, *, group: Group, topic: Topic) -> list[MemberRow]:
     """Show the members of a producer group that writes to a topic."""
-    with administering(namesrv) as admin:
-        members = admin.examine_producer_connection_info(group, topic)
-    rows = [
+    return _members(session.admin.examine_producer_connection_info(group, topic).connection_set)
+
+
+def _members(connections: Iterable[Connection]) -> list[MemberRow]:
+    return [
         MemberRow(each.client_id, each.client_addr, each.language, each.version)
-        for each in members.connection_set
+        for each in connections
     ]
-    show(rows, MemberRow, output)
 
 
 def reset_offset_by_time(
+    session: Session,
     *,
     group: Group,
     topic: Topic,
     timestamp: Annotated[str, Parameter(name=["--timestamp", "-s"])],
     force: Annotated[bool, Parameter(name=["--force", "-f"])] = True,
-    namesrv: NameServers = DEFAULT_NAMESRV,
-    output: Output = "table",
-) -> None:
+) -> list[MovedRow]:
     """Have a group begin with the messages from a time on.
 
     Parameters
@@ -157,13 +133,11 @@ def reset_offset_by_time(
         Whether it may go forward, too.
     """
     time_ms = _time_ms(timestamp)
-    with administering(namesrv) as admin:
-        moved = admin.reset_offset_by_timestamp(topic, group, time_ms, force=force)
-    rows = [
+    moved = session.admin.reset_offset_by_timestamp(topic, group, time_ms, force=force)
+    return [
         MovedRow(queue.topic, queue.broker_name, queue.queue_id, offset)
         for queue, offset in sorted(moved.items())
     ]
-    show(rows, MovedRow, output)
 
 
 def _time_ms(text: str) -> int:
@@ -180,6 +154,7 @@ def _time_ms(text: str) -> int:
 
 
 def update_sub_group(
+    session: Session,
     *,
     group: Group,
     broker: Broker = None,
@@ -190,8 +165,7 @@ def update_sub_group(
     retry_max_times: Annotated[
         int, Parameter(name=["--retry-max-times", "-r", "--retryMaxTimes"])
     ] = 16,
-    namesrv: NameServers = DEFAULT_NAMESRV,
-) -> None:
+) -> str:
     """Create or change a consumer group.
 
     Parameters
@@ -212,18 +186,17 @@ def update_sub_group(
         retry_queue_nums=retry_queues,
         retry_max_times=retry_max_times,
     )
-    with administering(namesrv) as admin:
-        admin.create_subscription_group(config, broker=broker, cluster=cluster)
-    say(f"group {group!r} is there")
+    session.admin.create_subscription_group(config, broker=broker, cluster=cluster)
+    return f"group {group!r} is there"
 
 
 def delete_sub_group(
+    session: Session,
     *,
     group: Group,
     broker: Broker = None,
     remove_offset: Annotated[bool, Parameter(name=["--remove-offset", "-r"])] = True,
-    namesrv: NameServers = DEFAULT_NAMESRV,
-) -> None:
+) -> str:
     """Delete a consumer group.
 
     Parameters
@@ -231,16 +204,15 @@ def delete_sub_group(
     remove_offset
         Whether its offsets go, too.
     """
-    with administering(namesrv) as admin:
-        admin.delete_subscription_group(group, broker=broker, clean_offset=remove_offset)
-    say(f"deleted group {group!r}")
+    session.admin.delete_subscription_group(group, broker=broker, clean_offset=remove_offset)
+    return f"deleted group {group!r}"
 
 
-COMMANDS = {
-    "consumer-progress consumerProgress": consumer_progress,
-    "consumer-connection consumerConnection": consumer_connection,
-    "producer-connection producerConnection": producer_connection,
-    "reset-offset-by-time resetOffsetByTime": reset_offset_by_time,
-    "update-sub-group updateSubGroup": update_sub_group,
-    "delete-sub-group deleteSubGroup": delete_sub_group,
-}
+COMMANDS = (
+    consumer_progress,
+    consumer_connection,
+    producer_connection,
+    reset_offset_by_time,
+    update_sub_group,
+    delete_sub_group,
+)

@@ -1,4 +1,4 @@
-"""Commands about messages."""
+"""Commands about messages and dead letters."""
 
 from __future__ import annotations
 
@@ -8,21 +8,11 @@ import msgspec
 from cyclopts import Parameter
 
 from dragoman.cli.output import Output, print_fields, print_json
-from dragoman.cli.rocketmq.options import (
-    DEFAULT_NAMESRV,
-    NameServers,
-    Topic,
-    administering,
-    sending,
-    show,
-    time_text,
-)
+from dragoman.cli.rocketmq.command import Group, Session, Topic, show, time_text
 from dragoman.cli.status import USAGE, CommandError, say
-from dragoman.client.rocketmq import (
-    Message,
-    MessageQueue,
-    ReceivedMessage,
-)
+from dragoman.client.rocketmq import DeadLetter, Message, MessageQueue, ReceivedMessage
+
+MaxCount = Annotated[int, Parameter(name=["--max", "-m"])]
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +28,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     reconsume_times: int
     properties: dict[str, str]
     body_bytes: int
-    #: As text; bytes that are none are escaped.
+    #: The body as text. Bytes that are not UTF-8 are escaped.
     body: str
 
 
@@ -50,7 +40,7 @@ class MessageRow(msgspec.Struct, frozen=True):
     stored: str
 
 
-def view_of(message: ReceivedMessage) -> MessageView:
+def _view_of(message: ReceivedMessage) -> MessageView:
     return MessageView(
         topic=message.topic,
         queue=message.queue_id,
@@ -69,7 +59,7 @@ def view_of(message: ReceivedMessage) -> MessageView:
 
 
 def _show_one(message: ReceivedMessage, output: Output) -> None:
-    view = view_of(message)
+    view = _view_of(message)
     if output == "json":
         print_json(view)
         return
@@ -79,10 +69,10 @@ def _show_one(message: ReceivedMessage, output: Output) -> None:
 
 
 def query_msg_by_id(
+    session: Session,
     *,
     message_id: Annotated[str, Parameter(name=["--message-id", "-i", "--msgId"])],
     topic: Annotated[str | None, Parameter(name=["--topic", "-t"])] = None,
-    namesrv: NameServers = DEFAULT_NAMESRV,
     output: Output = "table",
 ) -> None:
     """Show a message by its id.
@@ -94,19 +84,18 @@ def query_msg_by_id(
     topic
         Topic of the message.
     """
-    with administering(namesrv) as admin:
-        if topic is None:
-            message = admin.query_message_by_id(message_id)
-        else:
-            message = admin.view_message(topic, message_id)
+    if topic is None:
+        message = session.admin.query_message_by_id(message_id)
+    else:
+        message = session.admin.view_message(topic, message_id)
     _show_one(message, output)
 
 
 def query_msg_by_unique_key(
+    session: Session,
     *,
     topic: Topic,
     message_id: Annotated[str, Parameter(name=["--message-id", "-i", "--msgId"])],
-    namesrv: NameServers = DEFAULT_NAMESRV,
     output: Output = "table",
 ) -> None:
     """Show a message by the id that its producer gave it.
@@ -116,17 +105,15 @@ def query_msg_by_unique_key(
     message_id
         The id.
     """
-    with administering(namesrv) as admin:
-        message = admin.query_message_by_unique_key(topic, message_id)
-    _show_one(message, output)
+    _show_one(session.admin.query_message_by_unique_key(topic, message_id), output)
 
 
 def query_msg_by_key(
+    session: Session,
     *,
     topic: Topic,
     key: Annotated[str, Parameter(name=["--key", "-k", "--msgKey"])],
     max_count: Annotated[int, Parameter(name=["--max", "-m", "--maxNum"])] = 64,
-    namesrv: NameServers = DEFAULT_NAMESRV,
     output: Output = "table",
 ) -> None:
     """List the messages with a key.
@@ -138,31 +125,30 @@ def query_msg_by_key(
     max_count
         How many are listed at most.
     """
-    with administering(namesrv) as admin:
-        found = admin.query_message(topic, key, max_count=max_count)
+    found = session.admin.query_message(topic, key, max_count=max_count)
     if output == "json":
-        print_json([view_of(each) for each in found])
-    else:
-        show([row_of(each) for each in found], MessageRow, output)
-
-
-def row_of(message: ReceivedMessage) -> MessageRow:
-    return MessageRow(
-        message.message_id,
-        message.unique_id,
-        message.queue_id,
-        message.queue_offset,
-        time_text(message.store_ms),
-    )
+        print_json([_view_of(each) for each in found])
+        return
+    rows = [
+        MessageRow(
+            each.message_id,
+            each.unique_id,
+            each.queue_id,
+            each.queue_offset,
+            time_text(each.store_ms),
+        )
+        for each in found
+    ]
+    show(rows, MessageRow, output)
 
 
 def query_msg_by_offset(
+    session: Session,
     *,
     topic: Topic,
     broker_name: Annotated[str, Parameter(name=["--broker-name", "-b", "--brokerName"])],
     queue_id: Annotated[int, Parameter(name=["--queue", "-i", "--queueId"])],
     offset: Annotated[int, Parameter(name=["--offset", "-o"])],
-    namesrv: NameServers = DEFAULT_NAMESRV,
     output: Output = "table",
 ) -> None:
     """Show the message at an offset of a queue.
@@ -177,9 +163,7 @@ def query_msg_by_offset(
         Offset in the queue.
     """
     queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
-    with administering(namesrv) as admin:
-        message = admin.query_message_by_offset(queue, offset)
-    _show_one(message, output)
+    _show_one(session.admin.query_message_by_offset(queue, offset), output)
 
 
 class SentView(msgspec.Struct, frozen=True):
@@ -192,6 +176,7 @@ class SentView(msgspec.Struct, frozen=True):
 
 
 def send_message(
+    session: Session,
     *,
     topic: Topic,
     body: Annotated[str, Parameter(name=["--body", "-p"])],
@@ -202,7 +187,6 @@ def send_message(
         str | None, Parameter(name=["--broker-name", "-b", "--brokerName"])
     ] = None,
     queue_id: Annotated[int | None, Parameter(name=["--queue", "-i", "--qid"])] = None,
-    namesrv: NameServers = DEFAULT_NAMESRV,
     output: Output = "table",
 ) -> None:
     """Send a message.
@@ -230,11 +214,10 @@ def send_message(
     queue = None
     if broker_name is not None and queue_id is not None:
         queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
-    with sending(namesrv) as producer:
-        if queue is not None:
-            # Where the broker is.
-            producer.queues(topic)
-        sent = producer.send(message, queue=queue)
+    if queue is not None:
+        # This finds the address of the broker.
+        session.producer.queues(topic)
+    sent = session.producer.send(message, queue=queue)
     view = SentView(
         sent.queue.broker_name,
         sent.queue.queue_id,
@@ -250,10 +233,101 @@ def send_message(
         show([view], SentView, output)
 
 
-COMMANDS = {
-    "query-msg-by-id queryMsgById": query_msg_by_id,
-    "query-msg-by-key queryMsgByKey": query_msg_by_key,
-    "query-msg-by-unique-key queryMsgByUniqueKey": query_msg_by_unique_key,
-    "query-msg-by-offset queryMsgByOffset": query_msg_by_offset,
-    "send-message sendMessage": send_message,
-}
+# ---- dead letters
+
+
+class LetterRow(msgspec.Struct, frozen=True):
+    message_id: str
+    origin_topic: str
+    origin_message_id: str
+    keys: str
+    tried: int
+    stored: str
+
+
+class LetterView(msgspec.Struct, frozen=True):
+    origin_topic: str
+    origin_message_id: str
+    message: MessageView
+
+
+def dlq_list(
+    session: Session,
+    *,
+    group: Group,
+    max_count: MaxCount = 1000,
+    output: Output = "table",
+) -> None:
+    """List the messages that a group has given up.
+
+    Parameters
+    ----------
+    max_count
+        How many are listed at most.
+    """
+    letters = session.admin.list_dead_letters(group, max_count=max_count)
+    if output == "json":
+        print_json(
+            [
+                LetterView(each.origin_topic, each.origin_message_id, _view_of(each.message))
+                for each in letters
+            ]
+        )
+    else:
+        show([_row(each) for each in letters], LetterRow, output)
+
+
+def _row(letter: DeadLetter) -> LetterRow:
+    message = letter.message
+    return LetterRow(
+        message.message_id,
+        letter.origin_topic,
+        letter.origin_message_id,
+        " ".join(message.keys),
+        message.reconsume_times,
+        time_text(message.store_ms),
+    )
+
+
+def dlq_resend(
+    session: Session,
+    *,
+    group: Group,
+    message_id: Annotated[
+        tuple[str, ...], Parameter(name=["--message-id", "-i", "--msgId"], negative="")
+    ] = (),
+    resend_all: Annotated[bool, Parameter(name=["--all"], negative="")] = False,
+    max_count: MaxCount = 1000,
+) -> str:
+    """Hand messages that a group has given up to it once more. They also stay where they are.
+
+    Parameters
+    ----------
+    message_id
+        Ids as `dlq-list` shows them; may be given several times.
+    resend_all
+        All of them instead.
+    max_count
+        How many are looked at, at most.
+    """
+    if bool(message_id) == resend_all:
+        raise CommandError("expected either --message-id or --all", USAGE)
+    letters = session.admin.list_dead_letters(group, max_count=max_count)
+    if message_id:
+        known = {each.message.message_id: each for each in letters}
+        missing = [each for each in message_id if each not in known]
+        if missing:
+            raise CommandError(f"group {group!r} has no dead letter {missing[0]}")
+        letters = [known[each] for each in message_id]
+    return f"resent messages: {len(session.admin.resend_dead_letters(letters))}"
+
+
+COMMANDS = (
+    query_msg_by_id,
+    query_msg_by_key,
+    query_msg_by_unique_key,
+    query_msg_by_offset,
+    send_message,
+    dlq_list,
+    dlq_resend,
+)

@@ -15,7 +15,7 @@ from dragoman.errors import DecodeError
 from dragoman.log.batch import NO_TIMESTAMP, Record, build_batch, read_header, records
 from dragoman.types import Buffer
 
-_MEMBERSHIP_NAME = VotersChanged.__name__.encode()
+_MEMBERSHIP_TAG = str(VotersChanged.__struct_config__.tag).encode()
 
 
 def event_batch(events: Sequence[Event], timestamp: int = NO_TIMESTAMP) -> bytearray:
@@ -45,7 +45,7 @@ def _value(record: Record) -> bytes:
 def membership_in(batch: Buffer) -> Membership | None:
     """The membership that an entry changes to, if that is what it does."""
     # Batches of metadata are not compressed, and very few name this event.
-    if _MEMBERSHIP_NAME not in bytes(batch):
+    if _MEMBERSHIP_TAG not in bytes(batch):
         return None
     for event in events_in(batch):
         if isinstance(event, VotersChanged):

@@ -1,8 +1,9 @@
 """What the voters of the metadata quorum tell each other, and the bytes of it.
 
-Messages are msgpack maps tagged with their class name. A field that a release does not know is
-ignored and one with a default may be missing, so nodes of neighbouring releases understand each
-other. Offsets name places in the log; a log's *end* is the offset of the record that comes next.
+Messages are msgpack maps with a fixed tag each: a class may be renamed, its tag may not. A field
+that a release does not know is ignored and one with a default may be missing, so nodes of
+neighbouring releases understand each other. Offsets name places in the log; a log's *end* is the
+offset of the record that comes next.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ _Number = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: The node that sent it.
     source: _Number
     #: The sender's term; of a pre-vote, the one that it would begin.
     term: _Number
 
 
-class VoteRequest(_Message, frozen=True, kw_only=True):
+class VoteRequest(_Message, frozen=True, kw_only=True, tag="VoteRequest"):
     #: The candidate's log: where it ends, and the term of its last record.
     end: _Offset
     last_term: _Number
@@ -37,12 +38,12 @@ class VoteRequest(_Message, frozen=True, kw_only=True):
     is_transfer: bool = False
 
 
-class VoteReply(_Message, frozen=True, kw_only=True):
+class VoteReply(_Message, frozen=True, kw_only=True, tag="VoteReply"):
     is_granted: bool
     is_pre_vote: bool = False
 
 
-class AppendRequest(_Message, frozen=True, kw_only=True):
+class AppendRequest(_Message, frozen=True, kw_only=True, tag="AppendRequest"):
     """Batches from `previous_end` on, as the leader has them; a heartbeat when there are none."""
 
     previous_end: _Offset
@@ -54,7 +55,7 @@ class AppendRequest(_Message, frozen=True, kw_only=True):
     data: bytes = b""
 
 
-class AppendReply(_Message, frozen=True, kw_only=True):
+class AppendReply(_Message, frozen=True, kw_only=True, tag="AppendReply"):
     round: _Offset
     is_match: bool
     #: Everything below is the leader's log and on stable storage here.
@@ -65,7 +66,7 @@ class AppendReply(_Message, frozen=True, kw_only=True):
     last_term: _Number = 0
 
 
-class SnapshotRequest(_Message, frozen=True, kw_only=True):
+class SnapshotRequest(_Message, frozen=True, kw_only=True, tag="SnapshotRequest"):
     """A piece of the snapshot that stands for everything below `end`."""
 
     end: _Offset
@@ -77,14 +78,14 @@ class SnapshotRequest(_Message, frozen=True, kw_only=True):
     data: bytes
 
 
-class SnapshotReply(_Message, frozen=True, kw_only=True):
+class SnapshotReply(_Message, frozen=True, kw_only=True, tag="SnapshotReply"):
     end: _Offset
     round: _Offset
     #: Bytes of that snapshot received so far: the next piece starts here.
     position: _Offset
 
 
-class TimeoutNow(_Message, frozen=True, kw_only=True):
+class TimeoutNow(_Message, frozen=True, kw_only=True, tag="TimeoutNow"):
     """The leader hands over: begin an election at once."""
 
 

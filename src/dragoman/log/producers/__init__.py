@@ -1,8 +1,12 @@
-"""What a partition remembers of its producers: repeats, order, open and aborted transactions.
+"""Producer state of a partition: duplicates, order, open and aborted transactions.
 
-`states` owns the table and the theory, `producer` the rules for one, `aborted` the index of aborted
-transactions, `snapshot` the bytes on disk, `errors` the refusals. Nothing here knows a protocol, a
-file or the time.
+- `states`: the table of producers, and the theory of operation.
+- `producer`: the rules for one producer.
+- `aborted`: the index of aborted transactions.
+- `snapshot`: the bytes on disk.
+- `errors`: the refusals.
+
+Nothing here knows a protocol, a file or the time.
 """
 
 from dragoman.log.producers.aborted import AbortedTransaction

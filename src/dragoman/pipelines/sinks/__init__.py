@@ -1,1 +1,5 @@
-"""Where a pipeline's rows go. Each kind takes a micro-batch once, however often it gets it."""
+"""Sinks of a pipeline: topics, Delta tables and PostgreSQL.
+
+Each sink applies a micro-batch once, however often it receives it: the broker, the Delta log or a
+row of the same database transaction records the last batch of its owner.
+"""

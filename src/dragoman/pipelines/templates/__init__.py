@@ -1,6 +1,6 @@
-"""Projects to begin with: the folders beside this file, copied.
+"""Templates of projects: the folders beside this file, copied.
 
-In the copies, a word stands for the project's folder: Spark wants to have it from the root on.
+A placeholder in the files becomes the absolute path of the project: Spark requires absolute paths.
 """
 
 from __future__ import annotations

@@ -97,31 +97,18 @@ def check_size(api_key: int, size: int) -> None:
 class ServerConnection:
     """The broker's side of one connection."""
 
-    __slots__ = ("_client_id", "_client_id_bytes", "_reader", "get_buffer")
+    __slots__ = ("_client_id", "_client_id_bytes", "reader")
 
     def __init__(self, frame_bytes_max: int, scratch: Scratch) -> None:
-        self._reader = FrameReader(frame_bytes_max, scratch)
-        self.get_buffer = self._reader.get_buffer
+        #: Cuts the frames that `request` opens.
+        self.reader = FrameReader(frame_bytes_max, scratch)
         # A client sends the same id with every request: compare instead of decoding it each time.
         self._client_id: str | None = None
         self._client_id_bytes = b"\xff\xff"
 
-    @property
-    def pending_bytes(self) -> int:
-        """Memory that an unfinished request holds at the moment."""
-        return self._reader.pending_bytes
-
-    def forget(self) -> None:
-        """Drop an unfinished request: the connection is gone."""
-        self._reader.forget()
-
-    def frames(self, count: int) -> list[bytearray]:
-        """`count` bytes were put into the buffer; the requests that are complete now, unopened."""
-        return self._reader.buffer_updated(count)
-
     def receive_data(self, data: Buffer) -> list[Request]:
         """The requests that bytes from elsewhere complete, in order."""
-        return [self.request(frame) for frame in self._reader.receive(data)]
+        return [self.request(frame) for frame in self.reader.receive(data)]
 
     def request(self, frame: bytearray) -> Request:
         """Open a frame. Raises `DecodeError`."""

@@ -44,6 +44,7 @@ from dragoman.limits import (
     TOPIC_PARTITIONS_MAX,
 )
 from dragoman.log.batch import Record, build_batch
+from dragoman.outcome import start
 from dragoman.protocols.minibroker.constants import OFFSET_MAX, TOPIC_CONFIG
 from dragoman.protocols.minibroker.storage import Damage, Source, StoredRecord, scan
 from dragoman.types import GroupId, Offset, Partition, TopicName
@@ -216,7 +217,7 @@ class Importer:
     def _make(self, topic: SourceTopic) -> Steps:
         count = topic.partition_count
         new = NewTopic(name=topic.name, partition_count=count, config=_CONFIG)
-        error = yield partial(self._broker.ensure_topic, new)
+        error = yield lambda done: start(self._broker.ensure_topic(new)).then(done)
         if error is not None:
             raise error
         found = len(self._broker.image.topics[topic.name].partitions)

@@ -328,6 +328,9 @@ TOPIC_NAME_CHARACTERS_MAX: Final = 127
 LONG_NAME_CHARACTERS_MAX: Final = 255
 BODY_BYTES_MAX: Final = 4 << 20
 PROPERTIES_BYTES_MAX: Final = 32767
+#: Of topics that are made for RocketMQ's clients: a body and properties as large as they may be,
+#: and what the log adds to them.
+TOPIC_CONFIG: Final = {"max.message.bytes": str(BODY_BYTES_MAX + 4 * PROPERTIES_BYTES_MAX)}
 RECONSUME_TIMES_MAX: Final = 16
 DEFAULT_CLUSTER: Final = "DefaultCluster"
 DEFAULT_REGION: Final = "DefaultRegion"

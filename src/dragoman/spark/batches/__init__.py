@@ -1,12 +1,9 @@
 """Record batches to Arrow and back, without a loop over records in Python.
 
-    decoder.py   batches → Arrow batches               encoder.py    Arrow batches → batches
-    walk.py      finds and checks batches              units.py      gathers what is in them
-    compiled.py  their records to columns and back,    numpy_*.py    the same by numpy
-                 by records.c                          layout.py     what these two share
-
-The compiled library is there when a C compiler was there at installation; numpy always is. Both
-give the same result (docs/decisions/0014).
+- The decoder turns batches into Arrow batches, the encoder Arrow batches into batches.
+- Batches are found, checked and gathered into units before their records are scanned.
+- The scan of records exists twice, with the same results: compiled from `records.c` where a C
+  compiler was present at installation, and in numpy everywhere (docs/decisions/0014).
 """
 
 from dragoman.spark.batches.decoder import BatchDecoder

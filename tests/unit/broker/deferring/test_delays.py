@@ -25,6 +25,7 @@ from dragoman.errors import DiskFullError, DragomanError
 from dragoman.limits import DEFERRED_LOOK_S_MAX, DEFERRED_RETRY_S
 from dragoman.log.batch import Record, batches
 from dragoman.log.producers import ProducerStates
+from dragoman.outcome import start
 from worlds.broker import Outcome, World
 from worlds.delayed_records import SETTINGS, TOPIC, Told, defer, delivered, drop, record_of
 
@@ -138,7 +139,7 @@ def test_a_batch_is_cut_by_number_and_by_size(world: World) -> None:
 
 def test_a_record_as_large_as_its_topic_allows(world: World) -> None:
     outcome = Outcome()
-    world.broker.topics.change_config(TOPIC, {"max.message.bytes": "8000000"}, outcome)
+    start(world.broker.topics.change_config(TOPIC, {"max.message.bytes": "8000000"})).then(outcome)
     world.settle()
     assert outcome.error is None
     for value in (b"x", b"y"):
@@ -172,7 +173,7 @@ def test_more_batches_than_may_be_under_way(world: World) -> None:
 def test_rules_that_became_stricter_hold_for_others(world: World) -> None:
     defer(world, b"x" * 1000, _in(world, 5))
     outcome = Outcome()
-    world.broker.topics.change_config(TOPIC, {"max.message.bytes": "500"}, outcome)
+    start(world.broker.topics.change_config(TOPIC, {"max.message.bytes": "500"})).then(outcome)
     world.settle()
     assert outcome.error is None
     world.advance(6)
@@ -287,7 +288,7 @@ def test_records_for_a_deleted_topic_are_dropped(
     world.settle()
     outcome = Outcome()
     with caplog.at_level(logging.WARNING, "dragoman.deferring"):
-        world.broker.topics.delete(TOPIC, outcome)
+        start(world.broker.topics.delete(TOPIC)).then(outcome)
         world.settle()
     assert outcome.error is None
     assert [each.getMessage().split(" records")[0] for each in caplog.records] == ["5 deferred"]
@@ -303,7 +304,7 @@ def test_many_records_for_a_deleted_topic_are_dropped_a_few_at_a_time(world: Wor
     for number in range(10):
         defer(world, b"%d" % number, _in(world, 5))
     with mock.patch(f"{_DELIVERY}.DEFERRED_RECORDS_PER_SLICE", 3):
-        world.broker.topics.delete(TOPIC, Outcome())
+        start(world.broker.topics.delete(TOPIC)).then(Outcome())
         world.settle()
     assert world.broker.deferring.record_count == 0
 
@@ -311,7 +312,7 @@ def test_many_records_for_a_deleted_topic_are_dropped_a_few_at_a_time(world: Wor
 def test_a_topic_that_was_deleted_while_the_node_was_down(world: World) -> None:
     defer(world, b"a", _in(world, 5))
     with mock.patch(f"{_KEEPING}.Keeping.targets_deleted"):
-        world.broker.topics.delete(TOPIC, Outcome())
+        start(world.broker.topics.delete(TOPIC)).then(Outcome())
         world.settle()
     later = world.reopened(kill=True)
     assert later.broker.deferring.record_count == 0

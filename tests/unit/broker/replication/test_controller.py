@@ -1,308 +1,297 @@
-"""Goal: the controller's decisions follow the rules of leadership, in-sync sets and eligibility.
+"""Goal: the controller at work decides one thing at a time, and fences those who are silent.
 
-Method: events are applied to an image; each decision is looked at and applied in turn.
+Method: a quorum that agrees when the test says so, on virtual time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from dragoman.broker.errors import ElectionNotNeeded, InvalidReplicaAssignment
-from dragoman.broker.replication.decisions import Decisions
-from dragoman.broker.replication.messages import Decision, InSyncChange, Registration
-from dragoman.cluster.events import (
-    Event,
-    Member,
-    PartitionChanged,
-    PartitionPlacement,
-    TopicConfigChanged,
-    TopicCreated,
-    decode_event,
-    encode_event,
+from dragoman.broker.replication import controller as controller
+from dragoman.broker.replication.controller import Controller
+from dragoman.broker.replication.messages import (
+    ControlReply,
+    ControlRequest,
+    Decision,
+    ElectPreferred,
+    HandOver,
+    Heartbeat,
+    InSyncChange,
+    InSyncChanges,
+    Move,
+    Registration,
 )
-from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
+from dragoman.cluster.events import Event, Member, PartitionPlacement, TopicCreated
+from dragoman.cluster.metadata import MetadataImage
+from dragoman.errors import ClusterError, DragomanError, OutcomeUnknownError
+from dragoman.limits import CONTROL_DECISIONS_MAX
+from dragoman.testing.sim.scheduler import SimScheduler
 
-TOPIC_ID = b"t" * 16
+
+class Quorum:
+    leader = 1
+    version = 0
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self.proposed: list[tuple[list[Event], Callable[[DragomanError | None], None]]] = []
+
+    def propose(self, events: list[Event], done: Callable[[DragomanError | None], None]) -> None:
+        self.proposed.append((events, done))
+
+    def agree(self) -> None:
+        while self.proposed:
+            self.agree_once()
+
+    def agree_once(self) -> None:
+        events, done = self.proposed.pop(0)
+        for each in events:
+            self._image.apply(each)
+        done(None)
 
 
 class World:
-    def __init__(self, *replicas: int, config: dict[str, str] | None = None) -> None:
+    def __init__(self) -> None:
         self.image = MetadataImage()
-        self.controller = Decisions(self.image)
-        for node in (1, 2, 3, 4):
-            self.register(node)
-        placement = PartitionPlacement(1, replicas or (1, 2, 3))
-        event = TopicCreated(
-            name="t", topic_id=TOPIC_ID, partitions=(placement,), config=config or {}
-        )
-        self.image.apply(event)
+        self.scheduler = SimScheduler()
+        self.quorum = Quorum(self.image)
+        self.controller = Controller(self.image, self.quorum, self.scheduler, session_s=3.0)
+        self.replies: list[ControlReply | None] = []
+        self.controller.begin()
+        for node in (1, 2, 3):
+            self.ask(registration(node))
+        self.quorum.agree()
+        placement = PartitionPlacement(1, (1, 2, 3))
+        self.image.apply(TopicCreated(name="t", topic_id=b"t" * 16, partitions=(placement,)))
+        self.replies.clear()
+
+    def ask(self, request: ControlRequest) -> None:
+        self.controller.ask(request, self.replies.append)
 
     @property
-    def partition(self) -> PartitionMetadata:
-        return self.image.partitions[1]
-
-    def apply(self, events: list[Event]) -> list[Event]:
-        for each in events:
-            self.image.apply(decode_event(encode_event(each)))
-        return events
-
-    def register(self, node: int, life: str = "1", **more: object) -> list[Event]:
-        values: dict[str, object] = {"directory": f"d{node}", "is_intact": True, **more}
-        request = Registration(node_id=node, life=life, **values)  # type: ignore[arg-type]
-        return self.apply(self.controller.register(request))
-
-    def member(self, node: int) -> Member:
-        return Member(node, self.image.nodes[node])
-
-    def fence(self, *nodes: int) -> None:
-        for node in nodes:
-            self.apply(self.controller.fence(self.member(node)))
-
-    def change(self, leader: int, *nodes: int, **epochs: int) -> Decision:
-        partition = self.partition
-        change = InSyncChange(
-            1,
-            epochs.get("leader_epoch", partition.leader_epoch),
-            epochs.get("partition_epoch", partition.partition_epoch),
-            tuple(self.member(each) for each in nodes),
-        )
-        outcome, events = self.controller.change_in_sync(self.member(leader), change)
-        self.apply(events)
-        return outcome
+    def outcomes(self) -> list[Decision | None]:
+        return [each.outcomes[0] if each is not None else None for each in self.replies]
 
 
-def test_a_new_partition_is_led_by_its_first_replica_and_all_are_in_sync() -> None:
-    partition = World().partition
-    assert (partition.leader, partition.in_sync, partition.min_insync) == (1, (1, 2, 3), 2)
-    assert World(1, 2).partition.min_insync == 1
+def registration(node: int, life: str = "1") -> Registration:
+    return Registration(node_id=node, directory=str(node), life=life, is_intact=True)
 
 
-def test_a_fenced_leader_is_replaced_from_the_in_sync_set_in_a_new_epoch() -> None:
-    world = World()
-    world.fence(1)
-    assert (world.partition.leader, world.partition.leader_epoch) == (2, 1)
-    assert world.partition.in_sync == (2, 3)
-    assert world.partition.eligible == ()
+def change(partition_epoch: int, *nodes: int) -> InSyncChanges:
+    members = tuple(Member(each, 1) for each in nodes)
+    wish = InSyncChange(1, 0, partition_epoch, members)
+    return InSyncChanges(leader=Member(1, 1), changes=(wish,))
 
 
-def test_members_lost_below_the_minimum_stay_eligible_and_lead_when_they_come_back() -> None:
-    world = World()
-    world.fence(1, 2, 3)
-    partition = world.partition
-    assert (partition.leader, partition.in_sync, partition.eligible) == (-1, (), (2, 3))
-    world.register(1, life="2")
-    assert partition.leader == -1, "node 1 left while records could be committed without it"
-    world.register(3, life="2")
-    assert (partition.leader, partition.in_sync, partition.eligible) == (3, (3,), (2,))
+@pytest.fixture
+def world() -> World:
+    return World()
 
 
-@pytest.mark.parametrize(
-    "loss", [{"is_intact": False}, {"directory": "new"}, {"damaged": (1,)}], ids=str
-)
-def test_a_node_that_comes_back_without_its_data_is_not_eligible(loss: dict[str, object]) -> None:
-    world = World()
-    world.fence(1, 2, 3)
-    world.register(3, life="2", **loss)
-    assert (world.partition.leader, world.partition.eligible) == (-1, (2,))
+def test_the_second_of_two_equal_wishes_finds_that_it_was_late(world: World) -> None:
+    world.ask(change(0, 1, 2))
+    world.ask(change(0, 1, 3))
+    assert world.replies == []
+    world.quorum.agree()
+    assert world.outcomes == [Decision.ACCEPTED, Decision.CONFLICT]
+    assert world.image.partitions[1].in_sync == (1, 2)
 
 
-def test_the_second_start_of_a_new_disk_is_still_a_new_disk() -> None:
-    world = World()
-    world.fence(1, 2, 3)
-    world.register(3, life="2", directory="new", is_intact=True)
-    assert world.partition.leader == -1
+def test_one_request_cannot_change_a_partition_twice(world: World) -> None:
+    wish = change(0, 1, 2).changes[0]
+    world.ask(InSyncChanges(leader=Member(1, 1), changes=(wish, wish)))
+    world.quorum.agree()
+    assert world.replies == [ControlReply(outcomes=(Decision.ACCEPTED, Decision.CONFLICT))]
 
 
-def test_a_new_incarnation_leaves_every_in_sync_set() -> None:
-    world = World()
-    events = world.register(1, life="2")
-    assert world.partition.in_sync == (2, 3)
-    assert world.partition.leader == 2
-    assert world.image.nodes[1] == 2
-    assert sum(isinstance(each, PartitionChanged) for each in events) == 1
-    assert world.register(1, life="2") == [], "a repetition changes nothing"
+def test_a_silent_node_is_fenced_and_others_are_not(world: World) -> None:
+    for _ in range(8):
+        world.scheduler.advance(1.0)
+        for node in (2, 3):
+            world.ask(Heartbeat(member=Member(node, 1)))
+        world.quorum.agree()
+    assert world.image.fenced == {1}
+    assert world.image.partitions[1].leader == 2
+    world.replies.clear()
+    world.ask(Heartbeat(member=Member(1, 1)))
+    world.ask(Heartbeat(member=Member(2, 7)))
+    assert world.outcomes == [Decision.REFUSED, Decision.REFUSED]
+    world.ask(registration(1))
+    world.quorum.agree()
+    assert world.image.fenced == set()
 
 
-def test_a_sole_replica_stays_as_it_is_over_a_restart() -> None:
-    world = World(1)
-    world.register(1, life="2")
-    partition = world.partition
-    assert (partition.leader, partition.leader_epoch, partition.partition_epoch) == (1, 0, 0)
+def test_an_unknown_fate_ends_the_work(world: World) -> None:
+    world.ask(change(0, 1, 2))
+    world.ask(HandOver(member=Member(1, 1)))
+    world.quorum.proposed.pop()[1](OutcomeUnknownError("the leader changed"))
+    assert world.outcomes == [None, None]
+    world.ask(Heartbeat(member=Member(1, 1)))
+    assert world.outcomes[-1] is None
+    world.controller.begin()
+    world.ask(HandOver(member=Member(1, 1)))
+    world.quorum.agree()
+    assert world.image.partitions[1].leader == 2
 
 
-def test_a_sole_replica_that_was_fenced_leads_again_in_a_new_epoch() -> None:
-    world = World(1)
-    world.fence(1)
-    assert world.partition.leader == -1
-    world.register(1, life="2")
-    partition = world.partition
-    assert (partition.leader, partition.leader_epoch) == (1, 2)
-    assert partition.members == (Member(1, 2),)
+def test_a_decision_that_was_refused_is_not_the_end(world: World) -> None:
+    world.ask(change(0, 1, 2))
+    world.ask(HandOver(member=Member(1, 1)))
+    world.quorum.proposed.pop()[1](ClusterError("too many metadata changes are waiting"))
+    assert world.outcomes == [None]
+    world.quorum.agree()
+    assert world.image.partitions[1].leader == 2
 
 
-def test_a_sole_replica_that_gets_company_leads_in_its_present_life() -> None:
-    world = World(1)
-    world.register(1, life="2")
-    world.apply(world.controller.reassign(1, (1, 2)))
-    partition = world.partition
-    assert (partition.leader, partition.leader_epoch) == (1, 1)
-    assert partition.members == (Member(1, 2),)
+def test_a_node_whose_fencing_was_refused_is_fenced_later(world: World) -> None:
+    world.scheduler.advance(3.4)
+    world.quorum.proposed.pop(0)[1](ClusterError("too many metadata changes are waiting"))
+    world.scheduler.advance(0.5)
+    world.quorum.agree()
+    world.quorum.agree()
+    assert world.image.fenced == {1, 2, 3}
 
 
-def test_members_of_an_earlier_life_leave_a_partition_made_meanwhile() -> None:
-    world = World()
+def test_a_partition_made_while_its_leader_went_gets_another(world: World) -> None:
+    world.controller.fence(Member(1, 1))
     placement = PartitionPlacement(2, (1, 2, 3))
-    registered = world.controller.register(
-        Registration(node_id=1, life="2", directory="d1", is_intact=True)
-    )
-    world.image.apply(TopicCreated(name="u", topic_id=b"u" * 16, partitions=(placement,)))
-    world.apply(registered)
-    world.apply(world.controller.settle([world.image.partitions[2]]))
+    created = TopicCreated(name="u", topic_id=b"u" * 16, partitions=(placement,))
+    # Agreed on before the fence, which was decided without it.
+    world.image.apply(created)
+    world.controller.settle([world.image.partitions[2]])
+    world.quorum.agree()
+    world.quorum.agree()
+    assert world.image.fenced == {1}
     assert world.image.partitions[2].leader == 2
     assert world.image.partitions[2].in_sync == (2, 3)
-    assert world.controller.settle(world.image.partitions.values()) == []
 
 
-def test_whoever_decides_next_leaves_members_of_an_earlier_life_out() -> None:
-    """A partition is made while node 1 comes back, and node 2 goes before that is settled."""
-    world = World()
-    placement = PartitionPlacement(2, (2, 1, 3))
-    registered = world.controller.register(
-        Registration(node_id=1, life="2", directory="d1", is_intact=True)
+def test_leaders_are_balanced_and_moves_are_finished_in_time(world: World) -> None:
+    world.ask(HandOver(member=Member(1, 1)))
+    world.quorum.agree()
+    partition = world.image.partitions[1]
+    members = (Member(2, 1), Member(3, 1), Member(1, 1))
+    wish = InSyncChange(1, partition.leader_epoch, partition.partition_epoch, members)
+    world.ask(InSyncChanges(leader=Member(2, 1), changes=(wish,)))
+    controller = world.controller.controller
+    world.controller.decide(
+        lambda: (controller.reassign(1, (1, 2)), ControlReply(outcomes=())), world.replies.append
     )
-    world.image.apply(TopicCreated(name="u", topic_id=b"u" * 16, partitions=(placement,)))
-    world.apply(registered)
-    world.fence(2)
-    partition = world.image.partitions[2]
-    assert (partition.leader, partition.in_sync) == (3, (3,))
-    assert partition.eligible == (1, 2)
+    for _ in range(70):
+        world.quorum.agree()
+        world.scheduler.advance(1.0)
+        for node in (1, 2, 3):
+            world.ask(Heartbeat(member=Member(node, 1)))
+    assert (partition.leader, partition.replicas, partition.target) == (1, (1, 2), ())
 
 
-def test_coming_back_from_a_fence_keeps_the_incarnation() -> None:
+def test_requests_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "CONTROL_REQUESTS_MAX", 2)
+    for _ in range(4):
+        world.ask(change(0, 1, 2))
+    assert world.outcomes == [None]
+
+
+# ---- many partitions at once
+
+
+def with_partitions(count: int) -> World:
+    """Partition 1 of topic `t`, and others of topic `u`, each on nodes 1 and 2."""
     world = World()
-    world.fence(2)
-    world.register(2)
-    assert world.image.nodes[2] == 1
-    assert 2 not in world.image.fenced
+    placements = tuple(PartitionPlacement(10 + each, (1, 2)) for each in range(count))
+    world.image.apply(TopicCreated(name="u", topic_id=b"u" * 16, partitions=placements))
+    return world
 
 
-def test_in_sync_changes_are_compare_and_set() -> None:
-    world = World()
-    assert world.change(1, 1, 2, partition_epoch=7) is Decision.CONFLICT
-    assert world.change(1, 1, 2, leader_epoch=7) is Decision.CONFLICT
-    assert world.change(2, 1, 2) is Decision.CONFLICT
-    assert world.change(1, 1, 2) is Decision.ACCEPTED
-    assert (world.partition.in_sync, world.partition.partition_epoch) == ((1, 2), 1)
-    assert world.partition.leader_epoch == 0
+def test_moves_of_many_partitions_take_few_rounds_of_the_quorum() -> None:
+    count = 2 * CONTROL_DECISIONS_MAX + 10
+    world = with_partitions(count)
+    for each in range(count):
+        world.ask(Move(partition_id=10 + each, replicas=(2, 3)))
+    rounds = 0
+    while len(world.replies) < count:
+        world.quorum.agree_once()
+        rounds += 1
+        assert rounds < 10
+    # The first came alone; the rest waited for it, and for each other.
+    assert rounds == 4
+    assert set(world.outcomes) == {Decision.ACCEPTED}
+    assert all(world.image.partitions[10 + each].target == (2, 3) for each in range(count))
 
 
-def test_in_sync_changes_name_live_replicas_in_their_present_lives() -> None:
-    world = World()
-    assert world.change(1, 1, 4) is Decision.REFUSED
-    assert world.change(1, 2, 3) is Decision.REFUSED
-    stale = InSyncChange(1, 0, 0, (world.member(1), Member(2, 0)))
-    assert world.controller.change_in_sync(world.member(1), stale) == (Decision.REFUSED, [])
-    world.fence(3)
-    assert world.change(1, 1, 2, 3) is Decision.REFUSED
+def test_what_is_asked_twice_of_a_partition_is_decided_one_after_the_other() -> None:
+    world = with_partitions(3)
+    world.ask(Move(partition_id=10, replicas=(1, 2, 3)))
+    for replicas in ((2, 3), (3, 1)):
+        world.ask(Move(partition_id=11, replicas=replicas))
+    world.ask(Move(partition_id=12, replicas=(9,)))
+    world.ask(Move(partition_id=12, replicas=(3, 2)))
+    world.quorum.agree_once()
+    assert world.outcomes == [Decision.ACCEPTED]
+    world.quorum.agree_once()
+    assert world.image.partitions[11].target == (2, 3)
+    assert world.image.partitions[12].target == (), "it comes behind the second move of the other"
+    world.quorum.agree_once()
+    assert world.image.partitions[11].target == (3, 1)
+    assert world.image.partitions[12].target == (3, 2)
+    assert sorted(map(str, world.outcomes)) == sorted(
+        map(str, [Decision.ACCEPTED] * 4 + [Decision.REFUSED])
+    )
 
 
-def test_a_change_to_what_is_there_ends_earlier_requests() -> None:
-    world = World()
-    assert world.change(1, 1, 2, 3) is Decision.ACCEPTED
-    assert world.partition.partition_epoch == 1
+def test_requests_about_nodes_are_not_decided_with_others() -> None:
+    """A fence changes every partition: what comes behind it is decided on the image that has it."""
+    world = with_partitions(2)
+    world.ask(Move(partition_id=10, replicas=(1, 2, 3)))
+    world.ask(Move(partition_id=11, replicas=(1, 2, 3)))
+    world.controller.fence(Member(1, 1))
+    world.ask(ElectPreferred(partition_id=11))
+    world.quorum.agree()
+    assert world.image.fenced == {1}
+    assert world.image.partitions[11].leader == 2
 
 
-def test_nobody_is_eligible_once_the_minimum_is_lowered() -> None:
-    world = World()
-    world.change(1, 1)
-    assert world.partition.eligible == (2, 3)
-    config = {"min.insync.replicas": "1"}
-    world.image.apply(TopicConfigChanged(topic_id=TOPIC_ID, config=config))
-    assert world.partition.eligible == ()
+def test_a_round_whose_fate_is_unknown_leaves_all_of_it_unanswered() -> None:
+    world = with_partitions(4)
+    for each in range(4):
+        world.ask(Move(partition_id=10 + each, replicas=(2, 3)))
+    world.quorum.agree_once()
+    _, done = world.quorum.proposed.pop()
+    done(OutcomeUnknownError("the quorum is gone"))
+    assert world.outcomes == [Decision.ACCEPTED, None, None, None]
 
 
-def test_hand_over_moves_what_others_can_lead() -> None:
-    world = World()
-    world.apply(world.controller.hand_over(world.member(1)))
-    assert (world.partition.leader, world.partition.in_sync) == (2, (2, 3))
-    alone = World(1)
-    assert alone.controller.hand_over(alone.member(1)) == []
-    assert world.controller.hand_over(Member(2, 7)) == []
+def test_who_asks_again_while_it_is_answered_waits_for_its_turn() -> None:
+    world = with_partitions(3)
+
+    def again(reply: ControlReply | None) -> None:
+        world.replies.append(reply)
+        world.ask(Move(partition_id=12, replicas=(2, 3)))
+
+    world.ask(Move(partition_id=10, replicas=(2, 3)))
+    world.ask(Move(partition_id=11, replicas=(2, 3)))
+    world.controller.ask(Move(partition_id=12, replicas=(9,)), again)
+    world.quorum.agree()
+    assert world.image.partitions[11].target == (2, 3)
+    assert world.image.partitions[12].target == (2, 3)
+    assert len(world.replies) == 4
 
 
-def test_balance_gives_the_lead_back_to_the_first_replica() -> None:
-    world = World()
-    world.fence(1)
-    world.register(1)
-    assert world.controller.balance(10) == []
-    world.change(2, 2, 3, 1)
-    world.apply(world.controller.balance(10))
-    assert world.partition.leader == 1
-    assert world.controller.balance(0) == []
+def test_a_decision_that_breaks_does_not_end_all_others() -> None:
+    """A fault in one decision must not leave a controller that decides nothing for ever."""
+    world = with_partitions(2)
+    world.ask(Move(partition_id=10, replicas=(2, 3)))
 
+    def broken() -> tuple[list[Event], ControlReply]:
+        raise ZeroDivisionError
 
-def test_a_move_adds_waits_and_drops() -> None:
-    world = World()
-    world.apply(world.controller.reassign(1, (4, 2)))
-    partition = world.partition
-    assert (partition.replicas, partition.target) == ((4, 2, 1, 3), (4, 2))
-    assert world.controller.finish_moves() == []
-    world.change(1, 1, 2, 3, 4)
-    world.apply(world.controller.finish_moves())
-    assert (partition.replicas, partition.target, partition.leader) == ((4, 2), (), 4)
-    assert partition.in_sync == (2, 4)
-    assert world.image.moving == {}
-
-
-@pytest.mark.parametrize("replicas", [(), (1, 1), (9,)])
-def test_a_move_to_nowhere_is_refused(replicas: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidReplicaAssignment):
-        World().controller.reassign(1, replicas)
-
-
-def test_an_unclean_election_is_asked_for_and_told() -> None:
-    world = World()
-    with pytest.raises(ElectionNotNeeded):
-        world.controller.elect_unclean(1, 1)
-    world.fence(1, 2, 3)
-    world.register(1, life="2")
-    with pytest.raises(InvalidReplicaAssignment):
-        world.controller.elect_unclean(1, 4)
-    (event,) = world.apply(world.controller.elect_unclean(1, 1))
-    assert isinstance(event, PartitionChanged)
-    assert event.is_unclean
-    assert (world.partition.leader, world.partition.eligible) == (1, ())
-
-
-def test_a_move_that_is_taken_back_leaves_the_replicas_of_before() -> None:
-    world = World(1, 2, 3)
-    world.apply(world.controller.reassign(1, (2, 3, 4)))
-    assert set(world.partition.replicas) == {1, 2, 3, 4}
-    world.apply(world.controller.cancel_move(1))
-    assert (world.partition.replicas, world.partition.target) == ((1, 2, 3), ())
-    assert world.partition.in_sync == (1, 2, 3)
-
-
-def test_a_partition_that_gets_its_first_copies_takes_writes_meanwhile() -> None:
-    world = World(1)
-    world.apply(world.controller.reassign(1, (1, 2, 3)))
-    assert (world.partition.in_sync, world.partition.min_insync) == ((1,), 1)
-    assert world.change(1, 1, 2, 3) is Decision.ACCEPTED
-    world.apply(world.controller.finish_moves())
-    assert (world.partition.replicas, world.partition.min_insync) == ((1, 2, 3), 2)
-
-
-def test_a_sole_replica_that_was_restarted_gets_copies_as_what_it_is_now() -> None:
-    world = World(1)
-    world.register(1, life="2")
-    world.apply(world.controller.reassign(1, (1, 2, 3)))
-    assert world.partition.members == (world.member(1),) == (Member(1, 2),)
-    assert (world.partition.leader, world.partition.leader_epoch) == (1, 1)
-
-
-def test_a_relieved_node_leads_nothing_that_others_can_and_stays_in_sync() -> None:
-    world = World()
-    world.apply(world.controller.relieve(1))
-    assert (world.partition.leader, world.partition.in_sync) == (2, (1, 2, 3))
-    world.fence(1, 3)
-    assert world.controller.relieve(2) == []
+    world.ask(Move(partition_id=11, replicas=(2, 3)))
+    world.controller.decide(broken, world.replies.append, 12)
+    with pytest.raises(ZeroDivisionError):
+        world.quorum.agree()
+    world.ask(Move(partition_id=11, replicas=(2, 3)))
+    world.quorum.agree()
+    assert world.image.partitions[11].target == (2, 3)
+    assert world.outcomes == [Decision.ACCEPTED, None, Decision.ACCEPTED]

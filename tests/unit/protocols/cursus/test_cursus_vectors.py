@@ -170,7 +170,7 @@ def test_redirect(pipe: CursusPipe, world: World) -> None:
             partition_epoch=1,
         )
     )
-    pipe.channel._session.service.address_of = lambda node: (f"10.0.0.{node}", 9000)
+    pipe.channel._session.service.registered = lambda node: (f"10.0.0.{node}", 9000)
     redirect = (
         "000000294552524f523a204e4f545f4c4541444552204c45414445525f49532031302e302e302e323a3930"
     )

@@ -225,7 +225,7 @@ def test_transport_may_read_into_the_buffer_itself() -> None:
     broker = server()
     frame = codec.join(codec.encode_request(m.HeartbeatRequest(), 4, 9, "me"))
     for half in (frame[:7], frame[7:]):
-        broker.get_buffer(-1)[: len(half)] = half
-        requests = [broker.request(each) for each in broker.frames(len(half))]
-        assert broker.pending_bytes == (0 if requests else len(half) - 4)
+        broker.reader.get_buffer(-1)[: len(half)] = half
+        requests = [broker.request(each) for each in broker.reader.buffer_updated(len(half))]
+        assert broker.reader.pending_bytes == (0 if requests else len(half) - 4)
     assert [request.correlation_id for request in requests] == [9]

@@ -13,6 +13,7 @@ from dragoman.broker.groups.direct import DirectMember, DirectRules, by_turns
 from dragoman.broker.groups.messages import State
 from dragoman.broker.offsets import CommitRequest, OffsetCommit
 from dragoman.config.settings import Settings
+from dragoman.outcome import start
 from dragoman.protocols.minibroker import messages as m
 from dragoman.types import GroupId, MemberId, Offset, Partition, TopicName
 from worlds.broker import World
@@ -99,7 +100,7 @@ def test_one_connection_may_be_a_member_for_several_topics(peer: Peer) -> None:
 
 def test_topic_that_grows_is_shared_out_anew(peer: Peer, world: World) -> None:
     join(peer)
-    world.broker.topics.add_partitions("t", 6, (), lambda _: None)
+    start(world.broker.topics.add_partitions("t", 6, ())).then(lambda _: None)
     assert assigned(peer) == [(0, 1, 2, 3, 4, 5)]
 
 

@@ -11,11 +11,12 @@ import pytest
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.groups.direct import DirectMember, DirectRules, by_turns
 from dragoman.broker.kinds import Kind
-from dragoman.broker.neighbours import Append
+from dragoman.broker.relaying import Append
 from dragoman.cluster.events import LeaderChanged
 from dragoman.cluster.metadata import NO_LEADER
 from dragoman.config.settings import Settings
 from dragoman.limits import RELAY_PATIENCE_S
+from dragoman.outcome import start
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.errors import NOT_LEADER
 from dragoman.protocols.minibroker.routing import fnv1a_32
@@ -231,7 +232,7 @@ def test_a_reader_goes_on_when_its_partition_moves_away_and_comes_back(pair: Pai
 def test_a_reader_of_a_topic_that_is_deleted_hears_of_it(pair: Pair) -> None:
     reader = connect(pair, 1)
     reader.ask(m.SubscribeOffset(topic=TOPIC, partition=1, offset=0))
-    pair.one.broker.topics.delete(TOPIC, lambda _: None)
+    start(pair.one.broker.topics.delete(TOPIC)).then(lambda _: None)
     pair.advance(10)
     (told,) = reader.events()
     assert isinstance(told, m.Failed)

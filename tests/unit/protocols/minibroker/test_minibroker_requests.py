@@ -12,6 +12,7 @@ import pytest
 
 from dragoman.broker.tailing import Tail
 from dragoman.config.settings import Settings
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as k
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.routing import fnv1a_32
@@ -232,7 +233,7 @@ def test_records_deleted_under_a_slow_reader_are_passed_over(peer: Peer, world: 
 
 def test_deleted_topic_ends_the_connection_with_a_reason(peer: Peer, world: World) -> None:
     subscribe(peer, m.SubscribeHead(topic="t", partition=2))
-    world.broker.topics.delete("t", lambda _: None)
+    start(world.broker.topics.delete("t")).then(lambda _: None)
     (event,) = peer.events()
     assert isinstance(event, m.Failed)
     assert event.reason.startswith("iterate t/2: ")

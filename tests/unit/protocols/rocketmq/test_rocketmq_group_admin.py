@@ -11,6 +11,7 @@ import pytest
 
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.topics import NewTopic
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq import bodies, json
 from dragoman.protocols.rocketmq.bodies import MessageQueue, SubscriptionGroupConfig
 from dragoman.protocols.rocketmq.codec import Command
@@ -611,7 +612,7 @@ def pair() -> Pair:
     made.create("T", 1, 2)
     made.create_internal(OFFSETS_TOPIC)
     state = NewTopic(name=STATE_TOPIC, assignment=((2,),), is_internal=True)
-    made.one.broker.topics.create(state, lambda _: None)
+    start(made.one.broker.topics.create(state)).then(lambda _: None)
     made.settle()
     return made
 

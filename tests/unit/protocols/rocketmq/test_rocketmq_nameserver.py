@@ -12,6 +12,7 @@ import pytest
 from dragoman.broker.topics import NewTopic
 from dragoman.config.settings import Settings
 from dragoman.limits import FOLLOWED_RETRY_S, FOLLOWED_TRIES_MAX
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Request, Response
@@ -314,7 +315,7 @@ def test_configuration_is_there_after_a_restart(pipe: RocketmqPipe, kill: bool) 
 def test_every_node_has_the_configuration() -> None:
     pair = Pair()
     state = NewTopic(name=STATE_TOPIC, assignment=((2,),), is_internal=True)
-    pair.one.broker.topics.create(state, lambda _: None)
+    start(pair.one.broker.topics.create(state)).then(lambda _: None)
     pair.settle()
     pipes = [RocketmqPipe(world) for world in pair.worlds.values()]
     pipes[0].ok(Request.PUT_KV_CONFIG, {"namespace": "n", "key": "k", "value": "v"})
@@ -329,7 +330,7 @@ def test_every_node_has_the_configuration() -> None:
 def test_requests_wait_until_the_configuration_is_known() -> None:
     pair = Pair()
     state = NewTopic(name=STATE_TOPIC, assignment=((2,),), is_internal=True)
-    pair.one.broker.topics.create(state, lambda _: None)
+    start(pair.one.broker.topics.create(state)).then(lambda _: None)
     pair.create("T", 1)
     near, far = RocketmqPipe(pair.two), RocketmqPipe(pair.one)
     near.ok(Request.PUT_KV_CONFIG, {"namespace": "n", "key": "k", "value": "v"})
@@ -352,7 +353,7 @@ def test_requests_wait_until_the_configuration_is_known() -> None:
 def test_requests_are_refused_when_the_configuration_cannot_be_known() -> None:
     pair = Pair()
     state = NewTopic(name=STATE_TOPIC, assignment=((2,),), is_internal=True)
-    pair.one.broker.topics.create(state, lambda _: None)
+    start(pair.one.broker.topics.create(state)).then(lambda _: None)
     pair.settle()
     far = RocketmqPipe(pair.one)
     pair.lines[1].is_cut = True

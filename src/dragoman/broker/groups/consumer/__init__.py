@@ -1,14 +1,14 @@
-"""Consumer groups (KIP-848): the coordinator assigns, members follow.
+"""Consumer groups (KIP-848): the coordinator assigns, and each member follows at its own pace.
 
-messages         requests and results
-group            the machine: epochs, target assignment, who comes and goes
-reconcile        the next step of one member
-assignors        who is to read what
-subscriptions    names and patterns, as topics; patterns: RE2
-member, roster   members, and which of them has each partition
-unstored         what is not durable yet, and who waits for it
-classic_members  members that still speak the first protocol
-conversion       groups that change from one protocol to the other
+- `messages`: requests and results; `checks`: validation that needs no group.
+- `group`: the machine: epochs, target assignment, members that join and leave.
+- `reconcile`: the next step of one member towards its target assignment.
+- `assignors`: server-side assignment.
+- `subscriptions`: names and patterns as topics; `patterns`: regular expressions in RE2.
+- `member`, `roster`: members, and which of them owns each partition.
+- `unstored`: changes that are not durable yet, and the requests that wait for them.
+- `classic_members`: members that still speak the first protocol.
+- `conversion`: groups that change from one protocol to the other.
 """
 
 from __future__ import annotations

@@ -1,1 +1,5 @@
-"""A Cursus client: producer, group consumer, event store, transactions and administration."""
+"""The Cursus client; `dragoman.client.cursus` has its public names.
+
+It has an idempotent producer, a member of a consumer group, event streams, transactions and topic
+administration, for asyncio and for blocking code.
+"""

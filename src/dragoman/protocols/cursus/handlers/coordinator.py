@@ -9,7 +9,7 @@ time. What another node coordinates is refused at once, with that node's address
 from __future__ import annotations
 
 from dragoman.broker.errors import CoordinatorLoading, CoordinatorNotAvailable
-from dragoman.broker.followed import Then
+from dragoman.broker.global_table import Then
 from dragoman.broker.kinds import Kind
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_COORDINATOR_RETRY_S, CURSUS_COORDINATOR_WAIT_S

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from dragoman.broker.followed import Refuse, Then
 from dragoman.broker.gather import Placed
+from dragoman.broker.global_table import Refuse, Then
 from dragoman.broker.replica import Replica
 from dragoman.broker.tailing import Tail
 from dragoman.errors import DragomanError
@@ -33,13 +33,11 @@ from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import policy_of
 from dragoman.protocols.cursus.handlers.records import aggregate_version, record_of, sent_batch
 from dragoman.protocols.cursus.handlers.scan import Scan
+from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.handlers.session import Call, batch_frame
 from dragoman.protocols.cursus.handlers.state import StoredSnapshot
 from dragoman.protocols.cursus.messages import Message
 from dragoman.security.authorizer import Operation
-
-if TYPE_CHECKING:
-    from dragoman.protocols.cursus.handlers.service import CursusService
 
 #: Room in a frame for what surrounds keys and payloads.
 _STREAM_BYTES_MAX: Final = SENT_FRAME_BYTES_MAX - (1 << 20)
@@ -173,7 +171,9 @@ class _Stream:
         if not policy_of(topic).is_event_sourced:
             raise Refusal(f"event_sourcing_not_enabled topic={name}")
         self.partition = codec.fnv1a_64(self.key_bytes) % len(topic.partitions)
-        self.index = call.service.events.index(call.service.replica(topic, self.partition))
+        service = call.service
+        store = service.part(EventStore, lambda: EventStore(service))
+        self.index = store.index(service.replica(topic, self.partition))
         self._call = call
         self._state = call.service.state
 

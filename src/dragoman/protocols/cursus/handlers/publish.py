@@ -11,26 +11,24 @@ What is for a partition that another node leads is sent on to that node, as the 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from dragoman.broker.errors import NotLeader
-from dragoman.broker.relaying import Told
+from dragoman.broker.relaying import TakeReply
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record
-from dragoman.net.framed import Place
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.constants import ACKS, ACKS_OF_ALL, OK, PARTIAL
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import policy_of
 from dragoman.protocols.cursus.handlers.records import append_records, producer_header, record_of
 from dragoman.protocols.cursus.handlers.relayed import Forwarded, RelayedBatch
+from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.handlers.session import Call, CursusSession
 from dragoman.protocols.cursus.messages import Ack, Batch, Message
-
-if TYPE_CHECKING:
-    from dragoman.protocols.cursus.handlers.service import CursusService
+from dragoman.protocols.session import Place
 
 _OK: Final = codec.frame(b"OK")
 #: What an acknowledgement begins with when all is well.
@@ -191,7 +189,7 @@ def publish_batch(session: CursusSession, batch: Batch, place: Place) -> None:
 
 
 def _publish(
-    session: CursusSession, partition: PartitionMetadata, request: RelayedBatch, told: Told
+    session: CursusSession, partition: PartitionMetadata, request: RelayedBatch, told: TakeReply
 ) -> None:
     """Here or where the partition is led. Raises `DragomanError`."""
     service = session.service
@@ -210,7 +208,7 @@ def _publish(
 
 
 def append_batch(
-    service: CursusService, request: RelayedBatch, replica: Replica, told: Told
+    service: CursusService, request: RelayedBatch, replica: Replica, told: TakeReply
 ) -> None:
     """On the node that leads the partition. Raises `DragomanError`."""
     batch = request.batch
@@ -243,7 +241,7 @@ def append_batch(
 
 
 def _acknowledge(
-    told: Told, batch: Batch, last: Message, offset: int, status: str, error: str
+    told: TakeReply, batch: Batch, last: Message, offset: int, status: str, error: str
 ) -> None:
     """`last` is the last message that this is about; producer and epoch are its own."""
     ack = Ack(

@@ -12,35 +12,33 @@ Who asks has seen to it that the client may. Refusals in words travel as words, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
-from dragoman.broker.neighbours import Answer, Relay, Request
-from dragoman.broker.relaying import Told
+from dragoman.broker.relaying import Answered, Relay, TakeReply
+from dragoman.broker.relaying import Relayed as RelayedReply
 from dragoman.broker.replica import Replica
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.protocols.cursus.errors import Refusal
+from dragoman.protocols.cursus.handlers.service import PROTOCOL, CursusService
 from dragoman.protocols.cursus.handlers.session import Call
 from dragoman.protocols.cursus.messages import Batch, Command, Message
+from dragoman.rpc import Reply
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Buffer
 
-if TYPE_CHECKING:
-    from dragoman.protocols.cursus.handlers.service import CursusService
-
-PROTOCOL: Final = "cursus"
 _ERROR: Final = b"ERROR: "
 
 
-class RelayedBatch(msgspec.Struct, frozen=True, tag=True):
+class RelayedBatch(msgspec.Struct, frozen=True, tag="RelayedBatch"):
     """Answered with the acknowledgement. `is_counted`: its sequence numbers are checked."""
 
     batch: Batch
     is_counted: bool
 
 
-class StagedMessage(msgspec.Struct, frozen=True, tag=True):
+class StagedMessage(msgspec.Struct, frozen=True, tag="StagedMessage"):
     """A message of a transaction, which the partition is part of by now. Answered with nothing."""
 
     topic: str
@@ -51,7 +49,7 @@ class StagedMessage(msgspec.Struct, frozen=True, tag=True):
     epoch: int
 
 
-class StagedOffsets(msgspec.Struct, frozen=True, tag=True):
+class StagedOffsets(msgspec.Struct, frozen=True, tag="StagedOffsets"):
     """SEND_OFFSETS_TO_TXN, for a group that is part of the transaction by now."""
 
     command: Command
@@ -69,7 +67,7 @@ def decode(body: memoryview) -> Relayed:
         raise DecodeError(f"not a request on behalf of a client: {error}") from None
 
 
-def asked(request: Relayed) -> tuple[Request, Sequence[Buffer]]:
+def asked(request: Relayed) -> tuple[Relay, Sequence[Buffer]]:
     return Relay(protocol=PROTOCOL), (msgspec.msgpack.encode(request),)
 
 
@@ -78,7 +76,7 @@ def in_words(outcome: bytes | DragomanError) -> bytes | DragomanError:
     return _ERROR + outcome.text.encode() if isinstance(outcome, Refusal) else outcome
 
 
-def outcome_of(answer: Answer | DragomanError) -> bytes | DragomanError:
+def outcome_of(answer: Reply[RelayedReply] | Answered) -> bytes | DragomanError:
     if isinstance(answer, DragomanError):
         return answer
     text = bytes(answer.body)
@@ -91,7 +89,7 @@ class Forwarded:
     """A request on its way to whoever leads its partition."""
 
     def __init__(
-        self, request: Relayed, perform: Callable[[Replica, Told], None], told: Told
+        self, request: Relayed, perform: Callable[[Replica, TakeReply], None], told: TakeReply
     ) -> None:
         """`perform` is for the case that this node leads in the end."""
         self._request = request
@@ -101,10 +99,10 @@ class Forwarded:
     def here(self, replica: Replica) -> None:
         self._perform(replica, self._told)
 
-    def request(self) -> tuple[Request, Sequence[Buffer]]:
+    def request(self) -> tuple[Relay, Sequence[Buffer]]:
         return asked(self._request)
 
-    def done(self, answer: Answer | DragomanError) -> None:
+    def done(self, answer: Answered) -> None:
         self._told(outcome_of(answer))
 
 
@@ -113,7 +111,7 @@ class RelayedCall(Call):
 
     __slots__ = ("_told",)
 
-    def __init__(self, service: CursusService, command: Command, told: Told) -> None:
+    def __init__(self, service: CursusService, command: Command, told: TakeReply) -> None:
         self.service = service
         self.command = command
         self._told = told

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from dragoman.broker.followed import Refuse, Then
+from dragoman.broker.global_table import Refuse, Then
 from dragoman.errors import DragomanError
 from dragoman.limits import INTERNAL_RECORDS_PER_SLICE
 from dragoman.log.batch import Record

@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
-from importlib import import_module
-from typing import TYPE_CHECKING, Final, assert_never
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from dragoman.broker.addresses import address_of
 from dragoman.broker.broker import Broker
-from dragoman.broker.relaying import Told
+from dragoman.broker.relaying import TakeReply
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
-from dragoman.errors import DragomanError
-from dragoman.framing import Scratch
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
-from dragoman.net.framed import Place
-from dragoman.protocols.cursus.constants import INTERNAL_COMMANDS
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import is_expressible
-from dragoman.protocols.cursus.handlers.publish import append_batch, publish_batch
-from dragoman.protocols.cursus.handlers.relayed import (
-    PROTOCOL,
-    RelayedBatch,
-    RelayedCall,
-    StagedMessage,
-    StagedOffsets,
-    decode,
-    in_words,
-)
-from dragoman.protocols.cursus.handlers.session import CursusSession, Handler
 from dragoman.protocols.cursus.handlers.state import State
-from dragoman.protocols.cursus.handlers.streams import Streams
-from dragoman.protocols.cursus.messages import Batch
+from dragoman.protocols.service import Address, Service, handlers_by_name
 
 if TYPE_CHECKING:
-    from dragoman.protocols.cursus.handlers.events import EventStore
     from dragoman.protocols.cursus.handlers.producers import Producers
-    from dragoman.protocols.cursus.handlers.transactions import Transactions
 
-#: Which module handles which commands, each in a function that is called like it. They are loaded
-#: at first use: a start need not.
+#: What this protocol is called where nodes relay its requests to each other.
+PROTOCOL: Final = "cursus"
+Part = TypeVar("Part")
+#: Which module handles which commands, each in a function that is called like it.
 _MODULES: Final = {
     "topics": "CREATE DELETE LIST METADATA DESCRIBE LIST_OFFSETS",
     "publish": "PUBLISH",
@@ -59,86 +41,88 @@ _MODULES: Final = {
     "negotiation": "HELP PROTOCOL_INFO NEGOTIATE AUTH",
     "cluster": "LIST_CLUSTER CLUSTER_STATUS ELECT_LEADER",
 }
-_MODULE_OF: Final = {word: module for module, words in _MODULES.items() for word in words.split()}
+#: Module and function of the handler of each command.
+REQUESTS: Final[dict[str, str]] = {
+    word: f"{module}.handle_{word.lower()}"
+    for module, words in _MODULES.items()
+    for word in words.split()
+}
 
 
-class CursusService:
+#: Performs what another node asks for on behalf of its client.
+_RELAYED: Final[dict[str, Callable[[CursusService, memoryview, TakeReply], None]]] = (
+    handlers_by_name(__package__, {PROTOCOL: "peer_requests.perform"})
+)
+
+
+class Stream(Protocol):
+    """A connection that only pushes."""
+
+    #: Topic, partition, group.
+    @property
+    def name(self) -> tuple[str, int, str]: ...
+
+    def pump(self) -> None:
+        """Push what there is and the peer takes."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Say why, then end the connection."""
+        ...
+
+
+class Streams:
+    """All streams of a node."""
+
+    def __init__(self) -> None:
+        self._streams: dict[tuple[str, int, str], Stream] = {}
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def add(self, stream: Stream) -> None:
+        previous = self._streams.get(stream.name)
+        if previous is not None:
+            previous.close("replaced")
+        self._streams[stream.name] = stream
+
+    def remove(self, stream: Stream) -> None:
+        if self._streams.get(stream.name) is stream:
+            del self._streams[stream.name]
+
+    def stop_all(self) -> None:
+        for stream in list(self._streams.values()):
+            stream.close("stopped")
+
+
+class CursusService(Service[Broker]):
+    listener = "cursus"
+
     def __init__(
-        self,
-        broker: Broker,
-        budget: MemoryBudget,
-        advertised: Callable[[Channel], tuple[str, int]],
+        self, broker: Broker, budget: MemoryBudget, advertised: Callable[[Channel], Address]
     ) -> None:
-        self.broker = broker
-        self.budget = budget
+        super().__init__(broker, budget, advertised)
         self.scheduler = broker.scheduler
-        #: Host and port that a client on this channel is told to connect to.
-        self.advertised = advertised
-        #: What other nodes call the listener that this service is for.
-        self.listener = "cursus"
-        #: Host and port of another node, by its number; None when they are not known.
-        self.address_of: Callable[[int], tuple[str, int] | None] = lambda node: address_of(
-            broker.image, node, self.listener
-        )
-        self.scratch = Scratch()
         self.idle_s = broker.settings.cursus_idle_timeout_ms / 1000
         self.requests = 0
-        self.streams = Streams(broker)
+        self.streams = Streams()
+        self._parts: dict[type[object], object] = {}
         self.state = State(broker)
         #: Offsets on their way to the disk, by group, topic and partition: a later commit must not
         #: be lower than these either.
         self.commits_under_way: dict[tuple[str, str, int], list[int]] = {}
-        self._sessions: set[CursusSession] = set()
-        self._handlers: dict[str, Handler] = {}
+        self._sessions = 0
         self._turns: dict[str, int] = {}
         broker.on_stopping.append(self.streams.stop_all)
-        broker.relayed[PROTOCOL] = self.relayed
+        broker.relaying.protocols[PROTOCOL] = partial(_RELAYED[PROTOCOL], self)
 
-    def session(self, channel: Channel) -> CursusSession:
-        session = CursusSession(channel, self)
-        self._sessions.add(session)
-        if len(self._sessions) > self.broker.settings.cursus_connections_max:
-            session.close()
-        return session
+    def opened(self) -> bool:
+        """A connection is there; whether it may stay."""
+        self._sessions += 1
+        return self._sessions <= self.broker.settings.cursus_connections_max
 
-    def closed(self, session: CursusSession) -> None:
-        self._sessions.discard(session)
-
-    def handler(self, word: str) -> Handler:
-        handler = self._handlers.get(word)
-        if handler is None:
-            if word in INTERNAL_COMMANDS:
-                raise Refusal(f"internal_command_unauthorized command={word}")
-            module = import_module(f"{__package__}.{_MODULE_OF[word]}")
-            handler = getattr(module, f"handle_{word.lower()}")
-            assert handler is not None
-            self._handlers[word] = handler
-        return handler
-
-    def publish_batch(self, session: CursusSession, batch: Batch, place: Place) -> None:
-        publish_batch(session, batch, place)
-
-    def relayed(self, body: memoryview, told: Told) -> None:
-        """What another node asks for in the place of its client. Raises `DragomanError`."""
-        request = decode(body)
-
-        def answer(outcome: bytes | DragomanError) -> None:
-            told(in_words(outcome))
-
-        try:
-            match request:
-                case RelayedBatch(batch=batch):
-                    replica = self.broker.find(batch.topic, batch.partition)
-                    append_batch(self, request, replica, answer)
-                case StagedMessage():
-                    replica = self.broker.find(request.topic, request.partition)
-                    self.transactions.stage_message(request, replica, answer)
-                case StagedOffsets():
-                    self.transactions.stage_offsets(RelayedCall(self, request.command, answer))
-                case _:
-                    assert_never(request)
-        except DragomanError as error:
-            answer(error)
+    def closed(self) -> None:
+        self._sessions -= 1
 
     # ---- topics
 
@@ -175,14 +159,10 @@ class CursusService:
 
         return Producers(self.broker, self.state)
 
-    @cached_property
-    def events(self) -> EventStore:
-        from dragoman.protocols.cursus.handlers.events import EventStore
-
-        return EventStore(self)
-
-    @cached_property
-    def transactions(self) -> Transactions:
-        from dragoman.protocols.cursus.handlers.transactions import Transactions
-
-        return Transactions(self.broker)
+    def part(self, kind: type[Part], make: Callable[[], Part]) -> Part:
+        """The one of its kind, made at first use."""
+        found = self._parts.get(kind)
+        if found is None:
+            found = self._parts[kind] = make()
+        assert isinstance(found, kind)
+        return found

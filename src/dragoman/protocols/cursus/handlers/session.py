@@ -8,8 +8,8 @@ connection only pushes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -17,22 +17,19 @@ from dragoman.broker.replica import Acknowledge
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DecodeError, DragomanError, EncodeError
 from dragoman.net.channel import Channel
-from dragoman.net.framed import FramedSession, Place
 from dragoman.protocols.cursus import codec, compression
 from dragoman.protocols.cursus.codec import UnreadableRequest
 from dragoman.protocols.cursus.connection import frame_reader
-from dragoman.protocols.cursus.constants import STRUCTURED_ERRORS
+from dragoman.protocols.cursus.constants import INTERNAL_COMMANDS, STRUCTURED_ERRORS
 from dragoman.protocols.cursus.errors import Refusal, error_text
 from dragoman.protocols.cursus.handlers.policy import policy_of
 from dragoman.protocols.cursus.handlers.refusals import refusal_text
+from dragoman.protocols.cursus.handlers.service import REQUESTS, CursusService, Stream
 from dragoman.protocols.cursus.messages import Batch, Command
-from dragoman.security.authorizer import ANONYMOUS, Operation, Resource
+from dragoman.protocols.service import Address, handlers_by_name
+from dragoman.protocols.session import OrderedSession, Place
+from dragoman.security.authorizer import Operation, Resource
 from dragoman.world import Handle
-
-if TYPE_CHECKING:
-    from dragoman.protocols.cursus.handlers.publish import Publishing
-    from dragoman.protocols.cursus.handlers.service import CursusService
-    from dragoman.protocols.cursus.handlers.streams import Stream
 
 Request: TypeAlias = Command | Batch | UnreadableRequest
 _PERMISSIONS: Final = {
@@ -88,8 +85,7 @@ class Call:
         return self.command.message
 
     def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
-        authorizer = self.service.broker.authorizer
-        return authorizer.is_allowed(self.session.principal, operation, resource, name)
+        return self.session.is_allowed(operation, resource, name)
 
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `Refusal`."""
@@ -105,10 +101,8 @@ class Call:
         address = self.host_and_port(node)
         return "" if address is None else f"{address[0]}:{address[1]}"
 
-    def host_and_port(self, node: int) -> tuple[str, int] | None:
-        service = self.service
-        is_own = node == service.broker.node_id
-        return service.advertised(self.session.channel) if is_own else service.address_of(node)
+    def host_and_port(self, node: int) -> Address | None:
+        return self.service.address_of(self.session.channel, node)
 
     # ---- what is answered
 
@@ -121,7 +115,7 @@ class Call:
     def refuse(self, error: DragomanError) -> None:
         if self.command.word == "READ_STREAM":
             # Its clients understand nothing but JSON.
-            text = refusal_text(error, self.service.address_of)
+            text = refusal_text(error, self.service.registered)
             self.json(msgspec.json.encode({"error": text, "status": "ERROR"}))
         else:
             self.session.refuse(self.place, error)
@@ -147,6 +141,14 @@ class Call:
 
 #: Handles a command; raises for what it refuses at once.
 Handler: TypeAlias = Callable[[Call], None]
+HANDLERS: Final[dict[str, Handler]] = handlers_by_name(__package__, REQUESTS)
+
+
+def _handler(word: str) -> Handler:
+    """Raises `Refusal`."""
+    if word in INTERNAL_COMMANDS:
+        raise Refusal(f"internal_command_unauthorized command={word}")
+    return HANDLERS[word]
 
 
 def as_number(text: str) -> int | None:
@@ -157,11 +159,18 @@ def as_number(text: str) -> int | None:
     return value if value < 1 << 64 else None
 
 
-class CursusSession(FramedSession):
+class Publishing(Protocol):
+    """A PUBLISH without its payload; see `publish.py`."""
+
+    @property
+    def arguments(self) -> Mapping[str, str]: ...
+
+    def publish(self, session: CursusSession, payload: bytes, place: Place) -> None: ...
+
+
+class CursusSession(OrderedSession[CursusService]):
     def __init__(self, channel: Channel, service: CursusService) -> None:
-        super().__init__(channel, frame_reader(service.scratch), service.budget)
-        self.service = service
-        self.principal = ANONYMOUS
+        super().__init__(channel, frame_reader(service.scratch), service)
         self.features: frozenset[str] = frozenset()
         #: Where the next CONSUME of a partition goes on, whatever it says.
         self.positions: dict[tuple[str, int], int] = {}
@@ -180,6 +189,8 @@ class CursusSession(FramedSession):
         #: The request under way that lets no other begin.
         self._alone: Place | None = None
         self._idle_timer: Handle = service.scheduler.call_later(service.idle_s, self._check_idle)
+        if not service.opened():
+            self.close()
 
     # ---- requests
 
@@ -221,12 +232,12 @@ class CursusSession(FramedSession):
         if isinstance(request, Command):
             call = Call(self, request, place)
             try:
-                service.handler(request.word)(call)
+                _handler(request.word)(call)
             except DragomanError as error:
                 call.refuse(error)
         elif isinstance(request, Batch):
             try:
-                service.publish_batch(self, request, place)
+                _PUBLISH[Batch](self, request, place)
             except DragomanError as error:
                 self.refuse(place, error)
         else:
@@ -248,7 +259,7 @@ class CursusSession(FramedSession):
         """May this client read or write the topic? Raises `Refusal`."""
         principal, name = self.principal, topic.name
         if not policy_of(topic).allows(operation, principal.name) or not (
-            self.service.broker.authorizer.is_allowed(principal, operation, Resource.TOPIC, name)
+            self.is_allowed(operation, Resource.TOPIC, name)
         ):
             raise Refusal(f"NOT_AUTHORIZED_FOR_TOPIC operation={operation.value} topic={name}")
 
@@ -269,7 +280,7 @@ class CursusSession(FramedSession):
 
     def refuse(self, place: Place, error: DragomanError) -> None:
         is_structured = isinstance(error, Refusal) and error.is_structured
-        text = refusal_text(error, self.service.address_of)
+        text = refusal_text(error, self.service.registered)
         place.reply(self.error(text, is_structured=is_structured))
 
     # ---- life
@@ -288,7 +299,7 @@ class CursusSession(FramedSession):
         self._idle_timer.cancel()
         if self.release is not None:
             self.release()
-        self.service.closed(self)
+        self.service.closed()
 
     def _check_idle(self) -> None:
         service = self.service
@@ -300,6 +311,12 @@ class CursusSession(FramedSession):
             self.close()
             return
         self._idle_timer = service.scheduler.call_later(left, self._check_idle)
+
+
+#: Publishes a batch, which is no command.
+_PUBLISH: Final[dict[type[Batch], Callable[[CursusSession, Batch, Place], None]]] = (
+    handlers_by_name(__package__, {Batch: "publish.publish_batch"})
+)
 
 
 def batch_frame(batch: Batch) -> bytes:

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from dragoman.broker.broker import Broker
-from dragoman.broker.followed import FollowedTopic, Refuse, Then
 from dragoman.broker.gather import Placed
+from dragoman.broker.global_table import Refuse, Then
 from dragoman.log.batch import Record
 
 STATE_TOPIC: Final = "__cursus_state"
@@ -40,7 +40,7 @@ _decode_snapshot: Final = msgspec.json.Decoder(StoredSnapshot).decode
 
 class State:
     def __init__(self, broker: Broker) -> None:
-        self._topic = FollowedTopic(broker, STATE_TOPIC, self._apply, self._forget)
+        self._topic = broker.tables.open(STATE_TOPIC, self._apply, self._forget)
         #: The longest unused first.
         self.producers: dict[str, StoredProducer] = {}
         #: Offset of the newest, by topic id and key of the stream; where this node has no copy of

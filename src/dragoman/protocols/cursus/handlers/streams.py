@@ -8,7 +8,6 @@ what is pushed is pushed nothing more until it does.
 
 from __future__ import annotations
 
-from dragoman.broker.broker import Broker
 from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.tailing import Tail
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
@@ -68,31 +67,6 @@ def _begin(call: Call, asked: Wanted, offset: int) -> None:
         stream.close("stopped")
 
 
-class Streams:
-    """All streams of a node."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._streams: dict[tuple[str, int, str], Stream] = {}
-
-    def __len__(self) -> int:
-        return len(self._streams)
-
-    def add(self, stream: Stream) -> None:
-        previous = self._streams.get(stream.name)
-        if previous is not None:
-            previous.close("replaced")
-        self._streams[stream.name] = stream
-
-    def remove(self, stream: Stream) -> None:
-        if self._streams.get(stream.name) is stream:
-            del self._streams[stream.name]
-
-    def stop_all(self) -> None:
-        for stream in list(self._streams.values()):
-            stream.close("stopped")
-
-
 class Stream:
     def __init__(
         self, session: CursusSession, name: tuple[str, int, str], count_max: int, tail: Tail
@@ -117,7 +91,7 @@ class Stream:
         self._next_turn = None
         pushed = 0
         try:
-            while self._session.can_push and not self._is_over:
+            while self._session.can_send and not self._is_over:
                 records = self._tail.read(CURSUS_PUSH_BYTES, self._count_max)
                 if not records:
                     self._tail.wait()
@@ -147,7 +121,7 @@ class Stream:
         if scheduler.time() - self._sent_at >= limit_s:
             self.close("timeout")
             return
-        if self._session.can_push:
+        if self._session.can_send:
             self._session.push(codec.frame(b""))
         self._timer = scheduler.call_later(KEEP_ALIVE_S, self._keep_alive)
 

@@ -8,10 +8,11 @@ from functools import partial
 import msgspec
 
 from dragoman.broker.errors import TopicExists, UnknownTopic
-from dragoman.broker.reading import Ends, find_all_ends
+from dragoman.broker.reading import Ends
 from dragoman.broker.topics import DEFAULT, NewTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import ClusterError, DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import (
@@ -55,7 +56,7 @@ def handle_create(call: Call) -> None:
         replication_factor=min(factor, len(broker.image.nodes)) if factor else DEFAULT,
         config=_config(call, {}),
     )
-    broker.ensure_topic(new, there)
+    start(broker.ensure_topic(new)).then(there)
 
 
 def _config(call: Call, present: dict[str, str]) -> dict[str, str]:
@@ -82,10 +83,10 @@ def _change(call: Call, name: str, count: int) -> None:
         if error is not None or config == topic.config:
             _answer(call, name, error)
         else:
-            topics.change_config(name, config, partial(_answer, call, name))
+            start(topics.change_config(name, config)).then(partial(_answer, call, name))
 
     if count > present:
-        topics.add_partitions(name, count, (), grown)
+        start(topics.add_partitions(name, count, ())).then(grown)
     else:
         grown(None)
 
@@ -118,7 +119,7 @@ def handle_delete(call: Call) -> None:
             service.forget_topic(name)
             call.ok(f"topic={name} deleted=true")
 
-    service.broker.topics.delete(name, done)
+    start(service.broker.topics.delete(name)).then(done)
 
 
 def handle_list(call: Call) -> None:
@@ -184,7 +185,7 @@ def _with_ends(
         else:
             then(ends)
 
-    find_all_ends(call.service.broker, partitions, found)
+    start(call.service.broker.readers.all_ends(partitions)).then(found)
 
 
 def _described_partition(call: Call, partition: PartitionMetadata, ends: Ends) -> dict[str, object]:

@@ -31,7 +31,7 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.groups import TopicPartition
 from dragoman.broker.kinds import Kind
-from dragoman.broker.relaying import Told
+from dragoman.broker.relaying import TakeReply
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.transactions import (
     ProducerIdentity,
@@ -55,8 +55,10 @@ from dragoman.protocols.cursus.handlers.relayed import (
     asked,
     outcome_of,
 )
+from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.handlers.session import Call
 from dragoman.protocols.cursus.messages import Message
+from dragoman.rpc import Node
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 
@@ -205,7 +207,7 @@ class Transactions:
 
     # ---- on the nodes that write
 
-    def stage_message(self, request: StagedMessage, replica: Replica, told: Told) -> None:
+    def stage_message(self, request: StagedMessage, replica: Replica, told: TakeReply) -> None:
         """On the leader of the partition: hidden until the transaction ends."""
         identity = ProducerIdentity(request.producer_id, request.epoch)
 
@@ -243,6 +245,10 @@ class Transactions:
             call.after(lambda: commit(call, request, call.ok)),
             is_check=True,
         )
+
+
+def transactions_of(service: CursusService) -> Transactions:
+    return service.part(Transactions, lambda: Transactions(service.broker))
 
 
 def _is_outcome_unknown(error: DragomanError) -> bool:
@@ -345,7 +351,7 @@ def _refuse(call: Call, who: _Producer, code: str, error: DragomanError) -> None
 
 def _refuse_fenced(call: Call, who: _Producer, code: str) -> None:
     """Raises `Refusal`: another producer has taken over, or nothing is known any more."""
-    known = call.service.transactions.known(who.transactional_id)
+    known = transactions_of(call.service).known(who.transactional_id)
     if known is not None:
         _check_owner(who, known[0].identity, code)
     raise _unknown(who.transactional_id, code)
@@ -359,7 +365,7 @@ def handle_init_producer_id(call: Call) -> None:
 
 
 def _init_producer_id(call: Call, transactional_id: str) -> None:
-    transactions, settings = call.service.transactions, call.service.broker.settings
+    transactions, settings = transactions_of(call.service), call.service.broker.settings
     timeout_ms = min(settings.cursus_transaction_timeout_ms, settings.transaction_max_timeout_ms)
     tries = _INIT_TRIES
 
@@ -387,7 +393,7 @@ def _init_producer_id(call: Call, transactional_id: str) -> None:
 
 def handle_begin_txn(call: Call) -> None:
     who = _producer(call)
-    call.service.transactions.begin(who)
+    transactions_of(call.service).begin(who)
     call.ok(f"transactional_id={who.transactional_id} state=open {_shown(who.identity)}")
 
 
@@ -418,7 +424,7 @@ def handle_txn_publish(call: Call) -> None:
     if partition is None:
         partition = route(call.session, topic, key)
     metadata = call.service.partition(topic, partition)
-    begun = call.service.transactions.open(who, _PUBLISH_FAILED)
+    begun = transactions_of(call.service).open(who, _PUBLISH_FAILED)
     place = (TopicName(topic.name), Partition(partition))
     message = Message(
         producer_id=who.name,
@@ -449,7 +455,7 @@ def handle_txn_publish(call: Call) -> None:
         if error is not None:
             staged(error)
             return
-        perform = partial(call.service.transactions.stage_message, request)
+        perform = partial(transactions_of(call.service).stage_message, request)
         call.service.broker.relaying.run(metadata, Forwarded(request, perform, written))
 
     waiting = begun.staging.get((*place, seq_num))
@@ -459,7 +465,7 @@ def handle_txn_publish(call: Call) -> None:
         answer(None)
     else:
         begun.staging[*place, seq_num] = [answer]
-        call.service.transactions.coordinator.enrol_implicitly(
+        transactions_of(call.service).coordinator.enrol_implicitly(
             transactional_id, identity, [place], (), enrolled
         )
 
@@ -502,7 +508,7 @@ def handle_send_offsets_to_txn(call: Call) -> None:
     call.number("generation", refusal="invalid_generation command=SEND_OFFSETS_TO_TXN")
     offsets = _staged_offsets(call)
     call.authorize(Operation.READ, Resource.GROUP, group)
-    transactions, broker = call.service.transactions, call.service.broker
+    transactions, broker = transactions_of(call.service), call.service.broker
     begun = transactions.open(who, _OFFSETS_FAILED)
     transactional_id = who.transactional_id
 
@@ -523,8 +529,9 @@ def handle_send_offsets_to_txn(call: Call) -> None:
             here = RelayedCall(call.service, call.command, written)
             here.attempt(lambda: transactions.stage_offsets(here))
         else:
-            request = asked(StagedOffsets(call.command))
-            broker.neighbours.ask(node, *request, lambda answer: written(outcome_of(answer)))
+            request, body = asked(StagedOffsets(call.command))
+            asking = broker.rpc.begin(request, Node(node), body)
+            asking.then(lambda answer: written(outcome_of(answer)))
 
     def enrolled(error: DragomanError | None) -> None:
         if error is not None:
@@ -544,11 +551,11 @@ def handle_end_txn(call: Call) -> None:
         raise Refusal(f"invalid_transaction_result value={result}")
     # It may be a repeat of one that is under way.
     end = partial(_end, call, who, result)
-    call.service.transactions.coordinator.when_idle(who.transactional_id, call.after(end))
+    transactions_of(call.service).coordinator.when_idle(who.transactional_id, call.after(end))
 
 
 def _end(call: Call, who: _Producer, result: str) -> None:
-    transactions, transactional_id = call.service.transactions, who.transactional_id
+    transactions, transactional_id = transactions_of(call.service), who.transactional_id
     coordinator = transactions.coordinator
     state, begun = transactions.to_be_ended(who, result)
 
@@ -576,7 +583,7 @@ def _end(call: Call, who: _Producer, result: str) -> None:
 
 def handle_txn_status(call: Call) -> None:
     transactional_id = _id(call)
-    known = call.service.transactions.known(transactional_id)
+    known = transactions_of(call.service).known(transactional_id)
     if known is None:
         raise _unknown(transactional_id, _NOT_FOUND)
     begun = known[1]

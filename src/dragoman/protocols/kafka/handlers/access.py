@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from dragoman.broker.errors import (
-    ClusterNotAuthorized,
-    GroupNotAuthorized,
-    NotAuthorized,
-    TransactionalIdNotAuthorized,
-)
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
 
@@ -18,12 +12,6 @@ CLUSTER_NAME: Final = "kafka-cluster"
 #: In place of a set of operations that was not asked for.
 NOT_ASKED: Final = -(1 << 31)
 
-_REFUSALS: Final[dict[Resource, type[NotAuthorized]]] = {
-    Resource.TOPIC: NotAuthorized,
-    Resource.GROUP: GroupNotAuthorized,
-    Resource.TRANSACTIONAL_ID: TransactionalIdNotAuthorized,
-    Resource.CLUSTER: ClusterNotAuthorized,
-}
 #: The bit of each operation.
 _BITS: Final[dict[Operation, int]] = {
     Operation.READ: 3,
@@ -56,21 +44,9 @@ _OPERATIONS: Final = {
 }
 
 
-def is_allowed(call: Call, operation: Operation, resource: Resource, name: str) -> bool:
-    authorizer = call.service.broker.authorizer
-    return authorizer.is_allowed(call.session.principal, operation, resource, name)
-
-
-def authorize(call: Call, operation: Operation, resource: Resource, name: str) -> None:
-    """Raises `NotAuthorized`, in the class that has the resource's own error code."""
-    if not is_allowed(call, operation, resource, name):
-        who, kind = call.session.principal.name, resource.value.replace("_", " ")
-        what = operation.value.replace("_", " ")
-        raise _REFUSALS[resource](f"{who} may not {what} {kind} {name!r}")
-
-
 def authorize_cluster(call: Call, operation: Operation) -> None:
-    authorize(call, operation, Resource.CLUSTER, CLUSTER_NAME)
+    """Raises `ClusterNotAuthorized`."""
+    call.session.authorize(operation, Resource.CLUSTER, CLUSTER_NAME)
 
 
 def allowed_operations(call: Call, resource: Resource, name: str) -> int:
@@ -78,5 +54,5 @@ def allowed_operations(call: Call, resource: Resource, name: str) -> int:
     return sum(
         1 << _BITS[operation]
         for operation in _OPERATIONS[resource]
-        if is_allowed(call, operation, resource, name)
+        if call.session.is_allowed(operation, resource, name)
     )

@@ -15,6 +15,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import encode_api_versions_fallback
 from dragoman.protocols.kafka.constants import ADVERTISED_VERSIONS, UNLISTED_KEYS, ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.handlers.service import REQUESTS
 from dragoman.protocols.kafka.handlers.session import Call
 
 #: KIP-511: what a client may call itself.
@@ -53,15 +54,13 @@ def _finalized(broker: Broker) -> list[m.ApiVersionsResponseFinalizedFeature]:
 
 @lru_cache(maxsize=1)
 def served() -> list[m.ApiVersionsResponseApiKey]:
-    from dragoman.protocols.kafka.handlers.service import HANDLERS
-
     return [
         m.ApiVersionsResponseApiKey(
             api_key=key,
             min_version=ADVERTISED_VERSIONS[ApiKey(key)].low,
             max_version=ADVERTISED_VERSIONS[ApiKey(key)].high,
         )
-        for key in sorted(HANDLERS.keys() - UNLISTED_KEYS)
+        for key in sorted(REQUESTS.keys() - UNLISTED_KEYS)
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dragoman.broker.broker import METADATA_TOPIC
+from dragoman.cluster.metadata import METADATA_TOPIC
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode

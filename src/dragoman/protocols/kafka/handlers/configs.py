@@ -25,12 +25,7 @@ from dragoman.config.topics import (
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers.access import (
-    CLUSTER_NAME,
-    authorize,
-    authorize_cluster,
-    is_allowed,
-)
+from dragoman.protocols.kafka.handlers.access import CLUSTER_NAME, authorize_cluster
 from dragoman.protocols.kafka.handlers.config_resources import (
     SOURCES,
     TYPES,
@@ -82,14 +77,14 @@ def _entries(call: Call, resource: m.DescribeConfigsRequestResource) -> Iterable
     name = resource.resource_name
     match resource.resource_type:
         case ResourceType.TOPIC:
-            authorize(call, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name)
+            call.session.authorize(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name)
             topic = topic_of(call, name)
             return describe_topic_config(call.service.broker.settings, topic.config)
         case ResourceType.BROKER:
             authorize_cluster(call, Operation.DESCRIBE_CONFIGS)
             return _node_entries(call, node_of(call, name))
         case ResourceType.GROUP:
-            authorize(call, Operation.DESCRIBE_CONFIGS, Resource.GROUP, name)
+            call.session.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, name)
             broker = call.service.broker
             return describe_group_config(broker.settings, broker.group_configs.of(group_of(name)))
         case ResourceType.CLIENT_METRICS:
@@ -192,7 +187,7 @@ def handle_list(call: Call) -> None:
     wanted: Iterable[int] = request.resource_types or _EVERY_TYPE
     if call.version == 0:
         wanted = _CLIENT_METRICS_ONLY
-    if not is_allowed(call, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
+    if not call.session.is_allowed(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
         call.reply(m.ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return
     if any(each not in _EVERY_TYPE for each in wanted):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dragoman.broker.errors import InvalidTopicName
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
@@ -33,7 +32,7 @@ def _delete(
 ) -> m.DeleteRecordsResponsePartition:
     index = asked.partition_index
     try:
-        authorize(call, Operation.DELETE, Resource.TOPIC, topic)
+        call.session.authorize(Operation.DELETE, Resource.TOPIC, topic)
         replica = call.service.broker.find(topic, index)
         if replica.metadata.topic.is_internal:
             raise InvalidTopicName(f"records of {topic} are the broker's own")

@@ -14,10 +14,10 @@ ordinary way, which also words the errors; so nothing is decided here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections import deque
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from dragoman.broker.produce import check_produced, place
 from dragoman.broker.replica import Replica
@@ -29,15 +29,14 @@ from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.connection import Request
 from dragoman.protocols.kafka.decoding import rest_of_uvarint
 from dragoman.protocols.kafka.handlers.refusals import refused_partition
+from dragoman.protocols.kafka.handlers.service import KafkaService
 from dragoman.protocols.kafka.messages import (
     ProduceResponse,
     ProduceResponsePartition,
     ProduceResponseTopic,
 )
+from dragoman.protocols.session import Waiting
 from dragoman.types import Buffer
-
-if TYPE_CHECKING:
-    from dragoman.protocols.kafka.handlers.session import KafkaSession
 
 #: Key and version together, and the correlation id. What follows belongs to a route.
 _HEAD: Final = Struct(">Ii")
@@ -52,6 +51,21 @@ _BASE_OFFSET: Final = 0x5B3C_A791_0D6E_F284
 _LOG_START: Final = 0x4D1F_82E6_C03B_5A97
 #: Lengths of prefixes that are tried; a producer with topic names of more lengths starts anew.
 _ENDS_MAX: Final = 16
+
+
+class Line(Protocol):
+    """The session whose requests these are, and its line of replies."""
+
+    @property
+    def service(self) -> KafkaService: ...
+
+    def enter(self, waiting: Waiting) -> None:
+        """Take a place in the line."""
+        ...
+
+    def flush(self) -> None:
+        """Send what is done and at the head of the line."""
+        ...
 
 
 class Route:
@@ -101,7 +115,7 @@ class Run:
 
     __slots__ = ("_failed", "_session", "_taken", "_waiting", "is_done", "size")
 
-    def __init__(self, session: KafkaSession, taken: list[tuple[Route, int, int]], size: int):
+    def __init__(self, session: Line, taken: list[tuple[Route, int, int]], size: int):
         self._session = session
         #: Route, correlation id and offset of each.
         self._taken = taken
@@ -129,7 +143,7 @@ class Run:
     def count(self) -> int:
         return len(self._taken)
 
-    def take_reply(self) -> list[Buffer] | None:
+    def take_reply(self) -> list[Buffer]:
         if self._failed:
             return [self._one_reply(*each) for each in self._taken]
         return [
@@ -160,7 +174,7 @@ class Express:
 
     __slots__ = ("_ends", "_last", "_metadata_version", "_routes", "_session")
 
-    def __init__(self, session: KafkaSession) -> None:
+    def __init__(self, session: Line) -> None:
         self._session = session
         self._routes: dict[bytes, Route] = {}
         #: Where the prefixes of the routes end; as many as there are lengths of topic names.
@@ -210,18 +224,20 @@ class Express:
                 return route
         return None
 
-    def take(self, frames: Sequence[bytearray], first: int) -> Run | None:
-        """Append the requests from number `first` on that follow a route, as far as they do."""
+    def take(self, backlog: deque[bytearray]) -> bool:
+        """Append the requests at the head of the backlog that follow a route, and take them out;
+        whether there are any.
+        """
         self._forget_if_outdated()
         route = self._last
         if route is None:
-            return None
+            return False
         now_ms = self._session.service.broker.clock.wall_ms()
         routes, unpack_head = self._routes, _HEAD.unpack_from
         taken: list[tuple[Route, int, int]] = []
         ends: dict[Replica, int] = {}
         size = 0
-        for frame in frames[first:] if first else frames:
+        for frame in backlog:
             if not frame.startswith(route.prefix, 8):
                 # Most often another partition of the same topic.
                 found = routes.get(bytes(frame[8 : route.records_at])) or self._find(frame)
@@ -247,11 +263,16 @@ class Express:
             size += len(frame)
         self._last = route
         if not taken:
-            return None
+            return False
+        if len(taken) == len(backlog):
+            backlog.clear()
+        else:
+            for _ in taken:
+                backlog.popleft()
         run = Run(self._session, taken, size)
         self._session.enter(run)
         run.wait(ends)
-        return run
+        return True
 
 
 def _response(

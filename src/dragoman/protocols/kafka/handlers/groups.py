@@ -22,7 +22,6 @@ from dragoman.broker.groups.parked import Parked
 from dragoman.broker.groups.registry import check_group_id
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
@@ -40,7 +39,7 @@ def open_groups(call: Call, group_id: str, operation: Operation = Operation.READ
     """The groups, if this client may use this one, and here. Raises `BrokerError`."""
     broker = call.service.broker
     check_group_id(group_id)
-    authorize(call, operation, Resource.GROUP, group_id)
+    call.session.authorize(operation, Resource.GROUP, group_id)
     broker.coordination.require_group(group_id)
     return broker.coordination.groups
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.slices import answer
@@ -35,7 +34,7 @@ def _look_up(
     call: Call, topic: str, asked: m.OffsetForLeaderEpochRequestPartition
 ) -> m.OffsetForLeaderEpochResponsePartition:
     try:
-        authorize(call, Operation.DESCRIBE, Resource.TOPIC, topic)
+        call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
         replica = call.service.broker.find(topic, asked.partition)
         replica.check_epoch(asked.current_leader_epoch)
         found = replica.end_of_epoch(asked.leader_epoch)

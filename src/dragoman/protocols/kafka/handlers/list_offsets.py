@@ -10,7 +10,6 @@ from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.slices import answer
@@ -60,7 +59,7 @@ def _look_up(
     index = partition.partition_index
     try:
         replica = call.service.broker.find(topic, index)
-        authorize(call, Operation.DESCRIBE, Resource.TOPIC, topic)
+        call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
         replica.check_epoch(partition.current_leader_epoch)
         log = replica.log
         limit = log.last_stable_offset if committed_only else log.high_watermark

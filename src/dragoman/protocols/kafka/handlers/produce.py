@@ -24,7 +24,6 @@ from dragoman.broker.writable import check_writable
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, BatchHeader
 from dragoman.log.compression import Codec
-from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.refusals import refused_partition
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.messages import (
@@ -130,7 +129,9 @@ class _Produce:
         metadata = write.replica.metadata
         where = (TopicName(metadata.topic.name), Partition(metadata.index))
         try:
-            authorize(self._call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
+            self._call.session.authorize(
+                Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
+            )
         except DragomanError as error:
             self._refuse(write, error)
             return

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dragoman.broker.transactions import ProducerIdentity
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.refusals import code_for_version
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
@@ -35,7 +34,7 @@ def handle(call: Call) -> None:
         current = ProducerIdentity(request.producer_id, request.producer_epoch)
     try:
         transactional_id = request.transactional_id
-        authorize(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id or "")
+        call.session.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id or "")
         if transactional_id is not None:
             coordination.require_transaction(transactional_id)
     except DragomanError as error:

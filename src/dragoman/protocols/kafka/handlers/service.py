@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Final
 
-from dragoman.broker.addresses import address_of
 from dragoman.broker.broker import Broker
-from dragoman.errors import RemoteProtocolError
-from dragoman.framing import Scratch
 from dragoman.limits import KAFKA_FENCED_NODE_LISTED_S
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
-from dragoman.protocols.kafka.connection import Request
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.handlers.fetch_sessions import FetchSessions
-from dragoman.protocols.kafka.handlers.session import Call, Handler, KafkaSession
+from dragoman.protocols.service import Address, Service
 
-#: Module and function of each request's handler.
-_PLACES: Final = {
+#: Module and function of the handler of each request that is served.
+REQUESTS: Final[dict[int, str]] = {
     ApiKey.PRODUCE: "produce.handle",
     ApiKey.FETCH: "fetch.handle",
     ApiKey.LIST_OFFSETS: "list_offsets.handle",
@@ -81,61 +76,29 @@ _PLACES: Final = {
 }
 
 
-def _loaded_at_first_use(api_key: int, place: str) -> Handler:
-    """Most clients send a dozen of these requests; a start need not load what serves the others.
+class KafkaService(Service[Broker]):
+    listener = "kafka"
+    word_separator = " "
 
-    A module takes some milliseconds to load, once.
-    """
-
-    def load_and_handle(call: Call) -> None:
-        module, _, function = place.partition(".")
-        handler: Handler = getattr(import_module(f"{__package__}.{module}"), function)
-        HANDLERS[api_key] = handler
-        handler(call)
-
-    return load_and_handle
-
-
-HANDLERS: Final[dict[int, Handler]] = {
-    key: _loaded_at_first_use(key, place) for key, place in _PLACES.items()
-}
-
-
-class KafkaService:
     def __init__(
         self,
         broker: Broker,
         budget: MemoryBudget,
-        advertised: Callable[[Channel], tuple[str, int]],
+        advertised: Callable[[Channel], Address],
     ) -> None:
-        self.broker = broker
-        self.budget = budget
-        #: Host and port that a client on this channel is told to connect to.
-        self.advertised = advertised
-        #: What other nodes call the listener that this service is for.
-        self.listener = "kafka"
+        super().__init__(broker, budget, advertised)
         self.requests = 0
         self.fetch_sessions = FetchSessions(
             lambda: broker.settings.max_incremental_fetch_session_cache_slots,
             broker.clock,
             broker.random,
         )
-        self._scratch = Scratch()
         #: When nodes that are away were fenced, on the monotonic clock.
         self._fenced_at: dict[int, float] = {}
         broker.on_fenced.append(self._note_fenced)
 
     def _note_fenced(self, node: int) -> None:
         self._fenced_at[node] = self.broker.clock.monotonic()
-
-    def session(self, channel: Channel) -> KafkaSession:
-        return KafkaSession(channel, self, HANDLERS, self._scratch)
-
-    def address_of(self, channel: Channel, node: int) -> tuple[str, int] | None:
-        """Host and port under which a client on this channel finds a node of the cluster."""
-        if node == self.broker.node_id:
-            return self.advertised(channel)
-        return address_of(self.broker.image, node, self.listener)
 
     def nodes(
         self, channel: Channel, *, with_lately_fenced: bool = False
@@ -154,13 +117,3 @@ class KafkaService:
     def _lately_fenced(self) -> set[int]:
         since = self.broker.clock.monotonic() - KAFKA_FENCED_NODE_LISTED_S
         return {node for node, fenced_at in self._fenced_at.items() if fenced_at > since}
-
-    def refuse_version(self, request: Request) -> Handler:
-        """Only ApiVersions has an answer for versions that are not served; else close."""
-        if request.api_key == ApiKey.API_VERSIONS:
-            from dragoman.protocols.kafka.handlers.api_versions import handle_unsupported
-
-            return handle_unsupported
-        raise RemoteProtocolError(
-            f"api key {request.api_key} version {request.version} is not served"
-        )

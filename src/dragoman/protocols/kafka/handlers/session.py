@@ -1,37 +1,42 @@
 """One Kafka connection: requests in, replies out, strictly in the order of the requests.
 
 Requests are worked on as they come, so a slow one (a parked fetch, a durable produce) does not keep
-the next from starting; but its reply holds back all later ones. Each request gets a place in line;
-replies leave from the head of the line. The line is bounded: past the bound the connection is not
-read. While the peer does not take replies, requests wait unopened.
+the next from starting; but its reply holds back all later ones. The backlog and the line of replies
+are those of `OrderedSession`. Three things are Kafka's own, because its requests are many and
+small, or few and long:
 
-Produce requests like earlier ones do not get a `Call` each: see `express.py`.
+- Produce requests like earlier ones do not get a `Call` each: see `express.py`. The backlog is
+  offered to the express first.
+- A loop turn begins a bounded number of requests, and an answer that is worked out in slices
+  (`slices.py`) lets no later request begin.
+- A reply that is at the head of the line is handed to the channel at once, which sends what a turn
+  brings in one piece: a callback at the end of the turn costs more than it saves.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial, wraps
+from typing import Final, TypeAlias, TypeVar
 
 from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
-from dragoman.framing import Scratch
-from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX, READ_AHEAD_REQUESTS_MAX
-from dragoman.net.channel import Channel, Reason
+from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX
+from dragoman.net.channel import Channel
+from dragoman.outcome import start
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.connection import Request, ServerConnection
-from dragoman.protocols.kafka.constants import is_accepted
+from dragoman.protocols.kafka.constants import ApiKey, is_accepted
 from dragoman.protocols.kafka.errors import OversizedMessageError
-from dragoman.protocols.kafka.handlers.express import Express, Run
+from dragoman.protocols.kafka.handlers.express import Express
 from dragoman.protocols.kafka.handlers.refusals import refusal_of
+from dragoman.protocols.kafka.handlers.service import REQUESTS, KafkaService
 from dragoman.protocols.kafka.messages import Message
-from dragoman.security.authorizer import ANONYMOUS, Principal
+from dragoman.protocols.service import handlers_by_name
+from dragoman.protocols.session import OrderedSession, Waiting
 from dragoman.types import Buffer
-
-if TYPE_CHECKING:
-    from dragoman.protocols.kafka.handlers.service import KafkaService
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 
@@ -40,6 +45,8 @@ class Call:
     """One request and its place in the line of replies."""
 
     __slots__ = ("_on_drop", "_on_end", "_reply", "is_done", "request", "session", "size")
+
+    count = 1
 
     def __init__(self, session: KafkaSession, request: Request) -> None:
         self.session = session
@@ -114,161 +121,104 @@ class Call:
             self._on_end()
 
     def drop(self) -> None:
-        if not self.is_done and self._on_drop is not None:
-            self._on_drop()
+        on_drop = None if self.is_done else self._on_drop
         self.is_done = True
+        if on_drop is not None:
+            on_drop()
 
-    def take_reply(self) -> list[Buffer] | None:
+    def take_reply(self) -> Sequence[Buffer]:
         reply, self._reply = self._reply, None
-        return reply
-
-    @property
-    def count(self) -> int:
-        return 1
+        return () if reply is None else reply
 
 
 Handler: TypeAlias = Callable[[Call], None]
-#: What has a place in the line of replies.
-Waiting: TypeAlias = Call | Run
 
 
-class KafkaSession:
-    __slots__ = (
-        "_ahead",
-        "_backlog",
-        "_connection",
-        "_express",
-        "_handlers",
-        "_is_beginning",
-        "_line",
-        "_worked_on",
-        "channel",
-        "get_buffer",
-        "principal",
-        "service",
-    )
+def awaited(handler: Callable[[Call], Coroutine[object, None, Message | list[Buffer]]]) -> Handler:
+    """A handler that returns its reply, as a message or encoded, in place of sending it.
 
-    def __init__(
-        self,
-        channel: Channel,
-        service: KafkaService,
-        handlers: Mapping[int, Handler],
-        scratch: Scratch,
-    ) -> None:
-        self.channel = channel
-        self.service = service
-        self.principal: Principal = ANONYMOUS
-        self._handlers = handlers
+    An error that it raises has no place in a reply: it closes the connection. When the connection
+    goes first, the work ends by itself and its reply is dropped.
+    """
+
+    @wraps(handler)
+    def handle(call: Call) -> None:
+        reply_with(call, handler(call))
+
+    return handle
+
+
+def reply_with(call: Call, work: Coroutine[object, None, Message | list[Buffer]]) -> None:
+    """Reply with what a coroutine returns, as `awaited` does."""
+    start(work).then(partial(_finish, call))
+
+
+def _finish(call: Call, result: Message | list[Buffer] | DragomanError) -> None:
+    if call.is_done:
+        return
+    if isinstance(result, DragomanError):
+        call.fail(result)
+    elif isinstance(result, list):
+        call.reply_raw(result)
+    else:
+        call.reply(result)
+
+
+HANDLERS: Final[dict[int, Handler]] = handlers_by_name(__package__, REQUESTS)
+
+
+class KafkaSession(OrderedSession[KafkaService]):
+    __slots__ = ("_connection", "_express", "_waits_for_turn", "_worked_on")
+
+    def __init__(self, channel: Channel, service: KafkaService) -> None:
         maximum = service.broker.settings.socket_request_max_bytes
-        self._connection = ServerConnection(maximum, scratch)
-        self.get_buffer = self._connection.get_buffer
-        self._line: deque[Waiting] = deque()
-        #: Requests that are not begun: the peer does not take replies, enough were begun in this
-        #: loop turn, or one before them is being worked on.
-        self._backlog: deque[bytearray] = deque()
-        #: Whether requests of the backlog, which are in no line then, are being begun.
-        self._is_beginning = False
-        #: Requests read and not answered.
-        self._ahead = 0
+        self._connection = ServerConnection(maximum, service.scratch)
+        super().__init__(channel, self._connection.reader, service)
         self._express: Express | None = None
         #: The request whose answer is being worked out in slices.
         self._worked_on: Call | None = None
-
-    # ---- from the channel
-
-    @property
-    def pending_bytes(self) -> int:
-        return self._connection.pending_bytes
-
-    @property
-    def waiting_bytes(self) -> int:
-        done = sum(each.size for each in self._line if each.is_done)
-        return done + sum(map(len, self._backlog))
-
-    def buffer_updated(self, count: int) -> None:
-        frames = self._connection.frames(count)
-        self._ahead += len(frames)
-        if self._backlog or not self.channel.is_writable:
-            self._put_off(frames)
-        else:
-            self._begin_all(frames)
-        if self._ahead > READ_AHEAD_REQUESTS_MAX:
-            self.channel.pause(Reason.READ_AHEAD)
-
-    def writable(self) -> None:
-        self._begin_backlog()
-
-    def _next_turn(self) -> None:
-        if self.channel.is_writable and not self.channel.is_closing and self._worked_on is None:
-            self._begin_backlog()
+        #: Whether the backlog waits for the next loop turn.
+        self._waits_for_turn = False
 
     def _begin_backlog(self) -> None:
-        frames = self._take_backlog()
-        self._is_beginning = True
-        try:
-            self._begin_all(frames)
-        except RemoteProtocolError as error:
-            self.channel.complain(error)
-            self.channel.close()
-        finally:
-            self._is_beginning = False
-        self._read_on()
-        if self.channel.is_ended:
-            self.channel.close_if_answered()
-
-    def _begin_all(self, frames: Sequence[bytearray]) -> None:
-        at = begun = 0
-        while at < len(frames) and not self.channel.is_closing:
-            if not self.channel.is_writable or self._worked_on is not None:
-                # What was answered so far is more than the peer takes at once, or it takes long.
-                self._put_off(frames[at:])
+        if self._waits_for_turn:
+            return
+        backlog, channel = self._backlog, self.channel
+        begun = 0
+        # What was answered so far may be more than the peer takes at once, or takes long.
+        while backlog and channel.is_writable and self._worked_on is None:
+            if channel.is_closing:
+                self._drop_backlog()
                 return
             if begun == KAFKA_REQUESTS_PER_TURN_MAX:
-                self._put_off(frames[at:])
-                self.service.broker.scheduler.call_soon(self._next_turn)
+                self._begin_next_turn()
                 return
-            taken = self._express.take(frames, at) if self._express is not None else None
-            if taken is not None:
-                at += taken.count
-            else:
-                self._begin(self._connection.request(frames[at]))
+            if self._express is None or not self._express.take(backlog):
+                self._begin_request(backlog)
                 begun += 1
-                at += 1
 
-    def ended(self) -> None:
+    def _begin_next_turn(self) -> None:
+        self._waits_for_turn = True
+        self.service.broker.scheduler.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._waits_for_turn = False
+        self._resume()
+
+    def on_ended(self) -> None:
         for waiting in list(self._line):
             if isinstance(waiting, Call):
                 waiting.end()
 
-    @property
-    def is_due(self) -> bool:
-        return bool(self._line or self._backlog or self._is_beginning)
-
-    def _put_off(self, frames: Sequence[bytearray]) -> None:
-        self._backlog.extend(frames)
-        self.service.budget.take(sum(map(len, frames)))
-
-    def _take_backlog(self) -> list[bytearray]:
-        frames = list(self._backlog)
-        self._backlog.clear()
-        self.service.budget.give_back(sum(map(len, frames)))
-        return frames
-
-    def closed(self) -> None:
-        for waiting in self._line:
-            waiting.drop()
-            self.service.budget.give_back(waiting.size)
-        self._line.clear()
-        self._take_backlog()
-        # Sessions may be parts of cycles, which the collector takes its time to find.
-        self._connection.forget()
-
     # ---- requests
 
-    def _begin(self, request: Request) -> None:
-        handler = self._handlers.get(request.api_key)
+    def _begin_request(self, backlog: deque[bytearray]) -> None:
+        # A frame that cannot be opened stays in the backlog, and is dropped with it.
+        request = self._connection.request(backlog[0])
+        handler = HANDLERS.get(request.api_key)
         if handler is None or not is_accepted(request.api_key, request.version):
-            handler = self.service.refuse_version(request)
+            handler = _unserved(request)
+        backlog.popleft()
         call = Call(self, request)
         self.enter(call)
         try:
@@ -298,12 +248,11 @@ class KafkaSession:
     def worked_on(self, call: Call) -> None:
         if self._worked_on is call:
             self._worked_on = None
-            if self._backlog:
-                self.service.broker.scheduler.call_soon(self._next_turn)
+            if self._backlog and not self._is_beginning and not self._waits_for_turn:
+                self._begin_next_turn()
 
     def enter(self, waiting: Waiting) -> None:
-        """Take a place in the line of replies."""
-        self.service.budget.take(waiting.size)
+        """Take a place in the line of replies; the frames are charged to the budget already."""
         self.service.requests += waiting.count
         self._line.append(waiting)
 
@@ -317,23 +266,14 @@ class KafkaSession:
         self.channel.complain(_said(request, error), level)
         self.channel.close()
 
-    def flush(self) -> None:
-        """Send every reply that has reached the head of the line."""
-        line = self._line
-        while line and line[0].is_done:
-            first = line.popleft()
-            reply = first.take_reply()
-            if reply is not None:
-                self.channel.send(reply)
-            self.service.budget.give_back(first.size)
-            self._ahead -= first.count
-        self._read_on()
-        if self.channel.is_ended:
-            self.channel.close_if_answered()
 
-    def _read_on(self) -> None:
-        if self._ahead <= READ_AHEAD_REQUESTS_MAX // 2:
-            self.channel.unpause(Reason.READ_AHEAD)
+def _unserved(request: Request) -> Handler:
+    """Only ApiVersions has an answer for versions that are not served; else close."""
+    if request.api_key == ApiKey.API_VERSIONS:
+        from dragoman.protocols.kafka.handlers.api_versions import handle_unsupported
+
+        return handle_unsupported
+    raise RemoteProtocolError(f"api key {request.api_key} version {request.version} is not served")
 
 
 def _said(request: Request, error: Exception) -> str:

@@ -16,7 +16,6 @@ from dragoman.broker.publishing import (
 )
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.names import check_kafka_name
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
 from dragoman.protocols.kafka.handlers.session import Call
@@ -66,7 +65,7 @@ def handle_publish(call: Call) -> None:
         _authorize_writer(call, request.writer_id)
         for topic in request.topics:
             check_kafka_name(topic.name)
-            authorize(call, Operation.WRITE, Resource.TOPIC, topic.name)
+            call.session.authorize(Operation.WRITE, Resource.TOPIC, topic.name)
     except DragomanError as error:
         reply(error)
         return
@@ -75,8 +74,8 @@ def handle_publish(call: Call) -> None:
 
 def _authorize_writer(call: Call, writer_id: str) -> None:
     """A writer id is to staging what a transactional id is to transactions."""
-    authorize(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, writer_id)
-    authorize(call, Operation.WRITE, Resource.TOPIC, STAGING_TOPIC)
+    call.session.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, writer_id)
+    call.session.authorize(Operation.WRITE, Resource.TOPIC, STAGING_TOPIC)
 
 
 def _publication(request: m.PublishStagedRequest) -> Publication:

@@ -11,7 +11,7 @@ from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import DESCRIBED_PARTITIONS_MAX
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.access import allowed_operations, authorize, is_allowed
+from dragoman.protocols.kafka.handlers.access import allowed_operations
 from dragoman.protocols.kafka.handlers.names import is_visible, topic_of
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
@@ -40,7 +40,7 @@ def _visible_names(call: Call) -> list[str]:
     return sorted(
         name
         for name in call.service.broker.image.topics
-        if is_visible(name) and is_allowed(call, Operation.DESCRIBE, Resource.TOPIC, name)
+        if is_visible(name) and call.session.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
     )
 
 
@@ -83,7 +83,7 @@ class _Page:
         )
 
     def _find(self, name: str) -> TopicMetadata:
-        authorize(self._call, Operation.DESCRIBE, Resource.TOPIC, name)
+        self._call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, name)
         return topic_of(self._call, name)
 
 

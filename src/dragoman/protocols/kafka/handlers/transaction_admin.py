@@ -5,7 +5,8 @@ What operators use to find a transaction that hangs, and to end it where its coo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from dragoman.broker.errors import NotAuthorized
 from dragoman.broker.kinds import Kind
@@ -20,11 +21,12 @@ from dragoman.errors import DragomanError
 from dragoman.limits import ID_PATTERN_BYTES_MAX
 from dragoman.log.batch import Marker
 from dragoman.log.producers import InvalidProducerEpochError
+from dragoman.outcome import acknowledged
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.access import authorize, authorize_cluster, is_allowed
-from dragoman.protocols.kafka.handlers.gathering import Done, gather
+from dragoman.protocols.kafka.handlers.access import authorize_cluster
+from dragoman.protocols.kafka.handlers.items import gather
 from dragoman.protocols.kafka.handlers.refusals import wire_code
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import Elements, answer, answer_array
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
@@ -59,7 +61,7 @@ def handle_describe_producers(call: Call) -> None:
 
 def _producers(call: Call, topic: str, index: int) -> m.DescribeProducersResponsePartition:
     try:
-        authorize(call, Operation.READ, Resource.TOPIC, topic)
+        call.session.authorize(Operation.READ, Resource.TOPIC, topic)
         states = call.service.broker.find(topic, index).log.producers
     except DragomanError as error:
         return m.DescribeProducersResponsePartition(
@@ -98,7 +100,7 @@ def handle_describe(call: Call) -> None:
 
 def _describe(call: Call, transactional_id: str) -> m.DescribeTransactionsResponseTransaction:
     try:
-        authorize(call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id)
+        call.session.authorize(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id)
         coordination = call.service.broker.coordination
         coordination.require_transaction(transactional_id)
         found = coordination.transactions.describe(transactional_id)
@@ -126,7 +128,7 @@ def _enrolled(call: Call, found: TransactionDescription) -> dict[str, list[int]]
     partitions = {*found.partitions, *map(group_partition, found.groups)}
     by_topic: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
-        if is_allowed(call, Operation.DESCRIBE, Resource.TOPIC, topic):
+        if call.session.is_allowed(Operation.DESCRIBE, Resource.TOPIC, topic):
             by_topic.setdefault(topic, []).append(index)
     return by_topic
 
@@ -170,8 +172,8 @@ def _id_filter(call: Call, pattern: str | None) -> Callable[[str], bool]:
     matches = full_match(pattern, ID_PATTERN_BYTES_MAX) if pattern else None
 
     def accepts(transactional_id: str) -> bool:
-        return (matches is None or matches(transactional_id)) and is_allowed(
-            call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id
+        return (matches is None or matches(transactional_id)) and call.session.is_allowed(
+            Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id
         )
 
     return accepts
@@ -180,7 +182,8 @@ def _id_filter(call: Call, pattern: str | None) -> Callable[[str], bool]:
 # ---- markers by hand
 
 
-def handle_write_markers(call: Call) -> None:
+@awaited
+async def handle_write_markers(call: Call) -> m.WriteTxnMarkersResponse:
     request = call.decode(m.WriteTxnMarkersRequest)
     wanted = [
         (marker, TopicName(topic.name), Partition(index))
@@ -189,20 +192,19 @@ def handle_write_markers(call: Call) -> None:
         for index in topic.partition_indexes
     ]
 
-    def begin(
-        asked: tuple[m.WriteTxnMarkersRequestMarker, TopicName, Partition], done: Done
-    ) -> None:
+    async def end(asked: tuple[m.WriteTxnMarkersRequestMarker, TopicName, Partition]) -> None:
         marker, topic, index = asked
         _authorize_markers(call)
         _check_epoch(call, marker, topic, index)
-        call.service.broker.coordination.transacting.end_by_hand(
+        end_by_hand = partial(
+            call.service.broker.coordination.transacting.end_by_hand,
             ProducerIdentity(marker.producer_id, marker.producer_epoch),
             Marker(marker.transaction_result, marker.coordinator_epoch),
             (topic, index),
-            done,
         )
+        await acknowledged(end_by_hand)
 
-    gather(call, wanted, begin, lambda results: _written(request, results))
+    return _written(request, await gather(call, wanted, end))
 
 
 def _authorize_markers(call: Call) -> None:
@@ -225,7 +227,7 @@ def _check_epoch(
 
 
 def _written(
-    request: m.WriteTxnMarkersRequest, results: list[DragomanError | None]
+    request: m.WriteTxnMarkersRequest, results: Sequence[DragomanError | None]
 ) -> m.WriteTxnMarkersResponse:
     codes = map(wire_code, results)
     return m.WriteTxnMarkersResponse(

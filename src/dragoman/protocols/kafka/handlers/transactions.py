@@ -16,7 +16,6 @@ from dragoman.broker.transactions import ProducerIdentity, TransactionCoordinato
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers.access import authorize
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.names import exists
 from dragoman.protocols.kafka.handlers.refusals import code_for_version
@@ -33,7 +32,7 @@ OFFSETS_WITHOUT_ENROLMENT_SINCE = 5
 
 def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinator:
     """The coordinator, if this client may use the id, and here. Raises `BrokerError`."""
-    authorize(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
+    call.session.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
     coordination = call.service.broker.coordination
     coordination.require_transaction(transactional_id)
     return coordination.transactions
@@ -104,7 +103,7 @@ def handle_add_offsets(call: Call) -> None:
     try:
         # The group may be another node's.
         check_group_id(request.group_id)
-        authorize(call, Operation.READ, Resource.GROUP, request.group_id)
+        call.session.authorize(Operation.READ, Resource.GROUP, request.group_id)
         coordinator = open_transactions(call, request.transactional_id)
     except DragomanError as error:
         reply(error)
@@ -155,7 +154,7 @@ class _CommitOffsets:
         try:
             open_groups(self._call, request.group_id)
             name = request.transactional_id
-            authorize(self._call, Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
+            self._call.session.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
         except DragomanError as error:
             self._reply(None, error)
             return

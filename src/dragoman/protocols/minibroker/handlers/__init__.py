@@ -1,1 +1,6 @@
-"""minibroker requests to broker calls to replies, and the pushing of records."""
+"""Handlers of minibroker requests, and the push of records to subscribers.
+
+Publish and commit are answered when they are durable. A subscription reads partitions, for a group
+as one of its members. Pushes are small and fair to all partitions, and a window bounds how far they
+run ahead of commits. One table maps exceptions to the documented texts.
+"""

@@ -1,45 +1,69 @@
-"""What all minibroker connections of a node share."""
+"""What all minibroker connections of a node share, and the table of requests they may send."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final, Protocol
 
-from dragoman.broker.addresses import address_of
-from dragoman.broker.broker import Broker
-from dragoman.framing import Scratch
+from dragoman.broker.reading import Readers
+from dragoman.broker.relaying import Relaying
+from dragoman.broker.seats import SeatNode
+from dragoman.broker.topics import NewTopic
+from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
-from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
+from dragoman.protocols import service
+from dragoman.protocols.minibroker import messages as m
+from dragoman.protocols.service import Address, Service
+from dragoman.world import Clock
 
+#: What groups of this protocol are called in the registry of all groups.
+OWNER: Final = "minibroker"
+#: Module and function of the handler of each request.
+REQUESTS: Final[dict[type[m.Request], str]] = {
+    m.Publish: "requests.publish",
+    m.SubscribeHead: "requests.subscribe",
+    m.SubscribeOffset: "requests.subscribe",
+    m.SubscribeGroup: "requests.subscribe",
+    m.Unsubscribe: "requests.unsubscribe",
+    m.Commit: "requests.commit",
+    m.Heartbeat: "requests.heartbeat",
+    m.Quit: "requests.quit_connection",
+}
 #: Counters of topics that are gone are dropped once there are so many more than topics.
 _SPARE_TURNS = 1000
 
 
-class MinibrokerService:
+class Core(SeatNode, service.Core, Protocol):
+    """What this protocol needs of its node."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def relaying(self) -> Relaying: ...
+
+    @property
+    def readers(self) -> Readers: ...
+
+    async def ensure_topic(self, new: NewTopic, /) -> None:
+        """Create the topic unless it exists."""
+        ...
+
+
+class MinibrokerService(Service[Core]):
+    listener = "minibroker"
+
     def __init__(
-        self,
-        broker: Broker,
-        budget: MemoryBudget,
-        advertised: Callable[[Channel], tuple[str, int]],  # noqa: ARG002
+        self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]
     ) -> None:
-        """Nothing is `advertised`: no reply of this protocol names an address."""
-        self.broker = broker
-        self.budget = budget
-        #: What other nodes call the listener that this service is for.
-        self.listener = "minibroker"
-        self.scratch = Scratch()
-        #: What other nodes call the listener that this service is for.
-        self.listener = "minibroker"
+        super().__init__(broker, budget, advertised)
         self.heartbeat_timeout_s = broker.settings.minibroker_heartbeat_timeout_ms / 1000
         #: By topic: how many records without a key were published since the start.
         self._turns: dict[str, int] = {}
-
-    def session(self, channel: Channel) -> MinibrokerSession:
-        return MinibrokerSession(channel, self)
-
-    def address_of(self, node: int) -> tuple[str, int] | None:
-        """Host and port of another node, if they are known."""
-        return address_of(self.broker.image, node, self.listener)
 
     def next_turn(self, topic: str) -> int:
         """For records without a key: 0, 1, 2 …"""

@@ -8,39 +8,35 @@ are answered, and those behind it wait for its answer. To a client the differenc
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Final, TypeAlias
 
-from dragoman.broker.errors import GroupNotAuthorized, NotAuthorized
 from dragoman.errors import DragomanError
 from dragoman.framing import FrameReader
 from dragoman.limits import CONNECTION_CLOSE_GRACE_S, PUSHED_UNSENT_BYTES_MAX
 from dragoman.net.channel import Channel
-from dragoman.net.framed import FramedSession, Place
 from dragoman.protocols.minibroker import codec
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.constants import FRAME_BYTES_MAX, Op
 from dragoman.protocols.minibroker.errors import EVICTED, fitting
-from dragoman.protocols.minibroker.handlers.commit import commit
-from dragoman.protocols.minibroker.handlers.publish import publish
-from dragoman.protocols.minibroker.handlers.pushing import Pusher
+from dragoman.protocols.minibroker.handlers.delivery import Pusher
 from dragoman.protocols.minibroker.handlers.refusals import refusal
-from dragoman.protocols.minibroker.handlers.subscribe import heartbeat, subscribe, unsubscribe
-from dragoman.protocols.minibroker.handlers.subscription import Subscription
-from dragoman.security.authorizer import ANONYMOUS, Operation, Resource
+from dragoman.protocols.minibroker.handlers.service import REQUESTS, MinibrokerService
+from dragoman.protocols.minibroker.handlers.subscriptions import Subscription
+from dragoman.protocols.service import handlers_by_name
+from dragoman.protocols.session import OrderedSession, Place
 
-if TYPE_CHECKING:
-    from dragoman.protocols.minibroker.handlers.service import MinibrokerService
-
+#: Takes the session, a request of the class that it is listed under, and its place in line. Raises
+#: `DragomanError` to refuse.
+Handler: TypeAlias = Callable[..., None]
+HANDLERS: Final[dict[type[m.Request], Handler]] = handlers_by_name(__package__, REQUESTS)
 _PIPELINED = frozenset((int(Op.PUB), int(Op.COMMIT)))
 
 
-class MinibrokerSession(FramedSession):
+class MinibrokerSession(OrderedSession[MinibrokerService]):
     def __init__(self, channel: Channel, service: MinibrokerService) -> None:
         frame_bytes_max = min(FRAME_BYTES_MAX, service.broker.settings.socket_request_max_bytes)
-        super().__init__(channel, FrameReader(frame_bytes_max, service.scratch), service.budget)
+        super().__init__(channel, FrameReader(frame_bytes_max, service.scratch), service)
         channel.keep_unsent_small(PUSHED_UNSENT_BYTES_MAX)
-        self.service = service
-        self.principal = ANONYMOUS
         #: By topic: a connection has at most one subscription to each.
         self.subscriptions: dict[str, Subscription] = {}
         self.pusher = Pusher(self, service.broker.scheduler)
@@ -54,20 +50,12 @@ class MinibrokerSession(FramedSession):
         self._is_pipelining = frame[0] in _PIPELINED
         try:
             request = codec.decode_request(frame)
-            _HANDLERS[type(request)](self, request, place)
+            HANDLERS[type(request)](self, request, place)
         except DragomanError as error:
             place.reply(self.refusal(error))
 
     def refusal(self, error: DragomanError) -> bytes:
-        return refusal(error, self.service.address_of)
-
-    def require(self, operation: Operation, resource: Resource, name: str) -> None:
-        """Raises `NotAuthorized`."""
-        authorizer, who = self.service.broker.authorizer, self.principal
-        if not authorizer.is_allowed(who, operation, resource, name):
-            refused = GroupNotAuthorized if resource is Resource.GROUP else NotAuthorized
-            what = f"{operation.value} {resource.value} {name!r}"
-            raise refused(f"{who.name} may not {what}")
+        return refusal(error, self.service.registered)
 
     # ---- the end
 
@@ -97,21 +85,3 @@ class MinibrokerSession(FramedSession):
         subscriptions, self.subscriptions = self.subscriptions, {}
         for each in subscriptions.values():
             each.close()
-
-
-def _quit(session: MinibrokerSession, _request: m.Quit, place: Place) -> None:
-    place.reply(codec.encode(m.Done()))
-    session.close()
-
-
-# Each takes the request it is listed under.
-_HANDLERS: dict[type[m.Request], Callable[..., None]] = {
-    m.Publish: publish,
-    m.SubscribeHead: subscribe,
-    m.SubscribeOffset: subscribe,
-    m.SubscribeGroup: subscribe,
-    m.Unsubscribe: unsubscribe,
-    m.Commit: commit,
-    m.Heartbeat: heartbeat,
-    m.Quit: _quit,
-}

@@ -5,22 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from dragoman.broker.errors import InvalidTopicName, UnknownTopic
 from dragoman.broker.topics import NewTopic, check_name
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import TOPIC_NAME_BYTES_MAX
-from dragoman.net.framed import Place
+from dragoman.outcome import start
 from dragoman.protocols.minibroker import errors
 from dragoman.protocols.minibroker.constants import TOPIC_CONFIG
 from dragoman.protocols.minibroker.handlers.refusals import Refused
+from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
+from dragoman.protocols.session import Place
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId
-
-if TYPE_CHECKING:
-    from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
 
 # Looked up once: members of enumerations are slow to find.
 _TOPIC = Resource.TOPIC
@@ -59,7 +57,7 @@ def usable_topic(
     """
     if len(name) > TOPIC_NAME_BYTES_MAX or not _is_name(name):
         raise Refused(errors.invalid_topic(name))
-    session.require(operation, _TOPIC, name)
+    session.authorize(operation, _TOPIC, name)
     topic = session.service.broker.image.topics.get(name)
     if topic is not None and topic.is_internal:
         raise Refused(errors.invalid_topic(name))
@@ -76,7 +74,7 @@ def make_topic(
         raise Refused(errors.invalid_topic(name)) from None
     if not broker.settings.auto_create_topics_enable:
         raise UnknownTopic(f"there is no topic {name!r}")
-    session.require(Operation.CREATE, Resource.TOPIC, name)
+    session.authorize(Operation.CREATE, Resource.TOPIC, name)
 
     def made(error: DragomanError | None) -> None:
         if place.is_done:
@@ -93,7 +91,7 @@ def make_topic(
     # The node's own limit, if it has one, is the topic's, also when it is changed later.
     config = {} if settings.log_retention_segments >= 0 else TOPIC_CONFIG
     new = NewTopic(name=name, partition_count=settings.minibroker_partitions, config=config)
-    broker.ensure_topic(new, made)
+    start(broker.ensure_topic(new)).then(made)
 
 
 def require_partition(topic: TopicMetadata, partition: int) -> None:
@@ -109,5 +107,5 @@ def require_group(session: MinibrokerSession, group: str) -> GroupId:
         raise Refused(errors.invalid_group(group)) from None
     if not group:
         raise Refused(errors.invalid_group(group))
-    session.require(Operation.READ, Resource.GROUP, group)
+    session.authorize(Operation.READ, Resource.GROUP, group)
     return GroupId(group)

@@ -1,10 +1,16 @@
-"""Fetch (6), FetchBatch (8) and FetchStream (10): read committed records.
+"""Fetch (6), FetchBatch (8), FetchStream (10) and ReplicateStream (0): read committed records.
 
 Offset 0 of a client, not of a replica, stands for its committed offset when there is one. What was
 deleted is not waited for: reading goes on with the oldest record that is there. Fetch answers
 "nothing there" with an error, FetchBatch with no entries; replicas get an error from both. The
 original has a number for FetchStream and nothing else: here it is a FetchBatch that waits for
 records, and answers with no entries when none came in time.
+
+ReplicateStream and ApplyIsrUpdateEvent (27) are what the original's nodes ask each other. The
+original has no handler for either and leaves callers waiting. Here a ReplicateStream is answered
+with one chunk, the binary batch, of committed records; a caller repeats it until `EndOfStream`.
+Only nodes that hold a replica of the topic are answered. Which replicas are in sync is the
+cluster's own business: an update of it is acknowledged, and changes nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +26,14 @@ from dragoman.limits import (
     MLOG_FETCH_ONE_BYTES_MAX,
 )
 from dragoman.log.batch import Record
-from dragoman.net.framed import Place
 from dragoman.protocols.mlog.errors import ErrorCode, beyond_watermark
-from dragoman.protocols.mlog.handlers.names import find_to_read
+from dragoman.protocols.mlog.handlers.names import find, find_to_read, node_name, require_topic
 from dragoman.protocols.mlog.handlers.offsets import with_committed
 from dragoman.protocols.mlog.handlers.refusals import Refused
 from dragoman.protocols.mlog.handlers.session import MlogSession
 from dragoman.protocols.mlog.messages import (
+    ApplyIsrUpdateEvent,
+    ApplyIsrUpdateEventResp,
     Entry,
     Fetch,
     FetchBatch,
@@ -34,7 +41,12 @@ from dragoman.protocols.mlog.messages import (
     FetchResp,
     FetchStream,
     FetchStreamResp,
+    ReplicateResp,
+    ReplicateStream,
 )
+from dragoman.protocols.mlog.replication import encode_batch
+from dragoman.protocols.session import Place
+from dragoman.security.authorizer import Operation
 from dragoman.world import Handle
 
 
@@ -183,3 +195,32 @@ class _Stream:
         if self._timer is not None:
             self._timer.cancel()
         self._tail.close()
+
+
+# ---- what the original's nodes ask each other
+
+
+def handle_replicate(session: MlogSession, request: ReplicateStream, place: Place) -> None:
+    replica = find_to_read(session, request.topic)
+    holders = [node_name(node) for node in replica.metadata.replicas]
+    if request.replica_node_id not in holders:
+        who = request.replica_node_id or "a client without a node id"
+        text = f"{who} holds no replica of topic {request.topic}"
+        raise Refused(ErrorCode.UNKNOWN, text)
+    found = read(session, replica, request.offset, request.batch_size, MLOG_FETCH_BYTES_MAX)
+    assert session.reading is not None
+    session.reply(
+        place,
+        ReplicateResp(
+            topic=request.topic,
+            raw_chunk=encode_batch(as_entries(found)) or None,
+            end_of_stream=not session.reading.has_more,
+            leader_leo=replica.log.log_end_offset,
+        ),
+    )
+
+
+def handle_isr_update(session: MlogSession, request: ApplyIsrUpdateEvent, place: Place) -> None:
+    require_topic(request.topic)
+    find(session, request.topic, Operation.DESCRIBE)
+    session.reply(place, ApplyIsrUpdateEventResp())

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from functools import partial
 
 from dragoman.broker.errors import NotLeader
-from dragoman.broker.neighbours import Answer, FindReplicaEnds, ReplicaEnds
+from dragoman.broker.replica_ends import FindReplicaEnds, ReplicaEnds
 from dragoman.cluster.metadata import NO_LEADER
 from dragoman.errors import DragomanError
 from dragoman.limits import MLOG_LEADER_RETRY_S, MLOG_LEADER_WAIT_S
-from dragoman.net.framed import Place
 from dragoman.protocols.mlog.errors import ErrorCode
 from dragoman.protocols.mlog.handlers.names import find_partition, require_topic, unknown
 from dragoman.protocols.mlog.handlers.refusals import Refused
@@ -28,6 +27,8 @@ from dragoman.protocols.mlog.messages import (
     FindTopicLeaderResp,
     Message,
 )
+from dragoman.protocols.session import Place
+from dragoman.rpc import Node, Reply
 from dragoman.security.authorizer import Operation
 from dragoman.world import Handle
 
@@ -122,15 +123,14 @@ class _Search:
         elif leader == NO_LEADER:
             self._look_later()
         else:
-            self._broker.neighbours.ask(leader, self._request, (), partial(self._answered, leader))
+            answered = partial(self._answered, leader)
+            self._broker.rpc.begin(self._request, Node(leader)).then(answered)
 
-    def _answered(self, leader: int, answer: Answer | DragomanError) -> None:
+    def _answered(self, leader: int, reply: Reply[ReplicaEnds] | DragomanError) -> None:
         if self._place.is_done:
             return
-        is_leader = (
-            isinstance(answer, Answer)
-            and isinstance(answer.reply, ReplicaEnds)
-            and all(each in answer.reply.ends for each in self._request.partition_ids)
+        is_leader = not isinstance(reply, DragomanError) and all(
+            each in reply.answer.ends for each in self._request.partition_ids
         )
         if is_leader:
             self._finish(leader)

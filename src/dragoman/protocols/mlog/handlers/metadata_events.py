@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
 from dragoman.protocols.mlog import replication as mlog
-from dragoman.protocols.mlog.handlers.names import is_expressible
-from dragoman.protocols.mlog.handlers.topics import node_name
+from dragoman.protocols.mlog.handlers.names import is_expressible, node_name
 
 
 class Topic:

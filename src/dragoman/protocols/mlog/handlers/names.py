@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dragoman.broker.errors import NotLeader
 from dragoman.broker.replica import Replica
-from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
+from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
 from dragoman.protocols.mlog.errors import TOPIC_REQUIRED_TEXT, ErrorCode, topic_not_found
 from dragoman.protocols.mlog.handlers.refusals import Refused
 from dragoman.protocols.mlog.handlers.session import MlogSession
@@ -30,6 +30,11 @@ def split(name: str) -> tuple[str, int]:
 
 def is_expressible(name: str) -> bool:
     return split(name)[0] == name
+
+
+def node_name(node_id: int) -> str:
+    """Empty for nobody."""
+    return f"node-{node_id}" if node_id != NO_LEADER else ""
 
 
 def require_topic(name: str) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from dragoman.broker.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import DragomanError
-from dragoman.net.framed import Place
 from dragoman.protocols.mlog.constants import DEFAULT_ID
 from dragoman.protocols.mlog.handlers.names import require_topic, split
 from dragoman.protocols.mlog.handlers.session import MlogSession
@@ -22,6 +21,7 @@ from dragoman.protocols.mlog.messages import (
     FetchOffset,
     FetchOffsetResp,
 )
+from dragoman.protocols.session import Place
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, Offset, Partition, TopicName
 

@@ -8,16 +8,12 @@ committed; it gives up when other replicas take too long.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from typing import Final
 
-from dragoman.broker.errors import RequestTimedOut
 from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.limits import MLOG_BATCH_VALUES_MAX
 from dragoman.log.batch import Record
-from dragoman.net.framed import Place
 from dragoman.protocols.mlog.codec import encode_produced
 from dragoman.protocols.mlog.constants import AckMode
 from dragoman.protocols.mlog.errors import (
@@ -33,8 +29,8 @@ from dragoman.protocols.mlog.messages import (
     ProduceBatch,
     ProduceBatchResp,
 )
+from dragoman.protocols.session import Place
 from dragoman.security.authorizer import Operation
-from dragoman.world import Clock, Handle, Scheduler
 
 # Looked up once: members of enumerations are slow to find.
 _WRITE: Final = Operation.WRITE
@@ -90,41 +86,7 @@ def _partition(session: MlogSession, topic: str, acks: int, place: Place) -> Rep
     if acks == _ALL:
         replica.check_in_sync()
         if len(replica.metadata.in_sync) > 1:
-            session.service.catching_up.add(session, place)
+            session.service.catch_up.add(session, place)
     elif acks not in _FEWER:
         raise Refused(ErrorCode.INVALID_ACK_MODE, f"invalid ack mode: {acks}: invalid ack mode")
     return replica
-
-
-class CatchingUp:
-    """Requests that wait for all replicas, oldest first, with one timer for all of them."""
-
-    def __init__(self, scheduler: Scheduler, clock: Clock, timeout_s: Callable[[], float]) -> None:
-        self._scheduler = scheduler
-        self._clock = clock
-        self._timeout_s = timeout_s
-        self._waiting: deque[tuple[float, MlogSession, Place]] = deque()
-        self._timer: Handle | None = None
-
-    def add(self, session: MlogSession, place: Place) -> None:
-        self._forget_answered()
-        timeout_s = self._timeout_s()
-        self._waiting.append((self._clock.monotonic() + timeout_s, session, place))
-        if self._timer is None:
-            self._timer = self._scheduler.call_later(timeout_s, self._expire)
-
-    def _forget_answered(self) -> None:
-        waiting = self._waiting
-        while waiting and waiting[0][2].is_done:
-            waiting.popleft()
-
-    def _expire(self) -> None:
-        self._timer = None
-        now = self._clock.monotonic()
-        while self._waiting and (self._waiting[0][0] <= now or self._waiting[0][2].is_done):
-            _, session, place = self._waiting.popleft()
-            if not place.is_done:
-                session.fail(place, RequestTimedOut("not all replicas have the records"))
-        if self._waiting:
-            left_s = max(0.0, self._waiting[0][0] - now)
-            self._timer = self._scheduler.call_later(left_s, self._expire)

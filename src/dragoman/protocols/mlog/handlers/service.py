@@ -2,69 +2,132 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
-from dragoman.broker.addresses import address_of
-from dragoman.broker.broker import Broker
-from dragoman.framing import Scratch
+from dragoman.broker.coordination import Coordination
+from dragoman.broker.errors import RequestTimedOut
+from dragoman.broker.gather import Gatherer
+from dragoman.broker.replica import Replica
+from dragoman.broker.replica_ends import ReplicaEndFinder
+from dragoman.broker.topics import Topics
+from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.cluster.quorum import MetadataQuorum
+from dragoman.config.settings import Settings
+from dragoman.errors import DragomanError
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
+from dragoman.protocols import service
 from dragoman.protocols.mlog import messages as m
-from dragoman.protocols.mlog.handlers import (
-    fetch,
-    leaders,
-    offsets,
-    produce,
-    replicas,
-    topics,
-)
-from dragoman.protocols.mlog.handlers.session import Handler, MlogSession
+from dragoman.protocols.service import Address, Service
+from dragoman.protocols.session import Place
+from dragoman.rpc import Rpc
+from dragoman.world import Clock, Handle, Scheduler
 
-HANDLERS: Final[dict[type[m.Message], Handler]] = {
-    m.Produce: produce.handle_produce,
-    m.ProduceBatch: produce.handle_produce_batch,
-    m.Fetch: fetch.handle_fetch,
-    m.FetchBatch: fetch.handle_fetch_batch,
-    m.FetchStream: fetch.handle_fetch_stream,
-    m.CommitOffset: offsets.handle_commit,
-    m.FetchOffset: offsets.handle_fetch_offset,
-    m.CreateTopic: topics.handle_create,
-    m.DeleteTopic: topics.handle_delete,
-    m.ListTopics: topics.handle_list,
-    m.FindTopicLeader: leaders.handle_find_topic_leader,
-    m.FindRaftLeader: leaders.handle_find_raft_leader,
-    m.ReplicateStream: replicas.handle_replicate,
-    m.ApplyIsrUpdateEvent: replicas.handle_isr_update,
+#: Module and function of the handler of each request.
+REQUESTS: Final[dict[type[m.Message], str]] = {
+    m.Produce: "produce.handle_produce",
+    m.ProduceBatch: "produce.handle_produce_batch",
+    m.Fetch: "fetch.handle_fetch",
+    m.FetchBatch: "fetch.handle_fetch_batch",
+    m.FetchStream: "fetch.handle_fetch_stream",
+    m.CommitOffset: "offsets.handle_commit",
+    m.FetchOffset: "offsets.handle_fetch_offset",
+    m.CreateTopic: "topics.handle_create",
+    m.DeleteTopic: "topics.handle_delete",
+    m.ListTopics: "topics.handle_list",
+    m.FindTopicLeader: "leaders.handle_find_topic_leader",
+    m.FindRaftLeader: "leaders.handle_find_raft_leader",
+    m.ReplicateStream: "fetch.handle_replicate",
+    m.ApplyIsrUpdateEvent: "fetch.handle_isr_update",
 }
 
 
-class MlogService:
+class Requester(Protocol):
+    """The session of a request."""
+
+    def fail(self, place: Place, error: DragomanError) -> None: ...
+
+
+class CatchUpTimeouts:
+    """Requests that wait for all replicas, oldest first, with one timer for all of them."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock, timeout_s: Callable[[], float]) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._waiting: deque[tuple[float, Requester, Place]] = deque()
+        self._timer: Handle | None = None
+
+    def add(self, session: Requester, place: Place) -> None:
+        self._forget_answered()
+        timeout_s = self._timeout_s()
+        self._waiting.append((self._clock.monotonic() + timeout_s, session, place))
+        if self._timer is None:
+            self._timer = self._scheduler.call_later(timeout_s, self._expire)
+
+    def _forget_answered(self) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][2].is_done:
+            waiting.popleft()
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        while self._waiting and (self._waiting[0][0] <= now or self._waiting[0][2].is_done):
+            _, session, place = self._waiting.popleft()
+            if not place.is_done:
+                session.fail(place, RequestTimedOut("not all replicas have the records"))
+        if self._waiting:
+            left_s = max(0.0, self._waiting[0][0] - now)
+            self._timer = self._scheduler.call_later(left_s, self._expire)
+
+
+class Core(service.Core, Protocol):
+    """What this protocol needs of its node."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def coordination(self) -> Coordination: ...
+
+    @property
+    def gatherer(self) -> Gatherer: ...
+
+    @property
+    def quorum(self) -> MetadataQuorum: ...
+
+    @property
+    def topics(self) -> Topics: ...
+
+    @property
+    def replica_ends(self) -> ReplicaEndFinder: ...
+
+    @property
+    def rpc(self) -> Rpc: ...
+
+    def replica(self, metadata: PartitionMetadata, /) -> Replica:
+        """The replica of this node, which leads the partition. Raises `NotLeader`."""
+        ...
+
+
+class MlogService(Service[Core]):
+    listener = "mlog"
+
     def __init__(
-        self,
-        broker: Broker,
-        budget: MemoryBudget,
-        advertised: Callable[[Channel], tuple[str, int]],
+        self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]
     ) -> None:
-        self.broker = broker
-        self.budget = budget
-        #: What other nodes call the listener that this service is for.
-        self.listener = "mlog"
-        #: Host and port that a client on this channel is told to connect to.
-        self.advertised = advertised
-        self.handlers = HANDLERS
-        self.scratch = Scratch()
-        self.catching_up = produce.CatchingUp(
+        super().__init__(broker, budget, advertised)
+        self.catch_up = CatchUpTimeouts(
             broker.scheduler,
             broker.clock,
             lambda: broker.settings.mlog_acks_all_timeout_ms / 1000,
         )
-
-    def address_of(self, channel: Channel, node: int) -> tuple[str, int] | None:
-        """Host and port under which a client on this channel finds a node of the cluster."""
-        if node == self.broker.node_id:
-            return self.advertised(channel)
-        return address_of(self.broker.image, node, self.listener)
-
-    def session(self, channel: Channel) -> MlogSession:
-        return MlogSession(channel, self)

@@ -7,36 +7,32 @@ that their replies need not be kept meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from dragoman.broker.errors import GroupNotAuthorized, NotAuthorized
 from dragoman.broker.tailing import Tail
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
 from dragoman.net.channel import Channel
-from dragoman.net.framed import FramedSession, Place
 from dragoman.protocols.mlog.codec import encode_frame
 from dragoman.protocols.mlog.connection import Connection, Role
 from dragoman.protocols.mlog.constants import Encoding
 from dragoman.protocols.mlog.errors import ErrorCode
 from dragoman.protocols.mlog.handlers.refusals import Refused, refusal
+from dragoman.protocols.mlog.handlers.service import REQUESTS, MlogService
 from dragoman.protocols.mlog.messages import Message, RPCError
-from dragoman.security.authorizer import ANONYMOUS, Operation, Principal, Resource
-
-if TYPE_CHECKING:
-    from dragoman.protocols.mlog.handlers.service import MlogService
+from dragoman.protocols.service import handlers_by_name
+from dragoman.protocols.session import OrderedSession, Place
 
 # Looked up once: members of enumerations are slow to find.
 _JSON = Encoding.JSON
 #: Raises `DragomanError` to refuse.
 Handler: TypeAlias = "Callable[[MlogSession, Any, Place], None]"
+HANDLERS: Final[dict[type[Message], Handler]] = handlers_by_name(__package__, REQUESTS)
 
 
-class MlogSession(FramedSession):
+class MlogSession(OrderedSession[MlogService]):
     def __init__(self, channel: Channel, service: MlogService) -> None:
         self._connection = Connection(Role.SERVER, service.scratch)
-        super().__init__(channel, self._connection.reader, service.budget)
-        self.service = service
-        self.principal: Principal = ANONYMOUS
+        super().__init__(channel, self._connection.reader, service)
         #: Where this connection read last: most clients read on from there.
         self.reading: Tail | None = None
         #: Stops the request that waits for records, while one does.
@@ -49,7 +45,7 @@ class MlogSession(FramedSession):
 
     def received(self, frame: bytearray, place: Place) -> None:
         request = self._connection.receive(frame)
-        handler = self.service.handlers.get(type(request))
+        handler = HANDLERS.get(type(request))
         try:
             if handler is None:
                 name = type(request).__name__
@@ -76,14 +72,6 @@ class MlogSession(FramedSession):
 
     def fail(self, place: Place, error: DragomanError) -> None:
         self.reply(place, refusal(error))
-
-    def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
-        """Raises `NotAuthorized`."""
-        authorizer = self.service.broker.authorizer
-        if not authorizer.is_allowed(self.principal, operation, resource, name):
-            refused = GroupNotAuthorized if resource is Resource.GROUP else NotAuthorized
-            what = f"{operation.value} {resource.value} {name!r}"
-            raise refused(f"{self.principal.name} may not {what}")
 
     # ---- one request that waits
 

@@ -7,11 +7,11 @@ on, as in the original, which leaves the choice of leader to the cluster as well
 from __future__ import annotations
 
 from dragoman.broker.errors import TopicExists, UnknownTopic
-from dragoman.broker.replica_ends import find_replica_ends
+from dragoman.broker.replica_ends import Ends
 from dragoman.broker.topics import NewTopic
-from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata
+from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
-from dragoman.net.framed import Place
+from dragoman.outcome import start
 from dragoman.protocols.mlog.errors import (
     TOPIC_NAME_REQUIRED_TEXT,
     ErrorCode,
@@ -19,6 +19,7 @@ from dragoman.protocols.mlog.errors import (
 )
 from dragoman.protocols.mlog.handlers.names import (
     is_expressible,
+    node_name,
     visible_topic,
 )
 from dragoman.protocols.mlog.handlers.refusals import Refused
@@ -33,12 +34,8 @@ from dragoman.protocols.mlog.messages import (
     ReplicaInfo,
     TopicInfo,
 )
+from dragoman.protocols.session import Place
 from dragoman.security.authorizer import Operation, Resource
-
-
-def node_name(node_id: int) -> str:
-    """Empty for nobody."""
-    return f"node-{node_id}" if node_id != NO_LEADER else ""
 
 
 def handle_create(session: MlogSession, request: CreateTopic, place: Place) -> None:
@@ -68,7 +65,7 @@ def handle_create(session: MlogSession, request: CreateTopic, place: Place) -> N
         session.reply(place, CreateTopicResp(topic=name, replica_node_ids=names))
 
     new = NewTopic(name=name, partition_count=1, replication_factor=request.replica_count + 1)
-    broker.topics.create(new, done)
+    start(broker.topics.create(new)).then(done)
 
 
 def handle_delete(session: MlogSession, request: DeleteTopic, place: Place) -> None:
@@ -85,7 +82,7 @@ def handle_delete(session: MlogSession, request: DeleteTopic, place: Place) -> N
         else:
             session.fail(place, missing if isinstance(error, UnknownTopic) else error)
 
-    session.service.broker.topics.delete(name, done)
+    start(session.service.broker.topics.delete(name)).then(done)
 
 
 def _require_name(name: str) -> None:
@@ -110,11 +107,13 @@ def handle_list(session: MlogSession, _request: ListTopics, place: Place) -> Non
         and allowed(session.principal, Operation.DESCRIBE, Resource.TOPIC, name)
     ]
 
-    def found(ends: dict[int, dict[int, int]]) -> None:
+    def found(ends: Ends | DragomanError) -> None:
+        # Leaders that cannot be asked are left out; nothing fails.
+        assert not isinstance(ends, DragomanError)
         topics = [_info(each, ends.get(each.partition_id, {})) for each in partitions]
         session.reply(place, ListTopicsResp(topics=topics))
 
-    find_replica_ends(broker, partitions, found)
+    start(broker.replica_ends.find(partitions)).then(found)
 
 
 def _info(partition: PartitionMetadata, ends: dict[int, int]) -> TopicInfo:

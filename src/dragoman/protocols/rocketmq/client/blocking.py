@@ -1,25 +1,30 @@
-"""The same client for code without an event loop: every call waits for its result.
+"""The client for code without an event loop: every call waits for its result.
 
-What an application hands in to be called (local transactions, checks, listeners) runs in threads of
-its own, so that it may block.
+Functions that the application passes in (local transactions, checks, listeners) run in threads of
+their own, so that they may block.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Self, TypeVar, Unpack
 
-from dragoman.dialing.blocking import BlockingClient, BlockingPart, making, waiting
-from dragoman.dialing.loop_thread import LoopThread
+from dragoman.client_core.blocking import (
+    BlockingClient,
+    BlockingPart,
+    LoopThread,
+    making,
+    waiting,
+)
 from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.admin import RocketmqAdmin
-from dragoman.protocols.rocketmq.client.facade import RocketmqClient
-from dragoman.protocols.rocketmq.client.fetching import Pulled
-from dragoman.protocols.rocketmq.client.filters import ALL, Filter
-from dragoman.protocols.rocketmq.client.listening import Outcome
-from dragoman.protocols.rocketmq.client.producer import Producer, ProducerOptions, Selector
+from dragoman.protocols.rocketmq.client.client import RocketmqClient
+from dragoman.protocols.rocketmq.client.consumption import Outcome
+from dragoman.protocols.rocketmq.client.messages import Message, ReceivedMessage, Sent
+from dragoman.protocols.rocketmq.client.producer import Producer, ProducerOptions
+from dragoman.protocols.rocketmq.client.pull import Filter
 from dragoman.protocols.rocketmq.client.pull_consumer import PullConsumer
 from dragoman.protocols.rocketmq.client.push_consumer import ConsumerOptions, PushConsumer
 from dragoman.protocols.rocketmq.client.settings import ClientSettings
@@ -27,7 +32,6 @@ from dragoman.protocols.rocketmq.client.transactions import (
     TransactionProducer,
     TransactionState,
 )
-from dragoman.protocols.rocketmq.client.values import Message, ReceivedMessage, Sent
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -36,8 +40,9 @@ Result = TypeVar("Result")
 def in_thread(
     function: Callable[[Given], Result], threads: Executor | None = None
 ) -> Callable[[Given], asyncio.Future[Result]]:
-    """The function, called in a thread when it is called on the loop; one of the loop's own unless
-    others are given.
+    """A function that runs the given one in a thread and returns its result to the loop.
+
+    The threads are those of the loop unless others are given.
     """
 
     def call(given: Given) -> asyncio.Future[Result]:
@@ -49,32 +54,12 @@ def in_thread(
 class BlockingProducer(BlockingPart[Producer]):
     """See `Producer`."""
 
-    def send(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        select: Selector | None = None,
-        timeout_s: float | None = None,
-    ) -> Sent:
-        return self._thread.run(
-            lambda: self._part.send(message, queue=queue, select=select, timeout_s=timeout_s)
-        )
-
-    def send_batch(self, messages: Sequence[Message], *, queue: MessageQueue | None = None) -> Sent:
-        return self._thread.run(lambda: self._part.send_batch(messages, queue=queue))
-
-    def send_one_way(self, message: Message, *, queue: MessageQueue | None = None) -> None:
-        self._thread.run(lambda: self._part.send_one_way(message, queue=queue))
-
-    def request(self, message: Message, timeout_s: float = 5.0) -> ReceivedMessage:
-        return self._thread.run(lambda: self._part.request(message, timeout_s))
-
-    def reply(self, message: ReceivedMessage, body: bytes) -> Sent:
-        return self._thread.run(lambda: self._part.reply(message, body))
-
-    def queues(self, topic: str) -> Sequence[MessageQueue]:
-        return self._thread.run(lambda: self._part.queues(topic))
+    send = waiting(Producer.send)
+    send_batch = waiting(Producer.send_batch)
+    send_one_way = waiting(Producer.send_one_way)
+    request = waiting(Producer.request)
+    reply = waiting(Producer.reply)
+    queues = waiting(Producer.queues)
 
 
 class BlockingTransactionProducer(BlockingProducer):
@@ -103,11 +88,8 @@ class BlockingPushConsumer(BlockingPart[PushConsumer]):
     def assigned(self) -> tuple[MessageQueue, ...]:
         return self._part.assigned
 
-    def start(self) -> None:
-        self._thread.run(self._part.start)
-
-    def commit(self) -> None:
-        self._thread.run(self._part.commit)
+    start = waiting(PushConsumer.start)
+    commit = waiting(PushConsumer.commit)
 
     def __enter__(self) -> Self:
         self.start()
@@ -117,41 +99,18 @@ class BlockingPushConsumer(BlockingPart[PushConsumer]):
 class BlockingPullConsumer(BlockingPart[PullConsumer]):
     """See `PullConsumer`."""
 
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        return self._thread.run(lambda: self._part.queues(topic))
-
-    def first_offset(self, queue: MessageQueue) -> int:
-        return self._thread.run(lambda: self._part.first_offset(queue))
-
-    def end_offset(self, queue: MessageQueue) -> int:
-        return self._thread.run(lambda: self._part.end_offset(queue))
-
-    def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        return self._thread.run(lambda: self._part.offset_at(queue, timestamp_ms))
+    queues = waiting(PullConsumer.queues)
+    first_offset = waiting(PullConsumer.first_offset)
+    end_offset = waiting(PullConsumer.end_offset)
+    offset_at = waiting(PullConsumer.offset_at)
+    position = waiting(PullConsumer.position)
+    pull = waiting(PullConsumer.pull)
+    committed = waiting(PullConsumer.committed)
+    commit = waiting(PullConsumer.commit)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Continue to read a queue at an offset."""
         self._thread.make(lambda: self._part.seek(queue, offset))
-
-    def position(self, queue: MessageQueue) -> int:
-        return self._thread.run(lambda: self._part.position(queue))
-
-    def pull(
-        self,
-        queue: MessageQueue,
-        *,
-        max_count: int = 32,
-        wait_s: float = 0.0,
-        wanted: str | Filter = ALL,
-    ) -> Pulled:
-        return self._thread.run(
-            lambda: self._part.pull(queue, max_count=max_count, wait_s=wait_s, wanted=wanted)
-        )
-
-    def committed(self, queue: MessageQueue) -> int | None:
-        return self._thread.run(lambda: self._part.committed(queue))
-
-    def commit(self, queue: MessageQueue, offset: int | None = None) -> None:
-        self._thread.run(lambda: self._part.commit(queue, offset))
 
 
 class BlockingRocketmqAdmin(BlockingClient[RocketmqAdmin]):
@@ -300,12 +259,12 @@ class BlockingRocketmqClient(BlockingClient[RocketmqClient]):
         listener: Callable[[ReceivedMessage], Outcome],
         **options: Unpack[ConsumerOptions],
     ) -> BlockingPushConsumer:
-        # The loop's own are fewer on small machines, and are needed to find hosts by their names:
-        # listeners that wait for this client must not keep it waiting.
+        # The loop has fewer threads on small machines, and resolves host names in them: listeners
+        # that wait for this client must not block it.
         threads = ThreadPoolExecutor(options.get("concurrency", 20), "dragoman-rocketmq-listener")
-        listening = in_thread(listener, threads)
+        in_threads = in_thread(listener, threads)
         made = self._thread.make(
-            lambda: self._client.push_consumer(group, subscriptions, listening, **options)
+            lambda: self._client.push_consumer(group, subscriptions, in_threads, **options)
         )
         return BlockingPushConsumer(self._thread, made)
 

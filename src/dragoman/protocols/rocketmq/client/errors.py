@@ -1,31 +1,33 @@
-"""What the RocketMQ client raises for an answer of the server.
+"""The errors that the RocketMQ client raises when a server refuses a request.
 
     ClientError
-      RocketmqError               the server refused; `number` is RocketMQ's code
+      RocketmqError               any refusal; `number` is RocketMQ's code
         BusyError                 2, 14, 215, 1500                          retriable
-        UnsupportedRequestError   3: the server has no such request
+        UnsupportedRequestError   3: the server does not support the request
         MessageIllegalError       13
         NoPermissionError         16
         TopicNotFoundError        17
         NotFoundError             22, 208: no such offset, key or message
-        SubscriptionError         23, 24, 25: of the filter
+        SubscriptionError         23, 24, 25: the filter is unknown or not valid
         GroupNotFoundError        26
         InvalidParameterError     29
-        GroupOfflineError         206: nobody of the group is connected
+        GroupOfflineError         206: no member of the group is connected
 
-Errors of connections are those of every client (`dialing.errors`).
+Errors of connections are the same for every client (`client_core.errors`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Response
 
 
 class RocketmqError(ClientError):
+    """The server refused a request."""
+
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
         self.number = number
@@ -83,6 +85,7 @@ _CLASSES: Final[dict[int, type[RocketmqError]]] = {
 
 
 def refusal(response: Command, address: str) -> RocketmqError:
+    """The error for a response that refuses a request."""
     try:
         name = Response(response.code).name.lower().replace("_", " ")
     except ValueError:

@@ -1,28 +1,38 @@
-"""Messages to brokers: at least once, in the order of the calls for each queue that is named.
+"""Producers: messages are stored at least once, for each queue in the order of the calls.
 
-A message goes to a queue in turn, to that of its sharding key, or to the one that the caller names.
-When a broker cannot take it, another one is tried: the same message may then be there twice, under
-the same unique id. One-way messages are sent once and never heard of again.
+A message goes to the next queue in turn, to the queue of its sharding key, or to the one that the
+caller names. When a broker fails, the message is sent to another one: it may then be stored twice,
+under the same unique id. One-way messages are sent once, without an acknowledgement.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Self, TypeAlias, TypedDict, Unpack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, TypeAlias, TypedDict, Unpack
 
-from dragoman.dialing.errors import (
-    ClientClosedError,
+import msgspec
+
+from dragoman.client_core.errors import (
     ClientError,
     RequestTimeoutError,
     UnreachableError,
 )
-from dragoman.errors import EncodeError
+from dragoman.errors import DecodeError, EncodeError
 from dragoman.protocols.rocketmq.bodies import MessageQueue
-from dragoman.protocols.rocketmq.client.compression import deflate
 from dragoman.protocols.rocketmq.client.errors import RocketmqError, refusal
-from dragoman.protocols.rocketmq.client.replies import TIME_TO_LIVE, reply_properties
-from dragoman.protocols.rocketmq.client.values import Message, ReceivedMessage, SendStatus, Sent
+from dragoman.protocols.rocketmq.client.membership import Member, Membership
+from dragoman.protocols.rocketmq.client.messages import (
+    Message,
+    ReceivedMessage,
+    SendStatus,
+    Sent,
+    deflate,
+    inflate,
+)
+from dragoman.protocols.rocketmq.client.remoting import Remoting
+from dragoman.protocols.rocketmq.client.routes import Routes
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import (
     BODY_BYTES_MAX,
@@ -34,15 +44,14 @@ from dragoman.protocols.rocketmq.constants import (
 )
 from dragoman.protocols.rocketmq.messages import (
     BatchedMessage,
+    decode_properties,
     encode_batch,
     encode_properties,
     tag_hash,
 )
+from dragoman.world import Clock, Random
 
-if TYPE_CHECKING:
-    from dragoman.protocols.rocketmq.client.facade import RocketmqClient
-
-#: Another broker may take what one refuses with these (spec, section 3.3).
+#: Another broker may accept a message that one refuses with these codes (spec, section 3.3).
 RETRIED_CODES: Final = frozenset(
     (
         Response.SYSTEM_ERROR,
@@ -55,23 +64,84 @@ RETRIED_CODES: Final = frozenset(
         Response.GO_AWAY,
     )
 )
-#: As the original's clients.
+#: The original's clients have the same bound.
 COMPRESS_OVER_BYTES: Final = 4096
 #: Picks one of the queues of a topic.
 Selector: TypeAlias = Callable[[Sequence[MessageQueue]], MessageQueue]
 
+#: The property with how long a request waits for its reply, in milliseconds.
+TIME_TO_LIVE: Final = "TTL"
+_KIND: Final = "MSG_TYPE"
+_CARRIED: Final = (Property.CORRELATION_ID, Property.REPLY_TO_CLIENT, TIME_TO_LIVE)
+
 
 class ProducerOptions(TypedDict, total=False):
-    #: How often a message is sent again, 2 when not said.
+    """Options of a producer."""
+
+    #: How often a message is sent again after a failure; 2 by default.
     retries: int
-    #: Bodies above this size are compressed, 4096 when not said; None: never.
+    #: Bodies above this size are compressed; 4096 by default, and None compresses none.
     compress_over_bytes: int | None
-    #: Queues of a topic that the first message creates, 4 when not said.
+    #: The number of queues of a topic that the first message creates; 4 by default.
     queue_count: int
 
 
+# ---- requests and replies
+
+
+class Replies:
+    """Requests that wait for a reply, which a broker sends over the connection of the requester."""
+
+    def __init__(self, remoting: Remoting, random: Random) -> None:
+        self._random = random
+        #: Requests by their correlation ids.
+        self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
+        remoting.on_request(Request.PUSH_REPLY_MESSAGE_TO_CLIENT, self._replied)
+
+    @contextmanager
+    def awaited(self) -> Iterator[tuple[str, asyncio.Future[ReceivedMessage]]]:
+        """The correlation id of a new request, and the reply to it."""
+        number = f"{self._random.getrandbits(128):032x}"
+        future = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            yield number, future
+        finally:
+            del self._waiting[number]
+            future.cancel()
+
+    async def _replied(self, _address: str, request: Command) -> Command:
+        fields = request.fields
+        properties = decode_properties(fields.get("properties", ""))
+        future = self._waiting.get(properties.get(Property.CORRELATION_ID, ""))
+        if future is None or future.done():
+            return Command(code=Response.SYSTEM_ERROR, remark="nobody waits for this reply")
+        try:
+            sys_flag, born_ms = int(fields.get("sysFlag", 0)), int(fields.get("bornTimestamp", 0))
+        except ValueError:
+            raise DecodeError(f"a reply with {fields}") from None
+        future.set_result(
+            ReceivedMessage(
+                topic=fields.get("topic", ""),
+                body=inflate(bytes(request.body), sys_flag),
+                properties=properties,
+                born_ms=born_ms,
+            )
+        )
+        return Command(code=Response.SUCCESS)
+
+
+def reply_properties(message: ReceivedMessage) -> dict[str, str]:
+    """The properties of the reply to a message. Raises `EncodeError` if it asks for none."""
+    if not all(message.properties.get(name) for name in _CARRIED):
+        raise EncodeError(f"message {message.unique_id} does not ask for a reply")
+    return {_KIND: "reply"} | {name: message.properties[name] for name in _CARRIED}
+
+
+# ---- producers
+
+
 class Outgoing:
-    """A message, or a batch, on its way: what does not change from one try to the next."""
+    """A message, or a batch, to be sent: the same in every try."""
 
     def __init__(
         self,
@@ -106,7 +176,7 @@ class Outgoing:
     def fields(
         self, group: str, queue: MessageQueue, born_ms: int, queue_count: int
     ) -> dict[str, str | int | bool | None]:
-        """Under the short names of request 310."""
+        """The fields of a send, with the short names of request 310."""
         return {
             "a": group,
             "b": self.topic,
@@ -125,47 +195,42 @@ class Outgoing:
         }
 
 
-class Producer:
+class ProducerPorts(msgspec.Struct, frozen=True):
+    """What the producers of a client share."""
+
+    remoting: Remoting
+    routes: Routes
+    membership: Membership
+    replies: Replies
+    clock: Clock
+    random: Random
+
+
+class Producer(Member):
     def __init__(
-        self, client: RocketmqClient, group: str, **options: Unpack[ProducerOptions]
+        self, ports: ProducerPorts, group: str, **options: Unpack[ProducerOptions]
     ) -> None:
-        self.group = group
-        self._client = client
+        super().__init__("producer", group, ports.membership)
+        self._remoting = ports.remoting
+        self._identity = ports.remoting.identity
+        self._routes = ports.routes
+        self._replies = ports.replies
+        self._clock = ports.clock
+        self._random = ports.random
         self._retries = options.get("retries", 2)
         self._compress_over = options.get("compress_over_bytes", COMPRESS_OVER_BYTES)
         self._queue_count = options.get("queue_count", 4)
-        #: Whose turn it is, by topic.
+        #: The position of the next queue in turn, by topic.
         self._turns: dict[str, int] = {}
-        self._is_started = False
-        self._is_closed = False
 
-    # ---- life
+    def _join(self) -> None:
+        self._membership.add_producer(self)
 
-    async def start(self) -> None:
-        """Not needed before sending: the first message does it."""
-        if self._is_closed:
-            raise ClientClosedError("the producer is closed")
-        if not self._is_started:
-            self._client.membership.add_producer(self)
-            self._client.started(self.close)
-            self._is_started = True
-
-    async def close(self) -> None:
-        self._is_closed = True
-        if self._is_started:
-            self._is_started = False
-            self._client.ended(self.close)
-            await self._client.membership.remove_producer(self)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def _leave(self) -> None:
+        await self._membership.remove_producer(self)
 
     async def check_transaction(self, address: str, request: Command) -> None:
-        """Only those that are transactional have something to say."""
+        """Nothing is answered, because this producer has no transactions."""
 
     # ---- sending
 
@@ -177,7 +242,7 @@ class Producer:
         select: Selector | None = None,
         timeout_s: float | None = None,
     ) -> Sent:
-        """Where it was stored, once the broker has it. Raises `ClientError` and `EncodeError`."""
+        """Store a message, and return where. Raises `ClientError` and `EncodeError`."""
         outgoing = self._outgoing(message)
         select = select or _by_sharding_key(message)
         return await self.deliver(outgoing, queue=queue, select=select, timeout_s=timeout_s)
@@ -185,7 +250,7 @@ class Producer:
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None
     ) -> Sent:
-        """Messages of one topic, stored one behind another, all or none."""
+        """Store messages of one topic, one after the other in one queue, all or none."""
         return await self.deliver(self._batch(messages), queue=queue)
 
     async def send_one_way(
@@ -195,33 +260,33 @@ class Producer:
         queue: MessageQueue | None = None,
         select: Selector | None = None,
     ) -> None:
-        """Returns when the message is on its way; nobody tells whether it arrives."""
+        """Send a message without an acknowledgement, and return when its bytes are written."""
         await self.start()
         outgoing = self._outgoing(message)
         select = select or _by_sharding_key(message)
         queue = await self._chosen(outgoing.topic, queue, select, avoid=None)
-        await self._client.remoting.tell(
+        await self._remoting.tell(
             self._address(queue), _code(outgoing), self._fields(outgoing, queue), outgoing.body
         )
 
-    # ---- asking others, and answering them
+    # ---- requests and replies
 
     async def request(self, message: Message, timeout_s: float = 5.0) -> ReceivedMessage:
-        """Send a message and wait for what a consumer replies to it.
+        """Send a message, and return the reply of a consumer.
 
-        Raises `RequestTimeoutError` when nobody does in time.
+        Raises `RequestTimeoutError` when there is none in time.
         """
         outgoing = self._outgoing(message)
-        with self._client.replies.awaited() as (number, reply):
+        with self._replies.awaited() as (number, reply):
             select = _by_sharding_key(message)
             try:
                 async with asyncio.timeout(timeout_s):
                     await self.start()
-                    # What brokers know this client as is certain once there was a connection.
+                    # The client id is final once there was a connection.
                     await self.queues(outgoing.topic)
                     outgoing.properties |= {
                         Property.CORRELATION_ID: number,
-                        Property.REPLY_TO_CLIENT: self._client.client_id,
+                        Property.REPLY_TO_CLIENT: self._identity.client_id,
                         TIME_TO_LIVE: str(int(timeout_s * 1000)),
                     }
                     await self.deliver(outgoing, select=select, timeout_s=timeout_s)
@@ -231,22 +296,22 @@ class Producer:
                 raise RequestTimeoutError(text) from None
 
     async def reply(self, message: ReceivedMessage, body: bytes) -> Sent:
-        """Answer whoever sent this message and waits. Raises `EncodeError` when nobody does."""
+        """Reply to a message. Raises `EncodeError` if it asks for no reply."""
         properties = self._named(Message(topic="")) | reply_properties(message)
         cluster = message.properties.get(Property.CLUSTER)
         if not cluster:
-            brokers = (await self._client.routes.route(message.topic)).data.broker_datas
+            brokers = (await self._routes.route(message.topic)).data.broker_datas
             cluster = next((each.cluster for each in brokers), "")
         outgoing = Outgoing(f"{cluster}_REPLY_TOPIC", body, properties, is_reply=True)
         return await self.deliver(outgoing)
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """Where messages of a topic can go."""
-        route = await self._client.routes.to_send(topic, self._queue_count)
-        await self._client.membership.greet()
+        """The queues of a topic that can be written to."""
+        route = await self._routes.to_send(topic, self._queue_count)
+        await self._membership.greet()
         return route.write_queues
 
-    # ---- what is sent
+    # ---- encoding
 
     def _outgoing(self, message: Message, sys_flag: int = 0) -> Outgoing:
         properties = self._named(message)
@@ -261,7 +326,7 @@ class Producer:
 
     def _named(self, message: Message) -> dict[str, str]:
         properties = message.all_properties()
-        properties.setdefault(Property.UNIQUE_KEY, self._client.identity.unique_id())
+        properties.setdefault(Property.UNIQUE_KEY, self._identity.unique_id())
         return properties
 
     def _batch(self, messages: Sequence[Message]) -> Outgoing:
@@ -276,16 +341,16 @@ class Producer:
             for each, properties in named
         )
         ids = ",".join(properties[Property.UNIQUE_KEY] for _, properties in named)
-        own = {Property.WAIT: "true", Property.UNIQUE_KEY: self._client.identity.unique_id()}
+        own = {Property.WAIT: "true", Property.UNIQUE_KEY: self._identity.unique_id()}
         return Outgoing(topics.pop(), body, own, unique_id=ids, is_batch=True)
 
     def _fields(
         self, outgoing: Outgoing, queue: MessageQueue
     ) -> dict[str, str | int | bool | None]:
-        now_ms = self._client.clock.wall_ms()
+        now_ms = self._clock.wall_ms()
         return outgoing.fields(self.group, queue, now_ms, self._queue_count)
 
-    # ---- where it goes
+    # ---- choice of the queue
 
     async def _chosen(
         self,
@@ -296,7 +361,7 @@ class Producer:
     ) -> MessageQueue:
         if queue is None:
             return await self._pick(topic, select, avoid)
-        # Where its broker is may have to be asked for, for the first time or again.
+        # The address of its broker may be unknown, or forgotten after a failure.
         await self.queues(topic)
         return queue
 
@@ -305,7 +370,7 @@ class Producer:
     ) -> MessageQueue:
         queues = await self.queues(topic)
         if not queues:
-            self._client.routes.forget(topic)
+            self._routes.forget(topic)
             raise UnreachableError(f"topic {topic} has no queue that can be written to")
         if select is not None:
             return select(queues)
@@ -313,14 +378,14 @@ class Producer:
         queues = others or queues
         turn = self._turns.get(topic)
         if turn is None:
-            turn = self._client.random.randrange(len(queues))
+            turn = self._random.randrange(len(queues))
         self._turns[topic] = turn + 1
         return queues[turn % len(queues)]
 
     def _address(self, queue: MessageQueue) -> str:
-        return self._client.remoting.broker(self._client.routes.master(queue.broker_name))
+        return self._remoting.broker(self._routes.master(queue.broker_name))
 
-    # ---- trying
+    # ---- sending with retries
 
     async def deliver(
         self,
@@ -330,9 +395,9 @@ class Producer:
         select: Selector | None = None,
         timeout_s: float | None = None,
     ) -> Sent:
-        """With all retries; `timeout_s` bounds them together."""
+        """Send with retries. `timeout_s` bounds all tries together."""
         await self.start()
-        settings = self._client.settings
+        settings = self._remoting.settings
         loop = asyncio.get_running_loop()
         end = loop.time() + (timeout_s or settings.operation_timeout_s)
         failed: MessageQueue | None = None
@@ -342,7 +407,7 @@ class Producer:
                 async with asyncio.timeout_at(end if timeout_s else None):
                     chosen = await self._chosen(outgoing.topic, queue, select, avoid=failed)
             except TimeoutError:
-                asked = ", ".join(self._client.name_servers.addresses)
+                asked = ", ".join(self._routes.name_servers.addresses)
                 text = f"where topic {outgoing.topic} is was not found out in time; asked: {asked}"
                 raise RequestTimeoutError(text) from None
             try:
@@ -358,24 +423,24 @@ class Producer:
                 if not may_repeat or tries > self._retries or loop.time() + pause >= end:
                     raise
                 failed = chosen
-                self._client.routes.forget(outgoing.topic)
+                self._routes.forget(outgoing.topic)
             await asyncio.sleep(pause)
 
     async def _try(self, outgoing: Outgoing, queue: MessageQueue, timeout_s: float) -> Sent:
         address = self._address(queue)
-        response = await self._client.remoting.ask(
+        response = await self._remoting.ask(
             address,
             _code(outgoing),
             self._fields(outgoing, queue),
             outgoing.body,
-            timeout_s=max(0.001, min(timeout_s, self._client.settings.request_timeout_s)),
+            timeout_s=max(0.001, min(timeout_s, self._remoting.settings.request_timeout_s)),
         )
         try:
             status = SendStatus(response.code)
         except ValueError:
             raise refusal(response, address) from None
-        # A topic that this message has created has a route of its own from now on.
-        self._client.routes.created(outgoing.topic)
+        # If the message has created the topic, the topic has a route of its own now.
+        self._routes.created(outgoing.topic)
         return _sent(status, response, outgoing, queue)
 
 

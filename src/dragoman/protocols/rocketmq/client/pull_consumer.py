@@ -1,96 +1,87 @@
-"""A consumer that reads the queues it is told to: for programs that keep their own order of things.
+"""A consumer that reads the queues that its user names.
 
-It belongs to a group, whose offsets it may commit, and takes part in no sharing of queues.
+It belongs to a group, whose offsets it may commit, and has no share of its queues.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final
 
-from dragoman.dialing.errors import ClientClosedError
-from dragoman.protocols.rocketmq.bodies import (
-    ConsumerData,
-    ConsumeType,
-    MessageQueue,
-)
+from dragoman.protocols.rocketmq.bodies import ConsumerData, ConsumeType, MessageQueue
 from dragoman.protocols.rocketmq.client.errors import NotFoundError, RocketmqError
-from dragoman.protocols.rocketmq.client.fetching import Pull, Pulled, pull
-from dragoman.protocols.rocketmq.client.filters import Filter
+from dragoman.protocols.rocketmq.client.membership import Member, Membership
+from dragoman.protocols.rocketmq.client.offsets import QueueOffsets
+from dragoman.protocols.rocketmq.client.pull import Filter, Pull, Pulled, pull
+from dragoman.protocols.rocketmq.client.remoting import Remoting
+from dragoman.protocols.rocketmq.client.routes import Routes
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Response
-
-if TYPE_CHECKING:
-    from dragoman.protocols.rocketmq.client.facade import RocketmqClient
+from dragoman.world import Clock
 
 _EVERYTHING: Final = Filter()
 
 
-class PullConsumer:
-    def __init__(self, client: RocketmqClient, group: str) -> None:
-        self.group = group
-        self._client = client
-        self._version = client.clock.wall_ms()
+class PullConsumer(Member):
+    def __init__(
+        self,
+        group: str,
+        remoting: Remoting,
+        routes: Routes,
+        membership: Membership,
+        queue_offsets: QueueOffsets,
+        clock: Clock,
+    ) -> None:
+        super().__init__("consumer", group, membership)
+        self._remoting = remoting
+        self._routes = routes
+        self._queue_offsets = queue_offsets
+        self._version = clock.wall_ms()
         self._filters: dict[str, Filter] = {}
-        #: Of the next pull.
+        #: The offset of the next pull from each queue.
         self._positions: dict[MessageQueue, int] = {}
+        #: The copy of the broker that the master suggests for the next pull.
         self._broker_ids: dict[MessageQueue, int] = {}
-        self._is_started = False
-        self._is_closed = False
 
-    # ---- life
+    def _join(self) -> None:
+        self._membership.add_consumer(self)
 
-    async def start(self) -> None:
-        """Not needed before pulling: the first call does it."""
-        if self._is_closed:
-            raise ClientClosedError("the consumer is closed")
-        if not self._is_started:
-            self._client.membership.add_consumer(self)
-            self._client.started(self.close)
-            self._is_started = True
-
-    async def close(self) -> None:
-        """Commits nothing."""
-        self._is_closed = True
-        if self._is_started:
-            self._is_started = False
-            self._client.ended(self.close)
-            await self._client.membership.remove_consumer(self)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def _leave(self) -> None:
+        """Leave the group without a commit."""
+        await self._membership.remove_consumer(self)
 
     # ---- queues
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Raises `TopicNotFoundError`, and `RocketmqError` when the group cannot be joined."""
+        """The queues of a topic that can be read.
+
+        Raises `TopicNotFoundError`, and `RocketmqError` when the group cannot be joined.
+        """
         await self.start()
-        route = await self._client.routes.refreshed(topic)
+        route = await self._routes.refreshed(topic)
         self._filters.setdefault(topic, _EVERYTHING)
-        await self._client.membership.greet(is_joining=True)
+        await self._membership.greet(is_joining=True)
         return route.read_queues
 
     async def first_offset(self, queue: MessageQueue) -> int:
-        return await self._client.admin.min_offset(queue)
+        """The offset of the oldest message."""
+        return await self._queue_offsets.min_offset(queue)
 
     async def end_offset(self, queue: MessageQueue) -> int:
-        """Of the message that will be stored next."""
-        return await self._client.admin.max_offset(queue)
+        """The offset of the message that will be stored next."""
+        return await self._queue_offsets.max_offset(queue)
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Of the first message stored at or after a time."""
-        return await self._client.admin.search_offset(queue, timestamp_ms)
+        """The offset of the first message that was stored at a time or later."""
+        return await self._queue_offsets.search_offset(queue, timestamp_ms)
 
     # ---- reading
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Continue to read a queue at an offset."""
         self._positions[queue] = offset
 
     async def position(self, queue: MessageQueue) -> int:
-        """Where the next pull begins: at first, what the group has committed, else the start."""
+        """The offset of the next pull: at first the committed one, or else the oldest message."""
         found = self._positions.get(queue)
         if found is None:
             found = await self.committed(queue)
@@ -107,15 +98,15 @@ class PullConsumer:
         wait_s: float = 0.0,
         wanted: str | Filter = _EVERYTHING,
     ) -> Pulled:
-        """The next messages of a queue, and the position moves behind them.
+        """The next messages of a queue. The position moves to the offset after them.
 
-        `wait_s` is how long the broker waits for one; clients wait for brokers half a minute.
+        `wait_s` is how long the broker waits for a message if there is none.
         """
         await self.start()
         if queue.topic not in self._filters:
             await self.queues(queue.topic)
-        # Brokers are known only while a route names them, and a producer may have had it forgotten.
-        await self._client.routes.route(queue.topic)
+        # Brokers are known only while a route names them, and a producer may have forgotten it.
+        await self._routes.route(queue.topic)
         offset = await self.position(queue)
         wanted = Filter(wanted) if isinstance(wanted, str) else wanted
         asked = Pull(
@@ -125,33 +116,33 @@ class PullConsumer:
             subscription=wanted.subscription(queue.topic, self._version),
             max_count=max_count,
             suspend_ms=int(wait_s * 1000),
-            # After a failure it is the master's turn.
+            # After a failure, the next pull goes to the master.
             broker_id=self._broker_ids.pop(queue, 0),
         )
-        found = await pull(self._client, asked)
+        found = await pull(self._remoting, self._routes, asked)
         self._broker_ids[queue] = found.suggested_broker_id
         if self._positions[queue] == offset:
-            # Else somebody has sought another place meanwhile.
+            # Otherwise `seek` was called during the pull.
             self._positions[queue] = found.next_offset
         found.messages[:] = wanted.kept(found.messages)
         return found
 
-    # ---- offsets of the group
+    # ---- committed offsets
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """None when the group has committed nothing."""
+        """The committed offset of the group, or None if there is none."""
         try:
-            return await self._client.admin.query_consume_offset(queue, self.group)
+            return await self._queue_offsets.query_consume_offset(queue, self.group)
         except NotFoundError:
             return None
 
     async def commit(self, queue: MessageQueue, offset: int | None = None) -> None:
-        """The position unless an offset is given: the next message to be read."""
+        """Commit the offset of the next message to be read: the position, or the given one."""
         if offset is None:
             offset = await self.position(queue)
-        await self._client.admin.update_consume_offset(queue, self.group, offset)
+        await self._queue_offsets.update_consume_offset(queue, self.group, offset)
 
-    # ---- for brokers
+    # ---- requests of brokers
 
     def heartbeat(self) -> ConsumerData:
         return ConsumerData(
@@ -163,7 +154,7 @@ class PullConsumer:
         )
 
     def rebalance_soon(self) -> None:
-        """It has no share."""
+        """Nothing changes, because a pull consumer has no share of queues."""
 
     async def reset_offsets(self, request: Command) -> None:
         raise _unable(request.code)

@@ -1,218 +1,249 @@
-"""A member of a group that is handed messages as they come.
+"""A member of a group whose listener gets messages as they arrive, each at least once.
 
-    start ── heartbeat ── rebalance ──► a lane for each queue that is this member's share
-    40, every 20 s, new routes ── rebalance ──► lanes are given up and begun
+    start ── heartbeat ── rebalance ──► a process queue for each queue of this member's share
+    40, every 20 s, new routes ── rebalance ──► process queues are dropped and begun
 
-Each lane pulls by itself, with requests that brokers hold until there is something. Concurrently,
-the messages of all lanes are taken by a number of workers; in order, each lane's by itself, while
-the broker keeps the queue for this member. What could not be consumed goes back to the broker, or
-in order is tried again. Messages come at least once.
+Each process queue pulls by itself, with requests that brokers hold until there are messages.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, TypedDict, Unpack
+from typing import Final, TypedDict, Unpack
 
-from dragoman.dialing.errors import ClientClosedError, ClientError, UnreachableError
-from dragoman.errors import ConfigError, DragomanError
+from dragoman.errors import ConfigError, DecodeError, DragomanError
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import (
     ConsumeFrom,
-    ConsumerData,
-    ConsumerIds,
-    ConsumeType,
+    ConsumeStatus,
+    DirectResult,
     MessageModel,
     MessageQueue,
 )
-from dragoman.protocols.rocketmq.client.allocation import averages
-from dragoman.protocols.rocketmq.client.concurrent_work import ConcurrentWork
+from dragoman.protocols.rocketmq.client.consumption import (
+    ConcurrentConsumption,
+    Consumption,
+    ConsumptionPorts,
+    Later,
+    Listener,
+    OrderlyConsumption,
+    ProcessQueue,
+    QueueLocks,
+    Retries,
+    listened,
+)
 from dragoman.protocols.rocketmq.client.errors import SubscriptionError, TopicNotFoundError
-from dragoman.protocols.rocketmq.client.fetching import Pull, Pulled, PullStatus, pull
-from dragoman.protocols.rocketmq.client.filters import Filter
-from dragoman.protocols.rocketmq.client.lanes import Lane
-from dragoman.protocols.rocketmq.client.listening import Listener
-from dragoman.protocols.rocketmq.client.member_answers import MemberAnswers
-from dragoman.protocols.rocketmq.client.offset_stores import (
+from dragoman.protocols.rocketmq.client.membership import Member, Membership, cancelled, repeat
+from dragoman.protocols.rocketmq.client.messages import Sent, received
+from dragoman.protocols.rocketmq.client.offsets import (
     BrokerOffsets,
     LocalOffsets,
     OffsetStore,
+    QueueOffsets,
 )
-from dragoman.protocols.rocketmq.client.orderly_work import OrderlyWork
-from dragoman.protocols.rocketmq.client.repeating import often
+from dragoman.protocols.rocketmq.client.producer import Outgoing
+from dragoman.protocols.rocketmq.client.pull import Filter, Pull, Pulled, PullStatus, pull
+from dragoman.protocols.rocketmq.client.remoting import Remoting
+from dragoman.protocols.rocketmq.client.routes import Routes
+from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import (
     RECONSUME_TIMES_MAX,
     RETRY_PREFIX,
-    Request,
+    VERSION,
+    Response,
 )
-
-if TYPE_CHECKING:
-    from dragoman.protocols.rocketmq.client.facade import RocketmqClient
+from dragoman.world import Clock
 
 log = logging.getLogger("dragoman.client.rocketmq")
 
-#: An answer without messages that comes sooner was not held back by the broker.
+#: The broker did not hold a pull whose answer has no messages and comes sooner than this.
 _HELD_S: Final = 0.05
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """How a consumer is different from others. Times are in seconds."""
+    """Options of a push consumer. Times are in seconds."""
 
-    #: Each message to one member, or each to all; the first when not said.
+    #: Whether each message goes to one member of the group (the default) or to all.
     model: MessageModel
-    #: Whether messages of a queue are consumed one after the other.
+    #: Whether the messages of a queue are consumed one after the other.
     is_orderly: bool
-    #: Where a group begins that has committed nothing: at the end when not said.
+    #: Where a group without committed offsets begins; at the end by default.
     start: ConsumeFrom
-    #: For a start by time, milliseconds since 1970.
+    #: The time in milliseconds since 1970 at which a start by time begins.
     start_ms: int
-    #: Listeners at work at the same time, 20 when not said; in order, one per queue.
+    #: The number of listeners that run at the same time; 20 by default, in order one per queue.
     concurrency: int
-    #: Messages of one queue that are pulled and not consumed, 1000 when not said.
+    #: The bound on messages of a queue that are pulled and not consumed; 1000 by default.
     in_flight_max: int
-    #: The same in bytes of their bodies, 100 MiB when not said.
+    #: The bound on the bytes of the bodies of those messages; 100 MiB by default.
     in_flight_bytes_max: int
-    #: Messages in one pull, 32 when not said.
+    #: The number of messages in one pull; 32 by default.
     pull_count: int
-    #: How long brokers hold a pull, 15 when not said.
+    #: How long brokers hold a pull; 15 by default.
     suspend_s: float
-    #: How often a message is tried, 16 when not said; in order for ever.
+    #: How often a message is tried; 16 by default, in order without end.
     reconsume_times_max: int
-    #: Pause before a message is tried again in order, 1 when not said.
+    #: The pause before a message is tried again in order; 1 by default.
     orderly_pause_s: float
-    #: Where offsets are kept with broadcasting; in memory when not said.
+    #: The file for offsets with broadcasting, which are only in memory by default.
     offsets_path: Path
-    #: How long a queue that is given up waits for listeners that are at work, 10 when not said.
+    #: How long a dropped queue waits for running listeners; 10 by default.
     grace_s: float
-    #: How often offsets are saved, shares looked at and locks renewed: 5, 20 and 20 when not said.
+    #: The intervals of commits, rebalancing and the renewal of locks; 5, 20 and 20 by default.
     commit_s: float
     rebalance_s: float
     lock_s: float
 
 
-class PushConsumer(MemberAnswers):
+class PushConsumer(Member):
     def __init__(
         self,
-        client: RocketmqClient,
         group: str,
         subscriptions: Mapping[str, str | Filter],
         listener: Listener,
+        *,
+        remoting: Remoting,
+        routes: Routes,
+        membership: Membership,
+        queue_offsets: QueueOffsets,
+        deliver: Callable[[Outgoing], Awaitable[Sent]],
+        clock: Clock,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        """By topic: tags with `||` between them, `*`, or a `Filter`. Raises `ConfigError`."""
+        """By topic: tags with `||` between them, `*`, or a `Filter`. Raises `ConfigError`.
+
+        `deliver` sends messages that failed and cannot be returned to their broker.
+        """
         if not subscriptions:
             raise ConfigError(f"consumer group {group}: expected at least one topic")
-        self.group = group
-        self.options = options
-        self.client = client
-        self.listener = listener
+        super().__init__("consumer", group, membership)
+        self._options = options
+        self._remoting = remoting
+        self._routes = routes
+        self._queue_offsets = queue_offsets
+        self._clock = clock
+        self._listener = listener
+        self._pause_s = remoting.settings.backoff_max_s
         self.model = options.get("model", MessageModel.CLUSTERING)
         self.is_orderly = options.get("is_orderly", False)
-        default_times = (1 << 31) - 1 if self.is_orderly else RECONSUME_TIMES_MAX
-        self.reconsume_times_max = options.get("reconsume_times_max", default_times)
-        self._version = client.clock.wall_ms()
-        self.filters = {
+        self._version = clock.wall_ms()
+        self._filters = {
             topic: Filter(each) if isinstance(each, str) else each
             for topic, each in subscriptions.items()
         }
+        self._store: OffsetStore
+        retries = None
         if self.is_clustering:
-            self.filters[RETRY_PREFIX + group] = Filter()
-        self.lanes: dict[MessageQueue, Lane] = {}
-        self.store: OffsetStore = (
-            BrokerOffsets(client, group)
-            if self.is_clustering
-            else LocalOffsets(options.get("offsets_path"))
-        )
-        self._work = OrderlyWork(self) if self.is_orderly else ConcurrentWork(self)
-        self.grace_s = options.get("grace_s", 10.0)
-        self.started_ms = 0
-        self._is_started = False
-        self._is_closed = False
+            self._filters[RETRY_PREFIX + group] = Filter()
+            self._store = BrokerOffsets(queue_offsets, group)
+            retries = Retries(remoting, routes, deliver, group)
+        else:
+            self._store = LocalOffsets(options.get("offsets_path"))
+        self.process_queues: dict[MessageQueue, ProcessQueue] = {}
+        self._consumption = self._consumption_of(retries)
+        self._started_ms = 0
         self._rebalance_due = asyncio.Event()
         self._rebalancing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
+    def _consumption_of(self, retries: Retries | None) -> Consumption:
+        options = self._options
+        times_max = (1 << 31) - 1 if self.is_orderly else RECONSUME_TIMES_MAX
+        ports = ConsumptionPorts(
+            pull_next=self._pull_next,
+            listener=self._listener,
+            retries=retries,
+            clock=self._clock,
+            reconsume_times_max=options.get("reconsume_times_max", times_max),
+            concurrency=options.get("concurrency", 20),
+            grace_s=options.get("grace_s", 10.0),
+            pause_s=self._pause_s,
+            retry_pause_s=options.get("orderly_pause_s", 1.0),
+        )
+        if not self.is_orderly:
+            return ConcurrentConsumption(ports)
+        locks = None
+        if self.is_clustering:
+            locks = QueueLocks(self._remoting, self._routes, self.group)
+        return OrderlyConsumption(ports, locks, self._store.load)
+
     @property
     def is_clustering(self) -> bool:
+        """Whether each message goes to one member of the group."""
         return self.model is MessageModel.CLUSTERING
 
     @property
     def assigned(self) -> tuple[MessageQueue, ...]:
-        """The queues that this member has at the moment."""
-        return tuple(sorted(self.lanes))
+        """The queues that belong to this member at the moment."""
+        return tuple(sorted(self.process_queues))
 
-    # ---- life
+    # ---- start and end
 
     async def start(self) -> None:
         """Join the group. Raises `ClientError` when no name server answers.
 
-        Topics that do not exist yet are looked for again with every rebalance.
+        Every rebalance looks again for topics that do not exist yet.
         """
-        if self._is_closed:
-            raise ClientClosedError("the consumer is closed")
-        if self._is_started:
+        if not self._may_start():
             return
         await self._find_routes()
-        self.client.membership.add_consumer(self)
-        self.client.started(self.close)
+        self._join()
         self._is_started = True
-        self.started_ms = self.client.clock.wall_ms()
-        self._work.start()
-        await self.client.membership.beat()
+        self._started_ms = self._clock.wall_ms()
+        self._consumption.start()
+        await self._membership.beat()
         await self.rebalance()
-        options = self.options
+        options = self._options
         self._tasks = [
             asyncio.create_task(self._keep_balanced(options.get("rebalance_s", 20.0))),
-            asyncio.create_task(often(options.get("commit_s", 5.0), self.commit)),
-            asyncio.create_task(often(options.get("lock_s", 20.0), self._work.renew)),
+            asyncio.create_task(repeat(options.get("commit_s", 5.0), self.commit)),
+            asyncio.create_task(repeat(options.get("lock_s", 20.0), self._renew)),
         ]
 
     async def _find_routes(self) -> None:
-        for topic in self.filters:
+        for topic in self._filters:
             try:
-                await self.client.routes.refreshed(topic)
+                await self._routes.refreshed(topic)
             except TopicNotFoundError as error:
                 if topic != RETRY_PREFIX + self.group:
                     log.warning("group %s: %s", self.group, error)
 
+    def _join(self) -> None:
+        self._membership.add_consumer(self)
+
     async def close(self) -> None:
-        """Commit what was consumed and leave the group. Listeners at work come to their end."""
-        self._is_closed = True
-        if not self._is_started:
-            return
-        self._is_started = False
-        self.client.ended(self.close)
+        """Commit the offsets of consumed messages, and leave the group.
+
+        Running listeners finish first, within `grace_s`.
+        """
+        await super().close()
+
+    async def _leave(self) -> None:
         async with self._rebalancing:
-            # Now nobody is in the middle of sharing queues.
-            await _cancelled(self._tasks)
-            await self._give_up(tuple(self.lanes))
-        await self._work.close()
-        await self.client.membership.remove_consumer(self)
+            # No rebalance is in progress now.
+            await cancelled(self._tasks)
+            await self._give_up(tuple(self.process_queues))
+        await self._consumption.close()
+        await self._membership.remove_consumer(self)
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    def heartbeat(self) -> ConsumerData:
-        return ConsumerData(
+    def heartbeat(self) -> bodies.ConsumerData:
+        return bodies.ConsumerData(
             group_name=self.group,
-            consume_type=ConsumeType.PASSIVELY,
+            consume_type=bodies.ConsumeType.PASSIVELY,
             message_model=self.model,
-            consume_from_where=self.options.get("start", ConsumeFrom.LAST_OFFSET),
+            consume_from_where=self._options.get("start", ConsumeFrom.LAST_OFFSET),
             subscription_data_set=[
-                each.subscription(topic, self._version) for topic, each in self.filters.items()
+                each.subscription(topic, self._version) for topic, each in self._filters.items()
             ],
         )
 
     # ---- shares
 
     def rebalance_soon(self) -> None:
+        """Take the share again, without waiting for it."""
         self._rebalance_due.set()
 
     async def _keep_balanced(self, interval_s: float) -> None:
@@ -226,9 +257,9 @@ class PushConsumer(MemberAnswers):
             await self.rebalance()
 
     async def rebalance(self) -> None:
-        """Take this member's share of every topic. What cannot be found out stays as it is."""
+        """Take this member's share of every topic. After a failure, that of a topic stays."""
         async with self._rebalancing:
-            for topic in self.filters:
+            for topic in self._filters:
                 try:
                     await self._share(topic)
                 except TopicNotFoundError as error:
@@ -237,144 +268,193 @@ class PushConsumer(MemberAnswers):
                     log.warning("sharing %s in group %s: %s", topic, self.group, error)
 
     async def _share(self, topic: str) -> None:
-        client = self.client
-        queues = (await client.routes.route(topic)).read_queues
-        await client.membership.greet()
+        queues = (await self._routes.route(topic)).read_queues
+        await self._membership.greet()
         if self.is_clustering:
-            queues = averages(queues, await self._members(topic), client.client_id)
+            queues = await self._membership.share(self.group, topic, queues)
         mine = set(queues)
-        lost = [each for each in self.lanes if each.topic == topic and each not in mine]
+        lost = [each for each in self.process_queues if each.topic == topic and each not in mine]
         await self._give_up(tuple(lost))
-        new = [each for each in queues if each not in self.lanes]
-        obtained = await self._work.obtained(new)
+        new = [each for each in queues if each not in self.process_queues]
+        obtained = await self._consumption.obtained(new)
         if len(obtained) < len(new):
-            # Whoever has the rest gives it up when it hears of this member, which is soon.
-            loop = asyncio.get_running_loop()
-            loop.call_later(client.settings.backoff_max_s, self.rebalance_soon)
+            # The member that has the others gives them up when it learns of this one.
+            asyncio.get_running_loop().call_later(self._pause_s, self.rebalance_soon)
         for queue in obtained:
             start = await self._start(queue)
-            wanted = self.filters[topic]
-            subscription = wanted.subscription(topic, self._version)
-            lane = Lane(
+            wanted = self._filters[topic]
+            process_queue = self.process_queues[queue] = ProcessQueue(
                 queue,
                 start,
                 wanted,
-                subscription,
-                self.options.get("in_flight_max", 1000),
-                self.options.get("in_flight_bytes_max", 100 << 20),
+                wanted.subscription(topic, self._version),
+                self._options.get("in_flight_max", 1000),
+                self._options.get("in_flight_bytes_max", 100 << 20),
             )
-            self.lanes[queue] = lane
-            self._work.begin(lane)
-
-    async def _members(self, topic: str) -> list[str]:
-        """Any broker of the topic knows them all."""
-        client = self.client
-        route = await client.routes.route(topic)
-        failure: ClientError = UnreachableError(f"topic {topic} has no broker")
-        for name in dict.fromkeys(each.broker_name for each in route.data.queue_datas):
-            try:
-                address = client.remoting.broker(client.routes.any_of(name))
-                code, fields = Request.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self.group}
-                answer = await client.remoting.call(address, code, fields)
-                return bodies.decode(answer.body, ConsumerIds).consumer_id_list
-            except ClientError as error:
-                failure = error
-        raise failure
+            self._consumption.begin(process_queue)
 
     async def _give_up(
         self, queues: tuple[MessageQueue, ...], offsets: Mapping[MessageQueue, int] | None = None
     ) -> None:
-        """Save where they are, or these offsets instead."""
-        lanes = [self.lanes.pop(each) for each in queues]
-        for lane in lanes:
-            lane.drop()
-        outcomes = await asyncio.gather(*(self._work.ended(each) for each in lanes))
-        ended = [lane for lane, has_ended in zip(lanes, outcomes, strict=True) if has_ended]
-        saved = offsets or {each.queue: each.committable for each in lanes}
+        """Drop queues, and save their offsets, or the given ones instead."""
+        dropped = [self.process_queues.pop(each) for each in queues]
+        for each in dropped:
+            each.drop()
+        outcomes = await asyncio.gather(*(self._consumption.ended(each) for each in dropped))
+        saved = offsets or {each.queue: each.committable for each in dropped}
         try:
-            await self.store.save(saved)
+            await self._store.save(saved)
         except DragomanError as error:
             log.warning("offsets of group %s: %s", self.group, error)
-        await self._work.released(ended)
+        await self._consumption.released(
+            [each.queue for each, has_ended in zip(dropped, outcomes, strict=True) if has_ended]
+        )
 
-    async def restart_at(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on from other offsets, which are committed."""
-        async with self._rebalancing:
-            mine = {queue: offset for queue, offset in offsets.items() if queue in self.lanes}
-            await self._give_up(tuple(mine), mine)
-        self.rebalance_soon()
+    async def _renew(self) -> None:
+        await self._consumption.renew(self.process_queues.values())
 
     # ---- offsets
 
     async def _start(self, queue: MessageQueue) -> int:
-        saved = await self.store.load(queue)
+        saved = await self._store.load(queue)
         if saved is not None:
             return saved
-        start = self.options.get("start", ConsumeFrom.LAST_OFFSET)
+        start = self._options.get("start", ConsumeFrom.LAST_OFFSET)
         is_retry = queue.topic.startswith(RETRY_PREFIX)
         if start is ConsumeFrom.FIRST_OFFSET or (is_retry and start is not ConsumeFrom.TIMESTAMP):
             return 0
         if start is ConsumeFrom.TIMESTAMP and not is_retry:
-            start_ms = self.options.get("start_ms", self.started_ms)
-            return await self.client.admin.search_offset(queue, start_ms)
-        return await self.client.admin.max_offset(queue)
+            start_ms = self._options.get("start_ms", self._started_ms)
+            return await self._queue_offsets.search_offset(queue, start_ms)
+        return await self._queue_offsets.max_offset(queue)
 
     async def commit(self) -> None:
-        """Save how far every queue is. Raises `ClientError`."""
-        await self.store.save({queue: lane.committable for queue, lane in self.lanes.items()})
+        """Save the offsets of all queues. Raises `ClientError`."""
+        await self._store.save(
+            {queue: each.committable for queue, each in self.process_queues.items()}
+        )
 
-    # ---- pulling, for both ways of work
+    # ---- pulls
 
-    async def pulled(self, lane: Lane) -> Pulled | None:
-        """The next messages of a lane; None after a failure, or when there is nothing."""
-        loop, client = asyncio.get_running_loop(), self.client
+    async def _pull_next(self, process_queue: ProcessQueue) -> Pulled | None:
+        """The next messages of a queue; None after a failure, or when there are none."""
+        loop = asyncio.get_running_loop()
         began = loop.time()
-        lane.last_pull_ms = client.clock.wall_ms()
+        process_queue.last_pull_ms = self._clock.wall_ms()
         asked = Pull(
             group=self.group,
-            queue=lane.queue,
-            offset=lane.position,
-            subscription=lane.subscription,
-            max_count=self.options.get("pull_count", 32),
-            suspend_ms=int(self.options.get("suspend_s", 15.0) * 1000),
-            broker_id=lane.broker_id,
+            queue=process_queue.queue,
+            offset=process_queue.position,
+            subscription=process_queue.subscription,
+            max_count=self._options.get("pull_count", 32),
+            suspend_ms=int(self._options.get("suspend_s", 15.0) * 1000),
+            broker_id=process_queue.broker_id,
         )
         try:
-            found = await pull(client, asked)
+            found = await pull(self._remoting, self._routes, asked)
         except DragomanError as error:
-            log.info("pulling from %s: %s", lane.queue, error)
-            await self._look_again(lane, error)
+            log.info("pulling from %s: %s", process_queue.queue, error)
+            await self._recover(process_queue, error)
             return None
         if found.status is PullStatus.FOUND:
             return found
-        is_stuck = found.next_offset == lane.position
+        is_stuck = found.next_offset == process_queue.position
         if found.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
                 "%s has nothing at %d, going on at %d",
-                lane.queue,
-                lane.position,
+                process_queue.queue,
+                process_queue.position,
                 found.next_offset,
             )
-        lane.take_in(found)
+        process_queue.take_in(found)
         if is_stuck and loop.time() - began < _HELD_S:
-            await asyncio.sleep(client.settings.backoff_max_s)
+            await asyncio.sleep(self._pause_s)
         return None
 
-    async def _look_again(self, lane: Lane, error: DragomanError) -> None:
-        """After a failure: the broker may have forgotten the group, or somebody else the queue."""
-        lane.broker_id = 0
-        await asyncio.sleep(self.client.settings.backoff_max_s)
+    async def _recover(self, process_queue: ProcessQueue, error: DragomanError) -> None:
+        """After a failure: the broker may have lost the group, or another may have the queue."""
+        process_queue.broker_id = 0
+        await asyncio.sleep(self._pause_s)
         try:
             if isinstance(error, SubscriptionError):
-                await self.client.membership.beat()
+                await self._membership.beat()
             else:
-                await self.client.routes.refreshed(lane.queue.topic)
+                await self._routes.refreshed(process_queue.queue.topic)
                 self.rebalance_soon()
         except DragomanError as again:
-            log.info("route of %s: %s", lane.queue.topic, again)
+            log.info("route of %s: %s", process_queue.queue.topic, again)
+
+    # ---- requests of brokers
+
+    async def reset_offsets(self, request: Command) -> None:
+        """Move to the offsets that an operator has set for the group."""
+        try:
+            offsets = bodies.by_queue(bodies.decode(request.body, bodies.ResetOffset).offset_table)
+        except DecodeError:
+            found = bodies.decode(request.body, bodies.ResetOffsetList).offset_table
+            offsets = {_queue_of(each): each.offset for each in found}
+        await self._restart_at(offsets)
+
+    def offsets(self, topic: str) -> Command:
+        table = {
+            queue: process_queue.committable
+            for queue, process_queue in self.process_queues.items()
+            if queue.topic == topic
+        }
+        return _answer(bodies.ClientOffsets(message_queue_table=bodies.keyed(table)))
+
+    def running_info(self) -> Command:
+        data = self.heartbeat()
+        table = {
+            queue: process_queue.info(is_orderly=self.is_orderly)
+            for queue, process_queue in self.process_queues.items()
+        }
+        info = bodies.ConsumerRunningInfo(
+            properties={
+                "PROP_CONSUME_TYPE": str(data.consume_type),
+                "PROP_CONSUMEORDERLY": "true" if self.is_orderly else "false",
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+                "PROP_NAMESERVER_ADDR": ";".join(self._routes.name_servers.addresses),
+                "PROP_CLIENT_VERSION": str(VERSION),
+                "PROP_THREADPOOL_CORE_SIZE": "1",
+            },
+            subscription_set=data.subscription_data_set,
+            mq_table=bodies.keyed(table),
+            status_table={each.topic: ConsumeStatus() for each in data.subscription_data_set},
+        )
+        return _answer(info)
+
+    async def consume_directly(self, request: Command) -> Command:
+        """Consume one message for an operator. Offsets do not change."""
+        messages = received(request.body)
+        if len(messages) != 1:
+            raise DecodeError(f"{len(messages)} messages to be consumed, expected one")
+        messages[0].broker_name = request.fields.get("brokerName", "")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        outcome, failure = await listened(self._listener, messages[0])
+        result = DirectResult.LATER if isinstance(outcome, Later) else DirectResult.SUCCESS
+        done = bodies.DirectConsumption(
+            order=self.is_orderly,
+            consume_result=DirectResult.THROW_EXCEPTION if failure else result,
+            remark=failure or None,
+            spent_time_mills=int((loop.time() - began) * 1000),
+        )
+        return _answer(done)
+
+    async def _restart_at(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Commit other offsets, and continue at them."""
+        async with self._rebalancing:
+            mine = {
+                queue: offset for queue, offset in offsets.items() if queue in self.process_queues
+            }
+            await self._give_up(tuple(mine), mine)
+        self.rebalance_soon()
 
 
-async def _cancelled(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+def _queue_of(queue: MessageQueue) -> MessageQueue:
+    return MessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id)
+
+
+def _answer(body: bodies.Body) -> Command:
+    return Command(code=Response.SUCCESS, body=bodies.encode(body, object_keys=True))

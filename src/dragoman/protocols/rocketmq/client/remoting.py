@@ -1,7 +1,7 @@
-"""Connections by address, made when they are needed, and what is asked over them.
+"""Requests to name servers and brokers by address, over connections that are made on first use.
 
-Requests of servers are answered by whoever registered for their code; others are refused. Nothing
-is repeated here.
+Requests of servers go to the handler that is registered for their code; others are refused.
+Nothing is retried here.
 """
 
 from __future__ import annotations
@@ -9,47 +9,132 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from dragoman.dialing.asking import before_sending
-from dragoman.dialing.errors import ClientClosedError, unreachable
+from dragoman.client_core.addresses import Address, parse_address
+from dragoman.client_core.channel import Channel
+from dragoman.client_core.connection import KeptConnection, dial
+from dragoman.client_core.errors import (
+    ClientClosedError,
+    ClientError,
+    ConnectionLostError,
+)
 from dragoman.errors import DragomanError
 from dragoman.framing import Scratch
-from dragoman.limits import ROCKETMQ_CLIENT_SERVER_REQUESTS_MAX
+from dragoman.limits import ROCKETMQ_CLIENT_LATE_REPLIES_MAX, ROCKETMQ_CLIENT_SERVER_REQUESTS_MAX
 from dragoman.protocols.rocketmq.client.errors import refusal
-from dragoman.protocols.rocketmq.client.identity import Identity
-from dragoman.protocols.rocketmq.client.link import Link
+from dragoman.protocols.rocketmq.client.identity import Identity, signed
 from dragoman.protocols.rocketmq.client.settings import (
     ClientSettings,
-    split_address,
     vip_address,
 )
-from dragoman.protocols.rocketmq.client.signing import signed
-from dragoman.protocols.rocketmq.codec import Command
+from dragoman.protocols.rocketmq.codec import Command, decode, encode_parts
+from dragoman.protocols.rocketmq.connection import Connection
 from dragoman.protocols.rocketmq.constants import IS_ONE_WAY, IS_RESPONSE, Response
 from dragoman.types import Buffer
 
 log = logging.getLogger("dragoman.client.rocketmq")
 
+_OPAQUE_MASK: Final = 0x7FFFFFFF
+
 Fields: TypeAlias = Mapping[str, str | int | bool | None]
-#: Given the address of the server; None when there is nothing to say.
+#: Answers a request of the server with this address; None sends no reply.
 Answer: TypeAlias = Callable[[str, Command], Awaitable[Command | None]]
 
 
+class Link(Channel[Command]):
+    """One connection: requests in both directions, replies in any order."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        scratch: Scratch,
+        loop: asyncio.AbstractEventLoop,
+        in_flight_max: int,
+        on_request: Callable[[Link, Command], None],
+        on_lost: Callable[[ClientError], None] = lambda _error: None,
+    ) -> None:
+        super().__init__(
+            address, protocol="RocketMQ", loop=loop, in_flight_max=in_flight_max, on_lost=on_lost
+        )
+        self._reader = Connection(scratch).reader
+        self._on_request = on_request
+        self._opaque = 0
+        #: The number of late replies since the last byte was received.
+        self._late_replies = 0
+
+    async def request(self, command: Command, timeout_s: float) -> Command | None:
+        """The response, or None for a one-way request.
+
+        Raises `EncodeError`, `ConnectionLostError`, `RequestTimeoutError`.
+        """
+        return await self.ask(lambda: self._send(command), timeout_s)
+
+    def _send(self, command: Command) -> int | None:
+        self._opaque = command.opaque = (self._opaque + 1) & _OPAQUE_MASK
+        self.write(command)
+        return None if command.is_one_way else command.opaque
+
+    def write(self, command: Command) -> None:
+        """Send a command that has no reply, such as an answer. Raises `EncodeError`."""
+        if self.is_open:
+            assert self._transport is not None
+            self._transport.writelines(encode_parts(command))
+
+    @property
+    def local_ip(self) -> str:
+        name = None if self._transport is None else self._transport.get_extra_info("sockname")
+        return str(name[0]) if name else ""
+
+    # ---- callbacks of the transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer(sizehint)
+
+    def take(self, count: int) -> None:
+        self._late_replies = 0
+        for frame in self._reader.buffer_updated(count):
+            command = decode(frame)
+            if not command.is_response:
+                self._on_request(self, command)
+            elif command.opaque in self._waiting:
+                self.deliver(command.opaque, command)
+            # Otherwise the request has timed out, and nothing waits for its reply.
+
+    def late(self) -> None:
+        """Replies are independent: a late one says little about the others."""
+        self._late_replies += 1
+        if self._late_replies >= ROCKETMQ_CLIENT_LATE_REPLIES_MAX:
+            reason = f"connection to {self.address} was closed: nothing comes from there"
+            self.close(ConnectionLostError(reason))
+
+
+class _Server(KeptConnection[Link]):
+    """The connection to one address."""
+
+    def __init__(self, remoting: Remoting, address: str) -> None:
+        super().__init__(parse_address(address))
+        self._remoting = remoting
+
+    async def _open(self) -> Link:
+        return await self._remoting.dial(self.address)
+
+
 class Remoting:
-    """Owned by one event loop."""
+    """The connections of a client, by address. One event loop owns them."""
 
     def __init__(self, settings: ClientSettings, identity: Identity) -> None:
-        self._settings = settings
-        self._identity = identity
+        self.settings = settings
+        self.identity = identity
         self._scratch = Scratch()
-        self._links: dict[str, Link] = {}
-        self._dialling: dict[str, asyncio.Lock] = {}
+        #: One for each address that was ever used: brokers are few.
+        self._servers: dict[str, _Server] = {}
         self._answers: dict[int, Answer] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    # ---- asking
+    # ---- requests
 
     async def call(
         self,
@@ -60,7 +145,7 @@ class Remoting:
         *,
         timeout_s: float | None = None,
     ) -> Command:
-        """The response. Raises `RocketmqError` unless it says success."""
+        """The response to a request. Raises `RocketmqError` unless it says success."""
         response = await self.ask(address, code, fields, body, timeout_s=timeout_s)
         if response.code != Response.SUCCESS:
             raise refusal(response, address)
@@ -75,10 +160,10 @@ class Remoting:
         *,
         timeout_s: float | None = None,
     ) -> Command:
-        """The response, whatever it says. Fields that are None are left out."""
+        """The response to a request, also a refusal. Fields that are None are left out."""
         command = self._request(code, fields, body)
         link = await self._connected(address)
-        response = await link.request(command, timeout_s or self._settings.request_timeout_s)
+        response = await link.request(command, timeout_s or self.settings.request_timeout_s)
         assert response is not None
         return response
 
@@ -89,13 +174,13 @@ class Remoting:
         fields: Fields | None = None,
         body: Buffer = b"",
     ) -> None:
-        """One way: returns when the bytes are on their way."""
+        """Send a one-way request, and return when its bytes are written."""
         command = self._request(code, fields, body)
         command.flag = IS_ONE_WAY
-        await (await self._connected(address)).request(command, self._settings.request_timeout_s)
+        await (await self._connected(address)).request(command, self.settings.request_timeout_s)
 
     def _request(self, code: int, fields: Fields | None, body: Buffer) -> Command:
-        settings = self._settings
+        settings = self.settings
         texts = {
             name: ("true" if value else "false") if isinstance(value, bool) else str(value)
             for name, value in (fields or {}).items()
@@ -112,64 +197,51 @@ class Remoting:
         return Command(code=code, fields=texts, body=body, serialization=settings.serialization)
 
     def broker(self, address: str) -> str:
-        """Where a broker with this address is dialled."""
-        return vip_address(address) if self._settings.vip_channel else address
+        """The address that a connection to a broker is made to."""
+        return vip_address(address) if self.settings.vip_channel else address
 
     # ---- connections
 
     async def _connected(self, address: str) -> Link:
-        link = self._links.get(address)
-        if link is not None and link.is_open:
-            return link
-        # One lock for each address that is dialled at the moment or was: brokers are few.
-        async with self._dialling.setdefault(address, asyncio.Lock()):
-            if self._was_closed():
-                raise before_sending(ClientClosedError("the client was closed"))
-            link = self._links.get(address)
-            if link is None or not link.is_open:
-                link = await self._dial(address)
-                if self._was_closed():
-                    link.close()
-                    raise before_sending(ClientClosedError("the client was closed"))
-                self._links = {name: each for name, each in self._links.items() if each.is_open}
-                self._links[address] = link
-                self._identity.seen_from(link.local_ip)
-            return link
+        server = self._servers.get(address)
+        if server is None:
+            if self._is_closed:
+                raise ClientClosedError("the client was closed")
+            server = self._servers[address] = _Server(self, address)
+        return await server.connected()
 
-    def _was_closed(self) -> bool:
-        """Perhaps while something was waited for."""
-        return self._is_closed
+    async def dial(self, address: Address) -> Link:
+        """A new connection. Raises `UnreachableError`."""
 
-    async def _dial(self, address: str) -> Link:
-        host, port = split_address(address)
-        loop = asyncio.get_running_loop()
-        link = Link(
-            address,
-            scratch=self._scratch,
-            loop=loop,
-            in_flight_max=self._settings.in_flight_max,
-            on_request=self._requested,
-        )
-        try:
-            async with asyncio.timeout(self._settings.connect_timeout_s):
-                await loop.create_connection(lambda: link, host, port)
-        except (OSError, TimeoutError) as error:
-            raise unreachable(address, error) from None
+        def make(loop: asyncio.AbstractEventLoop) -> Link:
+            return Link(
+                str(address),
+                scratch=self._scratch,
+                loop=loop,
+                in_flight_max=self.settings.in_flight_max,
+                on_request=self._requested,
+            )
+
+        link = await dial(address, make, self.settings.connect_timeout_s)
+        if not self._is_closed:
+            self.identity.seen_from(link.local_ip)
         return link
 
     async def close(self) -> None:
+        """Cancel answers to servers, and close all connections."""
         self._is_closed = True
         for task in self._answering:
             task.cancel()
         await asyncio.gather(*self._answering, return_exceptions=True)
-        for link in self._links.values():
-            link.close(ClientClosedError("the client was closed"))
-        # Sockets are closed in the loop's next turn; afterwards the loop may end.
+        for server in self._servers.values():
+            server.close(ClientClosedError("the client was closed"))
+        # The loop closes sockets in its next turn; after that it may end.
         await asyncio.sleep(0)
 
-    # ---- answering
+    # ---- requests of servers
 
     def on_request(self, code: int, answer: Answer) -> None:
+        """Register the handler for requests of servers with this code."""
         self._answers[code] = answer
 
     def _requested(self, link: Link, request: Command) -> None:

@@ -1,23 +1,22 @@
-"""Name servers, and what they tell: which brokers have the queues of a topic.
+"""Name servers, and routes: which brokers have the queues of a topic.
 
-Name servers are asked in turn, beginning with the one that answered last. A route is kept until it
-is refreshed; a broker's addresses are known by its name from all routes together.
+Requests go to name servers in turn, first to the one that answered last. A route is kept until it
+is refreshed. All routes together tell the addresses of brokers by name.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Final
 
-from dragoman.dialing.errors import ClientError, UnreachableError
+from dragoman.client_core.errors import ClientError, UnreachableError
+from dragoman.client_core.retry import Retry
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_CLIENT_ROUTES_MAX
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import MessageQueue, TopicRouteData
 from dragoman.protocols.rocketmq.client.errors import RocketmqError, TopicNotFoundError
 from dragoman.protocols.rocketmq.client.remoting import Fields, Remoting
-from dragoman.protocols.rocketmq.client.settings import ClientSettings
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import TEMPLATE_TOPIC, Perm, Request
 from dragoman.types import Buffer
@@ -28,28 +27,15 @@ MASTER_ID: Final = "0"
 
 
 class NameServers:
-    def __init__(
-        self, addresses: tuple[str, ...], remoting: Remoting, settings: ClientSettings
-    ) -> None:
+    def __init__(self, addresses: tuple[str, ...], remoting: Remoting) -> None:
         self.addresses = addresses
         self._remoting = remoting
-        self._settings = settings
+        self._retry = Retry(remoting.settings.retry_policy)
         self._preferred = 0
 
     async def call(self, code: int, fields: Fields | None = None, body: Buffer = b"") -> Command:
-        """The answer of the first that gives one. Raises `ClientError`."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._settings.operation_timeout_s
-        failures = 0
-        while True:
-            try:
-                return await self._each(code, fields, body)
-            except ClientError as error:
-                failures += 1
-                pause = self._settings.backoff_s(failures)
-                if not error.retriable or loop.time() + pause >= end:
-                    raise
-            await asyncio.sleep(pause)
+        """The answer of the first name server that gives one. Raises `ClientError`."""
+        return await self._retry.call(lambda: self._each(code, fields, body))
 
     async def _each(self, code: int, fields: Fields | None, body: Buffer) -> Command:
         failures: dict[str, None] = {}
@@ -66,14 +52,9 @@ class NameServers:
                 self._preferred = (self._preferred + 1) % len(self.addresses)
         raise UnreachableError("; ".join(failures))
 
-    async def call_all(self, code: int, fields: Fields | None = None, body: Buffer = b"") -> None:
-        """What every name server has to know. Raises `ClientError`."""
-        for address in self.addresses:
-            await self._remoting.call(address, code, fields, body)
-
 
 class Route:
-    """Of one topic. Queues are sorted as every member of a group sorts them."""
+    """The brokers and queues of a topic. All members of a group sort queues in the same order."""
 
     def __init__(self, topic: str, data: TopicRouteData) -> None:
         self.topic = topic
@@ -112,14 +93,16 @@ class Route:
 
 
 class Routes:
+    """The routes of the topics that a client uses."""
+
     def __init__(self, name_servers: NameServers) -> None:
-        self._name_servers = name_servers
+        self.name_servers = name_servers
         self._known: dict[str, Route] = {}
-        #: Of topics that do not exist: where a message creates them.
+        #: For topics that do not exist: the route on which a message creates them.
         self._templates: dict[str, Route] = {}
-        #: Addresses by broker name, then by broker id.
+        #: The addresses of brokers by broker name, then by broker id.
         self.brokers: dict[str, dict[str, str]] = {}
-        #: Grows when a broker was heard of that was not known, or is elsewhere.
+        #: Grows when a broker is new or has moved to another address.
         self.generation = 0
 
     @property
@@ -127,17 +110,18 @@ class Routes:
         return tuple(self._known)
 
     async def route(self, topic: str) -> Route:
-        """Raises `TopicNotFoundError` and other `ClientError`s."""
+        """The route of a topic, as known. Raises `TopicNotFoundError` and other `ClientError`s."""
         return self._known.get(topic) or await self.refreshed(topic)
 
     async def refreshed(self, topic: str) -> Route:
-        answer = await self._name_servers.call(
+        """The route of a topic, as name servers know it now. Raises as `route` does."""
+        answer = await self.name_servers.call(
             Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": True}
         )
         return self._learn(topic, bodies.decode(answer.body, TopicRouteData), self._known)
 
     async def to_send(self, topic: str, queue_count: int) -> Route:
-        """The route of a topic that need not exist: then where the first message creates it."""
+        """The route for messages of a topic. If it does not exist, the first message creates it."""
         known = self._known.get(topic) or self._templates.get(topic)
         if known is not None:
             return known
@@ -145,7 +129,7 @@ class Routes:
             return await self.refreshed(topic)
         except TopicNotFoundError:
             pass
-        answer = await self._name_servers.call(
+        answer = await self.name_servers.call(
             Request.GET_ROUTEINFO_BY_TOPIC,
             {"topic": TEMPLATE_TOPIC, "acceptStandardJsonOnly": True},
         )
@@ -156,7 +140,7 @@ class Routes:
         return self._learn(topic, data, self._templates)
 
     def created(self, topic: str) -> None:
-        """A message went to where a topic is created."""
+        """Forget the template of a topic, because a message has created the topic."""
         self._templates.pop(topic, None)
 
     def _learn(self, topic: str, data: TopicRouteData, routes: dict[str, Route]) -> Route:
@@ -171,17 +155,18 @@ class Routes:
         return route
 
     def forget(self, topic: str) -> None:
+        """Ask for the route again at its next use."""
         self._known.pop(topic, None)
         self._templates.pop(topic, None)
 
     async def refresh(self) -> None:
-        """Ask for all routes again. What cannot be had stays as it was."""
+        """Ask for all routes again. A route stays as it was when that fails."""
         for topic in self.topics:
             try:
                 await self.refreshed(topic)
             except DragomanError as error:
                 log.info("route of %s: %s", topic, error)
-        # Brokers that no route names any more are gone.
+        # Brokers that no route names any more no longer exist.
         named: dict[str, dict[str, str]] = {}
         for route in (*self._templates.values(), *self._known.values()):
             named |= route.brokers
@@ -190,14 +175,17 @@ class Routes:
             self.generation += 1
 
     def master(self, broker_name: str) -> str:
-        """Raises `UnreachableError` when it has none."""
+        """The address of the master. Raises `UnreachableError` if there is none."""
         address = self.brokers.get(broker_name, {}).get(MASTER_ID)
         if address is None:
             raise UnreachableError(f"broker {broker_name} has no master")
         return address
 
     def any_of(self, broker_name: str, broker_id: int = 0) -> str:
-        """The one with this id, else the master, else another. Raises `UnreachableError`."""
+        """The address of the copy with this id, or of the master, or of another copy.
+
+        Raises `UnreachableError`.
+        """
         addresses = self.brokers.get(broker_name, {})
         for each in (str(broker_id), MASTER_ID, *sorted(addresses)):
             if each in addresses:

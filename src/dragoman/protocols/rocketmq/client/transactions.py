@@ -1,10 +1,10 @@
-"""Messages that become visible with a local transaction, or not at all (spec, section 5.3).
+"""Transactional producers: a message is delivered if a local transaction commits (spec, 5.3).
 
-    half message stored ── local transaction ── commit or rollback told, one way
+    half message stored ── local transaction ── commit or rollback, sent one way
                                              ╲─ unknown, or lost: the broker asks, `check` decides
 
-`local` and `check` belong to the application and say what became of its own transaction; when one
-raises, that is not known.
+The application supplies `local` and `check`, which return the state of its own transaction. When
+one of them raises, the state is unknown.
 """
 
 from __future__ import annotations
@@ -13,31 +13,30 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, Unpack
+from typing import TypeAlias, TypeVar, Unpack
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.errors import DecodeError, EncodeError
 from dragoman.protocols.rocketmq.bodies import MessageQueue
-from dragoman.protocols.rocketmq.client.producer import Producer, ProducerOptions
-from dragoman.protocols.rocketmq.client.values import (
+from dragoman.protocols.rocketmq.client.messages import (
     Message,
     ReceivedMessage,
     SendStatus,
     Sent,
     received,
 )
+from dragoman.protocols.rocketmq.client.producer import Producer, ProducerOptions, ProducerPorts
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Property, Request, SysFlag
 from dragoman.protocols.rocketmq.messages import read_message_id
-
-if TYPE_CHECKING:
-    from dragoman.protocols.rocketmq.client.facade import RocketmqClient
 
 log = logging.getLogger("dragoman.client.rocketmq")
 Asked = TypeVar("Asked")
 
 
 class TransactionState(IntEnum):
+    """The state of a local transaction."""
+
     UNKNOWN = 0
     COMMIT = SysFlag.TRANSACTION_COMMIT
     ROLLBACK = SysFlag.TRANSACTION_ROLLBACK
@@ -51,18 +50,21 @@ Check: TypeAlias = Callable[[ReceivedMessage], Decision]
 class TransactionProducer(Producer):
     def __init__(
         self,
-        client: RocketmqClient,
+        ports: ProducerPorts,
         group: str,
         check: Check,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        super().__init__(client, group, **options)
+        super().__init__(ports, group, **options)
         self._check = check
 
     async def send_in_transaction(
         self, message: Message, local: LocalTransaction, *, queue: MessageQueue | None = None
     ) -> tuple[Sent, TransactionState]:
-        """Where the half message is, and what became of it as far as this end knows."""
+        """Store a half message, run the local transaction, and send its state to the broker.
+
+        Returns where the half message was stored, and the state.
+        """
         if message.delay_level or message.deliver_at_ms is not None:
             raise EncodeError("a message in a transaction cannot be delayed")
         outgoing = self._outgoing(message, SysFlag.TRANSACTION_PREPARED)
@@ -77,7 +79,7 @@ class TransactionProducer(Producer):
         try:
             await self._end(sent, state)
         except (ClientError, DecodeError) as error:
-            # The broker will ask.
+            # The broker will ask for the state.
             log.warning("transaction of %s was not ended: %s", sent.unique_id, error)
         return sent, state
 
@@ -94,10 +96,10 @@ class TransactionProducer(Producer):
             "transactionId": sent.transaction_id or sent.unique_id,
             "bname": sent.queue.broker_name,
         }
-        await self._client.remoting.tell(self._address(sent.queue), Request.END_TRANSACTION, fields)
+        await self._remoting.tell(self._address(sent.queue), Request.END_TRANSACTION, fields)
 
     async def check_transaction(self, address: str, request: Command) -> None:
-        """A broker asks what became of a half message."""
+        """Answer a broker that asks for the state of a half message."""
         messages = received(request.body)
         if not messages or messages[0].properties.get(Property.PRODUCER_GROUP) != self.group:
             return
@@ -114,7 +116,7 @@ class TransactionProducer(Producer):
             "transactionId": given.get("transactionId") or messages[0].unique_id,
             "bname": given.get("bname"),
         }
-        await self._client.remoting.tell(address, Request.END_TRANSACTION, fields)
+        await self._remoting.tell(address, Request.END_TRANSACTION, fields)
 
 
 async def _decided(decide: Callable[[Asked], Decision], message: Asked) -> TransactionState:

@@ -28,7 +28,7 @@ from dragoman.security.authorizer import Operation, Resource
 def handle_query_assignment(call: Call) -> None:
     wanted = bodies.decode(call.body, bodies.QueryAssignment)
     topic = require_topic(call.service.broker.image, wanted.topic)
-    call.authorize(Operation.READ, Resource.GROUP, wanted.consumer_group)
+    call.session.authorize(Operation.READ, Resource.GROUP, wanted.consumer_group)
     queues = sorted(queue_of(call, each) for each in topic.partitions[: read_queues(topic)])
     if wanted.message_model == MessageModel.BROADCASTING:
         _answer(call, queues)
@@ -77,7 +77,7 @@ def handle_set_message_request_mode(call: Call) -> None:
     wanted = bodies.decode(data, bodies.RequestMode)
     check_group_name(wanted.consumer_group)
     require_topic(call.service.broker.image, wanted.topic)
-    call.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, wanted.consumer_group)
+    call.session.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, wanted.consumer_group)
     if wanted.mode != "PULL":
         text = f"mode {wanted.mode[:20]!r}: queues are pulled from, which is PULL"
         raise Refused(Response.INVALID_PARAMETER, text)

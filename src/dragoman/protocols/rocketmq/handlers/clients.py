@@ -8,9 +8,11 @@ members here are told to share queues out anew (request 40).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
+from dragoman import rpc
+from dragoman.broker.broker import Broker
 from dragoman.broker.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
@@ -24,7 +26,14 @@ from dragoman.limits import (
     ROCKETMQ_CLIENT_TIMEOUT_S,
     ROCKETMQ_LISTING_RETRY_S,
 )
-from dragoman.protocols.rocketmq.bodies import ConsumerData, SubscriptionData
+from dragoman.log_limiter import LogLimiter
+from dragoman.net.channel import Channel
+from dragoman.protocols.rocketmq.bodies import (
+    ConsumerData,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+)
+from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Request
 from dragoman.protocols.rocketmq.handlers.relayed import (
     RELAY,
@@ -35,11 +44,7 @@ from dragoman.protocols.rocketmq.handlers.relayed import (
     encode,
     read_answer,
 )
-from dragoman.protocols.rocketmq.handlers.session import RocketmqSession
 from dragoman.world import Handle
-
-if TYPE_CHECKING:
-    from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
 
 #: Reasons to ask again: the group will be coordinated, or be reached, by and by.
 _PASSING = (
@@ -51,10 +56,51 @@ _PASSING = (
 )
 
 
+class Connection(Protocol):
+    """The session of a client."""
+
+    channel: Channel
+    #: As in the client's last request.
+    language: str
+    version: int
+    #: Called when the connection is gone.
+    on_gone: dict[object, Callable[[], None]]
+
+    def tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        """Send a request without an answer."""
+        ...
+
+    def ask(
+        self,
+        code: int,
+        fields: Mapping[str, str],
+        body: bytes,
+        answered: Callable[[Command | DragomanError], None],
+    ) -> None:
+        """Send a request; `answered` is called exactly once."""
+        ...
+
+
+class Node(Protocol):
+    """What clients need of the node that they are connected to."""
+
+    broker: Broker
+    log: LogLimiter
+    clients: Clients
+
+    def group_config(self, group: str) -> SubscriptionGroupConfig: ...
+
+    def announced(
+        self, request: Announce, answer: Callable[[Listing | DragomanError], None]
+    ) -> None:
+        """Announce members to the group, which is coordinated here."""
+        ...
+
+
 class _Member:
     __slots__ = ("listed", "seen", "session")
 
-    def __init__(self, session: RocketmqSession, listed: Listed, seen: float) -> None:
+    def __init__(self, session: Connection, listed: Listed, seen: float) -> None:
         self.session = session
         self.listed = listed
         self.seen = seen
@@ -63,7 +109,7 @@ class _Member:
 class LocalGroup:
     """A group some of whose members are connected here."""
 
-    def __init__(self, node: RocketmqNode, name: str) -> None:
+    def __init__(self, node: Node, name: str) -> None:
         self._node = node
         self.name = name
         self.members: dict[str, _Member] = {}
@@ -77,7 +123,7 @@ class LocalGroup:
         self._announced: tuple[Listed, ...] | None = None
 
     def join(
-        self, session: RocketmqSession, listed: Listed, done: Callable[[DragomanError | None], None]
+        self, session: Connection, listed: Listed, done: Callable[[DragomanError | None], None]
     ) -> None:
         """`done` comes when the client is on the list, or why it is not."""
         now = self._node.broker.clock.monotonic()
@@ -89,7 +135,7 @@ class LocalGroup:
         self._waiting.append(done)
         self._announce()
 
-    def leave(self, client_id: str, session: RocketmqSession | None = None) -> None:
+    def leave(self, client_id: str, session: Connection | None = None) -> None:
         """`session`: only if it is still that connection's."""
         member = self.members.get(client_id)
         if member is None or (session is not None and member.session is not session):
@@ -105,7 +151,7 @@ class LocalGroup:
             )
             self.leave(client_id)
 
-    def subscription(self, session: RocketmqSession, topic: str) -> SubscriptionData | None:
+    def subscription(self, session: Connection, topic: str) -> SubscriptionData | None:
         """What the group reads of a topic, as the connection's own member said it, or another."""
         own = [each.listed for each in self.members.values() if each.session is session]
         for listed in (*own, *self.listing.members):
@@ -144,12 +190,8 @@ class LocalGroup:
             elif node == broker.node_id:
                 self._node.announced(request, answered)
             else:
-                broker.neighbours.ask(
-                    node,
-                    RELAY,
-                    (encode(request),),
-                    lambda answer: answered(read_answer(answer, Listing)),
-                )
+                asking = broker.rpc.begin(RELAY, rpc.Node(node), (encode(request),))
+                asking.then(lambda reply: answered(read_answer(reply, Listing)))
 
         broker.coordination.find_coordinator(Kind.GROUP, self.name, found)
 
@@ -204,18 +246,18 @@ def _told(listing: Listing) -> list[tuple[str, ConsumerData]]:
 
 
 class Clients:
-    def __init__(self, node: RocketmqNode) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
         self.groups: dict[str, LocalGroup] = {}
         #: Connection and when it was heard of, by producer group and client id.
-        self._producers: dict[str, dict[str, tuple[RocketmqSession, float, int]]] = {}
+        self._producers: dict[str, dict[str, tuple[Connection, float, int]]] = {}
         self._timer: Handle | None = None
 
     # ---- consumers
 
     def join(
         self,
-        session: RocketmqSession,
+        session: Connection,
         client_id: str,
         data: ConsumerData,
         done: Callable[[DragomanError | None], None],
@@ -228,7 +270,7 @@ class Clients:
         self._watch()
         group.join(session, self._listed(session, client_id, data), done)
 
-    def _listed(self, session: RocketmqSession, client_id: str, data: ConsumerData) -> Listed:
+    def _listed(self, session: Connection, client_id: str, data: ConsumerData) -> Listed:
         host, port = session.channel.peer_address
         return Listed(
             client_id=client_id,
@@ -239,7 +281,7 @@ class Clients:
             data=data,
         )
 
-    def leave(self, group: str, client_id: str, session: RocketmqSession | None = None) -> None:
+    def leave(self, group: str, client_id: str, session: Connection | None = None) -> None:
         found = self.groups.get(group)
         if found is not None:
             found.leave(client_id, session)
@@ -250,7 +292,7 @@ class Clients:
 
     # ---- producers
 
-    def add_producer(self, session: RocketmqSession, client_id: str, group: str) -> None:
+    def add_producer(self, session: Connection, client_id: str, group: str) -> None:
         broker = self._node.broker
         now = broker.clock.monotonic()
         clients = self._producers.setdefault(group, {})
@@ -260,16 +302,14 @@ class Clients:
         )
         self._watch()
 
-    def drop_producer(
-        self, group: str, client_id: str, session: RocketmqSession | None = None
-    ) -> None:
+    def drop_producer(self, group: str, client_id: str, session: Connection | None = None) -> None:
         clients = self._producers.get(group, {})
         if client_id in clients and session in (None, clients[client_id][0]):
             del clients[client_id]
             if not clients:
                 del self._producers[group]
 
-    def producer_sessions(self, group: str) -> list[RocketmqSession]:
+    def producer_sessions(self, group: str) -> list[Connection]:
         return [session for session, _, _ in self._producers.get(group, {}).values()]
 
     def producers(self) -> list[ProducerClient]:
@@ -291,7 +331,7 @@ class Clients:
 
     # ---- both
 
-    def session_of(self, client_id: str, group: str = "") -> RocketmqSession | None:
+    def session_of(self, client_id: str, group: str = "") -> Connection | None:
         """The connection of a client; of a member of the group, if one is named."""
         names = [group] if group else list(self.groups)
         for name in names:

@@ -11,6 +11,7 @@ from typing import Final
 from dragoman.config.dynamic import ReadOnlyKeyError, require_dynamic
 from dragoman.config.settings import NODE_KEYS
 from dragoman.errors import ConfigError, DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.constants import (
     BODY_BYTES_MAX,
@@ -49,7 +50,7 @@ _UNITS: Final = ((3600, "h"), (60, "m"), (1, "s"))
 
 def authorize_cluster(call: Call, operation: Operation) -> None:
     """Raises `NotAuthorized`. The name is the one that rules know the cluster by."""
-    call.authorize(operation, Resource.CLUSTER, "kafka-cluster")
+    call.session.authorize(operation, Resource.CLUSTER, "kafka-cluster")
 
 
 def shown_settings(call: Call) -> dict[str, str]:
@@ -116,9 +117,8 @@ def change_settings(call: Call, lines: Mapping[str, str]) -> None:
 
     if changes:
         broker = call.service.broker
-        broker.node_configs.alter(
-            broker.node_id, lambda present: {**present, **changes}, settings_changed
-        )
+        altered = broker.node_configs.alter(broker.node_id, lambda present: {**present, **changes})
+        start(altered).then(settings_changed)
     else:
         settings_changed(None)
 

@@ -52,7 +52,7 @@ def handle_get_consumer_connection_list(call: Call) -> None:
 
 def with_members(call: Call, group: str, use: Callable[[Listing], None]) -> None:
     """`use` gets the members, of which there is at least one."""
-    call.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
 
     def found(listing: Listing | DragomanError) -> None:
         def go_on() -> None:

@@ -65,7 +65,7 @@ def _set_group(
     done: Callable[[DragomanError | None], None],
 ) -> None:
     check_group_name(config.group_name)
-    call.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, config.group_name)
+    call.session.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, config.group_name)
     if config.retry_queue_nums < 0 or config.retry_max_times < -1:
         text = f"{config.retry_queue_nums} queues for retries, {config.retry_max_times} of them"
         raise Refused(Response.INVALID_PARAMETER, text)
@@ -75,7 +75,7 @@ def _set_group(
 def handle_get_subscriptiongroup_config(call: Call) -> None:
     group = call.text("group", "groupName", "consumerGroup")
     check_group_name(group)
-    call.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, group)
+    call.session.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, group)
     call.reply(body=bodies.encode(call.node.group_config(group)))
 
 
@@ -108,7 +108,7 @@ def handle_get_all_subscriptiongroup_config(call: Call) -> None:
 def handle_delete_subscriptiongroup(call: Call) -> None:
     group = call.text("groupName", "group", "consumerGroup")
     check_group_name(group)
-    call.authorize(Operation.DELETE, Resource.GROUP, group)
+    call.session.authorize(Operation.DELETE, Resource.GROUP, group)
     state = call.node.state
 
     def cleaned(error: DragomanError | None) -> None:
@@ -143,10 +143,10 @@ def handle_update_and_get_group_forbidden(call: Call) -> None:
         call.reply(body=bodies.encode(shown))
 
     if not call.fields.get("readable"):
-        call.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, group)
+        call.session.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, group)
         answer(None)
         return
-    call.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, group)
+    call.session.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, group)
     is_forbidden = not call.flag("readable")
     if is_forbidden == ((group, topic.name) in state.forbidden):
         answer(None)
@@ -181,7 +181,7 @@ def _may_know(call: Call, group: str) -> bool:
 
 def handle_query_topic_consume_by_who(call: Call) -> None:
     topic = topic_name(call.text("topic"))
-    call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
+    call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
 
     def found(rows: dict[str, GroupRow]) -> None:
         names = [
@@ -198,7 +198,7 @@ def handle_query_topic_consume_by_who(call: Call) -> None:
 
 def handle_query_topics_by_consumer(call: Call) -> None:
     group = call.text("group", "consumerGroup")
-    call.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
 
     def found(row: GroupRow | DragomanError) -> None:
         if isinstance(row, DragomanError):
@@ -222,7 +222,7 @@ def topics_of(call: Call, row: GroupRow) -> list[str]:
 
 def handle_query_subscription_by_consumer(call: Call) -> None:
     group, spelt = call.text("group", "consumerGroup"), call.text("topic")
-    call.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
 
     def found(listing: Listing | DragomanError) -> None:
         if isinstance(listing, DragomanError):

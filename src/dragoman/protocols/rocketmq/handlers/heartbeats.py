@@ -41,7 +41,7 @@ def handle_heart_beat(call: Call) -> None:
         check_group_name(producer.group_name)
     for data in consumers:
         check_group_name(data.group_name)
-        call.authorize(Operation.READ, Resource.GROUP, data.group_name)
+        call.session.authorize(Operation.READ, Resource.GROUP, data.group_name)
     clients = call.node.clients
     for producer in producers:
         clients.add_producer(call.session, beat.client_id, producer.group_name)
@@ -97,7 +97,7 @@ def handle_unregister_client(call: Call) -> None:
 
 def handle_get_consumer_list_by_group(call: Call) -> None:
     group = call.text("consumerGroup")
-    call.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
 
     def found(listing: Listing | DragomanError) -> None:
         if isinstance(listing, DragomanError):

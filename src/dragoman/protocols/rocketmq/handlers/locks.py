@@ -23,7 +23,7 @@ def handle_unlock_batch_mq(call: Call) -> None:
 
 def _lock(call: Call, *, is_release: bool) -> None:
     wanted = bodies.decode(call.body, bodies.LockBatch)
-    call.authorize(Operation.READ, Resource.GROUP, wanted.consumer_group)
+    call.session.authorize(Operation.READ, Resource.GROUP, wanted.consumer_group)
     if len(wanted.mq_set) > ROCKETMQ_LOCKS_PER_REQUEST_MAX:
         raise Refused(Response.SYSTEM_ERROR, f"{len(wanted.mq_set)} queues in one request")
     image = call.service.broker.image

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from dragoman.broker.deferring import Content, Token
-from dragoman.broker.reading import Ends, Reader, find_ends, open_reader
+from dragoman.broker.reading import Ends, Reader
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq.constants import Response
 from dragoman.protocols.rocketmq.handlers.names import split_physical
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
@@ -69,7 +70,7 @@ def read_one(broker: Broker, partition: PartitionMetadata, offset: int, done: Do
         else:
             _Reading(broker, partition, offset, done, missing).look()
 
-    find_ends(broker, partition, known)
+    start(broker.readers.ends(partition)).then(known)
 
 
 class _Reading:
@@ -87,7 +88,7 @@ class _Reading:
         self._offset = offset
         self._done = done
         self._missing = missing
-        self._reader: Reader = open_reader(broker, partition, offset, self.look)
+        self._reader: Reader = broker.readers.open(partition, offset, self.look)
 
     def look(self) -> None:
         outcome: Found | DragomanError

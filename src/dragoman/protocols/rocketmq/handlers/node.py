@@ -13,8 +13,8 @@ from typing import Any, assert_never
 from dragoman.broker.broker import Broker
 from dragoman.broker.errors import GroupNotFound, Overloaded, UnknownTopic
 from dragoman.broker.kinds import Kind
-from dragoman.broker.neighbours import Answer as NeighbourAnswer
-from dragoman.broker.relaying import Told
+from dragoman.broker.relaying import Relayed as RelayedReply
+from dragoman.broker.relaying import TakeReply
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_TOLD_OFFSETS_MAX
 from dragoman.log_limiter import LogLimiter
@@ -23,6 +23,7 @@ from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.protocols.rocketmq.handlers.clients import Clients
 from dragoman.protocols.rocketmq.handlers.commits import Commits
+from dragoman.protocols.rocketmq.handlers.half_checks import watch_halves
 from dragoman.protocols.rocketmq.handlers.membership import OWNER, Answer, ListedGroup
 from dragoman.protocols.rocketmq.handlers.names import broker_name
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
@@ -57,7 +58,7 @@ from dragoman.protocols.rocketmq.handlers.relayed import (
 from dragoman.protocols.rocketmq.handlers.relayed import Request as Relayed
 from dragoman.protocols.rocketmq.handlers.state import State
 from dragoman.protocols.rocketmq.handlers.traffic import Traffic
-from dragoman.protocols.rocketmq.handlers.transactions import watch_halves
+from dragoman.rpc import Node, Reply
 from dragoman.types import GroupId
 
 
@@ -82,7 +83,7 @@ class RocketmqNode:
         #: Look-ups by key that are under way.
         self.searches = 0
         self.traffic = Traffic(broker.clock)
-        broker.relayed[PROTOCOL] = self.relayed
+        broker.relaying.protocols[PROTOCOL] = self.relayed
         broker.on_stopping.append(self.clients.stop)
         watch_halves(self)
 
@@ -185,12 +186,12 @@ class RocketmqNode:
                 done(error)
             return
 
-        def answered(answer: NeighbourAnswer | DragomanError) -> None:
-            done(read_answer(answer, kind))
+        def answered(reply: Reply[RelayedReply] | DragomanError) -> None:
+            done(read_answer(reply, kind))
 
-        self.broker.neighbours.ask(node, RELAY, (encode(request),), answered)
+        self.broker.rpc.begin(RELAY, Node(node), (encode(request),)).then(answered)
 
-    def relayed(self, body: memoryview, told: Told) -> None:
+    def relayed(self, body: memoryview, told: TakeReply) -> None:
         """What another node asks for in the place of its client. Raises `DragomanError`."""
 
         def answer(outcome: Any) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dragoman.broker.reading import Ends, find_ends
+from dragoman.broker.reading import Ends
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX, TOPIC_PARTITIONS_MAX
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq.constants import Response
 from dragoman.protocols.rocketmq.handlers.names import require_topic, topic_name, visible_topic
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
@@ -21,7 +22,7 @@ def partition_of(call: Call) -> PartitionMetadata:
     """The queue that a request names. Raises `Refused`."""
     spelt = call.text("topic")
     topic = require_topic(call.service.broker.image, spelt)
-    call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     queue = call.number("queueId")
     if not 0 <= queue < len(topic.partitions):
         text = f"queueId[{queue}] is illegal, topic {spelt} has {len(topic.partitions)} queues"
@@ -35,7 +36,7 @@ def partition_of(call: Call) -> PartitionMetadata:
 def handle_query_consumer_offset(call: Call) -> None:
     group, queue = call.text("consumerGroup"), call.number("queueId")
     topic = topic_name(call.text("topic"))
-    call.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
 
     def found(offsets: dict[int, int] | DragomanError) -> None:
         if isinstance(offsets, DragomanError):
@@ -80,7 +81,7 @@ def _reply_not_found(call: Call) -> None:
 def handle_update_consumer_offset(call: Call) -> None:
     group, queue = call.text("consumerGroup"), call.number("queueId")
     topic, offset = topic_name(call.text("topic")), call.number("commitOffset")
-    call.authorize(Operation.READ, Resource.GROUP, group)
+    call.session.authorize(Operation.READ, Resource.GROUP, group)
     if offset < 0:
         # Some clients have not read anything yet, and say so.
         call.reply()
@@ -102,7 +103,7 @@ def with_ends(call: Call, partition: PartitionMetadata, use: Callable[[Ends], No
 
         call.guarded(go_on)
 
-    find_ends(call.service.broker, partition, found)
+    start(call.service.broker.readers.ends(partition)).then(found)
 
 
 def handle_get_max_offset(call: Call) -> None:

@@ -84,7 +84,7 @@ def _time_of(
 
 
 def _with_group(call: Call, group: str, use: Callable[[GroupRow], None]) -> None:
-    call.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
 
     def found(row: GroupRow | DragomanError) -> None:
         def go_on() -> None:
@@ -219,7 +219,7 @@ def handle_get_broker_consume_stats(call: Call) -> None:
 
 def handle_query_consume_time_span(call: Call) -> None:
     topic = require_topic(call.service.broker.image, call.text("topic"))
-    call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     now = call.service.broker.clock.wall_ms()
 
     def one(
@@ -311,5 +311,5 @@ def handle_query_correction_offset(call: Call) -> None:
         table = {str(queue): offset for queue, offset in sorted(lowest.items())}
         call.reply(body=bodies.encode(bodies.CorrectionOffsets(correction_offsets=table)))
 
-    call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     with_all_groups(call, found, topic.name)

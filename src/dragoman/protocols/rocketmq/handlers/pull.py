@@ -12,7 +12,7 @@ from typing import Final
 
 from dragoman.broker.broker import Broker
 from dragoman.broker.errors import NotLeader
-from dragoman.broker.reading import Ends, Reader, find_ends, open_reader
+from dragoman.broker.reading import Ends, Reader
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import (
@@ -24,6 +24,7 @@ from dragoman.limits import (
     ROCKETMQ_SCAN_BYTES_MAX,
 )
 from dragoman.log.batch import Record
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq.constants import (
     RETRY_PREFIX,
     SYSTEM_GROUPS,
@@ -54,8 +55,8 @@ def handle_pull_message(call: Call) -> None:
     spelt = call.text("topic")
     topic = require_topic(call.service.broker.image, spelt)
     group = call.text("consumerGroup")
-    call.authorize(_READ, _TOPIC, topic.name)
-    call.authorize(_READ, Resource.GROUP, group)
+    call.session.authorize(_READ, _TOPIC, topic.name)
+    call.session.authorize(_READ, Resource.GROUP, group)
     if not call.node.group_config(group).consume_enable:
         raise Refused(Response.NO_PERMISSION, f"subscription group no permission, {group}")
     if not attributes_of(topic).perm & Perm.READ or call.node.is_forbidden(group, topic.name):
@@ -146,7 +147,7 @@ class _Pull:
             log = broker.held(self._partition).log
         except NotLeader:
             self._has_asked = True
-            find_ends(broker, self._partition, self._found)
+            start(broker.readers.ends(self._partition)).then(self._found)
             return
         ends = Ends(
             log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset
@@ -154,7 +155,7 @@ class _Pull:
         if self._offset > ends.last_stable_offset and self._partition.leader != broker.node_id:
             # This copy may be behind.
             self._has_asked = True
-            find_ends(broker, self._partition, self._found)
+            start(broker.readers.ends(self._partition)).then(self._found)
         else:
             self._check(ends)
 
@@ -194,7 +195,7 @@ class _Pull:
         elif is_behind:
             self._finish(Response.PULL_RETRY_IMMEDIATELY, b"", next_offset)
         elif self._may_be_behind():
-            find_ends(self._call.service.broker, self._partition, self._found)
+            start(self._call.service.broker.readers.ends(self._partition)).then(self._found)
         elif self._hold_s > 0 and not self._call.session.channel.is_ended:
             self._hold(reader)
         elif next_offset > self._offset:
@@ -367,7 +368,7 @@ class _Place:
 
     def __init__(self, broker: Broker, partition: PartitionMetadata, offset: int) -> None:
         self.on_change: Callable[[], None] = _nothing
-        self._reader = open_reader(broker, partition, offset, self._changed)
+        self._reader = broker.readers.open(partition, offset, self._changed)
 
     def _changed(self) -> None:
         self.on_change()

@@ -53,7 +53,7 @@ _TIME_MAX: Final = (1 << 63) - 2
 
 def handle_query_message(call: Call) -> None:
     topic = require_topic(call.service.broker.image, call.text("topic"))
-    call.authorize(Operation.READ, Resource.TOPIC, topic.name)
+    call.session.authorize(Operation.READ, Resource.TOPIC, topic.name)
     key = call.text("key")
 
     def answer(search: Search) -> None:
@@ -250,7 +250,7 @@ def find_by_place(call: Call, place: int, use: Callable[[bytes], None]) -> None:
         def go_on() -> None:
             if isinstance(outcome, DragomanError):
                 raise outcome
-            call.authorize(Operation.READ, Resource.TOPIC, outcome.topic)
+            call.session.authorize(Operation.READ, Resource.TOPIC, outcome.topic)
             topic = spelling(outcome.topic).encode()
             store_host = call.session.store_host
             where = (outcome.partition_id, outcome.queue)
@@ -271,7 +271,7 @@ def find_by_id(call: Call, message_id: str, spelt: str, use: Callable[[bytes], N
         if topic is None:
             raise Refused(Response.SYSTEM_ERROR, f"{message_id!r} is no message's id") from None
     if topic is not None and (place is None or not _is_here(call, place, topic)):
-        call.authorize(Operation.READ, Resource.TOPIC, topic.name)
+        call.session.authorize(Operation.READ, Resource.TOPIC, topic.name)
 
         def answer(search: Search) -> None:
             if not search.found:
@@ -296,7 +296,7 @@ def _is_here(call: Call, place: int, topic: TopicMetadata) -> bool:
 
 def handle_query_consume_queue(call: Call) -> None:
     partition = partition_of(call)
-    call.authorize(Operation.READ, Resource.TOPIC, partition.topic.name)
+    call.session.authorize(Operation.READ, Resource.TOPIC, partition.topic.name)
     index = call.number("index")
     count = min(max(0, call.number("count", _COUNT)), ROCKETMQ_FOUND_COUNT_MAX)
     data, chosen = _subscription(call)

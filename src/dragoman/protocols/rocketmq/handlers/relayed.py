@@ -10,9 +10,11 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from dragoman.broker.neighbours import Answer, Relay
+from dragoman.broker.relaying import Relay
+from dragoman.broker.relaying import Relayed as RelayedReply
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.protocols.rocketmq.bodies import ConsumerData
+from dragoman.rpc import Reply
 
 PROTOCOL: Final = "rocketmq"
 
@@ -29,10 +31,10 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     data: ConsumerData
 
 
-class _Request(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True): ...
+class _Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True): ...
 
 
-class Announce(_Request, frozen=True, kw_only=True):
+class Announce(_Request, frozen=True, kw_only=True, tag="Announce"):
     """All members of a group that are connected to the asking node. Answered with `Listing`, when
     that has another number or after a while.
     """
@@ -43,13 +45,13 @@ class Announce(_Request, frozen=True, kw_only=True):
     number: int = -1
 
 
-class LookUpMembers(_Request, frozen=True, kw_only=True):
+class LookUpMembers(_Request, frozen=True, kw_only=True, tag="LookUpMembers"):
     """Answered with `Listing`."""
 
     group: str
 
 
-class LockQueues(_Request, frozen=True, kw_only=True):
+class LockQueues(_Request, frozen=True, kw_only=True, tag="LockQueues"):
     """Answered with the `Queues` that the client holds now; of a release, with none."""
 
     group: str
@@ -58,7 +60,7 @@ class LockQueues(_Request, frozen=True, kw_only=True):
     is_release: bool = False
 
 
-class TellClient(_Request, frozen=True, kw_only=True):
+class TellClient(_Request, frozen=True, kw_only=True, tag="TellClient"):
     """A request without answer for a client of the node, or for all its members of a group.
     Answered with the number of clients that were told.
     """
@@ -70,7 +72,7 @@ class TellClient(_Request, frozen=True, kw_only=True):
     client_id: str = ""
 
 
-class AskClient(_Request, frozen=True, kw_only=True):
+class AskClient(_Request, frozen=True, kw_only=True, tag="AskClient"):
     """A request for a client of the node. Answered with its `ClientAnswer`."""
 
     group: str
@@ -80,7 +82,7 @@ class AskClient(_Request, frozen=True, kw_only=True):
     body: bytes = b""
 
 
-class CheckProducer(_Request, frozen=True, kw_only=True):
+class CheckProducer(_Request, frozen=True, kw_only=True, tag="CheckProducer"):
     """A transaction's state is asked of any producer of a group. Answered with how many were."""
 
     group: str
@@ -88,11 +90,11 @@ class CheckProducer(_Request, frozen=True, kw_only=True):
     body: bytes
 
 
-class ListProducers(_Request, frozen=True, kw_only=True):
+class ListProducers(_Request, frozen=True, kw_only=True, tag="ListProducers"):
     """Answered with the node's `Producers`."""
 
 
-class ForwardReply(_Request, frozen=True, kw_only=True):
+class ForwardReply(_Request, frozen=True, kw_only=True, tag="ForwardReply"):
     """A reply of request/reply messaging for a client of the node. Answered with how many got
     it.
     """
@@ -102,7 +104,7 @@ class ForwardReply(_Request, frozen=True, kw_only=True):
     body: bytes
 
 
-class FindOffset(_Request, frozen=True, kw_only=True):
+class FindOffset(_Request, frozen=True, kw_only=True, tag="FindOffset"):
     """Of a partition that the node leads: the first offset at or after a time, or the time of the
     first record from an offset on. Answered with a `Number`.
     """
@@ -112,7 +114,7 @@ class FindOffset(_Request, frozen=True, kw_only=True):
     offset: int = 0
 
 
-class DescribeGroups(_Request, frozen=True, kw_only=True):
+class DescribeGroups(_Request, frozen=True, kw_only=True, tag="DescribeGroups"):
     """What the node knows, as their coordinator, of a group, or of all; of a topic, or of all.
     Answered with `GroupRows`.
     """
@@ -121,7 +123,7 @@ class DescribeGroups(_Request, frozen=True, kw_only=True):
     topic: str = ""
 
 
-class DeleteGroup(_Request, frozen=True, kw_only=True):
+class DeleteGroup(_Request, frozen=True, kw_only=True, tag="DeleteGroup"):
     """A group that has no members goes with its offsets. Answered with how many there were."""
 
     group: str
@@ -212,7 +214,9 @@ def encode(message: Any) -> bytes:
 RELAY: Final = Relay(protocol=PROTOCOL)
 
 
-def read_answer(answer: Answer | DragomanError, kind: type[_Reply]) -> _Reply | DragomanError:
+def read_answer(
+    answer: Reply[RelayedReply] | DragomanError, kind: type[_Reply]
+) -> _Reply | DragomanError:
     if isinstance(answer, DragomanError):
         return answer
     try:

@@ -33,7 +33,7 @@ def handle_invoke_broker_to_reset_offset(call: Call) -> None:
     spelt, group = call.text("topic"), call.text("group", "consumerGroup")
     check_group_name(group)
     topic = require_topic(call.service.broker.image, spelt)
-    call.authorize(Operation.READ, Resource.GROUP, group)
+    call.session.authorize(Operation.READ, Resource.GROUP, group)
     queue = call.number("queueId", -1)
     partitions = list(topic.partitions)
     if queue >= 0:
@@ -154,8 +154,8 @@ def _reset_body(member: Listed, table: dict[MessageQueue, int]) -> bytes:
 def handle_clone_group_offset(call: Call) -> None:
     source, target = call.text("srcGroup"), call.text("destGroup")
     check_group_name(target)
-    call.authorize(Operation.DESCRIBE, Resource.GROUP, source)
-    call.authorize(Operation.READ, Resource.GROUP, target)
+    call.session.authorize(Operation.DESCRIBE, Resource.GROUP, source)
+    call.session.authorize(Operation.READ, Resource.GROUP, target)
     only = call.fields.get("topic", "")
 
     def found(row: GroupRow | DragomanError) -> None:

@@ -36,7 +36,7 @@ _REPLY_FIELDS = {"queueId": "0", "queueOffset": "0", "msgId": ""}
 def handle_consumer_send_msg_back(call: Call) -> None:
     group = call.text("group")
     check_group_name(group)
-    call.authorize(Operation.READ, Resource.GROUP, group)
+    call.session.authorize(Operation.READ, Resource.GROUP, group)
     physical = call.number("offset")
     level = call.number("delayLevel", 0)
     config = call.node.group_config(group)
@@ -52,7 +52,7 @@ def handle_consumer_send_msg_back(call: Call) -> None:
         def go_on() -> None:
             if isinstance(outcome, DragomanError):
                 raise outcome
-            call.authorize(Operation.READ, Resource.TOPIC, outcome.topic)
+            call.session.authorize(Operation.READ, Resource.TOPIC, outcome.topic)
             sent = _copy(call, outcome, physical)
             if level < 0 or sent.reconsume_times >= times_max:
                 dead_letter(call, group, _again(sent))

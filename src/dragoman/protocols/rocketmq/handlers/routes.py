@@ -46,7 +46,7 @@ def handle_get_routeinfo_by_topic(call: Call) -> None:
         return
     topic = visible_topic(broker.image, spelt)
     if topic is not None:
-        call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
         call.reply(body=bodies.encode(route_of(call, topic)))
     elif spelt == TRACE_TOPIC and broker.settings.auto_create_topics_enable:
         # Some clients complain every second while there is none.

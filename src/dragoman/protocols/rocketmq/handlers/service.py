@@ -6,22 +6,18 @@ Name server and broker answer on every listener: their requests have different n
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Final
 
-from dragoman.broker.addresses import address_of
 from dragoman.broker.broker import Broker
-from dragoman.framing import Scratch
 from dragoman.limits import HOST_NAMES_MAX
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
 from dragoman.protocols.rocketmq.constants import Request
 from dragoman.protocols.rocketmq.handlers.node import node_of
-from dragoman.protocols.rocketmq.handlers.session import Handler, RocketmqSession
 from dragoman.protocols.rocketmq.messages import host_bytes
+from dragoman.protocols.service import Address, Service
 
-#: Which module handles which requests, each in a function that is called like it. They are loaded
-#: at first use: a start need not.
+#: Which module handles which requests, each in a function that is called like it.
 _MODULES: Final = {
     "routes": "GET_ROUTEINFO_BY_TOPIC GET_BROKER_CLUSTER_INFO",
     "heartbeats": "HEART_BEAT UNREGISTER_CLIENT GET_CONSUMER_LIST_BY_GROUP CHECK_CLIENT_CONFIG",
@@ -79,49 +75,25 @@ _MODULES: Final = {
         "AUTH_GET_ACL AUTH_LIST_ACL"
     ),
 }
-_PLACES: Final = {
-    int(Request[name]): (module, f"handle_{name.lower()}")
+#: Module and function of the handler of each request.
+REQUESTS: Final[dict[int, str]] = {
+    int(Request[name]): f"{module}.handle_{name.lower()}"
     for module, names in _MODULES.items()
     for name in names.split()
 }
 
 
-class RocketmqService:
+class RocketmqService(Service[Broker]):
+    #: On this one clients reach brokers.
+    listener = "rocketmq-broker"
+
     def __init__(
-        self,
-        broker: Broker,
-        budget: MemoryBudget,
-        advertised: Callable[[Channel], tuple[str, int]],
+        self, broker: Broker, budget: MemoryBudget, advertised: Callable[[Channel], Address]
     ) -> None:
-        self.broker = broker
-        self.budget = budget
-        #: What other nodes call the listener on which clients reach brokers.
-        self.listener = "rocketmq-broker"
-        #: Host and port of the broker that a client on this channel is told to connect to.
-        self.advertised = advertised
-        self.scratch = Scratch()
+        super().__init__(broker, budget, advertised)
         self.node = node_of(broker)
-        self._handlers: dict[int, Handler] = {}
         #: By address and port; few, because those are what this node is advertised as.
-        self._store_hosts: dict[tuple[str, int], bytes] = {}
-
-    def session(self, channel: Channel) -> RocketmqSession:
-        return RocketmqSession(channel, self)
-
-    def handler(self, code: int) -> Handler | None:
-        handler = self._handlers.get(code)
-        if handler is None and code in _PLACES:
-            module, name = _PLACES[code]
-            handler = getattr(import_module(f"{__package__}.{module}"), name)
-            assert handler is not None
-            self._handlers[code] = handler
-        return handler
-
-    def address_of(self, channel: Channel, node: int) -> tuple[str, int] | None:
-        """Host and port under which a client on this channel finds a node of the cluster."""
-        if node == self.broker.node_id:
-            return self.advertised(channel)
-        return address_of(self.broker.image, node, self.listener)
+        self._store_hosts: dict[Address, bytes] = {}
 
     def store_host(self, channel: Channel) -> bytes:
         """This node's address as message ids have it."""

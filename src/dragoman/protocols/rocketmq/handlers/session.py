@@ -10,9 +10,9 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Final, TypeAlias
 
-from dragoman.broker.errors import GroupNotAuthorized, NotAuthorized, Overloaded
+from dragoman.broker.errors import Overloaded
 from dragoman.broker.reading import Reader
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
 from dragoman.limits import (
@@ -21,7 +21,6 @@ from dragoman.limits import (
     ROCKETMQ_PLAIN_BODY_BYTES_MAX,
 )
 from dragoman.net.channel import Channel
-from dragoman.net.matched import MatchedSession
 from dragoman.protocols.rocketmq.codec import Command, decode, encode_parts, frame_of
 from dragoman.protocols.rocketmq.connection import Connection
 from dragoman.protocols.rocketmq.constants import (
@@ -32,15 +31,14 @@ from dragoman.protocols.rocketmq.constants import (
     Response,
     Serialization,
 )
+from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
 from dragoman.protocols.rocketmq.handlers.refusals import Refused, refusal
+from dragoman.protocols.rocketmq.handlers.service import REQUESTS, RocketmqService
 from dragoman.protocols.rocketmq.messages import host_bytes
-from dragoman.security.authorizer import ANONYMOUS, Operation, Principal, Resource
+from dragoman.protocols.service import handlers_by_name
+from dragoman.protocols.session import MatchedSession
 from dragoman.types import Buffer
 from dragoman.world import Handle
-
-if TYPE_CHECKING:
-    from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
-    from dragoman.protocols.rocketmq.handlers.service import RocketmqService
 
 log = logging.getLogger("dragoman.rocketmq")
 #: Told the client's response, or why there is none.
@@ -117,16 +115,6 @@ class Call:
         value = self.fields.get(name)
         return default if value is None else value in _TRUE
 
-    def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
-        """Raises `NotAuthorized`."""
-        session = self.session
-        if not session.service.broker.authorizer.is_allowed(
-            session.principal, operation, resource, name
-        ):
-            refused = GroupNotAuthorized if resource is Resource.GROUP else NotAuthorized
-            what = f"{operation.value} {resource.value} {name!r}"
-            raise refused(f"{session.principal.name} may not {what}")
-
     # ---- the answer
 
     def reply(
@@ -198,12 +186,13 @@ class Call:
         self.session.begun(0)
 
 
-class RocketmqSession(MatchedSession):
+HANDLERS: Final[dict[int, Handler]] = handlers_by_name(__package__, REQUESTS)
+
+
+class RocketmqSession(MatchedSession[RocketmqService]):
     def __init__(self, channel: Channel, service: RocketmqService) -> None:
         connection = Connection(service.scratch)
-        super().__init__(channel, connection.reader, service.budget)
-        self.service = service
-        self.principal: Principal = ANONYMOUS
+        super().__init__(channel, connection.reader, service)
         host, port = channel.peer_address
         self.peer_host = host_bytes(host, port)
         #: As in the client's last request, which itself is not kept: it may be large.
@@ -236,7 +225,7 @@ class RocketmqSession(MatchedSession):
         call = Call(self, request, len(frame))
         self.begun(len(frame))
         try:
-            handler = self.service.handler(request.code)
+            handler = HANDLERS.get(request.code)
             if handler is None:
                 text = f"request type {request.code} not supported"
                 raise Refused(Response.REQUEST_CODE_NOT_SUPPORTED, text)

@@ -12,13 +12,14 @@ from typing import NamedTuple
 from dragoman.broker.broker import Broker
 from dragoman.broker.errors import NotLeader
 from dragoman.broker.fetch import FetchLimits, Wanted, read_all
-from dragoman.broker.neighbours import Answer, Batches, ReadBatches
+from dragoman.broker.reading import Batches, ReadBatches
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import EXPANDED_BATCH_BYTES_MAX, ROCKETMQ_LOOK_UP_BYTES_MAX
 from dragoman.log.batch import CODEC_MASK, Record, iterate_records
 from dragoman.log.isolation import Aborted, VisibleBatches
+from dragoman.rpc import Node, Reply
 
 
 class Slice(NamedTuple):
@@ -52,19 +53,18 @@ def read_slice(
         done(error)
         return
 
-    def answered(answer: Answer | DragomanError) -> None:
-        if isinstance(answer, DragomanError):
-            done(answer)
+    def answered(reply: Reply[Batches] | DragomanError) -> None:
+        if isinstance(reply, DragomanError):
+            done(reply)
             return
-        reply = answer.reply
-        assert isinstance(reply, Batches)
+        batches = reply.answer
         try:
             found = _visible(
-                answer.body,
-                reply.aborted,
-                reply.offset,
-                reply.last_stable_offset,
-                reply.log_start_offset,
+                reply.body,
+                batches.aborted,
+                batches.offset,
+                batches.last_stable_offset,
+                batches.log_start_offset,
                 having,
             )
         except DragomanError as error:
@@ -79,7 +79,7 @@ def read_slice(
         bytes_max=ROCKETMQ_LOOK_UP_BYTES_MAX,
         is_from_oldest=True,
     )
-    broker.neighbours.ask(leader, request, (), answered)
+    broker.rpc.begin(request, Node(leader)).then(answered)
 
 
 def _read_here(replica: Replica, offset: int, having: bytes) -> Slice:

@@ -14,7 +14,7 @@ import msgspec
 
 from dragoman.broker.broker import Broker
 from dragoman.broker.errors import Overloaded
-from dragoman.broker.followed import FollowedTopic, Refuse, Then
+from dragoman.broker.global_table import Refuse, Then
 from dragoman.broker.replica import Acknowledge
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_STATE_ENTRIES_MAX, ROCKETMQ_STATE_VALUE_BYTES_MAX
@@ -35,7 +35,7 @@ _decode_text: Final = msgspec.json.Decoder(str).decode
 
 class State:
     def __init__(self, broker: Broker) -> None:
-        self._topic = FollowedTopic(broker, STATE_TOPIC, self._apply, self._forget)
+        self._topic = broker.tables.open(STATE_TOPIC, self._apply, self._forget)
         #: By namespace and key.
         self.kv: dict[tuple[str, str], str] = {}
         self.groups: dict[str, SubscriptionGroupConfig] = {}

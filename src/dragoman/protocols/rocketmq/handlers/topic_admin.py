@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from dragoman.broker.errors import TopicExists, UnknownTopic
-from dragoman.broker.reading import Ends, find_all_ends
+from dragoman.broker.reading import Ends
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import TOPIC_PARTITIONS_MAX
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.constants import (
     CHECKED_TOO_OFTEN_TOPIC,
@@ -24,6 +25,7 @@ from dragoman.protocols.rocketmq.constants import (
     READ_AND_WRITE,
     SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,
+    TOPIC_CONFIG,
     TRACE_TOPIC,
     Perm,
     Response,
@@ -48,7 +50,6 @@ from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Call
 from dragoman.protocols.rocketmq.handlers.tables import each_in_turn, queue_of, reply_table
 from dragoman.protocols.rocketmq.handlers.times import offset_at, store_time_of
-from dragoman.protocols.rocketmq.handlers.topics import TOPIC_CONFIG
 from dragoman.security.authorizer import Operation, Resource
 
 _FILTERS: Final = ("SINGLE_TAG", "MULTI_TAG")
@@ -127,7 +128,7 @@ def _set_topic(
     if topic is not None and topic.is_internal:
         raise Refused(Response.INVALID_PARAMETER, f"{name} is the broker's own")
     if topic is None:
-        call.authorize(Operation.CREATE, Resource.TOPIC, name)
+        call.session.authorize(Operation.CREATE, Resource.TOPIC, name)
         config = dict(TOPIC_CONFIG)
         text = _attributes(wanted, changes, Attributes(), queues)
         if text:
@@ -138,9 +139,9 @@ def _set_topic(
             # Tools ask every broker of the cluster, perhaps at the same time.
             done(None if isinstance(error, TopicExists) else error)
 
-        broker.topics.create(new, created)
+        start(broker.topics.create(new)).then(created)
         return
-    call.authorize(Operation.ALTER, Resource.TOPIC, name)
+    call.session.authorize(Operation.ALTER, Resource.TOPIC, name)
     if queues <= len(topic.partitions):
         _alter(call, topic, wanted, changes, done)
         return
@@ -156,7 +157,7 @@ def _set_topic(
 
     # Where the others are: clients find the whole topic in one place.
     added = (topic.partitions[0].replicas,) * (queues - len(topic.partitions))
-    broker.topics.add_partitions(name, queues, added, grown)
+    start(broker.topics.add_partitions(name, queues, added)).then(grown)
 
 
 def _check(wanted: bodies.TopicConfig) -> None:
@@ -193,7 +194,8 @@ def _alter(
     if alter(dict(topic.config)) == topic.config:
         done(None)
     else:
-        broker.topics.alter_config(topic.name, lambda present: alter(dict(present)), done)
+        altered = broker.topics.alter_config(topic.name, lambda present: alter(dict(present)))
+        start(altered).then(done)
 
 
 def _attributes(
@@ -233,7 +235,7 @@ def handle_delete_topic_in_broker(call: Call) -> None:
     check_topic_name(spelt)
     broker = call.service.broker
     topic = visible_topic(broker.image, spelt)
-    call.authorize(Operation.DELETE, Resource.TOPIC, topic_name(spelt))
+    call.session.authorize(Operation.DELETE, Resource.TOPIC, topic_name(spelt))
     if topic is None:
         # Tools ask every broker of the cluster, of which the first has done it.
         call.reply()
@@ -242,7 +244,7 @@ def handle_delete_topic_in_broker(call: Call) -> None:
     def deleted(error: DragomanError | None) -> None:
         call.done(None if isinstance(error, UnknownTopic) else error)
 
-    broker.topics.delete(topic.name, deleted)
+    start(broker.topics.delete(topic.name)).then(deleted)
 
 
 # ---- described
@@ -265,7 +267,7 @@ def topic_config(topic: TopicMetadata) -> bodies.TopicConfig:
 
 def handle_get_topic_config(call: Call) -> None:
     topic = require_topic(call.service.broker.image, call.text("topic"))
-    call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     call.reply(body=bodies.encode(topic_config(topic)))
 
 
@@ -309,12 +311,12 @@ def with_all_ends(
 
         call.guarded(go_on)
 
-    find_all_ends(call.service.broker, partitions, found)
+    start(call.service.broker.readers.all_ends(partitions)).then(found)
 
 
 def handle_get_topic_stats_info(call: Call) -> None:
     topic = require_topic(call.service.broker.image, call.text("topic"))
-    call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     partitions = topic.partitions[: max(read_queues(topic), write_queues(topic))]
     minute_ago = call.service.broker.clock.wall_ms() - _MINUTE_S * 1000
 

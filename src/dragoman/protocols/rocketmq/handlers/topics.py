@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
-from dragoman.protocols.rocketmq.constants import BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
+from dragoman.outcome import start
+from dragoman.protocols.rocketmq.constants import TOPIC_CONFIG
 from dragoman.protocols.rocketmq.handlers.attributes import ATTRIBUTES_KEY, Attributes, written
 from dragoman.protocols.rocketmq.handlers.names import check_topic_name, topic_name
 from dragoman.protocols.rocketmq.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
-
-#: Of topics that are made for RocketMQ's clients: a body and properties as large as they may be,
-#: and what the log adds to them.
-TOPIC_CONFIG: Final = {"max.message.bytes": str(BODY_BYTES_MAX + 4 * PROPERTIES_BYTES_MAX)}
 
 
 def make_topic(
@@ -34,7 +30,7 @@ def make_topic(
     check_topic_name(spelt)
     name = topic_name(spelt)
     broker = call.service.broker
-    call.authorize(Operation.CREATE, Resource.TOPIC, name)
+    call.session.authorize(Operation.CREATE, Resource.TOPIC, name)
 
     def made(error: DragomanError | None) -> None:
         def go_on() -> None:
@@ -55,4 +51,4 @@ def make_topic(
         config=config,
         led_by=broker.node_id,
     )
-    broker.ensure_topic(new, made)
+    start(broker.ensure_topic(new)).then(made)

@@ -1,21 +1,17 @@
 """Transactional messages: halves that nobody sees until their producer has decided (37, 39, 323).
 
 A half is held by the broker core, which delivers it once when it is released. When a producer says
-nothing for too long, any member of its group is asked for the state of the transaction; if nobody
-knows however often it is asked, the message goes to a topic where people find it.
+nothing for too long, its group is asked for the state of the transaction (`half_checks.py`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from dragoman.broker.deferring import Target, Token
-from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord, UnknownTopic
-from dragoman.broker.replica import Acknowledge
-from dragoman.broker.topics import NewTopic
+from dragoman.broker.deferring import Token
+from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, EncodeError
-from dragoman.log.batch import Record
 from dragoman.protocols.rocketmq.constants import (
     CHECKED_TOO_OFTEN_TOPIC,
     PROPERTIES_BYTES_MAX,
@@ -24,35 +20,24 @@ from dragoman.protocols.rocketmq.constants import (
     Response,
     SysFlag,
 )
+from dragoman.protocols.rocketmq.handlers.half_checks import GROUP_LABEL
 from dragoman.protocols.rocketmq.handlers.lookup import Found, find_record
 from dragoman.protocols.rocketmq.handlers.names import (
-    physical_offset,
     spelling,
     split_physical,
     visible_topic,
 )
-from dragoman.protocols.rocketmq.handlers.records import Sent, message_of, sent_again
+from dragoman.protocols.rocketmq.handlers.records import Sent, sent_again
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.relayed import CheckProducer
 from dragoman.protocols.rocketmq.handlers.session import Call
-from dragoman.protocols.rocketmq.handlers.topics import TOPIC_CONFIG
 from dragoman.protocols.rocketmq.messages import (
-    NO_HOST,
-    encode_message,
     encode_properties,
-    offset_message_id,
     read_message_id,
 )
 from dragoman.security.authorizer import Operation
 
-if TYPE_CHECKING:
-    from dragoman.broker.broker import Broker
-    from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
-
-_GROUP: Final = "rocketmq.group"
 _COMMIT: Final = int(SysFlag.TRANSACTION_COMMIT)
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
-_PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 _DIGITS_MAX: Final = 9
 #: Of properties that are not stored, but added when the producer is asked.
 _ROOM_BYTES: Final = 256
@@ -84,7 +69,7 @@ def hold_half(call: Call, topic: TopicMetadata, queue: int, sent: Sent) -> None:
         topic.name,
         queue,
         sent.record(broker.clock.wall_ms()),
-        {_GROUP: group},
+        {GROUP_LABEL: group},
         int(seconds) * 1000 if is_number else None,
         held,
     )
@@ -131,88 +116,7 @@ def handle_end_transaction(call: Call) -> None:
 
     deferring = call.service.broker.deferring
     decide = deferring.release if decision == _COMMIT else deferring.drop
-    decide(Token(partition_id, offset), {_GROUP: group}, decided)
-
-
-# ---- asking back
-
-
-def watch_halves(node: RocketmqNode) -> None:
-    """Have halves that nobody decides about asked for, where they are kept."""
-
-    def check(
-        token: Token, record: Record, target: Target, labels: dict[str, str], times: int
-    ) -> None:
-        group = labels.get(_GROUP)
-        if group is None:
-            return
-        try:
-            request = check_request(token, record, target, group, times)
-        except EncodeError as error:
-            text = "transaction of group %s for %s is not asked for: %s"
-            node.log.warning(text, group, target, error)
-        else:
-            node.check_producer(request)
-
-    def given_up(
-        _: Token, record: Record, target: Target, labels: dict[str, str], done: Acknowledge
-    ) -> None:
-        group = labels.get(_GROUP)
-        if group is None:
-            done(None)
-        else:
-            text = "transaction of group %s for %s: nobody knows how it ended"
-            node.log.warning(text, group, target)
-            _put_aside(node.broker, record, target, group, done)
-
-    node.broker.deferring.on_check.append(check)
-    node.broker.deferring.on_given_up.append(given_up)
-
-
-def check_request(
-    token: Token, record: Record, target: Target, group: str, times: int
-) -> CheckProducer:
-    physical = physical_offset(*token)
-    topic = spelling(target.topic)
-    message = message_of(record, topic, token.partition_id, target.partition, NO_HOST)
-    message.queue_offset, message.physical_offset = token.offset, physical
-    message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | _PREPARED
-    # Halves of earlier releases are stored without it.
-    message.properties[Property.TRANSACTION_PREPARED] = "true"
-    message.properties[Property.TRANSACTION_CHECK_TIMES] = str(times)
-    unique = message.properties.get(Property.UNIQUE_KEY, "")
-    fields = {
-        "tranStateTableOffset": str(token.offset),
-        "commitLogOffset": str(physical),
-        "msgId": unique,
-        "transactionId": message.properties.get(Property.TRANSACTION_ID, unique),
-        "offsetMsgId": offset_message_id(NO_HOST, physical),
-        "topic": topic,
-    }
-    return CheckProducer(group=group, fields=fields, body=encode_message(message))
-
-
-def _put_aside(
-    broker: Broker, record: Record, target: Target, group: str, done: Acknowledge
-) -> None:
-    sent = sent_again(record)
-    sent.properties[Property.REAL_TOPIC] = spelling(target.topic)
-    sent.properties[Property.REAL_QUEUE_ID] = str(target.partition)
-    sent.properties[Property.PRODUCER_GROUP] = group
-
-    def made(error: DragomanError | None) -> None:
-        topic = broker.image.topics.get(CHECKED_TOO_OFTEN_TOPIC)
-        if topic is None:
-            done(error or UnknownTopic(f"there is no topic {CHECKED_TOO_OFTEN_TOPIC}"))
-            return
-        record = sent.record(broker.clock.wall_ms())
-        try:
-            broker.relaying.add(topic.partitions[0], record, lambda _, error: done(error))
-        except DragomanError as refusal:
-            done(refusal)
-
-    new = NewTopic(name=CHECKED_TOO_OFTEN_TOPIC, partition_count=1, config=dict(TOPIC_CONFIG))
-    broker.ensure_topic(new, made)
+    decide(Token(partition_id, offset), {GROUP_LABEL: group}, decided)
 
 
 def handle_resume_check_half_message(call: Call) -> None:
@@ -252,4 +156,4 @@ def _hold_again(call: Call, found: Found) -> None:
         call.done(token if isinstance(token, DragomanError) else None)
 
     record = sent.record(broker.clock.wall_ms())
-    broker.deferring.hold(topic.name, queue, record, {_GROUP: group}, 0, held)
+    broker.deferring.hold(topic.name, queue, record, {GROUP_LABEL: group}, 0, held)

@@ -15,11 +15,13 @@ import pytest
 
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.kinds import Kind
-from dragoman.broker.neighbours import Append, Enrol, Relay
+from dragoman.broker.neighbours import Enrol
+from dragoman.broker.relaying import Append, Relay
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import NodeFenced
-from dragoman.errors import ClusterError, DragomanError
+from dragoman.errors import ClusterError
 from dragoman.limits import CURSUS_COORDINATOR_WAIT_S, RELAY_PATIENCE_S
+from dragoman.outcome import start
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.handlers.state import STATE_TOPIC
 from dragoman.protocols.cursus.messages import Batch
@@ -49,7 +51,7 @@ def pair() -> Pair:
     made.create(TOPIC, 1, 2)
     made.create_internal(OFFSETS_TOPIC, _TRANSACTIONS)
     state = NewTopic(name=STATE_TOPIC, assignment=((2,),), is_internal=True)
-    made.one.broker.topics.create(state, lambda _: None)
+    start(made.one.broker.topics.create(state)).then(lambda _: None)
     made.settle()
     # Both serve Cursus, whoever comes.
     for node in made.worlds:
@@ -162,9 +164,9 @@ def test_a_leader_that_cannot_be_reached_is_named(pair: Pair) -> None:
 
 
 def test_a_leader_that_serves_no_cursus_says_so(pair: Pair) -> None:
-    del pair.two.broker.relayed["cursus"]
+    del pair.two.broker.relaying.protocols["cursus"]
     told = Client(pair, 1).ask_raw(codec.encode_batch(batch("a", partition=1)))
-    assert told == b'ERROR: command_failed reason="nobody here speaks cursus"'
+    assert told == b'ERROR: command_failed reason="no listener of this node speaks cursus"'
 
 
 def test_messages_by_text_share_a_request(pair: Pair) -> None:
@@ -372,8 +374,8 @@ def test_the_first_command_of_a_cluster_waits_for_its_topic(
 def test_a_topic_that_cannot_be_made_is_waited_for_no_longer_than_agreed(
     fresh: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_new: NewTopic, done: Callable[[DragomanError | None], None]) -> None:
-        done(ClusterError("no quorum"))
+    async def refuse(_new: NewTopic) -> None:
+        raise ClusterError("no quorum")
 
     monkeypatch.setattr(fresh.one.broker.topics, "ensure", refuse)
     client, gone = Client(fresh, 1), Client(fresh, 1)

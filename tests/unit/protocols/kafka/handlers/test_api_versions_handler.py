@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
-from dragoman.protocols.kafka.handlers.service import HANDLERS
+from dragoman.protocols.kafka.handlers.session import HANDLERS
 from worlds.broker import Wire
 
 TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}

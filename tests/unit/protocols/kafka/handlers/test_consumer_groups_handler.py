@@ -9,6 +9,7 @@ import pytest
 
 from dragoman.config.settings import Settings
 from dragoman.log.store import Durability
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Principal, Resource
@@ -147,11 +148,11 @@ def test_new_topics_and_partitions_reach_members_with_their_next_heartbeat(
     topic_id = world.create("new-1")[0].metadata.topic.topic_id
     answer = heartbeat(wire, member_epoch=1)
     assert assigned(answer) == {topic_id: [0]}
-    world.broker.topics.add_partitions("new-1", 3, (), lambda _: None)
+    start(world.broker.topics.add_partitions("new-1", 3, ())).then(lambda _: None)
     world.settle()
     answer = heartbeat(wire, member_epoch=2)
     assert (answer.member_epoch, assigned(answer)) == (3, {topic_id: [0, 1, 2]})
-    world.broker.topics.delete("new-1", lambda _: None)
+    start(world.broker.topics.delete("new-1")).then(lambda _: None)
     world.settle()
     answer = heartbeat(wire, member_epoch=3)
     assert (answer.member_epoch, assigned(answer)) == (3, {})

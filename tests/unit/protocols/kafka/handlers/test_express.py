@@ -8,6 +8,7 @@ import pytest
 
 from dragoman.limits import KAFKA_PRODUCE_ROUTES_MAX, READ_AHEAD_REQUESTS_MAX
 from dragoman.log.store import Durability
+from dragoman.outcome import start
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
@@ -85,7 +86,7 @@ def test_a_deleted_topic_is_not_written_to(
     ask(wire)
     assert ask(wire) == (0, 1)
     outcome = Outcome()
-    world.broker.topics.delete("t", outcome)
+    start(world.broker.topics.delete("t")).then(outcome)
     world.settle()
     assert ask(wire) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
     (again,) = world.create("t")
@@ -100,7 +101,7 @@ def test_a_changed_configuration_holds_at_once(world: World, wire: Wire) -> None
     ask(wire)
     assert ask(wire, batch=large) == (0, 1)
     outcome = Outcome()
-    world.broker.topics.change_config("t", {"max.message.bytes": "1000"}, outcome)
+    start(world.broker.topics.change_config("t", {"max.message.bytes": "1000"})).then(outcome)
     world.settle()
     assert outcome.error is None
     assert ask(wire, batch=large) == (ErrorCode.MESSAGE_TOO_LARGE, -1)

@@ -7,6 +7,7 @@ import pytest
 from dragoman.config.settings import Settings
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.log.compression import Codec
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Principal, Resource
@@ -157,7 +158,7 @@ def test_long_poll_is_answered_by_data_and_by_time(world: World, wire: Wire) -> 
 def test_deletion_answers_a_parked_fetch(world: World, wire: Wire) -> None:
     world.create("t")
     wire.send(fetch_request("t", max_wait_ms=60_000), 11)
-    world.broker.topics.delete("t", lambda _: None)
+    start(world.broker.topics.delete("t")).then(lambda _: None)
     world.settle()
     (reply,) = wire.replies()
     assert isinstance(reply.message, m.FetchResponse)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman.config.settings import Settings
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers import fetch_sessions
@@ -118,7 +119,7 @@ def test_session_of_names_refuses_requests_by_id(world: World, wire: Wire) -> No
 def test_deleted_topic_is_reported_in_the_session(world: World, wire: Wire) -> None:
     world.create("t")
     session_id = opened(world, wire)
-    world.broker.topics.delete("t", lambda _: None)
+    start(world.broker.topics.delete("t")).then(lambda _: None)
     world.settle()
     part = only(wire.ask(incremental(session_id, 1), 12, m.FetchResponse))
     assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -129,7 +130,7 @@ def test_topic_made_anew_under_the_same_name_is_read_in_the_session(
 ) -> None:
     world.write(world.create("t")[0], b"old")
     session_id = opened(world, wire)
-    world.broker.topics.delete("t", lambda _: None)
+    start(world.broker.topics.delete("t")).then(lambda _: None)
     world.settle()
     world.write(world.create("t")[0], b"new")
     part = only(wire.ask(incremental(session_id, 1), 12, m.FetchResponse))

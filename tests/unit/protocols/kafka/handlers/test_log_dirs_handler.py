@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman.limits import LOG_SIZES_PER_SLICE
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
@@ -81,7 +82,7 @@ def test_topic_deleted_while_sizes_are_gathered(world: World, wire: Wire) -> Non
     world.create("a", LOG_SIZES_PER_SLICE)
     world.create("b", 2)
     wire.send(m.DescribeLogDirsRequest(topics=topics), 5)
-    world.broker.topics.delete("b", lambda _: None)
+    start(world.broker.topics.delete("b")).then(lambda _: None)
     world.store.settle_all()
     assert "b" not in world.broker.image.topics
     world.settle()

@@ -9,6 +9,7 @@ from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import Event, NodeFenced, NodeRegistered
 from dragoman.config.settings import Settings
 from dragoman.limits import KAFKA_FENCED_NODE_LISTED_S
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Principal, Resource
@@ -35,7 +36,7 @@ def brokers(wire: Wire) -> tuple[list[int], list[int]]:
 def test_a_node_that_was_fenced_stays_listed_for_a_while(world: World, wire: Wire) -> None:
     def happens(event: Event) -> None:
         outcome = Outcome()
-        world.broker.changes.make(lambda: [event], outcome)
+        world.broker.changes.make(lambda: [event]).then(outcome)
         world.settle()
         assert outcome.error is None
 
@@ -184,7 +185,7 @@ def test_id_that_is_not_known(wire: Wire, topic_id: bytes) -> None:
 
 def test_recreated_topic_has_another_id(world: World, wire: Wire) -> None:
     (before,) = ask(wire, 12, "t", create=True)
-    world.broker.topics.delete("t", lambda _: None)
+    start(world.broker.topics.delete("t")).then(lambda _: None)
     world.settle()
     (after,) = ask(wire, 12, "t", create=True)
     assert before.topic_id != after.topic_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
@@ -129,7 +130,7 @@ def test_unknown_topics_and_partitions_do_not_spoil_the_others(
 def test_id_of_a_deleted_topic_is_not_taken_for_its_successor(world: World, wire: Wire) -> None:
     world.create("t")
     old = topic_id(world, "t")
-    world.broker.topics.delete("t", lambda _: None)
+    start(world.broker.topics.delete("t")).then(lambda _: None)
     world.settle()
     world.create("t")
     assert commit(wire, 10, ("t", 0, 5), ids={"t": old}) == [ErrorCode.UNKNOWN_TOPIC_ID]

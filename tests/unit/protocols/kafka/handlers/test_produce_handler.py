@@ -11,6 +11,7 @@ from dragoman.broker.topics import NewTopic
 from dragoman.log.batch import CONTROL, TRANSACTIONAL, Record, build_batch
 from dragoman.log.compression import Codec
 from dragoman.log.store import Durability
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Principal, Resource
@@ -264,10 +265,10 @@ def test_sequence_errors(world: World, wire: Wire) -> None:
 def test_deletion_in_the_same_turn(world: World, wire: Wire, deleted_first: bool) -> None:
     world.create("t")
     if deleted_first:
-        world.broker.topics.delete("t", Outcome())
+        start(world.broker.topics.delete("t")).then(Outcome())
     wire.send(produce_request("t", batch_of(b"a")), 9)
     if not deleted_first:
-        world.broker.topics.delete("t", Outcome())
+        start(world.broker.topics.delete("t")).then(Outcome())
     world.settle()
     (reply,) = wire.replies()
     assert isinstance(reply.message, m.ProduceResponse)

@@ -18,7 +18,7 @@ from dragoman.log.store import Durability
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
-from dragoman.protocols.kafka.handlers.service import HANDLERS
+from dragoman.protocols.kafka.handlers.session import HANDLERS
 from worlds.broker import (
     Wire,
     World,

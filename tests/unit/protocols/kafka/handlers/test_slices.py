@@ -15,7 +15,7 @@ from dragoman.protocols.kafka import codec, notation
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers import list_offsets, metadata, offsets
-from dragoman.protocols.kafka.handlers.service import HANDLERS
+from dragoman.protocols.kafka.handlers.session import HANDLERS
 from worlds.broker import Wire, World
 
 MANY = 20 * WORK_ITEMS_PER_TURN

@@ -13,9 +13,9 @@ from dragoman.errors import BrokerError, CorruptionError, DiskFullError, OffsetO
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ACCEPTED_VERSIONS, UNLISTED_KEYS, ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers import service
 from dragoman.protocols.kafka.handlers.refusals import wire_code
-from dragoman.protocols.kafka.handlers.service import HANDLERS
+from dragoman.protocols.kafka.handlers.service import REQUESTS
+from dragoman.protocols.kafka.handlers.session import HANDLERS
 from worlds.broker import Wire, World
 
 LISTED = set(HANDLERS) - UNLISTED_KEYS
@@ -159,7 +159,7 @@ def test_errors_of_the_log() -> None:
 # ---- the table of handlers
 
 
-@pytest.mark.parametrize(("key", "place"), service._PLACES.items(), ids=str)
+@pytest.mark.parametrize(("key", "place"), REQUESTS.items(), ids=str)
 def test_every_place_of_a_handler_has_one(key: ApiKey, place: str) -> None:
     module, _, function = place.partition(".")
     handlers = import_module(f"dragoman.protocols.kafka.handlers.{module}")

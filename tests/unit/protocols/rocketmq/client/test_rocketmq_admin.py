@@ -21,11 +21,8 @@ from dragoman.protocols.rocketmq.bodies import (
     TopicConfig,
     UserInfo,
 )
-from dragoman.protocols.rocketmq.client.admin import RocketmqAdmin
-from dragoman.protocols.rocketmq.client.admin.codes import RareRequest
-from dragoman.protocols.rocketmq.client.admin.messages import TrackKind
-from dragoman.protocols.rocketmq.client.admin.offsets import LATEST
-from dragoman.protocols.rocketmq.client.admin.security import PlainAccess
+from dragoman.protocols.rocketmq.client.admin import LATEST, RocketmqAdmin, TrackKind
+from dragoman.protocols.rocketmq.client.client import RocketmqClient
 from dragoman.protocols.rocketmq.client.errors import (
     GroupOfflineError,
     NotFoundError,
@@ -33,9 +30,9 @@ from dragoman.protocols.rocketmq.client.errors import (
     TopicNotFoundError,
     UnsupportedRequestError,
 )
-from dragoman.protocols.rocketmq.client.facade import RocketmqClient
+from dragoman.protocols.rocketmq.client.messages import ReceivedMessage
+from dragoman.protocols.rocketmq.client.operations import PlainAccess, RareRequest
 from dragoman.protocols.rocketmq.client.settings import ClientSettings
-from dragoman.protocols.rocketmq.client.values import ReceivedMessage
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Property, Request, Response
 from dragoman.protocols.rocketmq.messages import (

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.dialing.errors import ClientClosedError
+from dragoman.client_core.errors import ClientClosedError
 from dragoman.errors import ConfigError, DecodeError
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import (
@@ -30,18 +30,15 @@ from dragoman.protocols.rocketmq.bodies import (
     MessageQueue,
     ResetOffset,
 )
-from dragoman.protocols.rocketmq.client import offset_stores
-from dragoman.protocols.rocketmq.client.allocation import averages
-from dragoman.protocols.rocketmq.client.compression import deflate, inflate
+from dragoman.protocols.rocketmq.client import offsets
+from dragoman.protocols.rocketmq.client.client import RocketmqClient
+from dragoman.protocols.rocketmq.client.consumption import Later, ProcessQueue
 from dragoman.protocols.rocketmq.client.errors import NoPermissionError
-from dragoman.protocols.rocketmq.client.facade import RocketmqClient
-from dragoman.protocols.rocketmq.client.fetching import Pulled, PullStatus
-from dragoman.protocols.rocketmq.client.filters import SQL92, Filter
-from dragoman.protocols.rocketmq.client.lanes import Lane
-from dragoman.protocols.rocketmq.client.listening import Later
-from dragoman.protocols.rocketmq.client.offset_stores import BrokerOffsets, LocalOffsets
+from dragoman.protocols.rocketmq.client.membership import averages
+from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, deflate, inflate
+from dragoman.protocols.rocketmq.client.offsets import BrokerOffsets, LocalOffsets
+from dragoman.protocols.rocketmq.client.pull import SQL92, Filter, Pulled, PullStatus
 from dragoman.protocols.rocketmq.client.settings import ClientSettings
-from dragoman.protocols.rocketmq.client.values import ReceivedMessage
 from dragoman.protocols.rocketmq.constants import Property, Request, Response
 from dragoman.protocols.rocketmq.messages import encode_message
 from protocols.scripted_rocketmq import CLOSE, ScriptedRocketmq, ok, refused
@@ -104,13 +101,15 @@ def test_who_is_not_a_member_has_no_share() -> None:
     assert averages([queue()], ["a"], "b") == ()
 
 
-# ---- lanes
+# ---- process queues
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=60), st.randoms(use_true_random=False))
 def test_nothing_is_committed_before_it_is_consumed(steps: list[int], rng: random.Random) -> None:
     """Pulls with gaps, and consumption in any order."""
-    lane = Lane(queue(), 0, Filter("a"), Filter("a").subscription("T", 0), 1000, 1000)
+    process_queue = ProcessQueue(
+        queue(), 0, Filter("a"), Filter("a").subscription("T", 0), 1000, 1000
+    )
     left: list[ReceivedMessage] = []
     for step in steps:
         if step == 0:
@@ -118,19 +117,21 @@ def test_nothing_is_committed_before_it_is_consumed(steps: list[int], rng: rando
             messages = [
                 ReceivedMessage(
                     topic="T",
-                    queue_offset=lane.position + number,
+                    queue_offset=process_queue.position + number,
                     properties={"TAGS": rng.choice("ab")},
                 )
                 for number in range(count)
             ]
             pulled = Pulled(
-                status=PullStatus.FOUND, messages=messages, next_offset=lane.position + count
+                status=PullStatus.FOUND,
+                messages=messages,
+                next_offset=process_queue.position + count,
             )
-            left += lane.take_in(pulled)
+            left += process_queue.take_in(pulled)
         elif left:
-            lane.done(left.pop(rng.randrange(len(left))))
-        oldest = min((each.queue_offset for each in left), default=lane.position)
-        assert lane.committable == oldest
+            process_queue.done(left.pop(rng.randrange(len(left))))
+        oldest = min((each.queue_offset for each in left), default=process_queue.position)
+        assert process_queue.committable == oldest
 
 
 # ---- concurrently
@@ -318,8 +319,8 @@ async def test_messages_in_flight_are_bounded(bound: dict[str, int]) -> None:
             await client.admin.max_offset(queue())
             assert len(server.asked(Request.PULL_MESSAGE)) == 2
             assert len(given) == 3
-            lane = consumer.lanes[queue()]
-            assert (lane.position, lane.committable) == (10, 0)
+            process_queue = consumer.process_queues[queue()]
+            assert (process_queue.position, process_queue.committable) == (10, 0)
             release.set()
             while len(given) < 50:
                 await asyncio.sleep(0)
@@ -445,7 +446,7 @@ async def test_a_lost_lock_is_noticed_before_the_next_message() -> None:
             given.append(message.body)
             if message.body == b"0":
                 # Time has passed, and another member has gone on to the last message.
-                consumer.lanes[queue()].locked_until = 0.0
+                consumer.process_queues[queue()].locked_until = 0.0
                 server.offsets["T", 0] = 2
 
         consumer = client.push_consumer("g", {"T": "*"}, listener, start=FIRST, is_orderly=True)
@@ -464,7 +465,7 @@ async def test_a_queue_that_another_has_locked_is_waited_for() -> None:
         ) as consumer:
             await server.until_asked(Request.PULL_MESSAGE)
             server.locked = {0}
-            consumer.lanes[queue()].locked_until = 0.0
+            consumer.process_queues[queue()].locked_until = 0.0
             server.put("T", 0, b"a")
             count = len(server.asked(Request.LOCK_BATCH_MQ))
             await server.until_asked(Request.LOCK_BATCH_MQ, count + 3)
@@ -491,10 +492,10 @@ async def test_locks_and_offsets_and_shares_are_looked_after() -> None:
         async with client.push_consumer(
             "g", {"T": "*"}, seen, start=FIRST, is_orderly=True, **intervals
         ) as consumer:
-            lane = consumer.lanes[queue()]
-            before = lane.locked_until
+            process_queue = consumer.process_queues[queue()]
+            before = process_queue.locked_until
             server.put("T", 0, b"a")
-            while server.offsets.get(("T", 0)) != 1 or lane.locked_until <= before:
+            while server.offsets.get(("T", 0)) != 1 or process_queue.locked_until <= before:
                 await asyncio.sleep(0)
             await server.until_asked(Request.HEART_BEAT, 5)
             # New queues are found by themselves; what fails for a while is tried again.
@@ -659,7 +660,7 @@ async def test_a_file_of_offsets_that_cannot_be_written_is_told(tmp_path: Path) 
 async def test_offsets_that_could_not_be_written_are_written_the_next_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replace = offset_stores._replace
+    replace = offsets._replace
     failures = [OSError(28, "No space left")]
 
     def full_once(path: Path, data: bytes) -> None:
@@ -667,7 +668,7 @@ async def test_offsets_that_could_not_be_written_are_written_the_next_time(
             raise failures.pop()
         replace(path, data)
 
-    monkeypatch.setattr(offset_stores, "_replace", full_once)
+    monkeypatch.setattr(offsets, "_replace", full_once)
     store = LocalOffsets(tmp_path / "offsets")
     with pytest.raises(ConfigError, match="No space left"):
         await store.save({queue(): 5})
@@ -682,7 +683,7 @@ async def test_offsets_of_other_brokers_are_saved_although_one_fails() -> None:
         server.answers[Request.UPDATE_CONSUMER_OFFSET] = lambda asked: (
             refused(Response.NO_PERMISSION) if asked.fields["queueId"] == "0" else commit(asked)
         )
-        store = BrokerOffsets(client, "g")
+        store = BrokerOffsets(client.admin, "g")
         with pytest.raises(NoPermissionError):
             await store.save({queue(0): 1, queue(1): 2})
         assert server.offsets == {("T", 1): 2}
@@ -707,7 +708,7 @@ async def test_operators_ask_through_the_broker() -> None:
         seen = Seen()
         async with client.push_consumer("g", {"T": "*"}, seen, start=FIRST) as consumer:
             await seen.until(1)
-            while consumer.lanes[queue()].committable != 1:
+            while consumer.process_queues[queue()].committable != 1:
                 await asyncio.sleep(0)
             status = await asked_of_member(server, 221, {"group": "g", "topic": "T"})
             assert b"{{" in status

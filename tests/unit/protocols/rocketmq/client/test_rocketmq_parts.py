@@ -11,17 +11,21 @@ import pytest
 
 from dragoman.errors import ConfigError, DecodeError
 from dragoman.limits import ROCKETMQ_CLIENT_INFLATED_BYTES_MAX
-from dragoman.protocols.rocketmq.client import compression
-from dragoman.protocols.rocketmq.client.filters import SQL92, Filter
-from dragoman.protocols.rocketmq.client.identity import Identity, since_month, unique_id
-from dragoman.protocols.rocketmq.client.listening import Later, listened
+from dragoman.protocols.rocketmq.client.consumption import Later, listened
+from dragoman.protocols.rocketmq.client.identity import (
+    Identity,
+    signature,
+    signed,
+    since_month,
+    unique_id,
+)
+from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, deflate, inflate, received
+from dragoman.protocols.rocketmq.client.pull import SQL92, Filter
 from dragoman.protocols.rocketmq.client.settings import (
     ClientSettings,
     parse_addresses,
     vip_address,
 )
-from dragoman.protocols.rocketmq.client.signing import signature, signed
-from dragoman.protocols.rocketmq.client.values import ReceivedMessage, received
 from dragoman.protocols.rocketmq.constants import Property
 from dragoman.protocols.rocketmq.messages import Message, encode_message
 
@@ -77,26 +81,26 @@ def test_the_month_begins_at_its_first_day() -> None:
 def test_bodies_are_inflated(sys_flag: int, compress: object) -> None:
     body = b"hello " * 1000
     packed = compress(body)  # type: ignore[operator]
-    assert compression.inflate(packed, sys_flag) == body
-    assert compression.inflate(packed, sys_flag & ~1) == packed
+    assert inflate(packed, sys_flag) == body
+    assert inflate(packed, sys_flag & ~1) == packed
     for bad in (packed[:-5], b"rubbish", b""):
         with pytest.raises(DecodeError):
-            compression.inflate(bad, sys_flag)
+            inflate(bad, sys_flag)
     with pytest.raises(DecodeError):
-        compression.inflate(compress(bytes(ROCKETMQ_CLIENT_INFLATED_BYTES_MAX + 1)), sys_flag)  # type: ignore[operator]
+        inflate(compress(bytes(ROCKETMQ_CLIENT_INFLATED_BYTES_MAX + 1)), sys_flag)  # type: ignore[operator]
 
 
 def test_a_body_at_the_bound_is_inflated() -> None:
     body = bytes(ROCKETMQ_CLIENT_INFLATED_BYTES_MAX)
-    assert compression.inflate(compression.deflate(body), 1) == body
+    assert inflate(deflate(body), 1) == body
     with pytest.raises(DecodeError):
-        compression.inflate(b"x", 0x701)
+        inflate(b"x", 0x701)
 
 
 def test_received_messages_are_inflated_and_have_their_topic_back() -> None:
     stored = Message(
         topic="%RETRY%g",
-        body=compression.deflate(b"x" * 100),
+        body=deflate(b"x" * 100),
         sys_flag=1,
         properties={Property.RETRY_TOPIC: "T", Property.KEYS: "a b", Property.UNIQUE_KEY: "U"},
     )

@@ -11,19 +11,24 @@ import zlib
 
 import pytest
 
-from dragoman.dialing.errors import ClientClosedError, RequestTimeoutError, UnreachableError
+from dragoman.client_core.errors import ClientClosedError, RequestTimeoutError, UnreachableError
 from dragoman.errors import ConfigError, EncodeError
 from dragoman.protocols.rocketmq.bodies import HeartbeatData, MessageQueue, decode
+from dragoman.protocols.rocketmq.client.client import RocketmqClient
 from dragoman.protocols.rocketmq.client.errors import (
     MessageIllegalError,
     RocketmqError,
     TopicNotFoundError,
 )
-from dragoman.protocols.rocketmq.client.facade import RocketmqClient
+from dragoman.protocols.rocketmq.client.identity import SIGNATURE, signature
+from dragoman.protocols.rocketmq.client.messages import (
+    Message,
+    ReceivedMessage,
+    SendStatus,
+    received,
+)
 from dragoman.protocols.rocketmq.client.settings import ClientSettings
-from dragoman.protocols.rocketmq.client.signing import SIGNATURE, signature
 from dragoman.protocols.rocketmq.client.transactions import TransactionState
-from dragoman.protocols.rocketmq.client.values import Message, ReceivedMessage, SendStatus, received
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Property, Request, Response, Serialization
 from dragoman.protocols.rocketmq.messages import Message as StoredMessage
@@ -86,6 +91,19 @@ async def test_brokers_hear_of_the_producer_and_of_its_end() -> None:
         assert left.fields == {"clientID": client.client_id, "producerGroup": "g"}
         with pytest.raises(ClientClosedError):
             await producer.send(Message(topic="T"))
+
+
+async def test_nothing_joins_a_client_that_is_closed() -> None:
+    async with ScriptedRocketmq() as server:
+        client = client_of(server)
+        late = (client.producer("g"), client.pull_consumer("g"))
+        await client.close()
+        for member in late:
+            # The refused member has left no trace: the next try is refused for the same reason.
+            for _ in range(2):
+                with pytest.raises(ClientClosedError, match="the client is closed"):
+                    await member.start()
+        assert server.asked(Request.HEART_BEAT) == []
 
 
 async def test_queues_take_turns_and_keys_stay_together() -> None:

@@ -29,7 +29,7 @@ def test_every_call_and_every_error_is_named() -> None:
         rocketmq.TransactionProducer,
     )
     # What the parts of a client use among each other.
-    inner = {"started", "ended", "own_producer", "deliver", "check_transaction", "heartbeat"}
+    inner = {"deliver", "check_transaction", "heartbeat"}
     inner |= {"rebalance_soon", "reset_offsets", "offsets", "running_info", "consume_directly"}
     calls = {
         name

@@ -9,20 +9,20 @@ import random
 
 import pytest
 
-from dragoman.dialing.errors import (
+from dragoman.client_core.errors import (
     ClientClosedError,
     ConnectionLostError,
     RequestTimeoutError,
     UnreachableError,
 )
 from dragoman.errors import EncodeError
+from dragoman.protocols.rocketmq.client.client import RocketmqClient
 from dragoman.protocols.rocketmq.client.errors import (
     BusyError,
     RocketmqError,
     TopicNotFoundError,
     refusal,
 )
-from dragoman.protocols.rocketmq.client.facade import RocketmqClient
 from dragoman.protocols.rocketmq.client.settings import ClientSettings
 from dragoman.protocols.rocketmq.codec import Command, encode
 from dragoman.protocols.rocketmq.constants import FRAME_BYTES_MAX, IS_RESPONSE, Request, Response

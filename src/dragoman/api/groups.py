@@ -1,0 +1,108 @@
+"""Groups that the answering node coordinates: their members, committed offsets and lag."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dragoman.api.errors import ApiError
+from dragoman.api.operations import PageLimit
+from dragoman.api.topics import page_of
+from dragoman.api.values import (
+    GroupAssignment,
+    GroupDescription,
+    GroupMember,
+    GroupOffset,
+    GroupPage,
+    GroupSummary,
+)
+from dragoman.broker.groups import Groups
+from dragoman.broker.offsets import Offsets
+from dragoman.broker.replica import Replica
+from dragoman.errors import DragomanError
+from dragoman.types import GroupId
+
+
+class Coordination(Protocol):
+    @property
+    def groups(self) -> Groups: ...
+
+    @property
+    def offsets(self) -> Offsets: ...
+
+
+class GroupBroker(Protocol):
+    """What the service uses of the broker."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def coordination(self) -> Coordination: ...
+
+    def find(self, topic: str, index: int) -> Replica: ...
+
+
+class GroupService:
+    def __init__(self, broker: GroupBroker) -> None:
+        self._broker = broker
+
+    def list_groups(self, after: str, limit: PageLimit) -> GroupPage:
+        groups = self._broker.coordination.groups
+        listed = {each.group_id: each for each in groups.listings()}
+        names, following = page_of(listed, after, limit)
+        items = tuple(
+            GroupSummary(
+                group=each.group_id,
+                protocol=each.owner or "",
+                state=each.state.value,
+                members=len(groups.describe(each.group_id).members),
+            )
+            for each in (listed[GroupId(name)] for name in names)
+        )
+        return GroupPage(items=items, next=following)
+
+    def describe_group(self, name: str) -> GroupDescription:
+        coordination = self._broker.coordination
+        group_id = GroupId(name)
+        if coordination.groups.get(group_id) is None:
+            raise ApiError(404, "unknown_group", f"there is no group {name!r}")
+        described = coordination.groups.describe(group_id)
+        assigned = coordination.groups.assignments(group_id)
+        return GroupDescription(
+            group=name,
+            protocol=described.owner or "",
+            state=described.state.value,
+            generation=described.generation,
+            coordinator=self._broker.node_id,
+            members=tuple(
+                GroupMember(
+                    member_id=each.member_id,
+                    client_id=each.client_id,
+                    host=each.client_host,
+                    assignment=tuple(
+                        GroupAssignment(topic=topic, partitions=tuple(partitions))
+                        for topic, partitions in assigned.get(each.member_id, ())
+                    ),
+                )
+                for each in described.members
+            ),
+            offsets=tuple(
+                self._offset(topic, partition, committed.offset)
+                for (topic, partition), committed in sorted(
+                    coordination.offsets.all_committed(group_id).items()
+                )
+            ),
+        )
+
+    def _offset(self, topic: str, partition: int, committed: int) -> GroupOffset:
+        try:
+            end: int | None = self._broker.find(topic, partition).log.high_watermark
+        except DragomanError:
+            end = None
+        return GroupOffset(
+            topic=topic,
+            partition=partition,
+            committed_offset=committed,
+            log_end_offset=end,
+            lag_records=None if end is None else max(0, end - committed),
+        )

@@ -1,0 +1,125 @@
+"""Topics of the node that answers, and the changes that its clients ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from dragoman.api.errors import ApiError
+from dragoman.api.operations import PageLimit
+from dragoman.api.values import (
+    ConfigValue,
+    NewTopic,
+    PartitionDescription,
+    TopicDescription,
+    TopicPage,
+    TopicSummary,
+)
+from dragoman.broker import topics as broker_topics
+from dragoman.broker.errors import NotAuthorized
+from dragoman.broker.replica import Replica
+from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata, TopicMetadata
+from dragoman.config.settings import Settings
+from dragoman.config.topics import describe_topic_config
+from dragoman.errors import DragomanError
+from dragoman.log.partition import PartitionLog
+from dragoman.net.future import future_of
+
+
+class TopicBroker(Protocol):
+    """What the service uses of the broker."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def topics(self) -> broker_topics.Topics: ...
+
+    def held(self, metadata: PartitionMetadata) -> Replica: ...
+
+
+class TopicService:
+    def __init__(self, broker: TopicBroker, hidden_from: Callable[[str], tuple[str, ...]]) -> None:
+        """`hidden_from` gives the protocols whose clients cannot name a topic."""
+        self._broker = broker
+        self._hidden_from = hidden_from
+
+    def list_topics(self, after: str, limit: PageLimit) -> TopicPage:
+        names, following = page_of(self._broker.image.topics, after, limit)
+        items = tuple(_summary(self._broker.image.topics[name]) for name in names)
+        return TopicPage(items=items, next=following)
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        topic = self._broker.image.topics.get(name)
+        if topic is None:
+            raise ApiError(404, "unknown_topic", f"there is no topic {name!r}")
+        return TopicDescription(
+            name=topic.name,
+            topic_id=topic.topic_id.hex(),
+            internal=topic.is_internal,
+            partitions=tuple(self._partition(each) for each in topic.partitions),
+            config=tuple(
+                ConfigValue(
+                    name=entry.key.name,
+                    value=entry.text,
+                    source=entry.source.value,
+                    effective=getattr(entry.key, "effective", True),
+                )
+                for entry in describe_topic_config(self._broker.settings, topic.config)
+            ),
+            hidden_from=() if topic.is_internal else self._hidden_from(name),
+        )
+
+    def _partition(self, metadata: PartitionMetadata) -> PartitionDescription:
+        try:
+            log: PartitionLog | None = self._broker.held(metadata).log
+        except DragomanError:
+            log = None
+        return PartitionDescription(
+            partition=metadata.index,
+            leader=metadata.leader if metadata.leader != NO_LEADER else None,
+            leader_epoch=metadata.leader_epoch,
+            replicas=metadata.replicas,
+            in_sync=metadata.in_sync,
+            log_start_offset=log.log_start_offset if log is not None else None,
+            high_watermark=log.high_watermark if log is not None else None,
+            log_end_offset=log.log_end_offset if log is not None else None,
+            size_bytes=log.size if log is not None else None,
+        )
+
+    async def create_topic(self, topic: NewTopic) -> TopicDescription:
+        default = broker_topics.DEFAULT
+        new = broker_topics.NewTopic(
+            name=topic.name,
+            partition_count=topic.partitions if topic.partitions is not None else default,
+            replication_factor=topic.replication_factor
+            if topic.replication_factor is not None
+            else default,
+            config=topic.config,
+        )
+        await future_of(self._broker.topics.create(new))
+        return self.describe_topic(topic.name)
+
+    async def delete_topic(self, name: str) -> None:
+        topic = self._broker.image.topics.get(name)
+        if topic is not None and topic.is_internal:
+            raise NotAuthorized(f"topic {name!r} is the broker's own")
+        await future_of(self._broker.topics.delete(name))
+
+
+def _summary(topic: TopicMetadata) -> TopicSummary:
+    return TopicSummary(
+        name=topic.name,
+        partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas),
+        internal=topic.is_internal,
+    )
+
+
+def page_of(names: Iterable[str], after: str, limit: int) -> tuple[list[str], str | None]:
+    """Names of one page in order, and what to list the next page after; None: it is the last."""
+    found = sorted(name for name in names if name > after)
+    return found[:limit], found[limit - 1] if len(found) > limit else None

@@ -1,0 +1,229 @@
+"""The partitions of which this node has a replica: opened when first used, led or followed.
+
+`find` and `replica` give a partition that this node leads, `held` one that it has at all. Replicas
+come and go with the metadata: a partition that moves to other nodes stops being served here at
+once, and one that is deleted takes its directory with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+from dragoman.broker.context import NodeContext
+from dragoman.broker.errors import RequestTimedOut, UnknownTopic, UnknownTopicId
+from dragoman.broker.replica import Replica, not_leader
+from dragoman.cluster.metadata import METADATA_PARTITION_ID, PartitionMetadata, TopicMetadata
+from dragoman.errors import CorruptionError, DragomanError, LogError
+from dragoman.log.checkpoint import PARTITIONS
+from dragoman.log.manifest import Identity
+from dragoman.log.partition import PartitionLog
+from dragoman.log.store import LogStore
+
+log = logging.getLogger("dragoman.broker")
+_ESCAPED_NAME_CHARACTERS_MAX = 120
+
+
+class Partitions:
+    def __init__(self, context: NodeContext, store: LogStore) -> None:
+        self._context = context
+        self._store = store
+        self._replicas: dict[int, Replica] = {}
+        #: Called when this node begins to lead a partition, and when it no longer does.
+        self.on_led: Callable[[PartitionMetadata], None] = _ignore
+        self.on_resigned: Callable[[PartitionMetadata], None] = _ignore
+
+    def __iter__(self) -> Iterator[Replica]:
+        """The opened replicas, as they are now."""
+        return iter(list(self._replicas.values()))
+
+    def opened(self, partition_id: int) -> Replica | None:
+        """A replica that has been opened already."""
+        return self._replicas.get(partition_id)
+
+    # ---- looking up
+
+    def find(self, topic: str, index: int) -> Replica:
+        """The partition, ready to be read and written. Raises `UnknownTopic` or `NotLeader`."""
+        metadata = self._context.image.topics.get(topic)
+        if metadata is None or not 0 <= index < len(metadata.partitions):
+            raise UnknownTopic(f"there is no partition {index} of topic {topic!r}")
+        return self.replica(metadata.partitions[index])
+
+    def find_by_id(self, topic_id: bytes, index: int) -> Replica:
+        """The same by the topic's id. Raises `UnknownTopicId`, too."""
+        metadata = self._context.image.topics_by_id.get(topic_id)
+        if metadata is None:
+            raise UnknownTopicId(f"there is no topic with id {topic_id.hex()}")
+        if not 0 <= index < len(metadata.partitions):
+            raise UnknownTopic(f"there is no partition {index} of topic {metadata.name!r}")
+        return self.replica(metadata.partitions[index])
+
+    def replica(self, metadata: PartitionMetadata) -> Replica:
+        """The partition, if this node leads it. Raises `NotLeader`."""
+        found = self._replicas.get(metadata.partition_id)
+        if (found is None or not found.is_led) and self._is_sole(metadata):
+            found = found if found is not None else self.open(metadata)
+            self._lead_alone(found)
+        if found is None or not found.is_led:
+            raise not_leader(metadata)
+        return found
+
+    def held(self, metadata: PartitionMetadata) -> Replica:
+        """This node's replica of a partition, led or not. Raises `NotLeader` when it has none."""
+        found = self._replicas.get(metadata.partition_id)
+        return found if found is not None else self.replica(metadata)
+
+    def open(self, metadata: PartitionMetadata) -> Replica:
+        """This node's replica of a partition, led or not."""
+        found = self._replicas.get(metadata.partition_id)
+        if found is None:
+            config = self._context.config_of(metadata.topic)
+            found = Replica(metadata, self.open_log(metadata), config)
+            found.log.config = config
+            self._replicas[metadata.partition_id] = found
+        return found
+
+    def open_log(self, metadata: PartitionMetadata) -> PartitionLog:
+        identity = Identity(
+            partition_id=metadata.partition_id,
+            topic=metadata.topic.name,
+            partition=metadata.index,
+            topic_id=metadata.topic.topic_id.hex(),
+        )
+        config = self._context.config_of(metadata.topic)
+        # The metadata may be older than the data: other nodes may hold the partition by now.
+        is_shared = self._context.settings.is_clustered
+        directory = directory_name(identity)
+        return self._store.partition(identity, directory, config, is_shared=is_shared)
+
+    # ---- leadership without followers
+
+    def _is_sole(self, metadata: PartitionMetadata) -> bool:
+        return metadata.replicas == (self._context.node_id,)
+
+    def unshared(self, metadata: PartitionMetadata) -> None:
+        """From now on no other node has a replica of the partition, or this one has none."""
+        found = self._replicas.get(metadata.partition_id)
+        if self._is_sole(metadata):
+            if found is not None:
+                self._lead_alone(found)
+            if metadata.leader == self._context.node_id:
+                self.on_led(metadata)
+        elif found is not None:
+            self._move_away(found)
+
+    def _lead_alone(self, replica: Replica) -> None:
+        """Raises what writing to the log does: then it is not led, and can be tried again."""
+        replica.role = None
+        replica.is_led = False
+        if replica.metadata.leader == self._context.node_id:
+            if replica.leader_epoch > max(replica.log.epochs.latest, 0):
+                replica.log.begin_epoch(replica.leader_epoch)
+            replica.is_led = True
+            replica.advance()
+
+    def _move_away(self, replica: Replica) -> None:
+        del self._replicas[replica.metadata.partition_id]
+        if replica.is_led:
+            replica.is_led = False
+            self.on_resigned(replica.metadata)
+        replica.is_moved = True
+        where = replica.log.describe()
+        # The next leader's log may have the records that are waited for, or may not.
+        replica.fail_waiters(RequestTimedOut(f"{where} has moved; the outcome is unknown"))
+        try:
+            # Not removed: it may come back, under the same id.
+            replica.log.restart_at(0)
+        except DragomanError as error:
+            log.warning("%s: keeps records nobody needs: %s", where, error)
+
+    # ---- changes of the metadata
+
+    def refresh_configs(self, partitions: Iterable[PartitionMetadata] | None = None) -> None:
+        """Settings or the configuration of a topic have changed."""
+        replicas = (
+            list(self._replicas.values())
+            if partitions is None
+            else [
+                self._replicas[each.partition_id]
+                for each in partitions
+                if each.partition_id in self._replicas
+            ]
+        )
+        for replica in replicas:
+            replica.config = replica.log.config = self._context.config_of(replica.metadata.topic)
+
+    def restored(self) -> None:
+        """A snapshot has replaced the image, and every object in it."""
+        image = self._context.image
+        for opened in self._store.open_partitions():
+            partition_id = opened.identity.partition_id
+            if partition_id != METADATA_PARTITION_ID and partition_id not in image.partitions:
+                self._drop(partition_id)
+        for partition_id, replica in self._replicas.items():
+            replica.metadata = image.partitions[partition_id]
+
+    def drop(self, topic: TopicMetadata) -> None:
+        """A topic was deleted."""
+        for partition in topic.partitions:
+            self._drop(partition.partition_id)
+
+    def _drop(self, partition_id: int) -> None:
+        opened = self._store.opened(partition_id)
+        if opened is not None and self._context.settings.is_clustered:
+            # The next start may find records in the journal before it knows of the deletion: then
+            # they must not look like the rest of a damaged log.
+            with suppress(LogError):
+                opened.restart_at(0)
+        if opened is not None and not self._store.has_failed():
+            self._store.remove_partition(opened)
+        replica = self._replicas.pop(partition_id, None)
+        if replica is not None:
+            replica.fail_waiters(UnknownTopic(f"{replica.log.describe()} was deleted"))
+
+    def remove_leftovers(self) -> None:
+        """Remove directories of topics whose deletion was committed but not finished."""
+        if self._store.has_failed():
+            return
+        image, disk = self._context.image, self._store.disk
+        for name in disk.names(PARTITIONS):
+            number = name.partition("-")[0]
+            if not number.isdecimal():
+                continue
+            partition_id = int(number)
+            is_deleted = METADATA_PARTITION_ID < partition_id < image.next_partition_id
+            if is_deleted and partition_id not in image.partitions:
+                log.info("removing %s/%s: its topic was deleted", PARTITIONS, name)
+                directory = f"{PARTITIONS}/{name}"
+                for each in disk.names(directory):
+                    disk.remove(f"{directory}/{each}")
+                disk.remove_directory(directory)
+
+    # ---- faults
+
+    def fail_all(self, error: DragomanError) -> None:
+        """Nothing more is acknowledged."""
+        for replica in list(self._replicas.values()):
+            replica.fail_waiters(error)
+
+    def replicate_anew(self, replica: Replica) -> None:
+        """The replica is damaged: where other nodes hold the partition, it is copied from them."""
+        if replica.on_unreadable is not None and replica.log.is_damaged:
+            error = CorruptionError(replica.log.directory, 0, "damaged")
+            replica.on_unreadable(replica, error)
+
+
+def directory_name(identity: Identity) -> str:
+    """Unique by the id; the rest is for people. A long name is cut: the manifest has it whole."""
+    escaped = "".join(
+        character if character.isascii() and (character.isalnum() or character in "._-") else "~"
+        for character in identity.topic
+    )
+    cut = escaped[:_ESCAPED_NAME_CHARACTERS_MAX]
+    return f"{identity.partition_id}-{cut}-{identity.partition}"
+
+
+def _ignore(_partition: PartitionMetadata) -> None:
+    return None

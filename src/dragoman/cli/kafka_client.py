@@ -1,0 +1,90 @@
+"""A Kafka client for commands: how they reach a cluster, its partitions' offsets and its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final, TypeAlias
+
+from cyclopts import Parameter
+
+from dragoman import limits
+from dragoman.cli.positions import Bounds
+from dragoman.cli.status import CommandError
+from dragoman.client.kafka import (
+    EARLIEST,
+    LATEST,
+    NO_OFFSET,
+    ClientSettings,
+    Isolation,
+    KafkaClient,
+    LiveGroupError,
+    TopicPartition,
+    UnknownGroupError,
+    UnsupportedRequestError,
+)
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+Bootstrap: TypeAlias = Annotated[
+    str,
+    Parameter(
+        name=["--bootstrap", "-b"],
+        help="Address of a broker's Kafka listener, HOST:PORT; several with commas.",
+    ),
+]
+_SETTINGS: Final = ClientSettings(
+    client_id="dragoman-cli", operation_timeout_s=float(limits.CLI_TIMEOUT_SECONDS)
+)
+#: States in which a group has no members.
+_QUIET_STATES: Final = frozenset(("Empty", "Dead"))
+
+
+def kafka_client(bootstrap: str) -> KafkaClient:
+    return KafkaClient(bootstrap, _SETTINGS)
+
+
+async def refuse_live_group(client: KafkaClient, group: str) -> None:
+    """Offsets of a group with members are theirs to commit."""
+    try:
+        details = await client.describe_group(group)
+    except UnknownGroupError:
+        return
+    except UnsupportedRequestError:
+        # Such a broker refuses the commit itself.
+        return
+    if details.state not in _QUIET_STATES:
+        raise CommandError(
+            f"group {group!r} is {details.state} with {len(details.members)} members; "
+            "stop them first"
+        )
+
+
+async def commit_offsets(
+    client: KafkaClient, group: str, offsets: Mapping[TopicPartition, int]
+) -> None:
+    try:
+        await client.commit_offsets(group, offsets)
+    except LiveGroupError as error:
+        raise CommandError(f"{error}; stop its members first") from None
+
+
+async def bounds_of(
+    client: KafkaClient, partitions: Iterable[TopicPartition], isolation: Isolation
+) -> Bounds[TopicPartition]:
+    wanted = list(partitions)
+    first = await client.list_offsets(dict.fromkeys(wanted, EARLIEST), isolation=isolation)
+    end = await client.list_offsets(dict.fromkeys(wanted, LATEST), isolation=isolation)
+    return Bounds(
+        {where: each.offset for where, each in first.items()},
+        {where: each.offset for where, each in end.items()},
+    )
+
+
+async def offsets_at(
+    client: KafkaClient, time_ms: int, ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """The first offset at or after a time; the end of a partition without such a record."""
+    found = await client.list_offsets(dict.fromkeys(ends, time_ms))
+    return {
+        where: ends[where] if each.offset == NO_OFFSET else each.offset
+        for where, each in found.items()
+    }

@@ -1,0 +1,292 @@
+"""Cursus: records with keys, partitions that the client chooses, groups that are joined.
+
+Readers without a group request batches partition by partition. Members of a group get a stream of
+theirs. A member that is to stop at the end finds it by its offset, or, when the last offsets belong
+to no record (ends of transactions take offsets, too), by a request for more that brings nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+from uuid import uuid4
+
+from dragoman.cli.positions import Bounds
+from dragoman.cli.record_clients.records import (
+    COMMITTED_ONLY,
+    FOLLOWS_TO_OFFSET,
+    GROUP_ASSIGNS,
+    OutgoingRecord,
+    PlainRecord,
+    Plan,
+    Refusal,
+    Target,
+    check_partition,
+    not_from,
+    not_until,
+    portions,
+)
+from dragoman.cli.record_clients.session import (
+    HELLO_ANSWER_S,
+    HELLO_TRIES_S,
+    Batch,
+    Batches,
+    Fetched,
+    RecordClient,
+    TopicReader,
+    TopicWriter,
+    before,
+)
+from dragoman.cli.status import CommandError
+from dragoman.client.cursus import (
+    ClientError,
+    Consumer,
+    CursusClient,
+    CursusSettings,
+    MemberFencedError,
+    Producer,
+    Record,
+    UnknownTopicError,
+)
+from dragoman.limits import CLI_RECORDS_AT_ONCE, CLI_TIMEOUT_SECONDS
+
+#: How long a request for records waits for some; and how long a member that is to stop at the end
+#: waits for a record before it looks whether there is one.
+_WAIT_S: Final = 5.0
+_LOOK_S: Final = 0.2
+_HEARTBEAT_S: Final = 1.0
+
+
+async def _partition_count(bootstrap: str, topic: str) -> int:
+    settings = CursusSettings(operation_timeout_s=HELLO_TRIES_S, request_timeout_s=HELLO_ANSWER_S)
+    async with CursusClient(bootstrap, settings) as client:
+        try:
+            return (await client.topic(topic)).partitions
+        except UnknownTopicError:
+            raise CommandError(f"topic {topic!r}: there is no such topic") from None
+
+
+def _client(bootstrap: str, compression: str = "none") -> CursusClient:
+    patience_s = float(CLI_TIMEOUT_SECONDS)
+    return CursusClient(
+        bootstrap, CursusSettings(operation_timeout_s=patience_s, compression=compression)
+    )
+
+
+# ---- writing
+
+
+class _Writer:
+    """One portion of records is under way while the next one is read."""
+
+    def __init__(self, producer: Producer, topic: str, partition_count: int) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._partition_count = partition_count
+        self._under_way: Sequence[Awaitable[int]] = ()
+        self.written_records = 0
+
+    async def write(self, records: Sequence[OutgoingRecord]) -> None:
+        for portion in portions(records, CLI_RECORDS_AT_ONCE):
+            for each in portion:
+                if each.partition is not None:
+                    check_partition(self._topic, each.partition, self._partition_count)
+            begun = [
+                await self._producer.begin(
+                    self._topic, each.value or b"", key=each.key or b"", partition=each.partition
+                )
+                for each in portion
+            ]
+            await self.settle()
+            self._under_way = begun
+
+    async def settle(self) -> None:
+        under_way, self._under_way = self._under_way, ()
+        failure: ClientError | None = None
+        for each in under_way:
+            try:
+                await each
+            except ClientError as error:
+                failure = failure or error
+            else:
+                self.written_records += 1
+        if failure is not None:
+            raise failure
+
+
+@asynccontextmanager
+async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
+    count = await _partition_count(target.bootstrap, target.topic)
+    async with (
+        _client(target.bootstrap, target.codec) as client,
+        client.producer(acks=target.acks) as producer,
+    ):
+        writer = _Writer(producer, target.topic, count)
+        yield writer
+        await writer.settle()
+
+
+# ---- reading
+
+
+class _Reader(TopicReader):
+    def __init__(self, client: CursusClient, plan: Plan, partition_count: int) -> None:
+        super().__init__(plan, partition_count)
+        self._client = client
+        #: The broker prefers what a group has committed, so this is the name of no group.
+        self._reader = f"dragoman-{uuid4().hex}"
+
+    async def bounds(self) -> Bounds[int]:
+        found = await self._client.offsets(self.plan.topic)
+        return Bounds(
+            {each: found[each].earliest for each in self.partitions},
+            {each: found[each].latest for each in self.partitions},
+        )
+
+    async def fetch(self, partition: int, position: int) -> Fetched:
+        topic = self.plan.topic
+        wait_s = _WAIT_S if self.plan.follow else 0.0
+        found = await self._client.consume(
+            topic, partition, position, group=self._reader, wait_s=wait_s
+        )
+        records = [_plain(topic, partition, each.offset, each.key, each.payload) for each in found]
+        return Fetched(records, records[-1].offset + 1 if records else position)
+
+
+def _plain(topic: str, partition: int, offset: int, key: bytes, payload: bytes) -> PlainRecord:
+    """An empty key is none."""
+    return PlainRecord(topic, partition, offset, key or None, payload)
+
+
+class _Member(_Reader):
+    """Reading as a member of a group, up to the ends if there are any."""
+
+    def __init__(
+        self, client: CursusClient, consumer: Consumer, plan: Plan, partition_count: int
+    ) -> None:
+        super().__init__(client, plan, partition_count)
+        self._consumer = consumer
+        self._starts: Mapping[int, int] = {}
+        self._ends: Mapping[int, int] = {}
+        #: The next offset of each partition.
+        self._positions: dict[int, int] = {}
+        #: Offsets that could not be committed while the group was changing.
+        self._uncommitted: dict[int, int] = {}
+
+    async def sources(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Batches]:
+        self._starts, self._ends = starts, ends
+        return [self._stream()]
+
+    async def _stream(self) -> Batches:
+        while not await self._is_at_end():
+            taken = await self._take()
+            for each in taken:
+                self._positions[each.partition] = each.offset + 1
+            kept = [
+                _plain(each.topic, each.partition, each.offset, each.key, each.payload)
+                for each in taken
+                if not self._ends or each.offset < self._ends.get(each.partition, 0)
+            ]
+            if kept:
+                yield Batch(kept)
+            elif not taken and await self._is_nothing_left():
+                return
+
+    async def _take(self) -> list[Record]:
+        """Empty when nothing came in time, for readers that are to stop somewhere."""
+        first = await self._consumer.take(_LOOK_S if self._ends else None)
+        taken = [] if first is None else [first]
+        while taken and len(taken) < CLI_RECORDS_AT_ONCE:
+            more = await self._consumer.take(0)
+            if more is None:
+                break
+            taken.append(more)
+        return taken
+
+    async def _is_at_end(self) -> bool:
+        if not self._ends:
+            return False
+        return all([await self._is_read(each) for each in self._consumer.assigned])
+
+    async def _is_read(self, partition: int) -> bool:
+        if partition not in self._positions:
+            committed = await self._client.committed(self.group, self.plan.topic, partition)
+            self._positions[partition] = committed or self._starts.get(partition, 0)
+        return self._positions[partition] >= self._ends.get(partition, 0)
+
+    async def _is_nothing_left(self) -> bool:
+        """Whether there is no record between here and the ends."""
+        if self.plan.follow:
+            return False
+        for each in self._consumer.assigned:
+            if not await self._is_read(each):
+                fetched = await self.fetch(each, self._positions[each])
+                if before(fetched.records, self._ends[each]).records:
+                    return False
+        return True
+
+    async def commit(self, offsets: Mapping[int, int]) -> None:
+        self._uncommitted.update(offsets)
+        assigned = self._consumer.assigned
+        own = {each: offset for each, offset in self._uncommitted.items() if each in assigned}
+        if not own:
+            return
+        text = ",".join(f"P{each}:{offset}" for each, offset in own.items())
+        try:
+            await self._client.command("BATCH_COMMIT", self._consumer.identity(), last=text)
+        except MemberFencedError:
+            # The group is changing. Partitions that stay are committed the next time; those that
+            # move are read again by another member, from the last commit on.
+            return
+        self._uncommitted.clear()
+
+
+@asynccontextmanager
+async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
+    count = await _partition_count(plan.bootstrap, plan.topic)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(_client(plan.bootstrap))
+        if plan.group is None:
+            yield _Reader(client, plan, count)
+            return
+        consumer = client.consumer(
+            plan.topic,
+            plan.group,
+            reset="latest" if plan.start.kind == "end" else "earliest",
+            auto_commit_s=None,
+            heartbeat_s=_HEARTBEAT_S,
+        )
+        member = _Member(client, consumer, plan, count)
+        await stack.enter_async_context(consumer)
+        yield member
+
+
+CLIENT = RecordClient(
+    name="cursus",
+    title="cursus",
+    bootstrap="127.0.0.1:9000",
+    cannot_write={
+        "null": "it has no null",
+        "headers": "its records have no headers of their own",
+        "timestamp": "the broker gives records their time",
+    },
+    cannot_show={
+        "headers": "it does not show headers",
+        "timestamp": "it does not show the time of a record",
+    },
+    cannot_read=(
+        not_from("it cannot look up times", "time"),
+        not_until("it cannot look up times", "time"),
+        FOLLOWS_TO_OFFSET,
+        COMMITTED_ONLY,
+        GROUP_ASSIGNS,
+        Refusal(
+            "--from",
+            "with --group, expected beginning or end",
+            lambda plan: plan.group is not None and plan.start.kind not in ("beginning", "end"),
+        ),
+    ),
+    open_writer=_open_writer,
+    open_reader=_open_reader,
+)

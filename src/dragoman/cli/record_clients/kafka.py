@@ -1,0 +1,150 @@
+"""Kafka, which can express everything that `produce` and `consume` know.
+
+A group is not joined: nothing is divided among several readers, and it must have no members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, Literal
+
+import msgspec
+
+from dragoman.cli.kafka_client import (
+    DEFAULT_BOOTSTRAP,
+    bounds_of,
+    commit_offsets,
+    kafka_client,
+    offsets_at,
+    refuse_live_group,
+)
+from dragoman.cli.positions import Bounds
+from dragoman.cli.record_clients.records import FOLLOWS_TO_OFFSET, OutgoingRecord, Plan, Target
+from dragoman.cli.record_clients.session import (
+    Batch,
+    Batches,
+    RecordClient,
+    TopicReader,
+    TopicWriter,
+)
+from dragoman.client.kafka import (
+    Codec,
+    Isolation,
+    KafkaClient,
+    NewRecord,
+    Producer,
+    ProducerOptions,
+    TopicPartition,
+)
+
+_ACKS: Final[dict[str, Literal[-1, 0, 1]]] = {"all": -1, "1": 1, "0": 0}
+
+
+class _Writer:
+    def __init__(self, producer: Producer, topic: str) -> None:
+        self._producer = producer
+        self._topic = topic
+
+    @property
+    def written_records(self) -> int:
+        return self._producer.written_records
+
+    async def write(self, records: Sequence[OutgoingRecord]) -> None:
+        if self._producer.has_failed:
+            await self._producer.flush()
+        new = (
+            NewRecord(
+                key=each.key,
+                value=each.value,
+                headers=each.headers,
+                partition=each.partition,
+                timestamp=each.timestamp,
+            )
+            for each in records
+        )
+        await self._producer.send_many(self._topic, new)
+
+
+@asynccontextmanager
+async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
+    # Only acknowledgement by all replicas can be combined with protection against duplicates.
+    options = ProducerOptions(
+        codec=Codec[target.codec.upper()],
+        acks=_ACKS[target.acks],
+        idempotent=target.acks == "all",
+    )
+    async with kafka_client(target.bootstrap) as client:
+        await client.topic(target.topic, auto_create=True)
+        async with client.producer(options) as producer:
+            yield _Writer(producer, target.topic)
+
+
+class _Reader(TopicReader):
+    """The client reads all partitions side by side, so there is one source."""
+
+    def __init__(self, client: KafkaClient, plan: Plan, partition_count: int) -> None:
+        super().__init__(plan, partition_count)
+        self._client = client
+        self._isolation = (
+            Isolation.READ_COMMITTED if plan.is_committed_only else Isolation.READ_UNCOMMITTED
+        )
+        self._bounds: Bounds[TopicPartition] = Bounds({}, {})
+
+    async def bounds(self) -> Bounds[int]:
+        wanted = self._named(dict.fromkeys(self.partitions, 0))
+        self._bounds = found = await bounds_of(self._client, wanted, self._isolation)
+        return Bounds(_numbered(found.first), _numbered(found.end))
+
+    async def offsets_at(self, time_ms: int) -> dict[int, int]:
+        return _numbered(await offsets_at(self._client, time_ms, self._bounds.end))
+
+    async def committed(self) -> dict[int, int]:
+        await refuse_live_group(self._client, self.group)
+        found = await self._client.committed_offsets(self.group, self._bounds.end)
+        return _numbered({where: each.offset for where, each in found.items()})
+
+    async def commit(self, offsets: Mapping[int, int]) -> None:
+        await commit_offsets(self._client, self.group, self._named(offsets))
+
+    async def sources(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Batches]:
+        return [self._all(starts, ends)]
+
+    async def _all(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> Batches:
+        async with self._client.reader(
+            self._named(starts), until=self._named(ends), isolation=self._isolation
+        ) as reader:
+            is_over = False
+            while not is_over:
+                records = await reader.next_records()
+                is_over = not records
+                # Also behind what is not for printing, such as the ends of transactions.
+                positions = _numbered(reader.positions)
+                moved = {each: to for each, to in positions.items() if to != starts[each]}
+                yield Batch(records, moved)
+
+    def _named(self, offsets: Mapping[int, int]) -> dict[TopicPartition, int]:
+        topic = self.plan.topic
+        return {TopicPartition(topic, each): offset for each, offset in offsets.items()}
+
+
+def _numbered(offsets: Mapping[TopicPartition, int]) -> dict[int, int]:
+    return {where.partition: offset for where, offset in offsets.items()}
+
+
+@asynccontextmanager
+async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
+    async with kafka_client(plan.bootstrap) as client:
+        count = len((await client.topic(plan.topic)).all_partitions())
+        yield _Reader(client, plan, count)
+
+
+CLIENT = RecordClient(
+    name="kafka",
+    title="Kafka",
+    bootstrap=DEFAULT_BOOTSTRAP,
+    # No other protocol would do: it is the plan that makes no sense.
+    cannot_read=(msgspec.structs.replace(FOLLOWS_TO_OFFSET, is_by_protocol=False),),
+    open_writer=_open_writer,
+    open_reader=_open_reader,
+)

@@ -1,0 +1,216 @@
+"""minibroker: records with keys, partitions that the broker chooses, groups that are joined.
+
+The protocol has no request for where a partition begins or ends, so reading ends at a count or at
+an offset, and waits for them. The number of partitions is found out by the refusal of a partition
+that cannot exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+from dragoman.cli.record_clients.records import (
+    COMMITTED_ONLY,
+    GROUP_ASSIGNS,
+    OutgoingRecord,
+    PlainRecord,
+    Plan,
+    Refusal,
+    Target,
+    not_from,
+    not_until,
+    portions,
+)
+from dragoman.cli.record_clients.session import (
+    HELLO_ANSWER_S,
+    HELLO_TRIES_S,
+    NEXT,
+    Batches,
+    RecordClient,
+    TopicReader,
+    TopicWriter,
+    before,
+)
+from dragoman.cli.status import CommandError
+from dragoman.client.minibroker import (
+    ClientSettings,
+    MinibrokerClient,
+    RefusedError,
+    Subscription,
+)
+from dragoman.limits import CLI_RECORDS_AT_ONCE, CLI_TIMEOUT_SECONDS
+
+_HELLO: Final = ClientSettings(retry_for_s=HELLO_TRIES_S, request_timeout_s=HELLO_ANSWER_S)
+_SETTINGS: Final = ClientSettings(retry_for_s=float(CLI_TIMEOUT_SECONDS))
+_PARTITION_MAX: Final = (1 << 32) - 1
+_OUT_OF_RANGE: Final = re.compile(r"out of range \(0\.\.(\d+)\)")
+
+
+async def _partition_count(bootstrap: str, topic: str) -> int:
+    """Creates the topic if it does not exist, as every use of it does."""
+    async with MinibrokerClient(bootstrap, _HELLO) as client:
+        try:
+            await client.subscribe(topic, _PARTITION_MAX)
+        except RefusedError as error:
+            found = _OUT_OF_RANGE.search(error.reason)
+            if found is None:
+                raise
+            return int(found[1]) + 1
+    raise CommandError(f"{bootstrap} serves a partition {_PARTITION_MAX} of {topic!r}")
+
+
+# ---- writing
+
+
+class _Writer:
+    def __init__(self, client: MinibrokerClient, topic: str) -> None:
+        self._client = client
+        self._topic = topic
+        self.written_records = 0
+
+    async def write(self, records: Sequence[OutgoingRecord]) -> None:
+        publish, topic = self._client.publish, self._topic
+        for portion in portions(records, CLI_RECORDS_AT_ONCE):
+            outcomes = await asyncio.gather(
+                *(publish(topic, each.value or b"", each.key or b"") for each in portion),
+                return_exceptions=True,
+            )
+            failures = [each for each in outcomes if isinstance(each, BaseException)]
+            self.written_records += len(outcomes) - len(failures)
+            if failures:
+                raise failures[0]
+
+
+@asynccontextmanager
+async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
+    await _partition_count(target.bootstrap, target.topic)
+    async with MinibrokerClient(target.bootstrap, _SETTINGS) as client:
+        yield _Writer(client, target.topic)
+
+
+# ---- reading
+
+
+async def _stream(subscription: Subscription, end: int | None = None) -> Batches:
+    async for first in subscription:
+        records = [first]
+        while subscription.waiting_records and len(records) < CLI_RECORDS_AT_ONCE:
+            records.append(await anext(subscription))
+        batch = before(
+            [
+                # An empty key is none.
+                PlainRecord(each.topic, each.partition, each.offset, each.key or None, each.payload)
+                for each in records
+            ],
+            end,
+        )
+        if batch.records:
+            yield batch
+        if end is not None and records[-1].offset + 1 >= end:
+            return
+
+
+class _Reader(TopicReader):
+    """A connection has one subscription to a topic, so each partition has a connection."""
+
+    def __init__(self, stack: AsyncExitStack, plan: Plan, partition_count: int) -> None:
+        super().__init__(plan, partition_count)
+        self._stack = stack
+
+    async def sources(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Batches]:
+        plan = self.plan
+        found = []
+        for each in self.partitions:
+            start, end = starts[each], ends.get(each)
+            if end is not None and start >= end:
+                continue
+            client = MinibrokerClient(plan.bootstrap, _SETTINGS)
+            await self._stack.enter_async_context(client)
+            offset = None if start == NEXT else start
+            found.append(_stream(await client.subscribe(plan.topic, each, offset), end))
+        return found
+
+
+class _Member(TopicReader):
+    def __init__(
+        self, client: MinibrokerClient, member: Subscription, plan: Plan, partition_count: int
+    ) -> None:
+        super().__init__(plan, partition_count)
+        self._client = client
+        self._member = member
+
+    async def sources(self, _starts: Mapping[int, int], _ends: Mapping[int, int]) -> list[Batches]:
+        return [_stream(self._member)]
+
+    async def commit(self, offsets: Mapping[int, int]) -> None:
+        commit, topic, group = self._client.commit, self.plan.topic, self.group
+        await asyncio.gather(
+            *(commit(topic, group, each, offset) for each, offset in offsets.items())
+        )
+
+
+@asynccontextmanager
+async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
+    count = await _partition_count(plan.bootstrap, plan.topic)
+    async with AsyncExitStack() as stack:
+        if plan.group is None:
+            yield _Reader(stack, plan, count)
+            return
+        client = MinibrokerClient(plan.bootstrap, _SETTINGS)
+        await stack.enter_async_context(client)
+        member = await stack.enter_async_context(await client.join(plan.topic, plan.group))
+        yield _Member(client, member, plan, count)
+
+
+_NO_TIMES: Final = "it cannot look up times"
+_NO_END: Final = "it does not say where a partition ends"
+CLIENT = RecordClient(
+    name="minibroker",
+    title="minibroker",
+    bootstrap="127.0.0.1:4222",
+    cannot_write={
+        "null": "it has no null",
+        "headers": "its records have no headers",
+        "partition": "the broker chooses the partition, by the key",
+        "timestamp": "the broker gives records their time",
+        "codec": "it does not compress",
+        "acks": "every record is acknowledged when it is durable",
+    },
+    cannot_show={
+        "headers": "it does not show headers",
+        "timestamp": "it does not show the time of a record",
+    },
+    cannot_read=(
+        not_from(_NO_TIMES, "time"),
+        not_from(_NO_END, "last"),
+        not_until(_NO_TIMES, "time"),
+        not_until(_NO_END, "last"),
+        not_until(
+            "it does not say where a partition begins and ends; give an offset", "beginning", "end"
+        ),
+        COMMITTED_ONLY,
+        GROUP_ASSIGNS,
+        Refusal(
+            "--from",
+            "with --group, the broker begins where the group is, or at the beginning",
+            lambda plan: plan.group is not None and plan.start.kind != "beginning",
+        ),
+        Refusal(
+            "--until",
+            "with --group, it does not say where the group is; give --max",
+            lambda plan: plan.group is not None and plan.until is not None,
+        ),
+        Refusal(
+            "--protocol minibroker does not say where a partition ends",
+            "give --follow, --max or --until OFFSET",
+            lambda plan: not plan.follow and plan.max_records is None and plan.until is None,
+            is_by_protocol=False,
+        ),
+    ),
+    open_writer=_open_writer,
+    open_reader=_open_reader,
+)

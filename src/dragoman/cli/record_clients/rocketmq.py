@@ -1,0 +1,259 @@
+"""RocketMQ: records are messages, keys their `KEYS`, headers their properties, partitions queues.
+
+A group is not joined: nothing is divided among several readers, and it must have no members. Where
+several brokers have queues of a topic, these are numbered through in their order. Messages are sent
+in batches, one after the other for each queue, and queues by keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+from zlib import crc32
+
+from dragoman.cli.positions import Bounds
+from dragoman.cli.record_clients.records import (
+    COMMITTED_ONLY,
+    FOLLOWS_TO_OFFSET,
+    OutgoingRecord,
+    PlainRecord,
+    Plan,
+    Target,
+    check_partition,
+)
+from dragoman.cli.record_clients.session import (
+    HELLO_ANSWER_S,
+    HELLO_TRIES_S,
+    Fetched,
+    RecordClient,
+    TopicReader,
+    TopicWriter,
+)
+from dragoman.cli.status import USAGE, CommandError
+from dragoman.client.rocketmq import (
+    ClientSettings,
+    GroupOfflineError,
+    Message,
+    MessageQueue,
+    NotFoundError,
+    Producer,
+    PullStatus,
+    ReceivedMessage,
+    RocketmqClient,
+    TopicNotFoundError,
+)
+from dragoman.limits import (
+    CLI_RECORDS_AT_ONCE,
+    CLI_ROCKETMQ_BATCH_BYTES,
+    CLI_TIMEOUT_SECONDS,
+)
+
+_KEYS: Final = "KEYS"
+#: A broker adds these to every message that it delivers: they describe the broker, not the record,
+#: and a record that is copied must not carry them along.
+_BROKERS_OWN: Final = frozenset({"MSG_REGION", "TRACE_ON", "CLUSTER"})
+_HELLO: Final = ClientSettings(operation_timeout_s=HELLO_TRIES_S, request_timeout_s=HELLO_ANSWER_S)
+_SETTINGS: Final = ClientSettings(
+    operation_timeout_s=float(CLI_TIMEOUT_SECONDS), request_timeout_s=float(CLI_TIMEOUT_SECONDS)
+)
+#: How long the broker waits for a message of a queue that is followed.
+_WAIT_S: Final = 10.0
+
+
+# ---- writing
+
+
+class _Writer:
+    def __init__(self, producer: Producer, target: Target, queues: Sequence[MessageQueue]) -> None:
+        self._producer = producer
+        self._target = target
+        self._queues = queues
+        self._turn = 0
+        self.written_records = 0
+
+    async def write(self, records: Sequence[OutgoingRecord]) -> None:
+        lanes: dict[MessageQueue, list[Message]] = {}
+        for record in records:
+            message = _message(self._target.topic, record)
+            lanes.setdefault(self._queue(record), []).append(message)
+        sending = [self._send_all(queue, messages) for queue, messages in lanes.items()]
+        outcomes = await asyncio.gather(*sending, return_exceptions=True)
+        for each in outcomes:
+            if isinstance(each, BaseException):
+                raise each
+
+    def _queue(self, record: OutgoingRecord) -> MessageQueue:
+        count = len(self._queues)
+        if record.partition is not None:
+            check_partition(self._target.topic, record.partition, count)
+            return self._queues[record.partition]
+        if record.key is not None:
+            return self._queues[crc32(record.key) % count]
+        self._turn += 1
+        return self._queues[self._turn % count]
+
+    async def _send_all(self, queue: MessageQueue, messages: list[Message]) -> None:
+        for batch in _batched(messages):
+            if self._target.acks == "0":
+                for message in batch:
+                    await self._producer.send_one_way(message, queue=queue)
+            elif len(batch) == 1:
+                # Alone, it may be larger than what fits into a batch.
+                await self._producer.send(batch[0], queue=queue)
+            else:
+                await self._producer.send_batch(batch, queue=queue)
+            self.written_records += len(batch)
+
+
+def _batched(messages: Iterable[Message]) -> Iterable[list[Message]]:
+    batch: list[Message] = []
+    size = 0
+    for message in messages:
+        size += len(message.body)
+        if batch and (size > CLI_ROCKETMQ_BATCH_BYTES or len(batch) >= CLI_RECORDS_AT_ONCE):
+            yield batch
+            batch, size = [], len(message.body)
+        batch.append(message)
+    if batch:
+        yield batch
+
+
+def _message(topic: str, record: OutgoingRecord) -> Message:
+    properties = {}
+    for name, value in record.headers:
+        text = _text(f"header {name!r}", value)
+        if name in properties or name == _KEYS:
+            CLIENT.refuse("--header", f"a message has one property {name!r}")
+        properties[name] = text
+    if record.key is not None:
+        properties[_KEYS] = _text("key", record.key)
+    return Message(topic=topic, body=record.value or b"", properties=properties)
+
+
+def _text(what: str, value: bytes | None) -> str:
+    """As a property of a message."""
+    try:
+        text = (value or b"").decode()
+    except UnicodeDecodeError:
+        raise CommandError(f"{what}: rocketmq has text only, got {value!r}", USAGE) from None
+    if not text or "\x01" in text or "\x02" in text:
+        raise CommandError(f"{what}: rocketmq cannot express {value!r}", USAGE)
+    return text
+
+
+@asynccontextmanager
+async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
+    async with RocketmqClient(target.bootstrap, settings=_HELLO) as client:
+        await client.producer("dragoman-hello").queues(target.topic)
+    async with (
+        RocketmqClient(target.bootstrap, settings=_SETTINGS) as client,
+        client.producer("dragoman-cli") as producer,
+    ):
+        queues = await producer.queues(target.topic)
+        if not queues:
+            raise CommandError(f"topic {target.topic!r} cannot be written to")
+        yield _Writer(producer, target, queues)
+
+
+# ---- reading
+
+
+def _record(topic: str, partition: int, message: ReceivedMessage) -> PlainRecord:
+    key = message.properties.get(_KEYS)
+    return PlainRecord(
+        topic,
+        partition,
+        message.queue_offset,
+        None if key is None else key.encode(),
+        message.body,
+        message.store_ms,
+        tuple(
+            (name, value.encode())
+            for name, value in message.properties.items()
+            if name != _KEYS and name not in _BROKERS_OWN
+        ),
+    )
+
+
+class _Reader(TopicReader):
+    claims_group = True
+
+    def __init__(self, client: RocketmqClient, plan: Plan, queues: Sequence[MessageQueue]) -> None:
+        super().__init__(plan, len(queues))
+        self._admin = client.admin
+        self._queues = queues
+
+    async def bounds(self) -> Bounds[int]:
+        queues = self._queues
+        return Bounds(
+            {each: await self._admin.min_offset(queues[each]) for each in self.partitions},
+            {each: await self._admin.max_offset(queues[each]) for each in self.partitions},
+        )
+
+    async def offsets_at(self, time_ms: int) -> dict[int, int]:
+        return {
+            each: await self._admin.search_offset(self._queues[each], time_ms)
+            for each in self.partitions
+        }
+
+    async def committed(self) -> dict[int, int]:
+        try:
+            members = await self._admin.examine_consumer_connection_info(self.group)
+        except GroupOfflineError:
+            pass
+        else:
+            count = len(members.connection_set)
+            raise CommandError(f"group {self.group!r} has {count} members; stop them first")
+        found: dict[int, int] = {}
+        for each in self.partitions:
+            try:
+                found[each] = await self._admin.query_consume_offset(self._queues[each], self.group)
+            except NotFoundError:
+                continue
+        return found
+
+    async def commit(self, offsets: Mapping[int, int]) -> None:
+        for each, offset in offsets.items():
+            await self._admin.update_consume_offset(self._queues[each], self.group, offset)
+
+    async def fetch(self, partition: int, position: int) -> Fetched:
+        pulled = await self._admin.pull_message(
+            self._queues[partition],
+            position,
+            max_count=CLI_RECORDS_AT_ONCE,
+            wait_s=_WAIT_S if self.plan.follow else 0.0,
+        )
+        records = [_record(self.plan.topic, partition, each) for each in pulled.messages]
+        # There is nothing at an offset behind the end, such as in a topic that was created anew.
+        is_moved = pulled.status is PullStatus.OFFSET_ILLEGAL
+        following = pulled.next_offset if is_moved else max(position, pulled.next_offset)
+        return Fetched(records, following)
+
+
+@asynccontextmanager
+async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
+    async with RocketmqClient(plan.bootstrap, settings=_HELLO) as client:
+        try:
+            await client.routes.route(plan.topic)
+        except TopicNotFoundError:
+            raise CommandError(f"topic {plan.topic!r}: there is no such topic") from None
+    async with RocketmqClient(plan.bootstrap, settings=_SETTINGS) as client:
+        queues = (await client.routes.route(plan.topic)).read_queues
+        yield _Reader(client, plan, queues)
+
+
+CLIENT = RecordClient(
+    name="rocketmq",
+    title="rocketmq",
+    bootstrap="127.0.0.1:9876",
+    cannot_write={
+        "null": "it has no null",
+        "timestamp": "the broker gives records their time",
+        "codec": "it compresses large messages by itself",
+    },
+    cannot_read=(FOLLOWS_TO_OFFSET, COMMITTED_ONLY),
+    open_writer=_open_writer,
+    open_reader=_open_reader,
+)

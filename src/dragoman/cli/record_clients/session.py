@@ -1,0 +1,353 @@
+"""The one reader and the one writer behind `consume` and `produce`, whatever the protocol.
+
+Clients are of asyncio, commands wait. So a client lives on an event loop in a thread of its own,
+where heartbeats of group members continue while the command waits for its output to be taken.
+
+    consume   plan ── refusals ── open the topic ── bounds of its partitions ── starts and ends
+              ── sources, merged as their batches come ── records to print ── commit of what was
+              printed, for a group
+    produce   target ── open the topic ── records, some at a time ── wait for the broker
+
+A protocol brings a `TopicWriter`, a `TopicReader` and its declarations as a `RecordClient`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from typing import Final, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from dragoman.cli.failures import one_line_failures
+from dragoman.cli.positions import Bounds, Place, resolve
+from dragoman.cli.record_clients.records import (
+    Feature,
+    IncomingRecord,
+    OutgoingRecord,
+    Plan,
+    Refusal,
+    Target,
+    check_partition,
+)
+from dragoman.cli.status import USAGE, CommandError
+from dragoman.client_core.blocking import LoopThread
+
+#: Bounds for the first request to a broker: one that does not speak the protocol may answer
+#: nonsense, close the connection or say nothing.
+HELLO_TRIES_S: Final = 1.0
+HELLO_ANSWER_S: Final = 10.0
+#: The position of what is written next, of a protocol that does not say where a partition ends.
+NEXT: Final = -1
+
+Opened = TypeVar("Opened")
+
+
+@contextmanager
+def running(
+    protocol: str, opening: AbstractAsyncContextManager[Opened]
+) -> Iterator[tuple[LoopThread, Opened]]:
+    """Open something on a loop in a thread. Every failure inside becomes a `CommandError`."""
+    with one_line_failures(protocol):
+        thread = LoopThread(f"dragoman-{protocol}")
+        try:
+            opened = thread.run(opening.__aenter__)
+            try:
+                yield thread, opened
+            finally:
+                thread.run(lambda: opening.__aexit__(None, None, None))
+        finally:
+            thread.close()
+
+
+# ---- writing
+
+
+class TopicWriter(Protocol):
+    """A topic that was opened for `produce`."""
+
+    @property
+    def written_records(self) -> int:
+        """How many records the broker has acknowledged."""
+        ...
+
+    async def write(self, records: Sequence[OutgoingRecord]) -> None:
+        """Take records in. A failure may be that of earlier ones."""
+        ...
+
+
+class Writer:
+    def __init__(self, thread: LoopThread, topic: TopicWriter) -> None:
+        self._thread = thread
+        self._topic = topic
+
+    @property
+    def written_records(self) -> int:
+        return self._topic.written_records
+
+    def write(self, records: Sequence[OutgoingRecord]) -> None:
+        """Take records in. A failure may be that of earlier ones."""
+        future = self._thread.begin(lambda: self._topic.write(records))
+        try:
+            future.result()
+        except KeyboardInterrupt:
+            # What was read is written; a second interrupt ends the wait.
+            future.result()
+            raise
+
+
+# ---- reading
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Records as they came."""
+
+    records: Sequence[IncomingRecord] = ()
+    #: Next offsets of partitions of which more was read than the records show, such as the ends of
+    #: transactions.
+    positions: Mapping[int, int] = {}
+
+
+class Fetched(NamedTuple):
+    """Records of one partition, and the position to read from next."""
+
+    records: Sequence[IncomingRecord]
+    position: int
+
+
+Batches: TypeAlias = AsyncGenerator[Batch, None]
+
+
+class TopicReader:
+    """A topic that was opened for `consume`: the base of what the protocols bring.
+
+    A protocol overrides what its wire can. Most read partition by partition and bring `fetch`;
+    others have streams and bring `sources`.
+    """
+
+    #: Whether an offset is committed before the first record of a partition is printed, because
+    #: the protocol finds out about the members of a group only by a commit that is refused.
+    claims_group = False
+
+    def __init__(self, plan: Plan, partition_count: int) -> None:
+        """Raises `CommandError` for a partition that does not exist."""
+        for each in plan.partitions:
+            check_partition(plan.topic, each, partition_count)
+        self.plan = plan
+        self.group = plan.group or ""
+        self.partitions = tuple(dict.fromkeys(plan.partitions)) or tuple(range(partition_count))
+
+    async def bounds(self) -> Bounds[int] | None:
+        """None: the protocol does not say where partitions begin and end."""
+        return None
+
+    async def offsets_at(self, time_ms: int) -> Mapping[int, int]:
+        """The first offset of each partition at or after a time."""
+        raise NotImplementedError
+
+    async def committed(self) -> Mapping[int, int]:
+        """The group's committed offsets; none where the broker applies them itself.
+
+        Raises `CommandError` when the group has members.
+        """
+        return {}
+
+    async def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commit the next offset of each partition, for the group."""
+        raise NotImplementedError
+
+    async def fetch(self, partition: int, position: int) -> Fetched:
+        """What follows a position. Without records, it waits for some when the plan follows."""
+        raise NotImplementedError
+
+    async def sources(
+        self, starts: Mapping[int, int], ends: Mapping[int, int]
+    ) -> Sequence[Batches]:
+        """Streams of batches that are read side by side; a partition without an end has none."""
+        return [self.batches(each, starts[each], ends.get(each)) for each in self.partitions]
+
+    async def batches(self, partition: int, position: int, end: int | None) -> Batches:
+        is_claimed = not (self.claims_group and self.group)
+        while end is None or position < end:
+            fetched = await self.fetch(partition, position)
+            batch = before(fetched.records, end)
+            if batch.records and not is_claimed:
+                await self.commit({partition: position})
+                is_claimed = True
+            if batch.records:
+                yield batch
+            if fetched.position <= position and not self.plan.follow:
+                return
+            position = fetched.position
+
+
+def before(records: Sequence[IncomingRecord], end: int | None) -> Batch:
+    return Batch(records if end is None else [each for each in records if each.offset < end])
+
+
+async def resolved(topic: TopicReader) -> tuple[dict[int, int], dict[int, int]]:
+    """Where reading starts in each partition, and where it ends if it does.
+
+    A commit of before records were deleted stands for the first record that is left.
+    """
+    plan = topic.plan
+    bounds = await topic.bounds()
+    last = plan.last_offset
+    last_offsets = {} if last is None else dict.fromkeys(topic.partitions, last)
+    if bounds is None:
+        start = NEXT if plan.start.kind == "end" else plan.start.number
+        starts = dict.fromkeys(topic.partitions, start)
+    else:
+        starts = await _offsets(topic, plan.start, bounds)
+    if topic.group:
+        committed = await topic.committed()
+        starts |= committed if bounds is None else bounds.clamp(committed)
+    if bounds is None or plan.follow:
+        # An offset is not limited by the present end: what is not there yet is waited for.
+        return starts, last_offsets
+    return starts, await _offsets(topic, plan.until or Place("end"), bounds)
+
+
+async def _offsets(topic: TopicReader, place: Place, bounds: Bounds[int]) -> dict[int, int]:
+    at_time = await topic.offsets_at(place.number) if place.kind == "time" else None
+    return resolve(place, bounds, at_time=at_time)
+
+
+class Merged:
+    """The batches of several sources, as they come. Each source is one batch ahead at most."""
+
+    def __init__(self, sources: Sequence[Batches]) -> None:
+        #: Batches, each with a future to settle when it is taken; and sources that have ended.
+        self._found: asyncio.Queue[tuple[Batch, asyncio.Future[None]] | asyncio.Task[None]] = (
+            asyncio.Queue()
+        )
+        self._tasks = [asyncio.create_task(self._pump(source)) for source in sources]
+        for task in self._tasks:
+            task.add_done_callback(self._found.put_nowait)
+        self._open = len(self._tasks)
+
+    async def _pump(self, source: Batches) -> None:
+        async with aclosing(source):
+            async for batch in source:
+                taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._found.put_nowait((batch, taken))
+                await taken
+
+    async def next_batch(self) -> Batch | None:
+        """None when every source is at its end. Raises the first failure."""
+        while self._open:
+            found = await self._found.get()
+            if isinstance(found, tuple):
+                batch, taken = found
+                taken.set_result(None)
+                return batch
+            found.result()
+            self._open -= 1
+        return None
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class Reader:
+    def __init__(self, thread: LoopThread, topic: TopicReader) -> None:
+        self._thread = thread
+        self._topic = topic
+        self._merged = thread.run(lambda: _merged(topic))
+        self._batch = Batch()
+        #: The next offset of each partition: behind what was printed, and as it was committed.
+        self._printed: dict[int, int] = {}
+        self._committed: dict[int, int] = {}
+
+    def next_records(self) -> Sequence[IncomingRecord]:
+        """What came next, at least one record; empty when everything was read."""
+        while (batch := self._thread.run(self._merged.next_batch)) is not None:
+            self._batch = batch
+            if batch.records:
+                return batch.records
+            self.printed(0)
+        return ()
+
+    def printed(self, count: int) -> None:
+        """So many of the records given last were printed: commit them, for a group."""
+        if not self._topic.group:
+            return
+        records = self._batch.records
+        self._printed |= {each.partition: each.offset + 1 for each in records[:count]}
+        if count == len(records):
+            self._printed |= self._batch.positions
+        self.commit()
+
+    def commit(self) -> None:
+        """Commit what was printed and is not committed yet."""
+        news = {
+            partition: offset
+            for partition, offset in self._printed.items()
+            if self._committed.get(partition) != offset
+        }
+        if news:
+            self._thread.run(lambda: self._topic.commit(news))
+            self._committed |= news
+
+    def close(self) -> None:
+        self._thread.run(self._merged.close)
+
+
+async def _merged(topic: TopicReader) -> Merged:
+    return Merged(await topic.sources(*await resolved(topic)))
+
+
+# ---- the client
+
+
+class RecordClient(msgspec.Struct, frozen=True, kw_only=True):
+    """A protocol as `produce` and `consume` use it."""
+
+    name: str
+    #: The protocol in sentences.
+    title: str
+    #: The address of a broker when `--bootstrap` is not given.
+    bootstrap: str
+    #: Why a record, or a request, cannot have a feature.
+    cannot_write: Mapping[Feature, str] = {}
+    #: Why a feature cannot be printed. JSON shows it as null.
+    cannot_show: Mapping[Feature, str] = {}
+    #: Plans that cannot be read; the first that applies is reported.
+    cannot_read: tuple[Refusal, ...] = ()
+    #: Entering connects; leaving waits for what was written.
+    open_writer: Callable[[Target], AbstractAsyncContextManager[TopicWriter]]
+    #: Entering connects; leaving leaves the group.
+    open_reader: Callable[[Plan], AbstractAsyncContextManager[TopicReader]]
+
+    def refuse(self, option: str, reason: str) -> NoReturn:
+        raise CommandError(f"{option}: not with --protocol {self.name}: {reason}", USAGE)
+
+    def check(self, plan: Plan) -> None:
+        """Raises `CommandError` for a plan that the protocol cannot express."""
+        for each in self.cannot_read:
+            if each.applies(plan):
+                if each.is_by_protocol:
+                    self.refuse(each.option, each.reason)
+                raise CommandError(f"{each.option}: {each.reason}", USAGE)
+
+    @contextmanager
+    def write(self, target: Target) -> Iterator[Writer]:
+        with running(self.title, self.open_writer(target)) as (thread, topic):
+            yield Writer(thread, topic)
+
+    @contextmanager
+    def read(self, plan: Plan) -> Iterator[Reader]:
+        """Leaving commits what was printed, for a group."""
+        with running(self.title, self.open_reader(plan)) as (thread, topic):
+            reader = Reader(thread, topic)
+            try:
+                yield reader
+            finally:
+                try:
+                    # Also when interrupted: what was printed was read.
+                    reader.commit()
+                finally:
+                    reader.close()

@@ -1,0 +1,206 @@
+"""Commands about topics and brokers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from dragoman.cli.rocketmq.command import Broker, Cluster, Session, Topic, time_text
+from dragoman.cli.status import USAGE, CommandError
+from dragoman.client.rocketmq import TopicConfig
+from dragoman.client_core.errors import ClientError
+
+
+class NamedTopic(msgspec.Struct, frozen=True):
+    topic: str
+
+
+class RouteRow(msgspec.Struct, frozen=True):
+    cluster: str
+    broker: str
+    broker_id: int
+    address: str
+    read_queues: int
+    write_queues: int
+    perm: int
+
+
+class QueueRow(msgspec.Struct, frozen=True):
+    broker: str
+    queue: int
+    min_offset: int
+    max_offset: int
+    last_updated: str
+
+
+class BrokerRow(msgspec.Struct, frozen=True):
+    cluster: str
+    broker: str
+    broker_id: int
+    address: str
+    version: str
+    in_tps: str
+    out_tps: str
+
+
+class StatusRow(msgspec.Struct, frozen=True):
+    broker: str
+    name: str
+    value: str
+
+
+# ---- topics
+
+
+def topic_list(session: Session, *, cluster: Cluster = None) -> list[NamedTopic]:
+    """List topics."""
+    if cluster is None:
+        names = session.admin.fetch_all_topic_list()
+    else:
+        names = session.admin.fetch_topics_by_cluster(cluster)
+    return [NamedTopic(name) for name in names]
+
+
+def topic_route(session: Session, *, topic: Topic) -> list[RouteRow]:
+    """Show which brokers have a topic."""
+    route = session.admin.examine_topic_route_info(topic)
+    brokers = {each.broker_name: each for each in route.broker_datas}
+    return [
+        RouteRow(
+            brokers[each.broker_name].cluster,
+            each.broker_name,
+            int(number),
+            address,
+            each.read_queue_nums,
+            each.write_queue_nums,
+            each.perm,
+        )
+        for each in route.queue_datas
+        if each.broker_name in brokers
+        for number, address in sorted(brokers[each.broker_name].broker_addrs.items())
+    ]
+
+
+def topic_status(session: Session, *, topic: Topic) -> list[QueueRow]:
+    """Show the queues of a topic."""
+    return [
+        QueueRow(
+            queue.broker_name,
+            queue.queue_id,
+            each.min_offset,
+            each.max_offset,
+            time_text(each.last_update_timestamp),
+        )
+        for queue, each in session.admin.examine_topic_stats(topic).items()
+    ]
+
+
+def update_topic(
+    session: Session,
+    *,
+    topic: Topic,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    read_queues: Annotated[int, Parameter(name=["--read-queues", "-r", "--readQueueNums"])] = 8,
+    write_queues: Annotated[int, Parameter(name=["--write-queues", "-w", "--writeQueueNums"])] = 8,
+    perm: Annotated[int, Parameter(name=["--perm", "-p"])] = 6,
+    order: Annotated[bool, Parameter(name=["--order", "-o"])] = False,
+) -> str:
+    """Create or change a topic.
+
+    Parameters
+    ----------
+    read_queues
+        Queues that are read.
+    write_queues
+        Queues that are written to.
+    perm
+        4 for reading, 2 for writing, 6 for both.
+    order
+        Whether its messages are consumed in order.
+    """
+    if min(read_queues, write_queues) < 1 or perm not in (2, 4, 6):
+        raise CommandError("expected at least one queue, and 2, 4 or 6 for --perm", USAGE)
+    config = TopicConfig(
+        topic_name=topic,
+        read_queue_nums=read_queues,
+        write_queue_nums=write_queues,
+        perm=perm,
+        order=order,
+    )
+    session.admin.create_topic(config, broker=broker, cluster=cluster)
+    return f"topic {topic!r} has {read_queues} queues to read and {write_queues} to write"
+
+
+def delete_topic(session: Session, *, topic: Topic, cluster: Cluster = None) -> str:
+    """Delete a topic and its messages."""
+    session.admin.delete_topic(topic, cluster)
+    return f"deleted topic {topic!r}"
+
+
+# ---- brokers
+
+
+def cluster_list(session: Session) -> list[BrokerRow]:
+    """List clusters and their brokers."""
+    admin = session.admin
+    rows = []
+    for name, each in sorted(admin.examine_broker_cluster_info().broker_addr_table.items()):
+        for number, address in sorted(each.broker_addrs.items()):
+            try:
+                table = admin.fetch_broker_runtime_stats(address)
+            except ClientError:
+                # The other brokers are shown nevertheless.
+                table = {"brokerVersionDesc": "unreachable"}
+            sent = table.get("getTransferredTps") or table.get("getTransferedTps", "")
+            rows.append(
+                BrokerRow(
+                    each.cluster,
+                    name,
+                    int(number),
+                    address,
+                    table.get("brokerVersionDesc", ""),
+                    _last_seconds(table.get("putTps", "")),
+                    _last_seconds(sent),
+                )
+            )
+    return rows
+
+
+def _last_seconds(triple: str) -> str:
+    """The rate of the last ten seconds, which comes before those of one and ten minutes."""
+    return triple.split()[0] if triple.split() else ""
+
+
+def broker_status(
+    session: Session, *, broker: Broker = None, cluster: Cluster = None
+) -> list[StatusRow]:
+    """Show what brokers tell about themselves."""
+    admin = session.admin
+    if broker is not None:
+        addresses = [broker]
+    else:
+        info = admin.examine_broker_cluster_info()
+        addresses = [
+            each.broker_addrs["0"]
+            for _, each in sorted(info.broker_addr_table.items())
+            if "0" in each.broker_addrs and cluster in (None, each.cluster)
+        ]
+    return [
+        StatusRow(address, name, value)
+        for address in addresses
+        for name, value in sorted(admin.fetch_broker_runtime_stats(address).items())
+    ]
+
+
+COMMANDS = (
+    topic_list,
+    topic_route,
+    topic_status,
+    update_topic,
+    delete_topic,
+    cluster_list,
+    broker_status,
+)

@@ -1,0 +1,147 @@
+"""What a command of `dragoman rocketmq` is: its names, options and session, and how it is shown.
+
+A command is a function of a session. The rows that it returns become a table or JSON, by the option
+`--output`; a text that it returns is said on stderr. A command that returns nothing has shown its
+result itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from functools import cached_property, wraps
+from typing import Annotated, Final, TypeAlias, TypeVar, get_args, get_type_hints
+
+import msgspec
+from cyclopts import App, Parameter
+
+from dragoman.cli.failures import one_line_failures
+from dragoman.cli.output import Output, print_json, print_table
+from dragoman.cli.status import USAGE, CommandError, say
+from dragoman.client.rocketmq import (
+    BlockingProducer,
+    BlockingRocketmqAdmin,
+    BlockingRocketmqClient,
+    ClientSettings,
+)
+from dragoman.errors import ConfigError
+from dragoman.limits import CLI_TIMEOUT_SECONDS
+
+Opened = TypeVar("Opened", BlockingRocketmqAdmin, BlockingRocketmqClient)
+
+_DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
+_SETTINGS: Final = ClientSettings(
+    operation_timeout_s=1.0, request_timeout_s=float(CLI_TIMEOUT_SECONDS)
+)
+
+NameServers: TypeAlias = Annotated[
+    str,
+    Parameter(
+        name=["--namesrv", "-n", "--namesrvAddr"],
+        env_var="NAMESRV_ADDR",
+        help="Addresses of name servers, HOST:PORT; several with commas.",
+    ),
+]
+Topic: TypeAlias = Annotated[str, Parameter(name=["--topic", "-t"], help="Topic.")]
+Group: TypeAlias = Annotated[
+    str, Parameter(name=["--group", "-g", "--groupName"], help="Consumer group.")
+]
+Cluster: TypeAlias = Annotated[
+    str | None,
+    Parameter(name=["--cluster", "-c", "--clusterName"], help="Cluster; all when left out."),
+]
+Broker: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name=["--broker", "-b", "--brokerAddr"],
+        help="Address of one broker; all masters when left out.",
+    ),
+]
+
+
+class Session:
+    """The clients that a command uses, made on their first use."""
+
+    def __init__(self, namesrv: str, stack: ExitStack) -> None:
+        self._namesrv = namesrv
+        self._stack = stack
+
+    @cached_property
+    def admin(self) -> BlockingRocketmqAdmin:
+        return self._opened(BlockingRocketmqAdmin)
+
+    @cached_property
+    def producer(self) -> BlockingProducer:
+        client = self._opened(BlockingRocketmqClient)
+        return self._stack.enter_context(client.producer("dragoman-cli"))
+
+    def _opened(self, kind: type[Opened]) -> Opened:
+        try:
+            client = kind(self._namesrv, settings=_SETTINGS)
+        except ConfigError as error:
+            raise CommandError(f"--namesrv: {error}", USAGE) from None
+        return self._stack.enter_context(client)
+
+
+@contextmanager
+def _session(namesrv: str) -> Iterator[Session]:
+    """Every failure inside becomes a `CommandError` fit to be shown."""
+    with one_line_failures("RocketMQ"), ExitStack() as stack:
+        yield Session(namesrv, stack)
+
+
+def add(app: App, function: Callable[..., object]) -> None:
+    """Add a command under the name of its function, as commands and as `mqadmin` write it.
+
+    To the options of the function come `--namesrv` and, when it returns rows or has a parameter for
+    it, `--output`.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    row: type[msgspec.Struct] | None = next(iter(get_args(hints.pop("return"))), None)
+    _, *own = inspect.signature(function).parameters.values()
+    shows = any(each.name == "output" for each in own)
+    options = [each for each in own if each.name != "output"]
+    options.append(_option("namesrv", _DEFAULT_NAMESRV))
+    if row is not None or shows:
+        options.append(_option("output", "table"))
+
+    @wraps(function)
+    def run(*, namesrv: str = _DEFAULT_NAMESRV, output: Output = "table", **given: object) -> None:
+        if shows:
+            given["output"] = output
+        with _session(namesrv) as session:
+            result = function(session, **given)
+        if isinstance(result, str):
+            say(result)
+        elif isinstance(result, list) and row is not None:
+            show(result, row, output)
+
+    names = {each.name for each in options}
+    annotations = hints | {"namesrv": NameServers, "output": Output}
+    run.__annotations__ = {name: annotations[name] for name in annotations if name in names}
+    run.__dict__["__signature__"] = inspect.Signature(options)
+    first, *others = function.__name__.split("_")
+    app.command(run, name="-".join((first, *others)), alias=first + "".join(map(str.title, others)))
+
+
+def _option(name: str, default: str) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+
+
+def show(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct], output: Output) -> None:
+    """Rows of one type: a table with a column for each field, or JSON."""
+    if output == "json":
+        print_json(rows)
+        return
+    names = kind.__struct_fields__
+    columns = [name.replace("_", " ").upper() for name in names]
+    print_table(columns, ([getattr(row, name) for name in names] for row in rows))
+
+
+def time_text(time_ms: int) -> str:
+    """A time as text, which is empty for no time."""
+    if time_ms <= 0:
+        return ""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")

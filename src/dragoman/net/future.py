@@ -1,0 +1,32 @@
+"""The bridge from the core to asyncio: an outcome as a future."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TypeVar
+
+from dragoman.errors import DragomanError
+from dragoman.outcome import Outcome, start
+
+T = TypeVar("T")
+
+
+def future_of(work: Outcome[T] | Coroutine[object, None, T]) -> asyncio.Future[T]:
+    """Begin the work now, and wait for it on the running loop.
+
+    Who stops waiting cancels the future only: the work ends by itself.
+    """
+    outcome = work if isinstance(work, Outcome) else start(work)
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def settled(result: T | DragomanError) -> None:
+        if future.done():
+            return
+        if isinstance(result, DragomanError):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+    outcome.then(settled)
+    return future

@@ -1,0 +1,289 @@
+"""Delivery of records to one connection: in small portions, fair to all partitions, replies first.
+
+Replies and pushes share the connection's buffers, so what a reply may have to wait for is kept
+small: a portion is pushed per loop turn, and none while the peer has not taken what it was sent
+before (`PUSHED_UNSENT_BYTES_MAX`). A partition takes its place at the end of the line after each
+portion. Nothing is held for a connection that does not take it but what was read for one portion.
+
+A group subscription has a window besides: how far its pushes may run ahead of what its client has
+committed.
+
+The original client puts records in a queue of 256 for each subscription and stops reading the
+connection when it is full. A handler that commits, and waits for the OK, while more than that is
+on its way to it waits for ever: the OK is behind records that nobody reads. What the peer's
+program has taken cannot be seen from here, only what its system has; but a commit tells what the
+handler is done with. So at most `PUSH_WINDOW_RECORDS` records are pushed that the client has not
+committed.
+
+Not every client commits after each record, and some never do. They must not be held up for long:
+
+- A commit that takes in many records at once is the client's habit: the window grows to as many,
+  and the usual number on top of it.
+- A commit that leaves nothing on its way shows that the client waited for us: the window doubles.
+- A client that does not commit although its window is full is given four times as much after
+  `PUSH_PATIENCE_S`; one that is known to commit, after `PUSH_PATIENCE_COMMITTING_S`.
+- Past `PUSH_WINDOW_RECORDS_MAX` there is no window any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from dragoman.broker.errors import Overloaded
+from dragoman.broker.reading import Readers
+from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.errors import DragomanError, OffsetOutOfRangeError
+from dragoman.limits import (
+    PUSH_PATIENCE_COMMITTING_S,
+    PUSH_PATIENCE_S,
+    PUSH_PORTION_BYTES_MAX,
+    PUSH_PORTION_RECORDS_MAX,
+    PUSH_WINDOW_RECORDS,
+    PUSH_WINDOW_RECORDS_MAX,
+    TAIL_PARKING_PAUSE_S,
+)
+from dragoman.log.batch import Record
+from dragoman.protocols.minibroker.codec import DeliveredFrames
+from dragoman.protocols.minibroker.errors import reader_failed
+from dragoman.types import Buffer
+from dragoman.world import Handle, Scheduler
+
+
+class Recipient(Protocol):
+    """The session that records are pushed to."""
+
+    @property
+    def can_send(self) -> bool:
+        """Whether the peer takes data; `Pusher.go_on` is called when it does so again."""
+        ...
+
+    def push(self, *buffers: Buffer) -> None: ...
+
+    def end(self, reason: str) -> None:
+        """Close the connection and say why."""
+        ...
+
+
+class Window:
+    def __init__(self, scheduler: Scheduler, pusher: Pusher, *, commits: bool = False) -> None:
+        self._scheduler = scheduler
+        self._pusher = pusher
+        #: Whether the client is known to commit.
+        self.commits = commits
+        self.size = PUSH_WINDOW_RECORDS
+        #: By partition: offsets pushed and not committed, in order.
+        self._sent: dict[int, deque[int]] = {}
+        self._in_flight = 0
+        self._waiting: list[Stream] = []
+        self._timer: Handle | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.size <= PUSH_WINDOW_RECORDS_MAX
+
+    @property
+    def room(self) -> int:
+        """How many more may be pushed now."""
+        return self.size - self._in_flight if self.is_bounded else PUSH_WINDOW_RECORDS_MAX
+
+    def sent(self, partition: int, offsets: list[int]) -> None:
+        if self.is_bounded:
+            self._sent.setdefault(partition, deque()).extend(offsets)
+            self._in_flight += len(offsets)
+
+    def wait(self, stream: Stream) -> None:
+        """Have the stream line up when there is room again."""
+        self._waiting.append(stream)
+        if self._timer is None:
+            patience = PUSH_PATIENCE_COMMITTING_S if self.commits else PUSH_PATIENCE_S
+            self._timer = self._scheduler.call_later(patience, self._lose_patience)
+
+    def committed(self, partition: int, offset: int) -> None:
+        sent = self._sent.get(partition, deque())
+        was_full = self.room <= 0
+        taken = 0
+        while sent and sent[0] < offset:
+            sent.popleft()
+            taken += 1
+        self._in_flight -= taken
+        if not taken or not self.is_bounded:
+            return
+        if not self.commits:
+            # What was given out of impatience is taken back: now the habit is known.
+            self.commits = True
+            self.size = PUSH_WINDOW_RECORDS
+        if was_full and not self._in_flight:
+            self.size *= 2
+        self.size = max(self.size, taken + PUSH_WINDOW_RECORDS)
+        self._go_on()
+
+    def forget(self, partition: int) -> None:
+        """It belongs to another member now: what was pushed of it is nothing to wait for."""
+        self._in_flight -= len(self._sent.pop(partition, ()))
+        self._go_on()
+
+    def close(self) -> None:
+        self._stop_timer()
+        self._waiting.clear()
+
+    def _lose_patience(self) -> None:
+        self._timer = None
+        self.size *= 4
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if not self.is_bounded:
+            self._sent.clear()
+            self._in_flight = 0
+        if self.room > 0:
+            self._stop_timer()
+            waiting, self._waiting = self._waiting, []
+            for stream in waiting:
+                if not stream.is_closed:
+                    self._pusher.line_up(stream)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Stream:
+    """One partition on its way to one connection."""
+
+    __slots__ = (
+        "_frames",
+        "_index",
+        "_pusher",
+        "_tail",
+        "_topic",
+        "_window",
+        "is_closed",
+        "is_in_line",
+    )
+
+    def __init__(
+        self,
+        pusher: Pusher,
+        readers: Readers,
+        partition: PartitionMetadata,
+        offset: int,
+        window: Window | None,
+    ) -> None:
+        self._pusher = pusher
+        self._topic = partition.topic.name
+        self._index = partition.index
+        self._tail = readers.open(partition, offset, self._changed)
+        self._frames = DeliveredFrames(self._topic, self._index)
+        self._window = window
+        self.is_closed = False
+        #: Kept by the pusher.
+        self.is_in_line = False
+
+    def begin(self) -> None:
+        self._pusher.line_up(self)
+
+    def _changed(self) -> None:
+        if not self.is_closed:
+            self._pusher.line_up(self)
+
+    def next_frames(self, bytes_max: int, count_max: int) -> list[Buffer]:
+        """Empty when there is nothing now: then the stream comes back by itself."""
+        window = self._window
+        if window is not None:
+            count_max = min(count_max, window.room)
+            if count_max <= 0:
+                window.wait(self)
+                return []
+        records = self._read(bytes_max, count_max)
+        if not records:
+            self._wait()
+            return []
+        if window is not None:
+            window.sent(self._index, [record.offset for record in records])
+        frame = self._frames.frame
+        return [frame(each.offset, each.key or b"", each.value or b"") for each in records]
+
+    def _read(self, bytes_max: int, count_max: int) -> list[Record]:
+        """A place that was deleted meanwhile is left for the oldest that is there."""
+        try:
+            return self._tail.read(bytes_max, count_max)
+        except OffsetOutOfRangeError:
+            self._tail.seek(self._tail.log_start_offset)
+            return self._tail.read(bytes_max, count_max)
+
+    def _wait(self) -> None:
+        try:
+            self._tail.wait()
+        except Overloaded:
+            self._pusher.scheduler.call_later(TAIL_PARKING_PAUSE_S, self._changed)
+
+    def failure(self, error: DragomanError) -> str:
+        return reader_failed(self._topic, self._index, str(error))
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._tail.close()
+
+
+class Pusher:
+    def __init__(self, session: Recipient, scheduler: Scheduler) -> None:
+        self._session = session
+        self.scheduler = scheduler
+        #: Streams that may have something.
+        self._line: deque[Stream] = deque()
+        #: By topic: the last assignment that the client is to know of.
+        self._announced: dict[str, bytes] = {}
+        self._is_due = False
+
+    def line_up(self, stream: Stream) -> None:
+        if not stream.is_in_line:
+            stream.is_in_line = True
+            self._line.append(stream)
+        self.go_on()
+
+    def announce(self, topic: str, frame: bytes) -> None:
+        """Before any more records. Only the last one counts, so that none pile up."""
+        self._announced[topic] = frame
+        if self._session.can_send:
+            self._push_announced()
+
+    def forget(self, topic: str) -> None:
+        self._announced.pop(topic, None)
+
+    def go_on(self) -> None:
+        if not self._is_due and (self._line or self._announced) and self._session.can_send:
+            self._is_due = True
+            self.scheduler.call_soon(self._push_portion)
+
+    def _push_announced(self) -> None:
+        if self._announced:
+            self._session.push(*self._announced.values())
+            self._announced.clear()
+
+    def _push_portion(self) -> None:
+        self._is_due = False
+        if not self._session.can_send:
+            return
+        self._push_announced()
+        line = self._line
+        room, count = PUSH_PORTION_BYTES_MAX, PUSH_PORTION_RECORDS_MAX
+        while line and room > 0 and count > 0:
+            stream = line.popleft()
+            stream.is_in_line = False
+            if stream.is_closed:
+                continue
+            try:
+                frames = stream.next_frames(room, count)
+            except DragomanError as error:
+                stream.close()
+                self._session.end(stream.failure(error))
+                return
+            if frames:
+                self._session.push(*frames)
+                room -= sum(map(len, frames))
+                count -= len(frames)
+                stream.is_in_line = True
+                line.append(stream)
+        self.go_on()

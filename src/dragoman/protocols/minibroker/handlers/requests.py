@@ -1,0 +1,202 @@
+"""What each request does: PUB, COMMIT, SUB, UNSUB, HEARTBEAT, QUIT.
+
+PUB is answered when the record is durable. In the original one node takes all writes, and the
+others answer `not leader`, upon which a client waits 250 ms and tries its next address (spec,
+section 9). Here every node leads some partitions: keys would send every client from node to node
+all the time. So a record goes to the leader of its partition, and `not leader` is kept for when
+that node cannot be reached from here: then another address is the client's only way. Records
+without a key go to all partitions in turn, wherever these are led.
+
+COMMIT sets the next offset that a group is to read of a partition, and is answered when that is
+durable. Anybody may commit for a group, member or not, forwards or backwards (spec, section 5),
+unless the group's members speak another protocol. Like records, commits go to the node that takes
+them: clients of this protocol know no coordinators, and pay for every `not leader`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import assert_never
+
+from dragoman.broker.errors import CoordinatorLoading, CoordinatorNotAvailable
+from dragoman.broker.offsets import CommitRequest, OffsetCommit
+from dragoman.broker.reading import Ends
+from dragoman.cluster.metadata import NO_LEADER, TopicMetadata
+from dragoman.errors import DragomanError
+from dragoman.limits import GROUPS_LOADING_PAUSE_S, MINIBROKER_SUBSCRIPTIONS_MAX
+from dragoman.log.batch import Record
+from dragoman.outcome import start
+from dragoman.protocols.minibroker import codec, errors
+from dragoman.protocols.minibroker import messages as m
+from dragoman.protocols.minibroker.codec import published_frame
+from dragoman.protocols.minibroker.constants import KEY_BYTES_MAX, OFFSET_MAX
+from dragoman.protocols.minibroker.errors import BAD_COMMIT_OFFSET, KEY_TOO_LARGE
+from dragoman.protocols.minibroker.handlers.refusals import Refused
+from dragoman.protocols.minibroker.handlers.service import OWNER
+from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
+from dragoman.protocols.minibroker.handlers.subscriptions import GroupSubscription, Subscription
+from dragoman.protocols.minibroker.handlers.topics import (
+    make_topic,
+    require_group,
+    require_partition,
+    usable_topic,
+    use_topic,
+)
+from dragoman.protocols.minibroker.messages import Commit, Committed, Publish
+from dragoman.protocols.minibroker.routing import fnv1a_32
+from dragoman.protocols.session import Place
+from dragoman.security.authorizer import Operation
+from dragoman.types import GroupId, Offset, Partition, TopicName
+
+# Looked up once: members of enumerations are slow to find.
+_WRITE = Operation.WRITE
+
+
+def publish(session: MinibrokerSession, request: Publish, place: Place) -> None:
+    if len(request.key) > KEY_BYTES_MAX:
+        raise Refused(KEY_TOO_LARGE)
+    topic = usable_topic(session, request.topic, _WRITE)
+    if topic is None:
+        make_topic(
+            session, place, request.topic, lambda made: _append(session, made, request, place)
+        )
+    else:
+        _append(session, topic, request, place)
+
+
+def _append(
+    session: MinibrokerSession, topic: TopicMetadata, request: Publish, place: Place
+) -> None:
+    """A key of no bytes is none: in the log it is null."""
+    service, key = session.service, request.key
+    broker = service.broker
+    turn = fnv1a_32(key) if key else service.next_turn(topic.name)
+    partition = turn % len(topic.partitions)
+    if not key and topic.partitions[partition].leader == NO_LEADER:
+        # Any will do for it: rather one that some node leads.
+        led = [each.index for each in topic.partitions if each.leader != NO_LEADER]
+        partition = led[turn % len(led)] if led else partition
+
+    def placed(offset: int, error: DragomanError | None) -> None:
+        place.reply(published_frame(partition, offset) if error is None else session.refusal(error))
+
+    record = Record(key=key or None, value=request.payload, timestamp=broker.clock.wall_ms())
+    broker.relaying.add(topic.partitions[partition], record, placed)
+
+
+def commit(session: MinibrokerSession, request: Commit, place: Place) -> None:
+    if request.offset > OFFSET_MAX:
+        raise Refused(BAD_COMMIT_OFFSET)
+    group = require_group(session, request.group)
+    coordination = session.service.broker.coordination
+
+    def committed(asked: CommitRequest, error: DragomanError | None) -> None:
+        if isinstance(error, CoordinatorLoading | CoordinatorNotAvailable) and not place.is_done:
+            # Right after a start clients come back before groups do, and what is refused they do
+            # not try again.
+            scheduler = session.service.broker.scheduler
+            scheduler.call_later(GROUPS_LOADING_PAUSE_S, send, asked)
+        elif error is not None:
+            place.reply(session.refusal(error))
+        else:
+            place.reply(codec.encode(Committed(offset=request.offset)))
+            subscription = session.subscriptions.get(request.topic)
+            if subscription is not None and subscription.group == group:
+                subscription.committed(request.partition, request.offset)
+
+    def send(asked: CommitRequest) -> None:
+        coordination.commit_anywhere(asked, partial(committed, asked))
+
+    def store(topic: TopicMetadata) -> None:
+        require_partition(topic, request.partition)
+        offset = OffsetCommit(
+            topic=TopicName(topic.name),
+            partition=Partition(request.partition),
+            offset=Offset(request.offset),
+        )
+        send(CommitRequest(group_id=group, offsets=(offset,), owner=OWNER))
+
+    use_topic(session, place, request.topic, Operation.READ, store)
+
+
+def subscribe(session: MinibrokerSession, request: m.Subscribe, place: Place) -> None:
+    if request.topic in session.subscriptions:
+        raise Refused(errors.already_subscribed(request.topic))
+    if len(session.subscriptions) >= MINIBROKER_SUBSCRIPTIONS_MAX:
+        raise Refused(f"sub: more than {MINIBROKER_SUBSCRIPTIONS_MAX} subscriptions")
+
+    def begin(topic: TopicMetadata) -> None:
+        match request:
+            case m.SubscribeHead() | m.SubscribeOffset():
+                _read_one(session, request, topic, place)
+            case m.SubscribeGroup():
+                _join(session, request, require_group(session, request.group), place)
+            case _:
+                assert_never(request)
+
+    use_topic(session, place, request.topic, Operation.READ, begin)
+
+
+def _read_one(
+    session: MinibrokerSession,
+    request: m.SubscribeHead | m.SubscribeOffset,
+    topic: TopicMetadata,
+    place: Place,
+) -> None:
+    require_partition(topic, request.partition)
+    partition = topic.partitions[request.partition]
+
+    def begin(offset: int | DragomanError) -> None:
+        if isinstance(offset, DragomanError):
+            place.reply(session.refusal(offset))
+        elif not session.channel.is_closing:
+            subscription = session.subscriptions[topic.name] = Subscription(session, topic.name)
+            place.reply(codec.encode(m.Subscribed(partitions=(request.partition,))))
+            subscription.read(partition, offset)
+
+    def found(ends: Ends | DragomanError) -> None:
+        begin(ends.log_end_offset if isinstance(ends, Ends) else ends)
+
+    if isinstance(request, m.SubscribeOffset):
+        begin(request.offset)
+    else:
+        start(session.service.broker.readers.ends(partition)).then(found)
+
+
+def _join(
+    session: MinibrokerSession, request: m.SubscribeGroup, group: GroupId, place: Place
+) -> None:
+    subscription = GroupSubscription(session, request.topic, group)
+    # Known from now on: a connection that goes takes it along.
+    session.subscriptions[request.topic] = subscription
+
+    def seated(partitions: tuple[int, ...] | DragomanError) -> None:
+        if isinstance(partitions, DragomanError):
+            del session.subscriptions[request.topic]
+            place.reply(session.refusal(partitions))
+            return
+        place.reply(codec.encode(m.Joined(group=group, partitions=partitions)))
+        subscription.take(partitions)
+
+    subscription.join(seated)
+
+
+def unsubscribe(session: MinibrokerSession, request: m.Unsubscribe, place: Place) -> None:
+    subscription = session.subscriptions.pop(request.topic, None)
+    if subscription is None:
+        raise Refused(errors.not_subscribed(request.topic))
+    subscription.close()
+    place.reply(codec.encode(m.Done()))
+
+
+def heartbeat(session: MinibrokerSession, request: m.Heartbeat, place: Place) -> None:
+    subscription = session.subscriptions.get(request.topic)
+    if not isinstance(subscription, GroupSubscription) or subscription.group != request.group:
+        raise Refused(f"heartbeat: {errors.not_subscribed(request.topic)}")
+    subscription.heartbeat()
+    place.reply(codec.encode(m.Done()))
+
+
+def quit_connection(session: MinibrokerSession, _request: m.Quit, place: Place) -> None:
+    place.reply(codec.encode(m.Done()))
+    session.close()

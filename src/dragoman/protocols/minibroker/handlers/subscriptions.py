@@ -1,0 +1,145 @@
+"""One subscription of a connection: the partitions it reads, and for a group its membership."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dragoman.broker.errors import UnknownTopic
+from dragoman.broker.seats import Seat, Seated, SeatRequest
+from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.errors import DragomanError
+from dragoman.limits import SEAT_RETRY_S
+from dragoman.net.channel import Channel
+from dragoman.protocols.minibroker import codec, errors
+from dragoman.protocols.minibroker.handlers.delivery import Pusher, Recipient, Stream, Window
+from dragoman.protocols.minibroker.handlers.service import OWNER, MinibrokerService
+from dragoman.protocols.minibroker.messages import Rebalanced
+from dragoman.types import GroupId, TopicName
+
+
+class Subscriber(Recipient, Protocol):
+    """The session that subscribes."""
+
+    channel: Channel
+    pusher: Pusher
+
+    @property
+    def service(self) -> MinibrokerService: ...
+
+    def evicted(self) -> None:
+        """The group counts this member out."""
+        ...
+
+
+class Subscription:
+    """To one partition, for one connection alone."""
+
+    group: GroupId | None = None
+
+    def __init__(self, session: Subscriber, topic: str) -> None:
+        self.topic = topic
+        self._session = session
+        self._window: Window | None = None
+        self._streams: dict[int, Stream] = {}
+
+    def read(self, partition: PartitionMetadata, offset: int) -> None:
+        """Push what this partition has from `offset` on; what was deleted is passed over."""
+        session = self._session
+        readers = session.service.broker.readers
+        stream = Stream(session.pusher, readers, partition, offset, self._window)
+        self._streams[partition.index] = stream
+        stream.begin()
+
+    def committed(self, partition: int, offset: int) -> None:
+        """The client has dealt with everything below `offset`."""
+        if self._window is not None:
+            self._window.committed(partition, offset)
+
+    def close(self) -> None:
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
+        if self._window is not None:
+            self._window.close()
+
+
+class GroupSubscription(Subscription):
+    """To whatever partitions the group gives this member."""
+
+    def __init__(self, session: Subscriber, topic: str, group: GroupId) -> None:
+        super().__init__(session, topic)
+        self.group: GroupId = group
+        service = session.service
+        self._broker = service.broker
+        self._window: Window = Window(service.broker.scheduler, session.pusher)
+        self._assigned: tuple[int, ...] = ()
+        self._is_closed = False
+        request = SeatRequest(
+            group_id=group,
+            owner=OWNER,
+            topic=TopicName(topic),
+            client_host=session.channel.peer_address[0],
+            session_timeout_s=service.heartbeat_timeout_s,
+        )
+        self._seat = Seat(service.broker, request, self)
+
+    def join(self, seated: Seated) -> None:
+        self._seat.join(seated)
+
+    def heartbeat(self) -> None:
+        self._seat.heartbeat()
+
+    def take(self, partitions: tuple[int, ...]) -> None:
+        """Read these and no others; those that stay go on where they are."""
+        self._assigned = partitions
+        for partition in self._streams.keys() - set(partitions):
+            self._streams.pop(partition).close()
+            self._window.forget(partition)
+        self._read_committed()
+
+    def _read_committed(self) -> None:
+        """Partitions that are new begin where the group has committed."""
+        if self._is_closed or not set(self._assigned) - self._streams.keys():
+            return
+
+        def found(committed: dict[int, int] | DragomanError) -> None:
+            if self._is_closed:
+                return
+            if isinstance(committed, DragomanError):
+                # The group is between two coordinators.
+                self._broker.scheduler.call_later(SEAT_RETRY_S, self._read_committed)
+                return
+            self._window.commits = self._window.commits or bool(committed)
+            for partition in self._assigned:
+                if partition not in self._streams:
+                    self._read_from(partition, committed.get(partition, 0))
+
+        coordination = self._broker.coordination
+        coordination.look_up_committed(self.group, TopicName(self.topic), found)
+
+    def _read_from(self, partition: int, offset: int) -> None:
+        topic = self._broker.image.topics.get(self.topic)
+        if topic is None or partition >= len(topic.partitions):
+            gone = UnknownTopic(f"there is no partition {partition} of topic {self.topic!r}")
+            self._session.end(errors.reader_failed(self.topic, partition, str(gone)))
+            return
+        self.read(topic.partitions[partition], offset)
+
+    # ---- what the seat tells
+
+    def assigned(self, partitions: tuple[int, ...]) -> None:
+        told = Rebalanced(topic=self.topic, group=self.group, partitions=partitions)
+        self._session.pusher.announce(self.topic, codec.encode(told))
+        self.take(partitions)
+
+    def evicted(self) -> None:
+        self._session.evicted()
+
+    def turned_away(self, error: DragomanError) -> None:
+        self._session.end(str(error))
+
+    def close(self) -> None:
+        self._is_closed = True
+        super().close()
+        self._session.pusher.forget(self.topic)
+        self._seat.leave()

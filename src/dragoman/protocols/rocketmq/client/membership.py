@@ -1,0 +1,324 @@
+"""Membership in groups: joining and leaving, heartbeats to brokers, and shares of queues.
+
+Brokers send requests that concern a group: they ask producers for the state of transactions, and
+consumers to share queues again, to move offsets, or to describe themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol, Self, TypeVar
+
+from dragoman.client_core.errors import ClientClosedError, ClientError, UnreachableError
+from dragoman.errors import ConfigError, DragomanError
+from dragoman.protocols.rocketmq import bodies
+from dragoman.protocols.rocketmq.bodies import MessageQueue
+from dragoman.protocols.rocketmq.client.errors import RocketmqError
+from dragoman.protocols.rocketmq.client.remoting import Remoting
+from dragoman.protocols.rocketmq.client.routes import MASTER_ID, Routes
+from dragoman.protocols.rocketmq.codec import Command
+from dragoman.protocols.rocketmq.constants import Request, Response
+
+log = logging.getLogger("dragoman.client.rocketmq")
+
+
+# ---- tasks in the background
+
+
+async def repeat(interval_s: float, action: Callable[[], Awaitable[None]]) -> None:
+    """Repeat an action until this is cancelled. Its failures are logged."""
+    while True:
+        await asyncio.sleep(interval_s)
+        try:
+            await action()
+        except DragomanError as error:
+            log.warning("%s", error)
+
+
+async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait for their end."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# ---- members
+
+
+class GroupMember(Protocol):
+    group: str
+
+    async def close(self) -> None: ...
+
+
+class ProducerMember(GroupMember, Protocol):
+    async def check_transaction(self, address: str, request: Command) -> None: ...
+
+
+class ConsumerMember(GroupMember, Protocol):
+    def heartbeat(self) -> bodies.ConsumerData: ...
+
+    def rebalance_soon(self) -> None: ...
+
+    async def reset_offsets(self, request: Command) -> None: ...
+
+    def offsets(self, topic: str) -> Command: ...
+
+    def running_info(self) -> Command: ...
+
+    async def consume_directly(self, request: Command) -> Command: ...
+
+
+Joining = TypeVar("Joining", bound=GroupMember)
+
+
+class Member:
+    """A producer or consumer: it joins once, and leaves when it or the client is closed."""
+
+    def __init__(self, kind: str, group: str, membership: Membership) -> None:
+        """`kind` is what errors call it."""
+        self.group = group
+        self._kind = kind
+        self._membership = membership
+        self._is_started = False
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Join the group. The first call that needs this does it, too."""
+        if self._may_start():
+            self._join()
+            self._is_started = True
+
+    async def close(self) -> None:
+        """Leave the group. Nothing more can be done afterwards."""
+        self._is_closed = True
+        if self._is_started:
+            self._is_started = False
+            await self._leave()
+
+    def _may_start(self) -> bool:
+        """False when it has started already. Raises `ClientClosedError`."""
+        if self._is_closed:
+            raise ClientClosedError(f"the {self._kind} is closed")
+        return not self._is_started
+
+    def _join(self) -> None:
+        """Raises `ConfigError` when this client has such a member of the group already."""
+        raise NotImplementedError
+
+    async def _leave(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class Membership:
+    """The members of groups that a client has."""
+
+    def __init__(self, remoting: Remoting, routes: Routes) -> None:
+        self._remoting = remoting
+        self._routes = routes
+        self._identity = remoting.identity
+        self.producers: dict[str, ProducerMember] = {}
+        self.consumers: dict[str, ConsumerMember] = {}
+        #: All members in the order in which they joined.
+        self._members: list[GroupMember] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_closed = False
+        self._beating = asyncio.Lock()
+        #: Grows with every member that joins.
+        self._generation = 0
+        #: The generations of members and routes at the last heartbeat to all brokers.
+        self._announced = (-1, -1)
+        on_request = remoting.on_request
+        on_request(Request.CHECK_TRANSACTION_STATE, self._check_transaction)
+        on_request(Request.NOTIFY_CONSUMER_IDS_CHANGED, self._rebalance)
+        on_request(Request.RESET_CONSUMER_CLIENT_OFFSET, self._reset)
+        on_request(Request.GET_CONSUMER_STATUS_FROM_CLIENT, self._offsets)
+        on_request(Request.GET_CONSUMER_RUNNING_INFO, self._running_info)
+        on_request(Request.CONSUME_MESSAGE_DIRECTLY, self._consume_directly)
+
+    async def close(self) -> None:
+        """Close all members, the newest first."""
+        self._is_closed = True
+        for member in reversed(list(self._members)):
+            await member.close()
+        await cancelled(self._tasks)
+
+    # ---- joining and leaving
+
+    def add_producer(self, member: ProducerMember) -> None:
+        """Raises `ConfigError` when this client has a producer of the group already."""
+        self._add(member, self.producers, "producer")
+
+    def add_consumer(self, member: ConsumerMember) -> None:
+        """Raises `ConfigError` when this client has a consumer of the group already."""
+        self._add(member, self.consumers, "consumer")
+
+    def _add(self, member: Joining, members: dict[str, Joining], kind: str) -> None:
+        if member.group in members:
+            raise ConfigError(f"{kind} group {member.group}: this client has one already")
+        if self._is_closed:
+            raise ClientClosedError("the client is closed")
+        members[member.group] = member
+        self._members.append(member)
+        self._generation += 1
+        if not self._tasks:
+            settings = self._remoting.settings
+            self._tasks = [
+                asyncio.create_task(repeat(settings.heartbeat_s, self.beat)),
+                asyncio.create_task(repeat(settings.route_refresh_s, self._routes.refresh)),
+            ]
+
+    async def remove_producer(self, member: ProducerMember) -> None:
+        self._members.remove(member)
+        del self.producers[member.group]
+        await self._unregister(producer_group=member.group)
+
+    async def remove_consumer(self, member: ConsumerMember) -> None:
+        self._members.remove(member)
+        del self.consumers[member.group]
+        await self._unregister(consumer_group=member.group)
+
+    async def _unregister(self, producer_group: str = "", consumer_group: str = "") -> None:
+        fields = {
+            "clientID": self._identity.client_id,
+            "producerGroup": producer_group or None,
+            "consumerGroup": consumer_group or None,
+        }
+        for address in self._addresses(with_slaves=bool(consumer_group)):
+            try:
+                await self._remoting.call(address, Request.UNREGISTER_CLIENT, fields)
+            except ClientError as error:
+                log.info("leaving %s: %s", producer_group or consumer_group, error)
+
+    def _addresses(self, *, with_slaves: bool) -> list[str]:
+        return [
+            self._remoting.broker(address)
+            for addresses in list(self._routes.brokers.values())
+            for number, address in addresses.items()
+            if with_slaves or number == MASTER_ID
+        ]
+
+    # ---- heartbeats
+
+    async def greet(self, *, is_joining: bool = False) -> None:
+        """Send a heartbeat if there are new brokers or new members.
+
+        For a member that is joining a group, raises `RocketmqError` when a broker refuses it.
+        """
+        if self._announced != (self._generation, self._routes.generation):
+            refused = await self._beat_all()
+            if is_joining and refused:
+                raise refused[0]
+
+    async def beat(self) -> None:
+        """Send a heartbeat to all known brokers. The next one repeats those that fail."""
+        await self._beat_all()
+
+    async def _beat_all(self) -> list[RocketmqError]:
+        """Send a heartbeat to all known brokers, and return the refusals."""
+        if not self.producers and not self.consumers:
+            return []
+        async with self._beating:
+            self._announced = (self._generation, self._routes.generation)
+            addresses = self._addresses(with_slaves=bool(self.consumers))
+            outcomes = await asyncio.gather(*(self._beat(address) for address in addresses))
+        return [each for each in outcomes if each is not None]
+
+    async def _beat(self, address: str) -> RocketmqError | None:
+        body = bodies.HeartbeatData(
+            client_id=self._identity.client_id,
+            producer_data_set=[bodies.ProducerData(group_name=group) for group in self.producers],
+            consumer_data_set=[each.heartbeat() for each in self.consumers.values()],
+        )
+        try:
+            await self._remoting.call(address, Request.HEART_BEAT, body=bodies.encode(body))
+        except RocketmqError as error:
+            log.warning("heartbeat refused: %s", error)
+            return error
+        except DragomanError as error:
+            log.info("heartbeat: %s", error)
+        return None
+
+    # ---- shares
+
+    async def share(
+        self, group: str, topic: str, queues: Sequence[MessageQueue]
+    ) -> tuple[MessageQueue, ...]:
+        """The queues of a topic that belong to this member of a group. Raises `ClientError`."""
+        members = await self._consumer_ids(group, topic)
+        return averages(queues, members, self._identity.client_id)
+
+    async def _consumer_ids(self, group: str, topic: str) -> list[str]:
+        """The members of a group, which any broker of the topic knows."""
+        route = await self._routes.route(topic)
+        failure: ClientError = UnreachableError(f"topic {topic} has no broker")
+        for name in dict.fromkeys(each.broker_name for each in route.data.queue_datas):
+            try:
+                address = self._remoting.broker(self._routes.any_of(name))
+                code, fields = Request.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}
+                answer = await self._remoting.call(address, code, fields)
+                return bodies.decode(answer.body, bodies.ConsumerIds).consumer_id_list
+            except ClientError as error:
+                failure = error
+        raise failure
+
+    # ---- requests of brokers
+
+    async def _check_transaction(self, address: str, request: Command) -> None:
+        # Only the message inside names its group: each producer looks for its own.
+        for producer in list(self.producers.values()):
+            await producer.check_transaction(address, request)
+
+    async def _rebalance(self, _address: str, request: Command) -> None:
+        consumer = self.consumers.get(request.fields.get("consumerGroup", ""))
+        if consumer is not None:
+            consumer.rebalance_soon()
+
+    async def _reset(self, _address: str, request: Command) -> None:
+        await self._consumer(request.fields.get("group", "")).reset_offsets(request)
+
+    async def _offsets(self, _address: str, request: Command) -> Command:
+        consumer = self._consumer(request.fields.get("group", ""))
+        return consumer.offsets(request.fields.get("topic", ""))
+
+    async def _running_info(self, _address: str, request: Command) -> Command:
+        return self._consumer(request.fields.get("consumerGroup", "")).running_info()
+
+    async def _consume_directly(self, _address: str, request: Command) -> Command:
+        consumer = self._consumer(request.fields.get("consumerGroup", ""))
+        return await consumer.consume_directly(request)
+
+    def _consumer(self, group: str) -> ConsumerMember:
+        """The consumer of a group. Raises `RocketmqError`, which is the answer to the broker."""
+        consumer = self.consumers.get(group)
+        if consumer is None:
+            text = f"the consumer group {group} has no consumer in this client"
+            raise RocketmqError(Response.SYSTEM_ERROR, text)
+        return consumer
+
+
+def averages(
+    queues: Sequence[MessageQueue], members: Sequence[str], member: str
+) -> tuple[MessageQueue, ...]:
+    """The share of a member: all clients allocate contiguous shares of about the same size.
+
+    Every member computes this by itself, and all of them arrive at the same result.
+    """
+    ids, ordered = sorted(set(members)), sorted(queues)
+    if member not in ids:
+        return ()
+    index = ids.index(member)
+    size, rest = divmod(len(ordered), len(ids))
+    # The first `rest` members have one more.
+    start = index * size + min(index, rest)
+    return tuple(ordered[start : start + size + (index < rest)])

@@ -1,0 +1,130 @@
+"""Halves that no producer decides about in time.
+
+Any member of the producer's group is asked for the state of the transaction. When no answer decides
+it, however often it is asked, the message is put into a topic where operators find it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from dragoman.broker.broker import Broker
+from dragoman.broker.deferring import Target, Token
+from dragoman.broker.errors import UnknownTopic
+from dragoman.broker.replica import Acknowledge
+from dragoman.broker.topics import NewTopic
+from dragoman.errors import DragomanError, EncodeError
+from dragoman.log.batch import Record
+from dragoman.log_limiter import LogLimiter
+from dragoman.outcome import start
+from dragoman.protocols.rocketmq.constants import (
+    CHECKED_TOO_OFTEN_TOPIC,
+    TOPIC_CONFIG,
+    TRANSACTION_MASK,
+    Property,
+    SysFlag,
+)
+from dragoman.protocols.rocketmq.handlers.names import (
+    physical_offset,
+    spelling,
+)
+from dragoman.protocols.rocketmq.handlers.records import message_of, sent_again
+from dragoman.protocols.rocketmq.handlers.relayed import CheckProducer
+from dragoman.protocols.rocketmq.messages import (
+    NO_HOST,
+    encode_message,
+    offset_message_id,
+)
+
+#: The label of a half that names the group of its producer.
+GROUP_LABEL: Final = "rocketmq.group"
+_PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
+
+
+class Node(Protocol):
+    """What asking for the state of a transaction needs of the node."""
+
+    broker: Broker
+    log: LogLimiter
+
+    def check_producer(self, request: CheckProducer) -> None:
+        """Ask any producer of the group."""
+        ...
+
+
+def watch_halves(node: Node) -> None:
+    """Have halves that nobody decides about asked for, where they are kept."""
+
+    def check(
+        token: Token, record: Record, target: Target, labels: dict[str, str], times: int
+    ) -> None:
+        group = labels.get(GROUP_LABEL)
+        if group is None:
+            return
+        try:
+            request = check_request(token, record, target, group, times)
+        except EncodeError as error:
+            text = "transaction of group %s for %s is not asked for: %s"
+            node.log.warning(text, group, target, error)
+        else:
+            node.check_producer(request)
+
+    def given_up(
+        _: Token, record: Record, target: Target, labels: dict[str, str], done: Acknowledge
+    ) -> None:
+        group = labels.get(GROUP_LABEL)
+        if group is None:
+            done(None)
+        else:
+            text = "transaction of group %s for %s: nobody knows how it ended"
+            node.log.warning(text, group, target)
+            _put_aside(node.broker, record, target, group, done)
+
+    node.broker.deferring.on_check.append(check)
+    node.broker.deferring.on_given_up.append(given_up)
+
+
+def check_request(
+    token: Token, record: Record, target: Target, group: str, times: int
+) -> CheckProducer:
+    physical = physical_offset(*token)
+    topic = spelling(target.topic)
+    message = message_of(record, topic, token.partition_id, target.partition, NO_HOST)
+    message.queue_offset, message.physical_offset = token.offset, physical
+    message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | _PREPARED
+    # Halves of earlier releases are stored without it.
+    message.properties[Property.TRANSACTION_PREPARED] = "true"
+    message.properties[Property.TRANSACTION_CHECK_TIMES] = str(times)
+    unique = message.properties.get(Property.UNIQUE_KEY, "")
+    fields = {
+        "tranStateTableOffset": str(token.offset),
+        "commitLogOffset": str(physical),
+        "msgId": unique,
+        "transactionId": message.properties.get(Property.TRANSACTION_ID, unique),
+        "offsetMsgId": offset_message_id(NO_HOST, physical),
+        "topic": topic,
+    }
+    return CheckProducer(group=group, fields=fields, body=encode_message(message))
+
+
+def _put_aside(
+    broker: Broker, record: Record, target: Target, group: str, done: Acknowledge
+) -> None:
+    sent = sent_again(record)
+    sent.properties[Property.REAL_TOPIC] = spelling(target.topic)
+    sent.properties[Property.REAL_QUEUE_ID] = str(target.partition)
+    sent.properties[Property.PRODUCER_GROUP] = group
+
+    def made(error: DragomanError | None) -> None:
+        topic = broker.image.topics.get(CHECKED_TOO_OFTEN_TOPIC)
+        if topic is None:
+            done(error or UnknownTopic(f"there is no topic {CHECKED_TOO_OFTEN_TOPIC}"))
+            return
+        record = sent.record(broker.clock.wall_ms())
+        try:
+            broker.relaying.add(topic.partitions[0], record, lambda _, error: done(error))
+        except DragomanError as refusal:
+            done(refusal)
+
+    new = NewTopic(name=CHECKED_TOO_OFTEN_TOPIC, partition_count=1, config=dict(TOPIC_CONFIG))
+    start(broker.ensure_topic(new)).then(made)

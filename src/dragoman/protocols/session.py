@@ -1,0 +1,418 @@
+"""The server's side of one connection, as every protocol has it: requests in, replies out.
+
+`OrderedSession` is for protocols without request numbers: replies leave in the order of the
+requests. `MatchedSession` is for protocols whose requests carry numbers: replies leave when they
+are ready. A protocol subclasses one of them and says how a request begins (`received`).
+
+Both kinds bound what a peer can make them hold:
+
+- A frame is charged to the node's memory budget when it has come, and waits in the backlog until
+  it may begin. While the peer does not take what was sent, nothing begins.
+- Past a number of unanswered requests the connection is not read; reading resumes when half of
+  them are answered.
+- What a connection holds is given back when it closes.
+
+A peer that has closed its half of the connection still gets the replies that are due.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from dragoman.errors import RemoteProtocolError
+from dragoman.framing import FrameReader
+from dragoman.limits import READ_AHEAD_REQUESTS_MAX, SEND_BUFFER_BYTES_MAX, UNANSWERED_REQUESTS_MAX
+from dragoman.net.channel import Channel, Reason
+from dragoman.protocols.service import Core, Service
+from dragoman.security.authorizer import ANONYMOUS, Operation, Principal, Resource
+from dragoman.types import Buffer
+
+ServiceT_co = TypeVar("ServiceT_co", bound=Service[Core], covariant=True)
+
+
+class _Session(Generic[ServiceT_co]):
+    """The part that does not depend on the order of replies."""
+
+    __slots__ = (
+        "_backlog",
+        "_budget",
+        "_is_beginning",
+        "_is_full",
+        "_reader",
+        "_unanswered",
+        "channel",
+        "get_buffer",
+        "principal",
+        "service",
+    )
+
+    #: More unanswered requests than this stop the reading of the connection.
+    unanswered_max: ClassVar[int]
+
+    def __init__(self, channel: Channel, reader: FrameReader, service: ServiceT_co) -> None:
+        self.channel = channel
+        self.service = service
+        self.principal: Principal = ANONYMOUS
+        self.get_buffer = reader.get_buffer
+        self._reader = reader
+        self._budget = service.budget
+        #: Frames that have come and are not begun.
+        self._backlog: deque[bytearray] = deque()
+        self._is_beginning = False
+        #: Requests that count against `unanswered_max`.
+        self._unanswered = 0
+        #: Whether there are too many of them for the connection to be read.
+        self._is_full = False
+
+    # ---- for the protocol
+
+    def on_writable(self) -> None:
+        """The peer takes data again."""
+
+    def on_ended(self) -> None:
+        """The peer sends no more: answer what waits for something to happen; push nothing."""
+
+    def on_closed(self) -> None:
+        """The connection is gone."""
+
+    @property
+    def can_send(self) -> bool:
+        """Whether the peer takes data. `on_writable` is called when it does so again."""
+        return self.channel.is_writable and not self.channel.is_closing
+
+    def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
+        return self.service.is_allowed(self.principal, operation, resource, name)
+
+    def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
+        """Raises `NotAuthorized`, in the class of the resource."""
+        self.service.authorize(self.principal, operation, resource, name)
+
+    # ---- from the channel
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._reader.pending_bytes
+
+    def ended(self) -> None:
+        self.on_ended()
+
+    def closed(self) -> None:
+        self._drop_backlog()
+        # Sessions may be parts of cycles, which the collector takes its time to find.
+        self._reader.forget()
+        self.on_closed()
+
+    # ---- the backlog
+
+    def _begin_backlog(self) -> None:
+        """Begin the requests of the backlog that may begin. Raises `RemoteProtocolError`."""
+        raise NotImplementedError
+
+    def _accept(self, frames: Sequence[bytearray]) -> None:
+        """Charge frames to the budget and begin what may begin. Raises `RemoteProtocolError`."""
+        self._budget.take(sum(map(len, frames)))
+        self._backlog.extend(frames)
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._is_beginning:
+            # A request that is answered at once calls back here; the loop below continues.
+            return
+        self._is_beginning = True
+        try:
+            self._begin_backlog()
+        except RemoteProtocolError:
+            # The connection is closed; nothing more begins.
+            self._drop_backlog()
+            raise
+        finally:
+            self._is_beginning = False
+        if self._unanswered > self.unanswered_max:
+            self._is_full = True
+            self.channel.pause(Reason.READ_AHEAD)
+
+    def _resume(self) -> None:
+        """Begin requests outside a call of the channel, which would handle their errors."""
+        try:
+            self._begin()
+        except RemoteProtocolError as error:
+            self.channel.complain(error)
+            self.channel.close()
+        if self._is_full:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        if self._unanswered <= self.unanswered_max // 2:
+            self._is_full = False
+            self.channel.unpause(Reason.READ_AHEAD)
+
+    @property
+    def _backlog_bytes(self) -> int:
+        return sum(map(len, self._backlog))
+
+    def _drop_backlog(self) -> None:
+        self._budget.give_back(self._backlog_bytes)
+        self._backlog.clear()
+
+
+class Waiting(Protocol):
+    """What has a place in the line of replies: one request, or several with one reply."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it may leave the line as soon as it is at the head."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of the node's memory budget that are given back when it leaves."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """How many requests it stands for."""
+        ...
+
+    def take_reply(self) -> Sequence[Buffer]:
+        """What is sent when it leaves; empty for a request without a reply."""
+        ...
+
+    def drop(self) -> None:
+        """The connection is gone: nothing is sent any more."""
+        ...
+
+
+class Place:
+    """One request's place in the line of replies."""
+
+    __slots__ = ("_answer", "_session", "is_done", "size")
+
+    count = 1
+
+    def __init__(self, session: OrderedSession[Service[Core]], size: int) -> None:
+        self._session = session
+        self._answer: Sequence[Buffer] = ()
+        self.is_done = False
+        self.size = size
+
+    def reply(self, *buffers: Buffer) -> None:
+        """Answer; nothing at all for a request that has no reply. Late answers are dropped."""
+        if not self.is_done:
+            self.is_done = True
+            self._answer = buffers
+            self._session.answered(self, sum(map(len, buffers)))
+
+    def take_reply(self) -> Sequence[Buffer]:
+        answer, self._answer = self._answer, ()
+        return answer
+
+    def drop(self) -> None:
+        self.is_done = True
+
+
+class OrderedSession(_Session[ServiceT_co]):
+    """Replies leave in the order of the requests.
+
+    Each request takes a place in line; its answer may be ready at once or after a sync, and leaves
+    when all before it have left. Answers that become ready in one loop turn, which after a sync are
+    many, leave the line together at its end. A protocol may have a request wait for those before it
+    (`may_begin`). Pushes go beside the line, so that a reply never waits behind queued pushes.
+    """
+
+    __slots__ = ("_answer_bytes", "_is_flushed_soon", "_line")
+
+    unanswered_max = READ_AHEAD_REQUESTS_MAX
+
+    def __init__(self, channel: Channel, reader: FrameReader, service: ServiceT_co) -> None:
+        super().__init__(channel, reader, service)
+        self._line: deque[Waiting] = deque()
+        self._is_flushed_soon = False
+        #: Size of the answers that became ready and have not left the line.
+        self._answer_bytes = 0
+
+    # ---- for the protocol
+
+    def received(self, frame: bytearray, place: Place) -> None:
+        """A request. Raises `RemoteProtocolError` to have the connection closed without a word."""
+        raise NotImplementedError
+
+    def may_begin(self, frame: bytearray) -> bool:  # noqa: ARG002
+        """Whether this request, the next one, may begin now; asked again after each reply."""
+        return True
+
+    @property
+    def has_unanswered(self) -> bool:
+        return bool(self._line)
+
+    @property
+    def unanswered(self) -> int:
+        """Requests that have begun and whose replies have not left."""
+        return len(self._line)
+
+    def push(self, *buffers: Buffer) -> None:
+        """Send what answers no request, behind the replies that are ready."""
+        if self._is_flushed_soon:
+            self._leave_line()
+        self.channel.send(list(buffers))
+
+    def close(self) -> None:
+        """Send the replies that are due, then close; requests not begun are dropped."""
+        self._drop_backlog()
+        self.channel.close()
+
+    # ---- from the channel
+
+    @property
+    def waiting_bytes(self) -> int:
+        return sum(each.size for each in self._line if each.is_done) + self._backlog_bytes
+
+    def buffer_updated(self, count: int) -> None:
+        frames = self._reader.buffer_updated(count)
+        self._unanswered += len(frames)
+        self._accept(frames)
+
+    def writable(self) -> None:
+        self._resume()
+        self.on_writable()
+
+    @property
+    def is_due(self) -> bool:
+        return bool(self._line or self._backlog)
+
+    def closed(self) -> None:
+        for waiting in self._line:
+            waiting.drop()
+            self._budget.give_back(waiting.size)
+        self._line.clear()
+        super().closed()
+
+    # ---- the line
+
+    def _begin_backlog(self) -> None:
+        backlog, channel, line = self._backlog, self.channel, self._line
+        while backlog and channel.is_writable and not channel.is_closing:
+            if not self.may_begin(backlog[0]):
+                if not (line and line[0].is_done):
+                    break
+                self._leave_line()
+                continue
+            frame = backlog.popleft()
+            place = Place(self, len(frame))
+            line.append(place)
+            self.received(frame, place)
+
+    def answered(self, place: Place, size: int) -> None:
+        """The place has its answer, of this size, and leaves with all that are ready before it."""
+        place.size += size
+        self._budget.take(size)
+        self._answer_bytes += size
+        if self._answer_bytes >= SEND_BUFFER_BYTES_MAX:
+            # Enough for one piece; and only the transport can tell whether the peer takes it.
+            self.flush()
+        elif not self._is_flushed_soon and self._line[0].is_done:
+            self._is_flushed_soon = True
+            self.channel.flush_soon(self)
+
+    def flush(self) -> None:
+        """Send every reply that has reached the head of the line."""
+        self._is_flushed_soon = False
+        self._leave_line()
+        if self._backlog and not self._is_beginning:
+            self._resume()
+        if self._is_full:
+            self._read_on()
+        if self.channel.is_ended:
+            self.channel.close_if_answered()
+
+    def _leave_line(self) -> None:
+        line = self._line
+        out: list[Buffer] = []
+        freed = self._answer_bytes = 0
+        while line and line[0].is_done:
+            first = line.popleft()
+            out += first.take_reply()
+            freed += first.size
+            self._unanswered -= first.count
+        if out:
+            self.channel.send(out)
+        self._budget.give_back(freed)
+
+
+class MatchedSession(_Session[ServiceT_co]):
+    """Requests carry numbers: replies leave when they are ready, in any order.
+
+    What may be large to send asks `can_send` first.
+    """
+
+    __slots__ = ("_held", "_is_closed")
+
+    unanswered_max = UNANSWERED_REQUESTS_MAX
+
+    def __init__(self, channel: Channel, reader: FrameReader, service: ServiceT_co) -> None:
+        super().__init__(channel, reader, service)
+        #: Bytes of the node's memory budget for requests that have begun and are not answered.
+        self._held = 0
+        self._is_closed = False
+
+    # ---- for the protocol
+
+    def received(self, frame: bytearray) -> None:
+        """A frame. Raises `RemoteProtocolError` to have the connection closed without a word."""
+        raise NotImplementedError
+
+    def begun(self, size: int) -> None:
+        """A request of so many bytes is to be answered."""
+        self._unanswered += 1
+        self._held += size
+        self._budget.take(size)
+
+    def finished(self, size: int) -> None:
+        """It is answered, or will not be."""
+        if self._is_closed:
+            return
+        self._unanswered -= 1
+        self._held -= size
+        self._budget.give_back(size)
+        if self._is_full:
+            self._read_on()
+        if self.channel.is_ended:
+            # With the reply, which is on its way when this turn ends.
+            self.channel.flush_soon(self)
+
+    def flush(self) -> None:
+        self.channel.close_if_answered()
+
+    def send(self, *buffers: Buffer) -> None:
+        self.channel.send(buffers)
+
+    # ---- from the channel
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._held + self._backlog_bytes
+
+    def buffer_updated(self, count: int) -> None:
+        self._accept(self._reader.buffer_updated(count))
+
+    def writable(self) -> None:
+        self.on_writable()
+        self._resume()
+
+    @property
+    def is_due(self) -> bool:
+        return bool(self._unanswered or self._backlog)
+
+    def closed(self) -> None:
+        self._budget.give_back(self._held)
+        self._held = self._unanswered = 0
+        self._is_closed = True
+        super().closed()
+
+    def _begin_backlog(self) -> None:
+        backlog = self._backlog
+        while backlog and self.can_send:
+            frame = backlog.popleft()
+            self._budget.give_back(len(frame))
+            self.received(frame)

@@ -1,0 +1,1 @@
+"""Measures of the code base: size, import cycles, continuations, names."""
