@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from dragoman.outcome import start
 from dragoman.broker.topics import NewTopic
 from dragoman.client.kafka import (
     EARLIEST,
@@ -26,6 +26,7 @@ from dragoman.client_core.errors import ClientError
 from dragoman.cluster.events import Event, TopicConfigChanged, TopicCreated, TopicDeleted
 from dragoman.errors import DragomanError, OutcomeUnknownError
 from dragoman.log.batch import Record, batches, build_batch
+from dragoman.outcome import start
 from dragoman.testing.sim.clock import SimClock
 
 if TYPE_CHECKING:
@@ -294,17 +295,17 @@ class Admin(Client):
             name = self.random.choice(extra)
             del self.cluster.topics[name]
             process.loop.call_soon(
-                topics.delete, name, lambda error: self._note(TopicDeleted, name, error)
+                lambda: start(topics.delete(name)).then(partial(self._note, TopicDeleted, name))
             )
         else:
             value = str(1_000_000_000 + self._number)
             topic = self.random.choice([MAIN, *extra])
-            process.loop.call_soon(
-                topics.alter_config,
-                topic,
-                lambda config: {**config, "retention.ms": value},
-                lambda error: self._note(TopicConfigChanged, value, error),
-            )
+
+            def alter() -> None:
+                altered = topics.alter_config(topic, lambda old: {**old, "retention.ms": value})
+                start(altered).then(partial(self._note, TopicConfigChanged, value))
+
+            process.loop.call_soon(alter)
 
     def _note(self, kind: type[Event], mark: str, error: DragomanError | None) -> None:
         if error is None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from dragoman.outcome import start
 from dragoman.broker.topics import NewTopic
 from dragoman.client.kafka import TopicPartition
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
+from dragoman.outcome import start
 from dragoman.testing.sim.loop import SimWorld
 from simulation.cluster.checker import AgreedMetadata, ClusterChecker
 from simulation.cluster.clients import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from dragoman.outcome import start
 from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.outcome import start
 from dragoman.testing.sim.network import NetworkFaults
 from simulation.cluster.cluster import Cluster
 from simulation.cluster.process import Process

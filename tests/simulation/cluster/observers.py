@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dragoman.broker import cluster as cluster
-from dragoman.broker.partitions import Partitions
 from dragoman.broker.cluster import Cluster
+from dragoman.broker.partitions import Partitions
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.replication.ports import Timing
 from dragoman.cluster.events import Event
