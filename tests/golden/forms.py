@@ -36,9 +36,9 @@ from dragoman.cluster.raft.state import encode_image, restore_image
 from dragoman.errors import DragomanError
 from dragoman.log import manifest, node
 from dragoman.net import peer_frames
-from dragoman.pipelines.jobs.folding import Pending
-from dragoman.pipelines.jobs.materializing import Made
+from dragoman.pipelines.jobs.current_rows import Pending
 from dragoman.pipelines.jobs.replay import Plan
+from dragoman.pipelines.jobs.table_updates import Made
 from dragoman.pipelines.jobs.tier_manifest import Manifest as TierManifest
 from dragoman.pipelines.state import Status as PipelineStatus
 from dragoman.protocols.cursus.handlers import relayed as cursus

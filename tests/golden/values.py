@@ -39,7 +39,9 @@ from dragoman.cluster.raft import ports as raft_ports
 from dragoman.log import manifest, node
 from dragoman.log.producers import errors as producers
 from dragoman.net import peer_frames
-from dragoman.pipelines.jobs import folding, materializing, replay, replay_batches
+from dragoman.pipelines.jobs import current_rows as folding
+from dragoman.pipelines.jobs import replay, replay_batches
+from dragoman.pipelines.jobs import table_updates as materializing
 from dragoman.pipelines.jobs import tier_manifest as tier
 from dragoman.protocols.cursus import messages as cursus_messages
 from dragoman.protocols.cursus.handlers import relayed as cursus

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman.errors import ConfigError
-from dragoman.pipelines.ordering import in_order, tables_in
+from dragoman.pipelines.step_order import in_order, tables_in
 
 
 @pytest.mark.parametrize(

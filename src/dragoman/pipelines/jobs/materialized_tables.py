@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dragoman.errors import ConfigError
 from dragoman.pipelines.jobs.delta import KEY, delta_frame
-from dragoman.pipelines.jobs.merging import MARKS, RANGES
+from dragoman.pipelines.jobs.row_merge import MARKS, RANGES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.pipelines.progress import Progress
-from dragoman.pipelines.reporting import Reporter
+from dragoman.pipelines.reporter import Reporter
 from dragoman.pipelines.state import StateFolder, Status, new_status
 
 BATCH = {

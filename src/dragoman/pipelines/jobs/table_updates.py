@@ -27,7 +27,7 @@ from dragoman.pipelines.jobs.changes import (
 from dragoman.pipelines.jobs.columns import MisfitError
 from dragoman.pipelines.jobs.delta import KeyedTable
 from dragoman.pipelines.jobs.materialize import Options
-from dragoman.pipelines.jobs.merging import MARKS, RANGES, CurrentMerge, HistoryMerge
+from dragoman.pipelines.jobs.row_merge import MARKS, RANGES, CurrentMerge, HistoryMerge
 from dragoman.pipelines.progress import Progress, Report
 
 

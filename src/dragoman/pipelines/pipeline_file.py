@@ -36,7 +36,7 @@ from dragoman.pipelines.definition import (
     check_name,
     check_table_name,
 )
-from dragoman.pipelines.ordering import in_order, tables_in
+from dragoman.pipelines.step_order import in_order, tables_in
 
 #: Modules of `pipelines/jobs`, each with `Options` and `run`.
 JOBS = ("materialize", "tier", "replay", "profile")

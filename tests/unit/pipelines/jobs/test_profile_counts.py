@@ -11,8 +11,17 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from dragoman.pipelines.jobs import profile_report, profiling
-from dragoman.pipelines.jobs.profiling import COLUMNS, Fields, Keys, Slice, Times, drifts, merged
+from dragoman.pipelines.jobs import profile_counts as profiling
+from dragoman.pipelines.jobs import profile_report
+from dragoman.pipelines.jobs.profile_counts import (
+    COLUMNS,
+    Fields,
+    Keys,
+    Slice,
+    Times,
+    drifts,
+    merged,
+)
 from dragoman.spark.batches.layout import COLUMN_TYPES
 
 SCHEMA = pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in COLUMNS])

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dragoman.errors import DragomanError
-from dragoman.pipelines.building import Tables
-from dragoman.pipelines.checking import check_topics
+from dragoman.pipelines.dataflow import Tables
 from dragoman.pipelines.definition import (
     Definition,
     DeltaSink,
@@ -29,8 +28,9 @@ from dragoman.pipelines.definition import (
     TopicSink,
     trigger_options,
 )
+from dragoman.pipelines.preflight import check_topics
 from dragoman.pipelines.progress import Progress
-from dragoman.pipelines.reporting import Listener, Reporter
+from dragoman.pipelines.reporter import Listener, Reporter
 from dragoman.pipelines.session import pipeline_session
 from dragoman.pipelines.sinks.batches import failing_plainly
 from dragoman.pipelines.sinks.owner import Writer

@@ -23,7 +23,7 @@ from dragoman.pipelines.definition import (
     TopicSource,
     Watermark,
 )
-from dragoman.pipelines.loading import PipelineFileError, inputs_of
+from dragoman.pipelines.pipeline_file import PipelineFileError, inputs_of
 from dragoman.pipelines.sources import cdc_frame, table_frame, topic_frame
 from dragoman.spark.failures import readable, without_spark_logs
 

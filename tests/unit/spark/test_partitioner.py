@@ -12,7 +12,7 @@ import pytest
 
 from dragoman.client.kafka import TopicPartition, murmur2, partition_for_key
 from dragoman.errors import EncodeError
-from dragoman.spark.routing import Router, murmur2_of
+from dragoman.spark.partitioner import Router, murmur2_of
 
 
 def keys_of_all_sizes(seed: int, count: int = 500) -> list[bytes | None]:

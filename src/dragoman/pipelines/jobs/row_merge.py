@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dragoman.pipelines.jobs.changes import Changes, Version
-from dragoman.pipelines.jobs.delta import KEY, KeyedTable
-from dragoman.pipelines.jobs.folding import (
+from dragoman.pipelines.jobs.current_rows import (
     UNKNOWN,
     Folded,
     Pending,
@@ -22,6 +21,7 @@ from dragoman.pipelines.jobs.folding import (
     fold_current,
     fold_history,
 )
+from dragoman.pipelines.jobs.delta import KEY, KeyedTable
 
 _TIME = pa.timestamp("us", "UTC")
 #: Of every table, behind the columns of the rows.

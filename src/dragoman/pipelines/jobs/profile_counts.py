@@ -24,7 +24,7 @@ from dragoman.limits import (
     PROFILE_KEYS_MAX,
     PROFILE_TIMES_MAX,
 )
-from dragoman.spark.routing import murmur2_of
+from dragoman.spark.partitioner import murmur2_of
 
 if TYPE_CHECKING:
     from dragoman.spark.options import SourceOptions

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from dragoman.pipelines import running
-from dragoman.pipelines.loading import load
-from dragoman.pipelines.running import PipelineError, Run
+from dragoman.pipelines import runner as running
+from dragoman.pipelines.pipeline_file import load
+from dragoman.pipelines.runner import PipelineError, Run
 from dragoman.pipelines.state import StateFolder, Status
 
 FILE = """

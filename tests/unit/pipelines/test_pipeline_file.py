@@ -11,7 +11,7 @@ import pytest
 
 from dragoman.errors import ConfigError
 from dragoman.pipelines.definition import DeltaSink, TableSource, TopicSource, trigger_options
-from dragoman.pipelines.loading import load, single_job
+from dragoman.pipelines.pipeline_file import load, single_job
 
 GOOD = """
 name = "orders"

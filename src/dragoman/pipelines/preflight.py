@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from dragoman.client.kafka import BlockingKafkaClient, ClientSettings, NewTopic, TopicExistsError
 from dragoman.pipelines.definition import CdcSource, Definition, TopicSink, TopicSource
-from dragoman.pipelines.loading import PipelineFileError
+from dragoman.pipelines.pipeline_file import PipelineFileError
 
 _SETTINGS = ClientSettings(client_id="dragoman-pipeline", operation_timeout_s=10.0)
 
