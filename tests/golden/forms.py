@@ -43,8 +43,8 @@ from dragoman.pipelines.jobs.tier_manifest import Manifest as TierManifest
 from dragoman.pipelines.state import Status as PipelineStatus
 from dragoman.protocols.cursus.handlers import relayed as cursus
 from dragoman.protocols.cursus.handlers.state import StoredProducer, StoredSnapshot
-from dragoman.protocols.rocketmq.handlers import attributes as rocketmq_topic
 from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
+from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
 from dragoman.rpc.messages import answer_type
 from worlds.broker import World
 

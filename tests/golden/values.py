@@ -47,8 +47,8 @@ from dragoman.protocols.cursus import messages as cursus_messages
 from dragoman.protocols.cursus.handlers import relayed as cursus
 from dragoman.protocols.cursus.handlers import state as cursus_state
 from dragoman.protocols.rocketmq import bodies as rocketmq_bodies
-from dragoman.protocols.rocketmq.handlers import attributes as rocketmq_topic
 from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
+from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
 from golden.forms import Frame
 
 

@@ -6,7 +6,7 @@ until it is due, the half of a transaction until its producer has decided.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -33,11 +33,6 @@ from dragoman.protocols.rocketmq.constants import (
     Serialization,
     SysFlag,
 )
-from dragoman.protocols.rocketmq.handlers.attributes import (
-    attributes_of,
-    read_queues,
-    write_queues,
-)
 from dragoman.protocols.rocketmq.handlers.names import (
     check_topic_name,
     physical_offset,
@@ -47,8 +42,13 @@ from dragoman.protocols.rocketmq.handlers.records import Sent, inflated
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.relayed import ForwardReply
 from dragoman.protocols.rocketmq.handlers.retries import dead_letter
-from dragoman.protocols.rocketmq.handlers.session import Call
-from dragoman.protocols.rocketmq.handlers.topics import make_topic
+from dragoman.protocols.rocketmq.handlers.session import Answer, Call
+from dragoman.protocols.rocketmq.handlers.topics import (
+    attributes_of,
+    make_topic,
+    read_queues,
+    write_queues,
+)
 from dragoman.protocols.rocketmq.handlers.transactions import hold_half
 from dragoman.protocols.rocketmq.messages import (
     decode_batch,
@@ -148,7 +148,7 @@ def _send(call: Call, names: Names) -> None:
     sent = _batch(call, head) if head.is_batch else [_single(call, head)]
     topic = visible_topic(call.service.broker.image, head.topic)
     if topic is None:
-        _make_topic(call, head, lambda made: _append(call, head, made, sent))
+        call.after(_make_topic(call, head), lambda made: _append(call, head, made, sent))
     else:
         _append(call, head, topic, sent)
 
@@ -277,17 +277,15 @@ def _sent(
 # ---- the topic
 
 
-def _make_topic(call: Call, head: Head, use: Callable[[TopicMetadata], None]) -> None:
+def _make_topic(call: Call, head: Head) -> Coroutine[object, None, TopicMetadata]:
     broker = call.service.broker
     check_topic_name(head.topic)
     if head.topic.startswith(RETRY_PREFIX):
-        make_topic(call, head.topic, 1, use)
-    elif head.template == TEMPLATE_TOPIC and broker.settings.auto_create_topics_enable:
-        queues = max(1, min(head.template_queues, _FIRST_QUEUES_MAX))
-        make_topic(call, head.topic, queues, use)
-    else:
-        text = f"topic[{head.topic}] not exist, apply first please!"
-        raise Refused(Response.TOPIC_NOT_EXIST, text)
+        return make_topic(call, head.topic, 1)
+    if head.template == TEMPLATE_TOPIC and broker.settings.auto_create_topics_enable:
+        return make_topic(call, head.topic, max(1, min(head.template_queues, _FIRST_QUEUES_MAX)))
+    text = f"topic[{head.topic}] not exist, apply first please!"
+    raise Refused(Response.TOPIC_NOT_EXIST, text)
 
 
 def _append(call: Call, head: Head, topic: TopicMetadata, sent: list[Sent]) -> None:
@@ -297,11 +295,14 @@ def _append(call: Call, head: Head, topic: TopicMetadata, sent: list[Sent]) -> N
         raise Refused(Response.NO_PERMISSION, text)
     queue = _queue(call, head, topic)
     if head.topic.startswith(RETRY_PREFIX) and _is_dead(call, head):
-        dead_letter(call, head.topic.removeprefix(RETRY_PREFIX), sent[0])
+        call.answer_with(dead_letter(call, head.topic.removeprefix(RETRY_PREFIX), sent[0]))
         return
     first = sent[0]
     if first.sys_flag & TRANSACTION_MASK == SysFlag.TRANSACTION_PREPARED and not head.is_batch:
-        hold_half(call, topic, queue, first)
+        call.after(
+            hold_half(call, topic, queue, first),
+            lambda token: reply_sent(call, token.partition_id, queue, [token.offset], first),
+        )
         return
     due_ms = due_at(first.properties, call.service.broker.clock.wall_ms())
     if due_ms is not None and not head.is_batch:
@@ -465,15 +466,15 @@ def _defer(call: Call, topic: TopicMetadata, queue: int, sent: Sent, due_ms: int
 # ---- request and reply
 
 
-def handle_send_reply_message_v2(call: Call) -> None:
-    _send_reply(call, _SHORT)
+async def handle_send_reply_message_v2(call: Call) -> Answer:
+    return await _send_reply(call, _SHORT)
 
 
-def handle_send_reply_message(call: Call) -> None:
-    _send_reply(call, _LONG)
+async def handle_send_reply_message(call: Call) -> Answer:
+    return await _send_reply(call, _LONG)
 
 
-def _send_reply(call: Call, names: Names) -> None:
+async def _send_reply(call: Call, names: Names) -> Answer:
     """To the client that waits for it, on whichever node."""
     head = _head(call, names)
     _check_sizes(len(call.body), len(head.properties.encode()))
@@ -498,11 +499,7 @@ def _send_reply(call: Call, names: Names) -> None:
         "unitMode": "false",
     }
 
-    def forwarded(is_told: bool) -> None:
-        if is_told:
-            call.reply(fields={"msgId": "", "queueId": fields["queueId"], "queueOffset": "0"})
-        else:
-            call.reply(Response.SYSTEM_ERROR, f"push reply message fail, client {client_id}")
-
     request = ForwardReply(client_id=client_id, fields=fields, body=bytes(call.body))
-    call.node.forward_reply(request, forwarded)
+    if not await call.node.forward_reply(request):
+        raise Refused(Response.SYSTEM_ERROR, f"push reply message fail, client {client_id}")
+    return Answer(fields={"msgId": "", "queueId": fields["queueId"], "queueOffset": "0"})
