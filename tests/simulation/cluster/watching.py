@@ -18,7 +18,7 @@ from dragoman.broker.replication.ports import Timing
 from dragoman.broker.replication.replication import Replication
 from dragoman.cluster.events import Event
 from dragoman.cluster.metadata import METADATA_PARTITION_ID, PartitionMetadata, TopicMetadata
-from dragoman.cluster.raft.core import Role, RoleChanged
+from dragoman.cluster.raft.effects import Role, RoleChanged
 from dragoman.errors import DragomanError
 from dragoman.log.partition import PartitionLog
 from power_cuts.scenario import small_bounds
