@@ -14,7 +14,7 @@ from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.replication.ports import Timing
 from dragoman.cluster.events import Event
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
-from dragoman.cluster.raft.core import Role, RoleChanged
+from dragoman.cluster.raft.effects import Role, RoleChanged
 from dragoman.errors import DragomanError
 from dragoman.log.partition import PartitionLog
 from simulation.harness.observers import Observer, observed

@@ -15,7 +15,8 @@ import msgspec
 
 from dragoman.cluster.events import GroupConfigChanged
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft.core import Raft, Role, RoleChanged
+from dragoman.cluster.raft.core import Raft
+from dragoman.cluster.raft.effects import Role, RoleChanged
 from dragoman.cluster.raft.membership import Membership
 from dragoman.cluster.raft.messages import (
     Message,

@@ -107,7 +107,7 @@ class _TruncatesOnMatch(Raft):
         base = header.base_offset
         if base < self.storage.end:
             self.storage.truncate(base)
-            self._forget_memberships(self.storage.end)
+            self._memberships.forget(self.storage.end)
         if base != self.storage.end:
             raise DecodeError("a gap")
 

@@ -45,7 +45,7 @@ from dragoman.cluster.etcd.snapshots import SnapshotWriter
 from dragoman.cluster.events import Event
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
 from dragoman.cluster.quorum import Done
-from dragoman.cluster.raft.core import Role, RoleChanged
+from dragoman.cluster.raft.effects import Role, RoleChanged
 from dragoman.cluster.raft.membership import Membership
 from dragoman.cluster.raft.state import encode_image, restore_image
 from dragoman.errors import (

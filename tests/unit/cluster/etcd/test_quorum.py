@@ -12,7 +12,7 @@ import pytest
 from dragoman.cluster.etcd.layout import Head, Holder
 from dragoman.cluster.etcd.session import Settings
 from dragoman.cluster.events import Event, NodeRegistered
-from dragoman.cluster.raft.core import Role
+from dragoman.cluster.raft.effects import Role
 from dragoman.errors import (
     ClusterError,
     ConfigError,
