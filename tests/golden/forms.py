@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, Union, get_args
 import msgspec
 
 from dragoman.broker import changes, neighbours
-from dragoman.broker.deferring import records as deferred
-from dragoman.broker.deferring.state import Batch
+from dragoman.broker.delayed import records as deferred
+from dragoman.broker.delayed.state import Batch
 from dragoman.broker.groups import records as groups
-from dragoman.broker.publishing import records as publications
-from dragoman.broker.publishing.state import Writer
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.replication import messages as replication
+from dragoman.broker.staged_writes import records as publications
+from dragoman.broker.staged_writes.writer import Writer
 from dragoman.broker.transactions import records as transactions
 from dragoman.broker.transactions.state import Transaction
 from dragoman.captures import control

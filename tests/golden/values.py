@@ -14,18 +14,20 @@ from dragoman.broker import (
     changes,
     neighbours,
     offsets,
-    publications,
     reading,
     relaying,
     replica_ends,
 )
 from dragoman.broker import errors as refusals
-from dragoman.broker.deferring import records as deferred
-from dragoman.broker.deferring import state as deferred_state
+from dragoman.broker.delayed import records as deferred
+from dragoman.broker.delayed import state as deferred_state
 from dragoman.broker.groups import records as groups
-from dragoman.broker.publishing import state as publishing
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.replication import messages as replication
+from dragoman.broker.staged_writes import destinations, staging_topic
+from dragoman.broker.staged_writes import publication as publications
+from dragoman.broker.staged_writes import service as staged_writes
+from dragoman.broker.staged_writes import writer as publishing
 from dragoman.broker.transactions import state as transactions
 from dragoman.captures import control
 from dragoman.captures import definition as captures
@@ -47,6 +49,7 @@ from dragoman.protocols.cursus.handlers import state as cursus_state
 from dragoman.protocols.rocketmq import bodies as rocketmq_bodies
 from dragoman.protocols.rocketmq.handlers import attributes as rocketmq_topic
 from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
+from dragoman.rpc import messages
 from golden.forms import Frame
 
 
@@ -501,7 +504,7 @@ _PLAIN: dict[str, Any] = {
     ),
     "neighbour-request FindReplicaEnds full": replica_ends.FindReplicaEnds(partition_ids=(1, 2)),
     "neighbour-request FindReplicaEnds default": replica_ends.FindReplicaEnds(partition_ids=()),
-    "neighbour-request Publish full": neighbours.Publish(
+    "neighbour-request Publish full": staged_writes.Publish(
         publication=publications.Publication(
             writer_id="text 1",
             query_id="text 2",
@@ -547,10 +550,10 @@ _PLAIN: dict[str, Any] = {
             ),
         )
     ),
-    "neighbour-request Publish default": neighbours.Publish(
+    "neighbour-request Publish default": staged_writes.Publish(
         publication=publications.Publication(writer_id="", query_id="", batch_id=0, destinations=())
     ),
-    "neighbour-request CheckPieces full": neighbours.CheckPieces(
+    "neighbour-request CheckPieces full": destinations.CheckPieces(
         destination=publications.Destination(
             topic="text 1",
             partition=2,
@@ -564,16 +567,16 @@ _PLAIN: dict[str, Any] = {
             ),
         )
     ),
-    "neighbour-request CheckPieces default": neighbours.CheckPieces(
+    "neighbour-request CheckPieces default": destinations.CheckPieces(
         destination=publications.Destination(topic="", partition=0, pieces=())
     ),
-    "neighbour-request NextSequence full": neighbours.NextSequence(
+    "neighbour-request NextSequence full": destinations.NextSequence(
         topic="text 1", partition=2, producer_id=3
     ),
-    "neighbour-request NextSequence default": neighbours.NextSequence(
+    "neighbour-request NextSequence default": destinations.NextSequence(
         topic="", partition=0, producer_id=0
     ),
-    "neighbour-request CopyPieces full": neighbours.CopyPieces(
+    "neighbour-request CopyPieces full": destinations.CopyPieces(
         target=publications.Target(
             partition_id=1,
             first_sequence=2,
@@ -588,13 +591,13 @@ _PLAIN: dict[str, Any] = {
         ),
         producer_id=13,
     ),
-    "neighbour-request CopyPieces default": neighbours.CopyPieces(
+    "neighbour-request CopyPieces default": destinations.CopyPieces(
         target=publications.Target(partition_id=0, first_sequence=0, pieces=()), producer_id=0
     ),
-    "neighbour-request KeepStaged full": neighbours.KeepStaged(
+    "neighbour-request KeepStaged full": staging_topic.KeepStaged(
         partition=1, held_from=2, released=((3, 4), (5, 6))
     ),
-    "neighbour-request KeepStaged default": neighbours.KeepStaged(partition=0),
+    "neighbour-request KeepStaged default": staging_topic.KeepStaged(partition=0),
     "neighbour-request DeferRecord full": neighbours.DeferRecord(
         topic="text 1",
         partition=2,
@@ -626,7 +629,7 @@ _PLAIN: dict[str, Any] = {
     ),
     "neighbour-request RemoveCapture default": neighbours.RemoveCapture(name=""),
     # ---- neighbour-reply
-    "neighbour-reply Done full": neighbours.Done(),
+    "neighbour-reply Done full": messages.Done(),
     "neighbour-reply Offsets full": neighbours.Offsets(offsets=((1, 2), (3, 4))),
     "neighbour-reply Offsets default": neighbours.Offsets(),
     "neighbour-reply Assigned full": neighbours.Assigned(
@@ -646,10 +649,10 @@ _PLAIN: dict[str, Any] = {
     "neighbour-reply Batches default": reading.Batches(
         high_watermark=0, last_stable_offset=0, log_start_offset=0
     ),
-    "neighbour-reply Published full": neighbours.Published(was_before=True),
-    "neighbour-reply Published default": neighbours.Published(was_before=False),
-    "neighbour-reply SequenceNumber full": neighbours.SequenceNumber(number=1),
-    "neighbour-reply SequenceNumber default": neighbours.SequenceNumber(number=0),
+    "neighbour-reply Published full": staged_writes.Published(was_before=True),
+    "neighbour-reply Published default": staged_writes.Published(was_before=False),
+    "neighbour-reply SequenceNumber full": destinations.SequenceNumber(number=1),
+    "neighbour-reply SequenceNumber default": destinations.SequenceNumber(number=0),
     "neighbour-reply Deferred full": neighbours.Deferred(partition_id=1, offset=2),
     "neighbour-reply Deferred default": neighbours.Deferred(partition_id=0, offset=0),
     "neighbour-reply DeferredContent full": neighbours.DeferredContent(

@@ -11,7 +11,7 @@ from unittest import mock
 
 import msgspec
 
-from dragoman.broker.deferring import Content, Token
+from dragoman.broker.delayed import Content, Token
 from dragoman.broker.errors import UnknownDeferredRecord
 from dragoman.broker.topics import NewTopic
 from dragoman.config.settings import Settings
@@ -58,7 +58,7 @@ def defer(
     world: World, value: bytes, due_ms: int, partition: int = 0, *, settle: bool = True
 ) -> Told:
     told = Told()
-    world.broker.deferring.defer(TOPIC, partition, record_of(value), due_ms, told)
+    world.broker.delayed.defer(TOPIC, partition, record_of(value), due_ms, told)
     if settle:
         world.settle()
     return told
@@ -68,7 +68,7 @@ def hold(
     world: World, value: bytes, partition: int = 0, *, check_after_ms: int | None = None
 ) -> Told:
     told = Told()
-    world.broker.deferring.hold(
+    world.broker.delayed.hold(
         TOPIC, partition, record_of(value), dict(LABELS), check_after_ms, told
     )
     world.settle()
@@ -87,7 +87,7 @@ def _decided(
     world: World, token: Token, labels: dict[str, str], *, is_release: bool
 ) -> DragomanError | None:
     told: list[DragomanError | None] = []
-    deferring = world.broker.deferring
+    deferring = world.broker.delayed
     (deferring.release if is_release else deferring.drop)(token, labels, told.append)
     world.settle()
     (outcome,) = told
@@ -149,7 +149,7 @@ class DeferringScenario:
     def _boot(self, disk: SimDisk) -> None:
         scheduler = SimScheduler()
         scheduler.advance(self._now_s)
-        with mock.patch("dragoman.broker.deferring.keeping.DEFERRED_PARTITIONS", 1):
+        with mock.patch("dragoman.broker.delayed.store.DEFERRED_PARTITIONS", 1):
             self.world = World(SCENARIO_SETTINGS, disk=disk, scheduler=scheduler)
         answers: list[DragomanError | None] = []
         start(self.world.broker.ensure_topic(NewTopic(name=TOPIC, partition_count=2))).then(
@@ -193,13 +193,13 @@ class DeferringScenario:
         second = self.world.clock.wall_ms() // 1000 + self.random.randint(1, 3)
         for _ in range(self.random.randint(1, 4)):
             sent = self._new(second * 1000)
-            deferring, record = self.world.broker.deferring, record_of(sent.value)
+            deferring, record = self.world.broker.delayed, record_of(sent.value)
             deferring.defer(TOPIC, sent.partition, record, second * 1000, sent.taken)
         self.world.settle()
 
     def _hold(self) -> None:
         sent = self._new(None)
-        deferring, record = self.world.broker.deferring, record_of(sent.value)
+        deferring, record = self.world.broker.delayed, record_of(sent.value)
         deferring.hold(TOPIC, sent.partition, record, dict(LABELS), None, sent.taken)
         self.world.settle()
 
@@ -216,7 +216,7 @@ class DeferringScenario:
             # Who has decided once sticks to it.
             sent.is_wanted, sent.is_drop = True, self.random.random() < 0.5
         assert sent.token is not None
-        deferring = self.world.broker.deferring
+        deferring = self.world.broker.delayed
         (deferring.drop if sent.is_drop else deferring.release)(sent.token, LABELS, sent.decided)
         self.world.settle()
 

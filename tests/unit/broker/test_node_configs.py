@@ -417,7 +417,7 @@ def checks_within(seconds: float) -> Callable[[World], object]:
     def probe(world: World) -> object:
         _topic(world)
         held, asked = Told(), []
-        deferring = world.broker.deferring
+        deferring = world.broker.delayed
         deferring.hold("t", 0, Record(value=b"v"), {}, None, held)
         world.settle()
         deferring.on_check.append(lambda token, *_: asked.append(token))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from dragoman.broker.deferring import Content, Token
+from dragoman.broker.delayed import Content, Token
 from dragoman.broker.reading import Ends, Reader
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
@@ -53,7 +53,7 @@ def _find_deferred(broker: Broker, token: Token, done: Done) -> None:
             topic, queue = content.target
             done(Found(topic, queue, content.record, token.partition_id))
 
-    broker.deferring.read(token, found)
+    broker.delayed.read(token, found)
 
 
 def read_one(broker: Broker, partition: PartitionMetadata, offset: int, done: Done) -> None:

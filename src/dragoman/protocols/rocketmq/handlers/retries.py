@@ -7,7 +7,7 @@ was, whatever protocol wrote it.
 
 from __future__ import annotations
 
-from dragoman.broker.deferring import Token
+from dragoman.broker.delayed import Token
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.protocols.rocketmq.constants import (
@@ -92,7 +92,7 @@ def _retry(call: Call, group: str, sent: Sent, level: int, queues: int) -> None:
 
     def defer(topic: TopicMetadata) -> None:
         queue = broker.random.randrange(len(topic.partitions))
-        broker.deferring.defer(topic.name, queue, sent.record(now_ms), due_ms, deferred)
+        broker.delayed.defer(topic.name, queue, sent.record(now_ms), due_ms, deferred)
 
     make_topic(call, name, queues, defer)
 

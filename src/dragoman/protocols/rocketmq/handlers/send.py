@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from dragoman.broker.deferring import Token
+from dragoman.broker.delayed import Token
 from dragoman.broker.errors import MessageTooLarge
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DecodeError, DragomanError
@@ -459,7 +459,7 @@ def _defer(call: Call, topic: TopicMetadata, queue: int, sent: Sent, due_ms: int
         else:
             reply_sent(call, token.partition_id, queue, [token.offset], sent)
 
-    broker.deferring.defer(topic.name, queue, record, due_ms, deferred)
+    broker.delayed.defer(topic.name, queue, record, due_ms, deferred)
 
 
 # ---- request and reply

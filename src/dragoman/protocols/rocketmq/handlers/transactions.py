@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dragoman.broker.deferring import Target, Token
+from dragoman.broker.delayed import Target, Token
 from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord, UnknownTopic
 from dragoman.broker.replica import Acknowledge
 from dragoman.broker.topics import NewTopic
@@ -81,7 +81,7 @@ def hold_half(call: Call, topic: TopicMetadata, queue: int, sent: Sent) -> None:
         else:
             reply_sent(call, token.partition_id, queue, [token.offset], sent)
 
-    broker.deferring.hold(
+    broker.delayed.hold(
         topic.name,
         queue,
         sent.record(broker.clock.wall_ms()),
@@ -130,7 +130,7 @@ def handle_end_transaction(call: Call) -> None:
             error = Refused(Response.SYSTEM_ERROR, "Find prepared transaction message failed")
         call.done(error)
 
-    deferring = call.service.broker.deferring
+    deferring = call.service.broker.delayed
     decide = deferring.release if decision == _COMMIT else deferring.drop
     decide(Token(partition_id, offset), {_GROUP: group}, decided)
 
@@ -166,8 +166,8 @@ def watch_halves(node: RocketmqNode) -> None:
             node.log.warning(text, group, target)
             _put_aside(node.broker, record, target, group, done)
 
-    node.broker.deferring.on_check.append(check)
-    node.broker.deferring.on_given_up.append(given_up)
+    node.broker.delayed.on_check.append(check)
+    node.broker.delayed.on_given_up.append(given_up)
 
 
 def check_request(
@@ -253,4 +253,4 @@ def _hold_again(call: Call, found: Found) -> None:
         call.done(token if isinstance(token, DragomanError) else None)
 
     record = sent.record(broker.clock.wall_ms())
-    broker.deferring.hold(topic.name, queue, record, {_GROUP: group}, 0, held)
+    broker.delayed.hold(topic.name, queue, record, {_GROUP: group}, 0, held)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.broker.deferring import records
-from dragoman.broker.deferring.records import Kind, Release, Stored
-from dragoman.broker.deferring.state import Batch
+from dragoman.broker.delayed import records
+from dragoman.broker.delayed.records import Kind, Release, Stored
+from dragoman.broker.delayed.state import Batch
 from dragoman.errors import CorruptionError, FormatError
 
 _longs = st.integers(0, (1 << 63) - 1)

@@ -10,8 +10,8 @@ Protocols use it for delays, retries, and messages that wait for the outcome of 
 - A service offers all of it to protocols on any node, and forwards to the node that holds a record.
 """
 
-from dragoman.broker.deferring.records import TOPIC as DEFERRED_TOPIC
-from dragoman.broker.deferring.service import Deferring
-from dragoman.broker.deferring.state import Content, Target, Token
+from dragoman.broker.delayed.records import TOPIC as DEFERRED_TOPIC
+from dragoman.broker.delayed.service import DelayedRecords
+from dragoman.broker.delayed.state import Content, Target, Token
 
-__all__ = ["DEFERRED_TOPIC", "Content", "Deferring", "Target", "Token"]
+__all__ = ["DEFERRED_TOPIC", "Content", "DelayedRecords", "Target", "Token"]

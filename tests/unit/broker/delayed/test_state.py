@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.broker.deferring.state import Batch, Entry, Phase, Shelf
+from dragoman.broker.delayed.state import Batch, Entry, Phase, Shelf
 
 
 def _add(shelf: Shelf, offset: int, when_ms: int, phase: Phase = Phase.WAITING) -> Entry:

@@ -7,7 +7,6 @@ moment, from a seed; what is readable at the end is compared with what was publi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 from unittest import mock
@@ -22,13 +21,16 @@ from dragoman.broker.errors import (
     StagedRecordsGone,
     UnknownTopic,
 )
-from dragoman.broker.neighbours import CopyPieces, KeepStaged
-from dragoman.broker.publishing import STAGING_TOPIC, Destination, Piece, Publication
-from dragoman.broker.publishing import records as stored
+from dragoman.broker.staged_writes import STAGING_TOPIC, Destination, Piece, Publication
+from dragoman.broker.staged_writes import records as stored
+from dragoman.broker.staged_writes.destinations import CopyPieces
+from dragoman.broker.staged_writes.staging_topic import KeepStaged
 from dragoman.config.settings import Settings
 from dragoman.errors import DiskFullError, DragomanError
 from dragoman.limits import STAGING_HOLD_LEASE_S
-from worlds.staged_writes import Published, publication, small_slices, stage, values_of
+from dragoman.outcome import start
+from dragoman.rpc import Node
+from worlds.staged_writes import Published, never, publication, small_slices, stage, values_of
 from worlds.two_nodes import Pair
 
 SETTINGS = Settings(
@@ -38,6 +40,7 @@ SETTINGS = Settings(
     offsets_topic_replication_factor=1,
 )
 TOPIC = "out"
+COPY = "dragoman.broker.staged_writes.destinations.Destinations.copy"
 
 
 class PublishingPair(Pair):
@@ -49,12 +52,12 @@ class PublishingPair(Pair):
         with small_slices():
             self._open_staging()
         self.lead(STAGING_TOPIC, 0, staging)
-        self.one.broker.publishing._log.ensure(lambda _: None)
+        self.one.broker.staged_writes.log.ensure(lambda _: None)
         self.settle()
         self.lead(stored.TOPIC, 0, coordinator)
 
     def _open_staging(self) -> None:
-        self.one.broker.publishing.staging.open(lambda _: None)
+        start(self.one.broker.staged_writes.staging_topic.open())
         self.settle()
 
     def leader(self, topic: str, index: int = 0) -> int:
@@ -69,7 +72,7 @@ class PublishingPair(Pair):
 
     def publish(self, request: Publication, node: int = 1) -> Published:
         reply = Published()
-        self.worlds[node].broker.publishing.publish(request, reply)
+        start(self.worlds[node].broker.staged_writes.publish(request)).then(reply)
         self.settle()
         return reply
 
@@ -142,7 +145,7 @@ def test_before_the_topic_is_made_a_publication_makes_it() -> None:
     pair = Pair(SETTINGS)
     pair.create(TOPIC, 1, 2)
     reply = Published()
-    pair.two.broker.publishing.publish(publication(0), reply)
+    start(pair.two.broker.staged_writes.publish(publication(0))).then(reply)
     pair.settle()
     assert reply.outcome is False
     assert stored.TOPIC in pair.one.broker.image.topics
@@ -152,33 +155,21 @@ def test_a_target_that_is_away_gets_its_records_later() -> None:
     pair = PublishingPair(staging=1, coordinator=1)
     request = publication(0, *both(pair.stage([b"a"])))
     line = pair.lines[1]
-    cut_at(line, CopyPieces)
+    line.cuts_at = (CopyPieces,)
     reply = pair.publish(request)
     pair.advance(3)
     assert not reply.answers
     assert (pair.values(0), pair.values(1)) == ([b"a"], [])
-    line.ask = type(line).ask.__get__(line)  # type: ignore[method-assign]
+    line.cuts_at = ()
     pair.advance(2)
     assert reply.outcome is False
     assert pair.values(0) == pair.values(1) == [b"a"]
 
 
-def cut_at(line: object, kind: type) -> None:
-    """From the first request of a kind on nothing gets through."""
-    ask = line.ask  # type: ignore[attr-defined]
-
-    def cutting(node: int, request: object, body: object, done: Callable[..., None]) -> None:
-        line.is_cut = line.is_cut or isinstance(request, kind)  # type: ignore[attr-defined]
-        ask(node, request, body, done)
-        line.is_cut = False  # type: ignore[attr-defined]
-
-    line.ask = cutting  # type: ignore[attr-defined]
-
-
 def test_a_successor_publishes_what_was_decided() -> None:
     pair = PublishingPair(staging=1, coordinator=1)
     request = publication(0, *both(pair.stage([b"a"], [b"b"])))
-    cut_at(pair.lines[1], CopyPieces)
+    pair.lines[1].cuts_at = (CopyPieces,)
     reply = pair.publish(request)
     assert not reply.answers
     pair.lead(stored.TOPIC, 0, 2)
@@ -194,7 +185,7 @@ def test_a_copy_that_is_asked_for_again_is_not_begun_again() -> None:
         piece = pair.stage(*([b"%d" % number] for number in range(30)))
         request = publication(0, Destination(TOPIC, 0, (piece,)))
         pair.lines[2].impatient_with = (CopyPieces,)
-        with mock.patch("dragoman.broker.publishing.service.copy") as copy:
+        with mock.patch(COPY, mock.Mock(side_effect=never)) as copy:
             pair.publish(request, 2)
             pair.advance(5)
         asked = [each for each in pair.lines[2].asked if isinstance(each, CopyPieces)]
@@ -208,13 +199,10 @@ def test_a_staged_piece_is_kept_while_another_node_needs_it_and_goes_after() -> 
     first = pair.stage([b"first"])
     request = publication(0, Destination(TOPIC, 0, (first,)))
 
-    def fail(*arguments: object) -> None:
-        arguments[-1](DiskFullError("the disk is full"))  # type: ignore[operator]
-
-    with mock.patch("dragoman.broker.publishing.service.copy", fail):
+    with mock.patch(COPY, side_effect=DiskFullError("the disk is full")):
         pair.publish(request)
         pair.advance(2)
-        with mock.patch("dragoman.broker.publishing.staging.STAGING_AGE_MAX_S", 1.0):
+        with mock.patch("dragoman.broker.staged_writes.staging_topic.STAGING_AGE_MAX_S", 1.0):
             pair.advance(10)
         assert log.log_start_offset == first.first_offset
     assert any(isinstance(each, KeepStaged) for each in pair.lines[1].asked)
@@ -228,9 +216,10 @@ def test_the_word_of_a_node_that_is_gone_does_not_hold_for_ever() -> None:
     pair = PublishingPair(staging=2, coordinator=1)
     log = pair.two.broker.find(STAGING_TOPIC, 0).log
     piece = pair.stage([b"a"])
-    staging = pair.two.broker.publishing.staging
-    staging.keep(1, KeepStaged(partition=0, held_from=piece.first_offset))
-    with mock.patch("dragoman.broker.publishing.staging.STAGING_AGE_MAX_S", 1.0):
+    request = KeepStaged(partition=0, held_from=piece.first_offset)
+    start(pair.one.broker.rpc.call(request, Node(2)))
+    pair.settle()
+    with mock.patch("dragoman.broker.staged_writes.staging_topic.STAGING_AGE_MAX_S", 1.0):
         pair.advance(5)
         assert log.log_start_offset == piece.first_offset
         pair.advance(STAGING_HOLD_LEASE_S)
@@ -260,7 +249,7 @@ class Query:
             reply = Published()
             node = self.random.choice((1, 2))
             request = publication(batch_id, *both(piece))
-            self.pair.worlds[node].broker.publishing.publish(request, reply)
+            start(self.pair.worlds[node].broker.staged_writes.publish(request)).then(reply)
             while not reply.answers:
                 self._fault()
                 self.pair.advance(self.random.choice((0, 0.1, 1.1)))

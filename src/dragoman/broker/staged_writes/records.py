@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 
 from dragoman.broker.internal import KeyValue
-from dragoman.broker.publications import Target
-from dragoman.broker.publishing.state import Writer
+from dragoman.broker.staged_writes.publication import Target
+from dragoman.broker.staged_writes.writer import Writer
 from dragoman.errors import CorruptionError, FormatError
 
 TOPIC: Final = "__publications"

@@ -10,16 +10,11 @@ partition already can be told from what is missing.
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
-from dragoman.broker.publications import Target
+from dragoman.broker.staged_writes.publication import Piece, Target
 
-STAGING_TOPIC: Final = "__staged_records"
-#: Batch ids count up from 0.
-NO_BATCH = -1
-#: Of the batches that a writer publishes; they never need another.
+#: The epoch of the batches that a writer publishes. It never needs another one.
 PRODUCER_EPOCH = 0
 
 
@@ -30,7 +25,7 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     #: The run of batch ids that this is. Another one may not use the same writer id.
     query_id: str
     producer_id: int
-    #: The last batch that was decided on.
+    #: The last batch that was decided on. Batch ids count up from 0.
     batch_id: int
     #: What is left to publish of it.
     targets: tuple[Target, ...] = ()
@@ -41,6 +36,9 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_decided(self) -> bool:
         return bool(self.targets)
+
+    def pieces(self) -> list[Piece]:
+        return [piece for target in self.targets for piece in target.pieces]
 
 
 def published(old: Writer, now_ms: int) -> Writer:

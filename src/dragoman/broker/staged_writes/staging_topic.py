@@ -7,31 +7,31 @@ own, since record timestamps come from the user and say nothing about the age of
 
 - what was published, or will never be, is *released* by the publisher; the start moves over it as
   soon as nothing before it is in use;
-- what nobody released, the work of attempts that died, goes when it is `STAGING_AGE_MAX_S` old;
+- what was never released, the work of attempts that died, is removed when it is `STAGING_AGE_MAX_S`
+  old;
 - what is *held*, because a publication is under way, stays whatever its age.
 
-Whoever decides about a publication may be another node than the leader of the staging partition: it
-tells the leader, again and again, what it holds and has released. All this is kept in memory only:
-after a restart, or under another leader, the age counts from then.
+The publisher may run on another node than the leader of the staging partition: then it reports what
+it holds and has released to the leader, again and again. All this is kept in memory only: after a
+restart, or under another leader, the age counts from then.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
+from dragoman.broker.context import NodeContext
 from dragoman.broker.kinds import NOBODY
-from dragoman.broker.neighbours import KeepStaged
-from dragoman.broker.publications import Piece
-from dragoman.broker.publishing.state import STAGING_TOPIC
+from dragoman.broker.partitions import Partitions
 from dragoman.broker.replica import Replica
-from dragoman.broker.topics import NewTopic
+from dragoman.broker.staged_writes.publication import STAGING_TOPIC, Piece
+from dragoman.broker.topics import NewTopic, Topics
 from dragoman.broker.transactions import ProducerIds
 from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.errors import DragomanError
 from dragoman.limits import (
     PRODUCER_EPOCH_MAX,
     STAGING_AGE_MARKS,
@@ -43,15 +43,13 @@ from dragoman.limits import (
     STAGING_SEGMENT_BYTES,
 )
 from dragoman.log.partition import PartitionLog
-from dragoman.outcome import start
+from dragoman.outcome import called_back, ignore
+from dragoman.rpc import Call, Done, Node, Registry, Request, Rpc
 
-if TYPE_CHECKING:
-    from dragoman.broker.broker import Broker
-
-#: Of every batch that is staged, and of no other: ordinary producers stay below it.
+#: The epoch of every batch that is staged, and of no other: ordinary producers stay below it.
 STAGING_EPOCH: Final = PRODUCER_EPOCH_MAX + 1
 _LONG_MAX: Final = (1 << 63) - 1
-#: Batches are kept as they were sent, and only `Staging` removes them.
+#: Batches are kept as they were sent, and only `StagingTopic` removes them.
 _CONFIG: Final = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
@@ -74,56 +72,64 @@ class StagingPlace(msgspec.Struct, frozen=True):
     epoch: int
 
 
-Opened: TypeAlias = Callable[[StagingPlace | DragomanError], None]
+class KeepStaged(Request[Done], frozen=True, kw_only=True, tag="KeepStaged"):
+    """What the calling node needs of a staging partition, and what it needs no more."""
+
+    partition: int
+    #: -1: nothing.
+    held_from: int = -1
+    released: tuple[tuple[int, int], ...] = ()
 
 
-class Staging:
-    def __init__(self, broker: Broker, producer_ids: ProducerIds) -> None:
-        self._broker = broker
+class StagingTopic:
+    def __init__(
+        self,
+        context: NodeContext,
+        partitions: Partitions,
+        topics: Topics,
+        producer_ids: ProducerIds,
+        rpc: Rpc,
+    ) -> None:
+        self._context = context
+        self._partitions = partitions
+        self._topics = topics
         self._producer_ids = producer_ids
-        broker.topics.reserve(STAGING_TOPIC)
+        self._rpc = rpc
+        topics.reserve(STAGING_TOPIC)
         self._opened = 0
-        #: By staging partition: pieces nobody needs any more, first offset to next offset.
+        #: By staging partition: pieces that are not needed any more, first offset to next offset.
         self._released: dict[int, dict[int, int]] = {}
-        #: By whoever needs them: the first offset in each staging partition.
+        #: By owner: the first offset that it needs in each staging partition.
         self._held: dict[str, dict[int, int]] = {}
         #: By node and staging partition: what it holds, and until when it is believed to.
         self._held_abroad: dict[tuple[int, int], tuple[int, float]] = {}
         #: Staging partitions whose leaders believe that this node needs something.
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         #: By staging partition: when the log ended where, oldest first.
         self._ends: dict[int, deque[tuple[float, int]]] = {}
 
+    def serve(self, registry: Registry) -> None:
+        registry.serve(KeepStaged, self._keep)
+
     # ---- attempts
 
-    def open(self, opened: Opened) -> None:
+    async def open(self) -> StagingPlace:
         """A place for one attempt; attempts take turns over the partitions."""
+        settings = self._context.settings
         new = NewTopic(
             name=STAGING_TOPIC,
             partition_count=STAGING_PARTITIONS,
-            replication_factor=self._broker.context.internal_factor(
-                self._broker.settings.transaction_state_log_replication_factor
+            replication_factor=self._context.internal_factor(
+                settings.transaction_state_log_replication_factor
             ),
             config=dict(_CONFIG),
             is_internal=True,
         )
-
-        def ensured(error: DragomanError | None) -> None:
-            if error is not None:
-                opened(error)
-            else:
-                self._producer_ids.next(identified)
-
-        def identified(producer_id: int | DragomanError) -> None:
-            if isinstance(producer_id, DragomanError):
-                opened(producer_id)
-                return
-            self._opened += 1
-            count = len(self._broker.image.topics[STAGING_TOPIC].partitions)
-            index = self._opened % count
-            opened(StagingPlace(STAGING_TOPIC, index, producer_id, STAGING_EPOCH))
-
-        start(self._broker.ensure_topic(new)).then(ensured)
+        await self._topics.ensure(new)
+        producer_id = await called_back(self._producer_ids.next)
+        self._opened += 1
+        index = self._opened % len(self._context.image.topics[STAGING_TOPIC].partitions)
+        return StagingPlace(STAGING_TOPIC, index, producer_id, STAGING_EPOCH)
 
     # ---- what may go
 
@@ -139,7 +145,7 @@ class Staging:
         self._held.pop(owner, None)
 
     def release(self, pieces: Iterable[Piece]) -> None:
-        """Nobody needs these any more."""
+        """These pieces are not needed any more."""
         for piece in pieces:
             self._release(piece.partition, piece.first_offset, piece.next_offset)
 
@@ -151,45 +157,47 @@ class Staging:
         released[first] = end
 
     def sweep(self) -> None:
-        """Move the start of each staging partition as far as nobody needs what is before it."""
-        topic = self._broker.image.topics.get(STAGING_TOPIC)
+        """Move the start of each staging partition up to the first record that is needed."""
+        topic = self._context.image.topics.get(STAGING_TOPIC)
         for partition in topic.partitions if topic is not None else ():
-            if partition.leader != self._broker.node_id:
-                self._tell_leader(partition)
+            if partition.leader != self._context.node_id:
+                self._report(partition)
                 continue
-            self._told.discard(partition.index)
-            replica = self._broker.replica(partition)
+            self._reported.discard(partition.index)
+            replica = self._partitions.replica(partition)
             start = self._free_below(partition.index, replica)
             if start > replica.log.log_start_offset:
                 replica.delete_below(start)
 
-    def _tell_leader(self, partition: PartitionMetadata) -> None:
+    def _report(self, partition: PartitionMetadata) -> None:
+        """Tell the leader of a staging partition what this node needs of it."""
         index = partition.index
         self._ends.pop(index, None)
         held = self._held_here(index)
         released = self._released.pop(index, {})
-        if partition.leader != NOBODY and (held or released or index in self._told):
-            (self._told.add if held else self._told.discard)(index)
+        if partition.leader != NOBODY and (held or released or index in self._reported):
+            (self._reported.add if held else self._reported.discard)(index)
             request = KeepStaged(
                 partition=index,
                 held_from=min(held, default=-1),
                 released=tuple(released.items()),
             )
-            # What gets lost goes when it is old enough.
-            self._broker.neighbours.ask(partition.leader, request, (), _unheard)
+            # What is held is reported again at the next sweep. A release that is lost does no
+            # harm: the records are removed when they are old enough.
+            self._rpc.begin(request, Node(partition.leader)).then(ignore)
 
-    def keep(self, node: int, request: KeepStaged) -> None:
-        """Another node says what it needs of a partition that this one leads."""
-        now = self._broker.clock.monotonic()
-        self._held_abroad.pop((node, request.partition), None)
+    async def _keep(self, call: Call[KeepStaged]) -> Done:
+        request, place = call.request, (call.node_id, call.request.partition)
+        self._held_abroad.pop(place, None)
         if request.held_from >= 0:
-            until = now + STAGING_HOLD_LEASE_S
-            self._held_abroad[node, request.partition] = (request.held_from, until)
+            until = self._context.clock.monotonic() + STAGING_HOLD_LEASE_S
+            self._held_abroad[place] = (request.held_from, until)
         for first, end in request.released:
             self._release(request.partition, first, end)
+        return Done()
 
     def _held_from(self, index: int) -> list[int]:
-        now = self._broker.clock.monotonic()
+        now = self._context.clock.monotonic()
         abroad = [
             first
             for (_, partition), (first, until) in self._held_abroad.items()
@@ -213,19 +221,15 @@ class Staging:
 
     def _too_old_below(self, index: int, log: PartitionLog) -> int:
         """Where the log ended `STAGING_AGE_MAX_S` ago, as far as is known."""
-        clock = self._broker.clock
+        clock = self._context.clock
         now = clock.monotonic()
         ends = self._ends.setdefault(index, deque())
         if not ends or now - ends[-1][0] >= STAGING_AGE_MAX_S / STAGING_AGE_MARKS:
             ends.append((now, log.high_watermark))
             if log.producers is not None:
-                # Every attempt is a producer, and none comes back.
+                # Every attempt is a producer of its own, which never returns.
                 log.producers.expire(clock.wall_ms(), STAGING_PRODUCER_IDLE_MS_MAX)
         offset = 0
         while ends and now - ends[0][0] >= STAGING_AGE_MAX_S:
             offset = ends.popleft()[1]
         return offset
-
-
-def _unheard(_answer: object) -> None:
-    """It is said again, as long as it is true."""

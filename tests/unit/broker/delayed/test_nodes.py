@@ -13,8 +13,8 @@ from unittest import mock
 
 import pytest
 
-from dragoman.broker.deferring import DEFERRED_TOPIC, Content, Token
-from dragoman.broker.deferring.targets import Targets
+from dragoman.broker.delayed import DEFERRED_TOPIC, Content, Token
+from dragoman.broker.delayed.targets import Targets
 from dragoman.broker.errors import (
     CoordinatorNotAvailable,
     LabelsDiffer,
@@ -43,10 +43,10 @@ class DeferringPair(Pair):
     """Partition 0 of the topic is led by node 1, partition 1 by node 2."""
 
     def __init__(self, keeper: int = 1) -> None:
-        with mock.patch("dragoman.broker.deferring.keeping.DEFERRED_PARTITIONS", 1):
+        with mock.patch("dragoman.broker.delayed.store.DEFERRED_PARTITIONS", 1):
             super().__init__(SETTINGS)
         self.create(TOPIC, 1, 2)
-        self.one.broker.deferring.keeping.log.ensure(lambda _: None)
+        self.one.broker.delayed.keeping.log.ensure(lambda _: None)
         self.settle()
         self.lead(DEFERRED_TOPIC, 0, keeper)
 
@@ -62,20 +62,20 @@ class DeferringPair(Pair):
         told = Told()
         world = self.worlds[node]
         due_ms = world.clock.wall_ms() + int(seconds * 1000)
-        world.broker.deferring.defer(TOPIC, partition, record_of(value), due_ms, told)
+        world.broker.delayed.defer(TOPIC, partition, record_of(value), due_ms, told)
         self.settle()
         return told
 
     def hold(self, value: bytes, partition: int = 0, node: int = 1) -> Told:
         told = Told()
-        deferring = self.worlds[node].broker.deferring
+        deferring = self.worlds[node].broker.delayed
         deferring.hold(TOPIC, partition, record_of(value), dict(LABELS), None, told)
         self.settle()
         return told
 
     def decide(self, token: Token, *, is_release: bool, node: int, owner: str = "me") -> Told:
         told = Told()
-        deferring = self.worlds[node].broker.deferring
+        deferring = self.worlds[node].broker.delayed
         (deferring.release if is_release else deferring.drop)(token, {"owner": owner}, told)
         self.settle()
         return told
@@ -93,7 +93,7 @@ def test_whoever_is_asked_keeps_and_leads(asked: int, keeper: int, partition: in
         assert pair.defer(value, 5, partition, asked).token
     held, dropped = (pair.hold(value, partition, asked).token for value in (b"c", b"d"))
     read = Told()
-    pair.worlds[3 - asked].broker.deferring.read(held, read)
+    pair.worlds[3 - asked].broker.delayed.read(held, read)
     pair.settle()
     assert isinstance(read.outcome, Content)
     assert (read.outcome.record.value, read.outcome.labels) == (b"c", LABELS)
@@ -120,18 +120,18 @@ def test_what_is_wrong_is_told_from_afar() -> None:
     target = pair.one.broker.image.topics[TOPIC].partitions[0].partition_id
     for token in (Token(target, 0), Token(pair.hold(b"a").token.partition_id, 77)):
         told = Told()
-        pair.one.broker.deferring.read(token, told)
+        pair.one.broker.delayed.read(token, told)
         pair.settle()
         assert isinstance(told.outcome, UnknownDeferredRecord)
 
 
 def test_the_first_record_makes_the_topic() -> None:
-    with mock.patch("dragoman.broker.deferring.keeping.DEFERRED_PARTITIONS", 1):
+    with mock.patch("dragoman.broker.delayed.store.DEFERRED_PARTITIONS", 1):
         pair = Pair(SETTINGS)
     pair.create(TOPIC, 1, 2)
     told = Told()
     due_ms = pair.two.clock.wall_ms() + 1000
-    pair.two.broker.deferring.defer(TOPIC, 0, record_of(b"a"), due_ms, told)
+    pair.two.broker.delayed.defer(TOPIC, 0, record_of(b"a"), due_ms, told)
     pair.advance(2)
     assert told.token
     assert delivered(pair.one) == [b"a"]
@@ -163,8 +163,8 @@ def test_a_keeper_that_moves_is_followed() -> None:
     told = pair.defer(b"a", 5)
     held = pair.hold(b"b")
     pair.lead(DEFERRED_TOPIC, 0, 2)
-    assert pair.one.broker.deferring.record_count == 0
-    assert pair.two.broker.deferring.record_count == 2
+    assert pair.one.broker.delayed.record_count == 0
+    assert pair.two.broker.delayed.record_count == 2
     pair.advance(6)
     assert pair.values(0) == [b"a"]
     assert pair.decide(held.token, is_release=True, node=1).outcome is None
@@ -190,12 +190,12 @@ def test_a_node_that_does_not_answer_delays_no_others() -> None:
     pair = DeferringPair(1)
     pair.create("far", 2, 2, 2, 2)
     for index in range(4):
-        deferring, due_ms = pair.one.broker.deferring, pair.one.clock.wall_ms() + 1000
+        deferring, due_ms = pair.one.broker.delayed, pair.one.clock.wall_ms() + 1000
         deferring.defer("far", index, record_of(b"far"), due_ms, Told())
     pair.defer(b"near", 2, partition=0)
     line = pair.lines[1]
     line.held = []
-    with mock.patch("dragoman.broker.deferring.delivery.DEFERRED_DELIVERIES_MAX", 2):
+    with mock.patch("dragoman.broker.delayed.delivery.DEFERRED_DELIVERIES_MAX", 2):
         pair.advance(3)
         assert len(line.held) == 2
         assert pair.values(0) == [b"near"]
@@ -216,7 +216,7 @@ def test_a_delivery_whose_answer_is_lost_is_not_doubled() -> None:
     pair.defer(b"b", 1, partition=1)
     pair.advance(5)
     assert pair.values(1) == [b"a", b"b"]
-    assert pair.one.broker.deferring.record_count == 0
+    assert pair.one.broker.delayed.record_count == 0
 
 
 @pytest.mark.parametrize("arrives", ["before", "after", "never"])
@@ -300,7 +300,7 @@ class Clients:
         random, node = self.random, self.random.choice((1, 2))
         partition, value = random.randrange(2), b"%d" % len(self.sent)
         action = random.choice(("defer", "hold", "decide"))
-        deferring = self.pair.worlds[node].broker.deferring
+        deferring = self.pair.worlds[node].broker.delayed
         told = Told()
         if action == "defer":
             due_ms = (self.pair.one.clock.wall_ms() // 1000 + random.randint(1, 3)) * 1000
@@ -322,7 +322,7 @@ class Clients:
         if held:
             value, token = self.random.choice(held)
             is_release = self.random.random() < 0.7
-            deferring = self.pair.worlds[node].broker.deferring
+            deferring = self.pair.worlds[node].broker.delayed
             (deferring.release if is_release else deferring.drop)(token, LABELS, told)
             self.decided[value] = (is_release, told)
 
@@ -388,7 +388,7 @@ _deliver = Targets.deliver
 def test_mutants_die(mutant: str) -> None:
     patches = {
         "no sequence": mock.patch(
-            "dragoman.broker.deferring.delivery.build_batch", _without_producer
+            "dragoman.broker.delayed.delivery.build_batch", _without_producer
         ),
         "removed before appended": mock.patch.object(Targets, "deliver", _answered_at_once),
     }

@@ -10,8 +10,8 @@ from unittest import mock
 
 import pytest
 
-from dragoman.broker.deferring import DEFERRED_TOPIC, Token
-from dragoman.broker.deferring.keeping import DEFERRED_PARTITIONS
+from dragoman.broker.delayed import DEFERRED_TOPIC, Token
+from dragoman.broker.delayed.store import DEFERRED_PARTITIONS
 from dragoman.broker.errors import (
     InvalidRecord,
     MessageTooLarge,
@@ -29,8 +29,8 @@ from dragoman.outcome import start
 from worlds.broker import Outcome, World
 from worlds.delayed_records import SETTINGS, TOPIC, Told, defer, delivered, drop, record_of
 
-_KEEPING = "dragoman.broker.deferring.keeping"
-_DELIVERY = "dragoman.broker.deferring.delivery"
+_KEEPING = "dragoman.broker.delayed.store"
+_DELIVERY = "dragoman.broker.delayed.delivery"
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_record_appears_when_it_is_due(world: World) -> None:
     assert delivered(world) == [b"a"]
     world.advance(100)
     assert delivered(world) == [b"a"]
-    assert world.broker.deferring.record_count == 0
+    assert world.broker.delayed.record_count == 0
 
 
 def test_the_record_is_what_it_was_with_the_time_of_its_delivery(world: World) -> None:
@@ -163,7 +163,7 @@ def test_more_batches_than_may_be_under_way(world: World) -> None:
     world.create("wide", 20)
     with mock.patch(f"{_DELIVERY}.DEFERRED_DELIVERIES_MAX", 3):
         for index in range(20):
-            world.broker.deferring.defer("wide", index, record_of(b"a"), _in(world, 5), Told())
+            world.broker.delayed.defer("wide", index, record_of(b"a"), _in(world, 5), Told())
         world.settle()
         world.advance(6)
     for index in range(20):
@@ -208,15 +208,15 @@ def test_what_cannot_be_delivered_is_refused(
     world.broker.coordination._offsets_log.ensure(lambda _: None)
     world.settle()
     told = Told()
-    world.broker.deferring.defer(topic, partition, record, due_ms, told)
+    world.broker.delayed.defer(topic, partition, record, due_ms, told)
     world.settle()
     assert isinstance(told.outcome, expected)
-    assert world.broker.deferring.record_count == 0
+    assert world.broker.delayed.record_count == 0
 
 
 def test_labels_are_bounded(world: World) -> None:
     told = Told()
-    world.broker.deferring.hold(TOPIC, 0, record_of(b"a"), {"a": "x" * 5000}, None, told)
+    world.broker.delayed.hold(TOPIC, 0, record_of(b"a"), {"a": "x" * 5000}, None, told)
     world.settle()
     assert isinstance(told.outcome, InvalidRecord)
 
@@ -244,7 +244,7 @@ def test_a_full_disk_is_told_and_nothing_is_delivered(world: World) -> None:
 
 def test_a_target_that_nobody_leads_is_tried_again(world: World) -> None:
     defer(world, b"a", _in(world, 1))
-    with mock.patch.object(world.broker.deferring.targets, "leader_of", return_value=-1):
+    with mock.patch.object(world.broker.delayed.targets, "leader_of", return_value=-1):
         world.advance(10)
         assert delivered(world) == []
     world.advance(DEFERRED_RETRY_S)
@@ -257,7 +257,7 @@ def test_a_target_of_which_this_node_has_not_heard_yet_is_waited_for(world: Worl
     del world.broker.image.partitions[target.partition_id]
     with mock.patch.object(world.broker.image, "next_partition_id", target.partition_id):
         world.advance(10)
-        assert world.broker.deferring.record_count == 1
+        assert world.broker.delayed.record_count == 1
         world.broker.image.partitions[target.partition_id] = target
         world.advance(DEFERRED_RETRY_S)
     assert delivered(world) == [b"a"]
@@ -284,7 +284,7 @@ def test_records_for_a_deleted_topic_are_dropped(
     world.create("kept")
     for number in range(5):
         defer(world, b"%d" % number, _in(world, 5))
-    world.broker.deferring.defer("kept", 0, record_of(b"kept"), _in(world, 5), Told())
+    world.broker.delayed.defer("kept", 0, record_of(b"kept"), _in(world, 5), Told())
     world.settle()
     outcome = Outcome()
     with caplog.at_level(logging.WARNING, "dragoman.deferring"):
@@ -292,7 +292,7 @@ def test_records_for_a_deleted_topic_are_dropped(
         world.settle()
     assert outcome.error is None
     assert [each.getMessage().split(" records")[0] for each in caplog.records] == ["5 deferred"]
-    assert world.broker.deferring.record_count == 1
+    assert world.broker.delayed.record_count == 1
     world.create(TOPIC, 2)
     later = world.reopened()
     later.advance(10)
@@ -306,7 +306,7 @@ def test_many_records_for_a_deleted_topic_are_dropped_a_few_at_a_time(world: Wor
     with mock.patch(f"{_DELIVERY}.DEFERRED_RECORDS_PER_SLICE", 3):
         start(world.broker.topics.delete(TOPIC)).then(Outcome())
         world.settle()
-    assert world.broker.deferring.record_count == 0
+    assert world.broker.delayed.record_count == 0
 
 
 def test_a_topic_that_was_deleted_while_the_node_was_down(world: World) -> None:
@@ -315,7 +315,7 @@ def test_a_topic_that_was_deleted_while_the_node_was_down(world: World) -> None:
         start(world.broker.topics.delete(TOPIC)).then(Outcome())
         world.settle()
     later = world.reopened(kill=True)
-    assert later.broker.deferring.record_count == 0
+    assert later.broker.delayed.record_count == 0
 
 
 # ---- restarts
@@ -328,11 +328,11 @@ def test_what_waits_survives_a_restart(world: World, kill: bool) -> None:
     world.advance(6.5)
     assert (delivered(world, 0), delivered(world, 1)) == ([b"0"], [b"1"])
     later = world.reopened(kill=kill)
-    assert later.broker.deferring.record_count == 3
+    assert later.broker.delayed.record_count == 3
     later.advance(20)
     assert (delivered(later, 0), delivered(later, 1)) == ([b"0", b"2", b"4"], [b"1", b"3"])
     again = later.reopened(kill=kill)
-    assert again.broker.deferring.record_count == 0
+    assert again.broker.delayed.record_count == 0
     again.advance(20)
     assert (delivered(again, 0), delivered(again, 1)) == ([b"0", b"2", b"4"], [b"1", b"3"])
 
@@ -349,7 +349,7 @@ def test_what_waits_survives_compaction(world: World) -> None:
     world.advance(40)
     assert log.size < before
     later = world.reopened()
-    assert later.broker.deferring.record_count == 3
+    assert later.broker.delayed.record_count == 3
     later.advance(70)
     assert delivered(later) == [b"1", b"3", b"5", b"0", b"2", b"4"]
 
@@ -367,11 +367,11 @@ def test_a_partition_that_lost_records_gets_the_next_ones(world: World) -> None:
 
 def test_producers_of_batches_under_way_are_remembered(world: World) -> None:
     target = world.broker.find(TOPIC, 0).metadata.partition_id
-    assert not world.broker.deferring.is_delivering_to(target)
+    assert not world.broker.delayed.is_delivering_to(target)
     defer(world, b"a", _in(world, 1))
-    with mock.patch.object(world.broker.deferring.targets, "deliver"):
+    with mock.patch.object(world.broker.delayed.targets, "deliver"):
         world.advance(2)
-        assert world.broker.deferring.is_delivering_to(target)
+        assert world.broker.delayed.is_delivering_to(target)
 
 
 def test_who_waits_when_the_node_stops_is_told(world: World) -> None:
@@ -379,4 +379,4 @@ def test_who_waits_when_the_node_stops_is_told(world: World) -> None:
     world.broker.stop()
     world.settle()
     assert isinstance(told.outcome, RequestTimedOut)
-    assert world.broker.deferring.record_count == 0
+    assert world.broker.delayed.record_count == 0

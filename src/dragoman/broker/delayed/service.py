@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dragoman.broker.deferring.holding import TellCheck, TellGivenUp
-from dragoman.broker.deferring.keeping import Keeping
-from dragoman.broker.deferring.reaching import Errand, TakeNode
-from dragoman.broker.deferring.records import TOPIC
-from dragoman.broker.deferring.state import Content, TakeContent, TakeToken, Target, Token
-from dragoman.broker.deferring.targets import Targets, name_of
+from dragoman.broker.delayed.held_records import TellCheck, TellGivenUp
+from dragoman.broker.delayed.records import TOPIC
+from dragoman.broker.delayed.state import Content, TakeContent, TakeToken, Target, Token
+from dragoman.broker.delayed.store import Keeping
+from dragoman.broker.delayed.targets import Targets, name_of
+from dragoman.broker.errand import Errand, TakeNode
 from dragoman.broker.errors import UnknownDeferredRecord
 from dragoman.broker.neighbours import (
     Answer,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dragoman.broker.broker import Broker
 
 
-class Deferring:
+class DelayedRecords:
     def __init__(self, broker: Broker, producer_ids: ProducerIds) -> None:
         self._broker = broker
         self.targets = Targets(broker)

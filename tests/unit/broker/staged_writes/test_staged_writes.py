@@ -1,6 +1,7 @@
-"""Goal: what publishing promises and refuses, one rule at a time.
+"""Goal: what the publication of staged writes promises and refuses, one rule at a time.
 
-Method: a broker on virtual time; crashes at every step are in tests/simulation/test_publishing.py.
+Method: a broker on virtual time. Crashes at every step are in
+tests/simulation/test_staged_writes.py.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dragoman.broker.errors import (
     WriterOfAnotherQuery,
 )
 from dragoman.broker.produce import check_produced
-from dragoman.broker.publishing import (
+from dragoman.broker.staged_writes import (
     STAGING_EPOCH,
     STAGING_TOPIC,
     Destination,
@@ -35,7 +36,7 @@ from dragoman.broker.publishing import (
     Target,
     Writer,
 )
-from dragoman.broker.publishing import records as stored
+from dragoman.broker.staged_writes import records as stored
 from dragoman.broker.writable import check_writable
 from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError, DiskFullError, DragomanError, FormatError
@@ -54,6 +55,7 @@ from worlds.staged_writes import (
     SETTINGS,
     TOPIC,
     Published,
+    never,
     opened,
     publication,
     publish,
@@ -71,7 +73,7 @@ def world() -> Iterator[World]:
     settings = msgspec.structs.replace(SETTINGS, producer_id_expiration_ms=60_000)
     world = World(settings)
     world.create(TOPIC, partitions=2)
-    with mock.patch("dragoman.broker.publishing.staging.STAGING_AGE_MAX_S", AGE_MAX_S):
+    with mock.patch(f"{STAGING}.STAGING_AGE_MAX_S", AGE_MAX_S):
         yield world
 
 
@@ -79,14 +81,13 @@ def to(*pieces: Piece, topic: str = TOPIC, partition: int = 0) -> Destination:
     return Destination(topic, partition, pieces)
 
 
-COPY = "dragoman.broker.publishing.service.copy"
+STAGING = "dragoman.broker.staged_writes.staging_topic"
+PUBLISHER = "dragoman.broker.staged_writes.publisher"
+COPY = "dragoman.broker.staged_writes.destinations.Destinations.copy"
 
 
 def no_copying() -> AbstractContextManager[object]:
-    def fail(*arguments: object) -> None:
-        arguments[-1](DiskFullError("the disk is full"))
-
-    return mock.patch(COPY, fail)
+    return mock.patch(COPY, side_effect=DiskFullError("the disk is full"))
 
 
 def staged_start(world: World, partition: int) -> int:
@@ -245,7 +246,7 @@ def test_requests_past_a_bound_are_refused(world: World, request_: Publication):
 
 
 def test_no_more_writers_than_the_bound(world: World):
-    with mock.patch("dragoman.broker.publishing.publisher.WRITERS_MAX", 1):
+    with mock.patch(f"{PUBLISHER}.WRITERS_MAX", 1):
         assert publish(world, publication(0, to(stage(world, [b"a"])))) is False
         assert isinstance(publish(world, publication(0, writer="other")), Overloaded)
         assert publish(world, publication(1, to(stage(world, [b"b"])))) is False
@@ -253,10 +254,10 @@ def test_no_more_writers_than_the_bound(world: World):
 
 def test_publications_of_one_writer_wait_for_each_other_up_to_a_bound(world: World):
     piece = stage(world, [b"a"])
-    publisher = world.broker.publishing.publisher
+    publisher = world.broker.staged_writes.publisher
     replies = [Published() for _ in range(PUBLICATIONS_WAITING_MAX + 2)]
     for reply in replies:
-        publisher.publish(publication(0, to(piece)), reply)
+        start(publisher.publish(publication(0, to(piece)))).then(reply)
     assert isinstance(replies[-1].outcome, Overloaded)
     world.settle()
     assert [reply.outcome for reply in replies[:-1]] == [False] + [True] * PUBLICATIONS_WAITING_MAX
@@ -272,11 +273,11 @@ def test_a_decided_batch_is_published_after_an_error_on_the_way(world: World):
     reply = Published()
     with small_slices(), mock.patch.object(type(replica.log), "append", _failing(after=5)):
         request = publication(0, to(stage(world, *values)))
-        world.broker.publishing.publisher.publish(request, reply)
+        start(world.broker.staged_writes.publisher.publish(request)).then(reply)
         world.settle()
     assert not reply.answers
     repeated = Published()
-    world.broker.publishing.publisher.publish(request, repeated)
+    start(world.broker.staged_writes.publisher.publish(request)).then(repeated)
     world.advance(2)
     assert (reply.outcome, repeated.outcome) == (False, True)
     assert values_of(world) == [value for each in values for value in each]
@@ -300,7 +301,7 @@ def test_a_topic_deleted_after_the_decision_does_not_keep_the_others(world: Worl
     reply = Published()
     with no_copying():
         request = publication(0, to(piece, topic="gone"), to(piece))
-        world.broker.publishing.publisher.publish(request, reply)
+        start(world.broker.staged_writes.publisher.publish(request)).then(reply)
         world.settle()
     start(world.broker.topics.delete("gone")).then(lambda _: None)
     world.settle()
@@ -317,7 +318,7 @@ def test_a_partition_that_lost_published_records_goes_on(world: World):
     reply = Published()
     with no_copying():
         request = publication(1, to(stage(world, [b"c"], [b"d"])))
-        world.broker.publishing.publisher.publish(request, reply)
+        start(world.broker.staged_writes.publisher.publish(request)).then(reply)
         world.settle()
     log = world.broker.find(TOPIC, 0).log
     log.truncate(1)
@@ -329,10 +330,10 @@ def test_a_partition_that_lost_published_records_goes_on(world: World):
 
 def test_who_waits_at_a_stop_is_told_and_the_next_start_goes_on(world: World):
     replies = [Published(), Published()]
-    with mock.patch(COPY, return_value=None):
+    with mock.patch(COPY, mock.Mock(side_effect=never)):
         request = publication(0, to(stage(world, [b"a"])))
         for reply in replies:
-            world.broker.publishing.publisher.publish(request, reply)
+            start(world.broker.staged_writes.publisher.publish(request)).then(reply)
         world.settle()
         assert not any(reply.answers for reply in replies)
         again = world.reopened()
@@ -347,12 +348,12 @@ def test_who_waits_at_a_stop_is_told_and_the_next_start_goes_on(world: World):
 def test_requests_are_refused_while_writers_are_read_back(world: World):
     for batch_id in range(3):
         assert publish(world, publication(batch_id, to(stage(world, [b"a"])))) is False
-    publishing = world.broker.publishing
-    publishing.resigned(stored.TOPIC, 0)
+    staged_writes = world.broker.staged_writes
+    staged_writes.resigned(stored.TOPIC, 0)
     with mock.patch("dragoman.broker.internal.INTERNAL_RECORDS_PER_SLICE", 1):
-        publishing.led(stored.TOPIC, 0, 0)
+        staged_writes.led(stored.TOPIC, 0, 0)
         reply = Published()
-        publishing.publisher.publish(publication(3), reply)
+        start(staged_writes.publisher.publish(publication(3))).then(reply)
         assert isinstance(reply.outcome, CoordinatorLoading)
         world.settle()
     assert publish(world, publication(2)) is True
@@ -391,7 +392,7 @@ def test_decided_records_stay_in_staging_whatever_their_age(world: World):
     reply = Published()
     piece = stage(world, [b"a"])
     with no_copying():
-        world.broker.publishing.publisher.publish(publication(0, to(piece)), reply)
+        start(world.broker.staged_writes.publisher.publish(publication(0, to(piece)))).then(reply)
         world.advance(2 * AGE_MAX_S)
     assert staged_start(world, piece.partition) == piece.first_offset
     world.advance(2)
@@ -405,14 +406,14 @@ def test_attempts_that_are_over_are_forgotten_as_producers(world: World):
     log = world.broker.find(STAGING_TOPIC, first.partition).log
     world.advance(2)
     assert log.producers
-    with mock.patch("dragoman.broker.publishing.staging.STAGING_PRODUCER_IDLE_MS_MAX", 1000):
+    with mock.patch(f"{STAGING}.STAGING_PRODUCER_IDLE_MS_MAX", 1000):
         world.advance(AGE_MAX_S / 4)
     assert not log.producers
 
 
 def test_released_pieces_are_forgotten_at_the_bound(world: World):
-    staging = world.broker.publishing.staging
-    with mock.patch("dragoman.broker.publishing.staging.STAGING_RELEASED_MAX", 2):
+    staging = world.broker.staged_writes.staging_topic
+    with mock.patch(f"{STAGING}.STAGING_RELEASED_MAX", 2):
         staging.release(Piece(0, first, first + 1, 1, 0) for first in (5, 6, 7))
     piece = stage(world, [b"a"])
     world.advance(2)
@@ -442,10 +443,10 @@ def test_only_attempts_write_to_internal_topics_and_only_to_staging(world: World
 
 def test_producer_state_is_kept_while_a_batch_is_on_its_way(world: World):
     replica = world.broker.find(TOPIC, 0)
-    publisher = world.broker.publishing.publisher
+    publisher = world.broker.staged_writes.publisher
     publish(world, publication(0, to(stage(world, [b"a"]))))
     with no_copying():
-        publisher.publish(publication(1, to(stage(world, [b"b"]))), Published())
+        start(publisher.publish(publication(1, to(stage(world, [b"b"]))))).then(Published())
         world.advance(2 * world.settings.producer_id_expiration_ms / 1000)
         world.broker.maintenance.retain(replica)
         assert replica.log.producers
@@ -465,12 +466,12 @@ def test_idle_writers_are_forgotten_those_of_a_single_batch_soon(world: World):
     publish(world, publication(0, to(stage(world, [b"a"])), writer="batch", is_single=True))
     publish(world, publication(0, to(stage(world, [b"b"])), writer="stream"))
     assert SINGLE_WRITER_IDLE_MS_MAX < 86_400_000 < 30 * 86_400_000 < WRITER_IDLE_MS_MAX
-    with mock.patch("dragoman.broker.publishing.publisher.SINGLE_WRITER_IDLE_MS_MAX", 1000):
+    with mock.patch(f"{PUBLISHER}.SINGLE_WRITER_IDLE_MS_MAX", 1000):
         world.advance(2 * WRITER_EXPIRY_INTERVAL_S)
     world = world.reopened(kill=True)
     assert publish(world, publication(0, writer="stream")) is True
     assert publish(world, publication(0, writer="batch", is_single=True)) is False
-    with mock.patch("dragoman.broker.publishing.publisher.WRITER_IDLE_MS_MAX", 1000):
+    with mock.patch(f"{PUBLISHER}.WRITER_IDLE_MS_MAX", 1000):
         world.advance(2 * WRITER_EXPIRY_INTERVAL_S)
     assert publish(world, publication(0, writer="stream")) is False
 

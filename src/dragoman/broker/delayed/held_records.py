@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from dragoman.broker.deferring.records import (
+from dragoman.broker.delayed.records import (
     Kind,
     Release,
     Stored,
@@ -25,7 +25,7 @@ from dragoman.broker.deferring.records import (
     encode_value,
     removal,
 )
-from dragoman.broker.deferring.state import Content, Entry, Phase, Shelf, Target, Token, Undecided
+from dragoman.broker.delayed.state import Content, Entry, Phase, Shelf, Target, Token, Undecided
 from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord
 from dragoman.broker.internal import KeyValue
 from dragoman.broker.replica import Acknowledge

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dragoman.broker.deferring import records as stored
-from dragoman.broker.deferring.delivery import Delivery
-from dragoman.broker.deferring.holding import Holding
-from dragoman.broker.deferring.records import Kind, Release, Stored
-from dragoman.broker.deferring.state import (
+from dragoman.broker.delayed import records as stored
+from dragoman.broker.delayed.delivery import Delivery
+from dragoman.broker.delayed.held_records import Holding
+from dragoman.broker.delayed.records import Kind, Release, Stored
+from dragoman.broker.delayed.state import (
     Batch,
     Content,
     Entry,
@@ -26,7 +26,7 @@ from dragoman.broker.deferring.state import (
     Target,
     Token,
 )
-from dragoman.broker.deferring.targets import Targets, name_of
+from dragoman.broker.delayed.targets import Targets, name_of
 from dragoman.broker.errors import (
     CoordinatorNotAvailable,
     NotCoordinator,

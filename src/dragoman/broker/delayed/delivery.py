@@ -23,8 +23,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from dragoman.broker.deferring.records import Kind, encode_key, encode_value, removal
-from dragoman.broker.deferring.state import Batch, Lane, Phase, Shelf
+from dragoman.broker.delayed.records import Kind, encode_key, encode_value, removal
+from dragoman.broker.delayed.state import Batch, Lane, Phase, Shelf
 from dragoman.broker.internal import KeyValue
 from dragoman.broker.replica import Acknowledge
 from dragoman.errors import DragomanError

@@ -14,9 +14,8 @@ from unittest import mock
 import pytest
 
 from dragoman.broker.internal import KeyValue
-from dragoman.broker.publishing import Publisher, Publishing
-from dragoman.broker.publishing.records import decode_value
-from dragoman.broker.replica import Acknowledge
+from dragoman.broker.staged_writes import Publisher, StagedWrites
+from dragoman.broker.staged_writes.records import decode_value
 from dragoman.log.batch import stamp_producer
 from dragoman.testing.sim.powercut import Plan, PowerCutError, run, run_everywhere
 from worlds.staged_writes import PublishingScenario, small_slices
@@ -48,14 +47,10 @@ def test_cuts_and_kills_at_seeded_moments():
     assert told_before > 20, "no driver came back after its batch had been published"
 
 
-def _without_decision(
-    self: Publishing, writer_id: str, record: KeyValue, done: Acknowledge
-) -> None:
+async def _without_decision(self: StagedWrites, writer_id: str, record: KeyValue) -> None:
     writer = decode_value(writer_id, record[1]) if record[1] is not None else None
-    if writer is not None and writer.is_decided:
-        done(None)
-    else:
-        _persist(self, writer_id, record, done)
+    if writer is None or not writer.is_decided:
+        await _persist(self, writer_id, record)
 
 
 def _without_producer(batch: bytearray, *_: int) -> None:
@@ -66,11 +61,11 @@ def _without_memory(self: Publisher, key: bytes, value: bytes | None) -> None:
     return None
 
 
-_persist = Publishing.persist
-_COPYING = "dragoman.broker.publishing.copying"
+_persist = StagedWrites.persist
+_DESTINATIONS = "dragoman.broker.staged_writes.destinations"
 _MUTANTS = {
-    "no decision": lambda: mock.patch.object(Publishing, "persist", _without_decision),
-    "no producer id": lambda: mock.patch(f"{_COPYING}.stamp_producer", _without_producer),
+    "no decision": lambda: mock.patch.object(StagedWrites, "persist", _without_decision),
+    "no producer id": lambda: mock.patch(f"{_DESTINATIONS}.stamp_producer", _without_producer),
     "no replay guard": lambda: mock.patch.object(Publisher, "load", _without_memory),
 }
 

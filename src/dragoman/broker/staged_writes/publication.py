@@ -1,11 +1,12 @@
-"""What is published, as values: pieces of staged records, and where they are to go.
-
-Beside the package that publishes, because nodes tell each other of pieces, too (`neighbours.py`).
-"""
+"""What is published, as values: pieces of staged records, and the partitions that they go to."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+STAGING_TOPIC: Final = "__staged_records"
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
@@ -19,6 +20,11 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     next_offset: int
     record_count: int
     checksum: int
+
+    @property
+    def staging_partition(self) -> str:
+        """The partition as texts name it."""
+        return f"{STAGING_TOPIC}-{self.partition}"
 
 
 class Destination(msgspec.Struct, frozen=True):

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from dragoman.broker.deferring.delivery import Delivery
-from dragoman.broker.deferring.records import Kind, decode_key, decode_value
-from dragoman.broker.deferring.state import Batch, Entry, Phase, Shelf
+from dragoman.broker.delayed.delivery import Delivery
+from dragoman.broker.delayed.records import Kind, decode_key, decode_value
+from dragoman.broker.delayed.state import Batch, Entry, Phase, Shelf
 from dragoman.broker.errors import NotLeader, ProducerIdsUnavailable
 from dragoman.broker.internal import KeyValue
 from dragoman.broker.replica import Acknowledge

@@ -14,10 +14,10 @@ from unittest import mock
 
 import pytest
 
-from dragoman.broker.deferring.keeping import Keeping
-from dragoman.broker.deferring.records import Kind, decode_key
-from dragoman.broker.deferring.state import Shelf
-from dragoman.broker.deferring.targets import Targets
+from dragoman.broker.delayed.records import Kind, decode_key
+from dragoman.broker.delayed.state import Shelf
+from dragoman.broker.delayed.store import Keeping
+from dragoman.broker.delayed.targets import Targets
 from dragoman.broker.internal import KeyValue
 from dragoman.broker.replica import Acknowledge
 from dragoman.log.batch import Record, build_batch
@@ -92,7 +92,7 @@ def _forgetful(self: Keeping, key: bytes, value: bytes | None) -> None:
 _deliver, _persist, _due, _load = Targets.deliver, Keeping.persist, Shelf.due, Keeping._load
 _MUTANTS = {
     "no sequence": lambda: mock.patch(
-        "dragoman.broker.deferring.delivery.build_batch", _without_producer
+        "dragoman.broker.delayed.delivery.build_batch", _without_producer
     ),
     "removed before appended": lambda: mock.patch.object(
         Targets, "deliver", _done_before_delivered

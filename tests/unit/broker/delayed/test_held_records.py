@@ -10,7 +10,7 @@ from unittest import mock
 import msgspec
 import pytest
 
-from dragoman.broker.deferring import Content, Target, Token
+from dragoman.broker.delayed import Content, Target, Token
 from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord
 from dragoman.broker.replica import Acknowledge
 from dragoman.errors import CorruptionError, DiskFullError, DragomanError
@@ -41,8 +41,8 @@ class Owner:
         #: Why it cannot be given up.
         self.trouble: DragomanError | None = None
         self._world = world
-        world.broker.deferring.on_check.append(self._check)
-        world.broker.deferring.on_given_up.append(self._give_up)
+        world.broker.delayed.on_check.append(self._check)
+        world.broker.delayed.on_given_up.append(self._give_up)
 
     def _check(
         self, token: Token, record: Record, target: Target, labels: dict[str, str], times: int
@@ -73,7 +73,7 @@ def _world(**settings: int) -> World:
 
 def _read(world: World, token: Token) -> Content | DragomanError:
     told = Told()
-    world.broker.deferring.read(token, told)
+    world.broker.delayed.read(token, told)
     world.settle()
     assert isinstance(told.outcome, Content | DragomanError)
     return told.outcome
@@ -101,14 +101,14 @@ def test_one_that_is_dropped_never_appears() -> None:
     world.advance(1000)
     assert delivered(world) == []
     assert owner.checks == []
-    assert world.broker.deferring.record_count == 0
+    assert world.broker.delayed.record_count == 0
 
 
 @pytest.mark.parametrize("kill", [False, True])
 def test_decisions_and_what_is_undecided_survive_a_restart(kill: bool) -> None:
     world = _world()
     released, dropped, undecided = (hold(world, each).token for each in (b"a", b"b", b"c"))
-    with mock.patch.object(world.broker.deferring.keeping, "_look"):
+    with mock.patch.object(world.broker.delayed.keeping, "_look"):
         # It is released, and that is all.
         assert release(world, released) is None
     assert drop(world, dropped) is None
@@ -116,7 +116,7 @@ def test_decisions_and_what_is_undecided_survive_a_restart(kill: bool) -> None:
     later = world.reopened(kill=kill)
     later.settle()
     assert delivered(later) == [b"a"]
-    assert later.broker.deferring.record_count == 1
+    assert later.broker.delayed.record_count == 1
     assert release(later, undecided) is None
     assert delivered(later) == [b"a", b"c"]
 
@@ -135,7 +135,7 @@ def test_who_repeats_a_decision_hears_the_same() -> None:
 def test_a_decision_is_not_repeated_while_the_record_is_on_its_way() -> None:
     world = _world()
     token = hold(world, b"a").token
-    with mock.patch.object(world.broker.deferring.targets, "deliver"):
+    with mock.patch.object(world.broker.delayed.targets, "deliver"):
         assert release(world, token) is None
         assert release(world, token) is None
         assert isinstance(drop(world, token), UnknownDeferredRecord)
@@ -144,7 +144,7 @@ def test_a_decision_is_not_repeated_while_the_record_is_on_its_way() -> None:
 def test_only_the_last_decisions_are_remembered() -> None:
     world = _world()
     first, second = hold(world, b"a").token, hold(world, b"b").token
-    with mock.patch("dragoman.broker.deferring.holding.DEFERRED_DECISIONS_KEPT", 1):
+    with mock.patch("dragoman.broker.delayed.held_records.DEFERRED_DECISIONS_KEPT", 1):
         assert release(world, first) is None
         assert release(world, second) is None
     assert isinstance(release(world, first), UnknownDeferredRecord)
@@ -155,7 +155,7 @@ def test_decisions_at_the_same_moment() -> None:
     world = _world()
     token = hold(world, b"a").token
     told: list[DragomanError | None] = []
-    deferring = world.broker.deferring
+    deferring = world.broker.delayed
     deferring.release(token, LABELS, told.append)
     deferring.release(token, LABELS, told.append)
     contrary: list[DragomanError | None] = []
@@ -241,7 +241,7 @@ def test_the_owner_is_asked_at_the_times_that_are_set() -> None:
     world.advance(10)
     assert owner.given_up == [b"a", b"b"]
     assert len(owner.checks) == 6
-    assert world.broker.deferring.record_count == 0
+    assert world.broker.delayed.record_count == 0
     assert owner.at_given_up is not None
     assert isinstance(release(world, owner.at_given_up), UnknownDeferredRecord)
     assert delivered(world) == []
@@ -261,7 +261,7 @@ def test_a_record_that_cannot_be_read_is_asked_about_later() -> None:
     owner = Owner(world)
     hold(world, b"a")
     damage = CorruptionError("file", 0, "damaged")
-    with mock.patch.object(world.broker.deferring.keeping, "stored", side_effect=damage):
+    with mock.patch.object(world.broker.delayed.keeping, "stored", side_effect=damage):
         world.advance(30)
     assert owner.checks == []
     world.advance(30)
@@ -276,18 +276,18 @@ def test_a_record_is_not_dropped_before_it_was_put_elsewhere() -> None:
     world.advance(100)
     assert owner.given_up == [b"a"] * 3
     assert len(owner.checks) == 1
-    assert world.broker.deferring.record_count == 1
+    assert world.broker.delayed.record_count == 1
     owner.trouble = None
     world.advance(30)
     assert owner.given_up == [b"a"] * 4
-    assert world.broker.deferring.record_count == 0
+    assert world.broker.delayed.record_count == 0
 
 
 def test_one_that_is_decided_about_while_it_is_given_up() -> None:
     world = _world(held_record_check_max=1)
     token = hold(world, b"a").token
     acknowledge: list[Acknowledge] = []
-    world.broker.deferring.on_given_up.append(lambda *each: acknowledge.append(each[-1]))
+    world.broker.delayed.on_given_up.append(lambda *each: acknowledge.append(each[-1]))
     world.advance(40)
     assert release(world, token) is None
     acknowledge[0](None)
@@ -301,9 +301,9 @@ def test_the_owner_may_decide_when_it_is_asked() -> None:
 
     def decide(found: Token, *_: object) -> None:
         assert found == token
-        world.broker.deferring.release(found, LABELS, lambda _: None)
+        world.broker.delayed.release(found, LABELS, lambda _: None)
 
-    world.broker.deferring.on_check.append(decide)
+    world.broker.delayed.on_check.append(decide)
     world.advance(100)
     assert delivered(world) == [b"a"]
 

@@ -15,8 +15,8 @@ from unittest import mock
 import pytest
 
 from dragoman.broker.broker import Broker
-from dragoman.broker.deferring import DEFERRED_TOPIC, Token
-from dragoman.broker.deferring.targets import Targets
+from dragoman.broker.delayed import DEFERRED_TOPIC, Token
+from dragoman.broker.delayed.targets import Targets
 from dragoman.broker.replica import Acknowledge
 from dragoman.broker.topics import NewTopic
 from dragoman.config.listeners import Address, Listener
@@ -39,7 +39,7 @@ _DELAYS = SyncDelays(usual_seconds_max=0.005, slow_seconds_max=0.2, slow_rate=0.
 def _one_keeper() -> Iterator[None]:
     logger = logging.getLogger("dragoman")
     before, logger.disabled = logger.disabled, True
-    with mock.patch("dragoman.broker.deferring.keeping.DEFERRED_PARTITIONS", 1):
+    with mock.patch("dragoman.broker.delayed.store.DEFERRED_PARTITIONS", 1):
         yield
     logger.disabled = before
 
@@ -171,7 +171,7 @@ class Cluster:
         sent = self._new(partition, due_ms)
         self.run(
             broker,
-            lambda broker: broker.deferring.defer(
+            lambda broker: broker.delayed.defer(
                 TOPIC, partition, record_of(sent.value), due_ms, sent.taken
             ),
         )
@@ -180,7 +180,7 @@ class Cluster:
         sent = self._new(partition, 0)
         self.run(
             self.broker(number),
-            lambda broker: broker.deferring.hold(
+            lambda broker: broker.delayed.hold(
                 TOPIC, partition, record_of(sent.value), dict(LABELS), None, sent.taken
             ),
         )
@@ -200,7 +200,7 @@ class Cluster:
         assert token is not None
 
         def decide(broker: Broker) -> None:
-            deferring = broker.deferring
+            deferring = broker.delayed
             (deferring.drop if sent.is_drop else deferring.release)(token, LABELS, sent.decided)
 
         self.run(self.broker(number), decide)
@@ -351,7 +351,7 @@ _deliver = Targets.deliver
 
 
 def test_without_a_sequence_records_are_doubled() -> None:
-    build = mock.patch("dragoman.broker.deferring.delivery.build_batch", _without_producer)
+    build = mock.patch("dragoman.broker.delayed.delivery.build_batch", _without_producer)
     with build, pytest.raises(AssertionError, match="twice"):
         _run_moment(1, "keeper dies after the append", True)
 
