@@ -19,8 +19,10 @@ from dragoman.broker import (
     replica_ends,
 )
 from dragoman.broker import errors as refusals
-from dragoman.broker.delayed import records as deferred
-from dragoman.broker.delayed import state as deferred_state
+from dragoman.broker.delayed import records as delayed
+from dragoman.broker.delayed import state as delayed_state
+from dragoman.broker.delayed import store as delayed_store
+from dragoman.broker.delayed import targets as delayed_targets
 from dragoman.broker.groups import records as groups
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.replication import messages as replication
@@ -598,24 +600,26 @@ _PLAIN: dict[str, Any] = {
         partition=1, held_from=2, released=((3, 4), (5, 6))
     ),
     "neighbour-request KeepStaged default": staging_topic.KeepStaged(partition=0),
-    "neighbour-request DeferRecord full": neighbours.DeferRecord(
+    "neighbour-request DeferRecord full": delayed_store.DelayRecord(
         topic="text 1",
         partition=2,
         when_ms=3,
         is_held=True,
         labels={"text 4": "text 5", "text 6": "text 7"},
     ),
-    "neighbour-request DeferRecord default": neighbours.DeferRecord(
+    "neighbour-request DeferRecord default": delayed_store.DelayRecord(
         topic="", partition=0, when_ms=0
     ),
-    "neighbour-request DecideDeferred full": neighbours.DecideDeferred(
+    "neighbour-request DecideDeferred full": delayed_store.DecideDelayed(
         partition_id=1, offset=2, labels={"text 3": "text 4", "text 5": "text 6"}, is_release=True
     ),
-    "neighbour-request DecideDeferred default": neighbours.DecideDeferred(partition_id=0, offset=0),
-    "neighbour-request ReadDeferred full": neighbours.ReadDeferred(partition_id=1, offset=2),
-    "neighbour-request ReadDeferred default": neighbours.ReadDeferred(partition_id=0, offset=0),
-    "neighbour-request DeliverDeferred full": neighbours.DeliverDeferred(partition_id=1),
-    "neighbour-request DeliverDeferred default": neighbours.DeliverDeferred(partition_id=0),
+    "neighbour-request DecideDeferred default": delayed_store.DecideDelayed(
+        partition_id=0, offset=0
+    ),
+    "neighbour-request ReadDeferred full": delayed_store.ReadDelayed(partition_id=1, offset=2),
+    "neighbour-request ReadDeferred default": delayed_store.ReadDelayed(partition_id=0, offset=0),
+    "neighbour-request DeliverDeferred full": delayed_targets.DeliverDelayed(partition_id=1),
+    "neighbour-request DeliverDeferred default": delayed_targets.DeliverDelayed(partition_id=0),
     "neighbour-request AskCaptures full": neighbours.AskCaptures(names=("text 1", "text 2")),
     "neighbour-request AskCaptures default": neighbours.AskCaptures(names=()),
     "neighbour-request TellCapture full": neighbours.TellCapture(
@@ -653,12 +657,12 @@ _PLAIN: dict[str, Any] = {
     "neighbour-reply Published default": staged_writes.Published(was_before=False),
     "neighbour-reply SequenceNumber full": destinations.SequenceNumber(number=1),
     "neighbour-reply SequenceNumber default": destinations.SequenceNumber(number=0),
-    "neighbour-reply Deferred full": neighbours.Deferred(partition_id=1, offset=2),
-    "neighbour-reply Deferred default": neighbours.Deferred(partition_id=0, offset=0),
-    "neighbour-reply DeferredContent full": neighbours.DeferredContent(
+    "neighbour-reply Deferred full": delayed_store.Delayed(partition_id=1, offset=2),
+    "neighbour-reply Deferred default": delayed_store.Delayed(partition_id=0, offset=0),
+    "neighbour-reply DeferredContent full": delayed_store.DelayedContent(
         topic="text 1", partition=2, labels={"text 3": "text 4", "text 5": "text 6"}
     ),
-    "neighbour-reply DeferredContent default": neighbours.DeferredContent(topic="", partition=0),
+    "neighbour-reply DeferredContent default": delayed_store.DelayedContent(topic="", partition=0),
     "neighbour-reply ReplicaEnds full": replica_ends.ReplicaEnds(
         ends={1: {2: 3, 4: 5}, 6: {7: 8, 9: 10}}
     ),
@@ -1350,7 +1354,7 @@ _PLAIN: dict[str, Any] = {
         updated_ms=0,
     ),
     # ---- deferred-record
-    "deferred-record full": deferred.Stored(
+    "deferred-record full": delayed.Stored(
         target_id=1,
         when_ms=2,
         is_held=True,
@@ -1359,17 +1363,17 @@ _PLAIN: dict[str, Any] = {
         value=b"\x08\x00\xff",
         headers=(("text 9", b"\n\x00\xff"), ("text 11", b"\x0c\x00\xff")),
     ),
-    "deferred-record default": deferred.Stored(
+    "deferred-record default": delayed.Stored(
         target_id=0, when_ms=0, is_held=False, labels={}, key=None, value=None, headers=()
     ),
     # ---- deferred-release
-    "deferred-release full": deferred.Release(released_ms=1),
-    "deferred-release default": deferred.Release(released_ms=0),
+    "deferred-release full": delayed.Release(released_ms=1),
+    "deferred-release default": delayed.Release(released_ms=0),
     # ---- deferred-batch
-    "deferred-batch full": deferred_state.Batch(
+    "deferred-batch full": delayed_state.Batch(
         producer_id=1, first_sequence=2, decided_ms=3, offsets=(4, 5)
     ),
-    "deferred-batch default": deferred_state.Batch(
+    "deferred-batch default": delayed_state.Batch(
         producer_id=0, first_sequence=0, decided_ms=0, offsets=()
     ),
     # ---- publication

@@ -9,25 +9,24 @@ back, the target is read. The mutants show that the runs would notice.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from unittest import mock
 
 import pytest
 
 from dragoman.broker.broker import Broker
-from dragoman.broker.delayed import DEFERRED_TOPIC, Token
+from dragoman.broker.delayed import DELAYED_TOPIC, Token
 from dragoman.broker.delayed.targets import Targets
-from dragoman.broker.replica import Acknowledge
 from dragoman.broker.topics import NewTopic
 from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record, build_batch
-from dragoman.outcome import start
+from dragoman.outcome import attempt, start
 from dragoman.testing.sim.background import SyncDelays
 from dragoman.testing.sim.loop import SimWorld
 from dragoman.testing.sim.node import SimNode
-from worlds.delayed_records import LABELS, record_of
+from worlds.delayed_records import LABELS, never, record_of
 
 TOPIC = "out"
 #: One partition for each node to lead first.
@@ -154,7 +153,7 @@ class Cluster:
         """Somebody who matters dies, if all others are well."""
         if len(self._ready()) < len(self.nodes):
             return
-        places = [(DEFERRED_TOPIC, 0), *((TOPIC, each) for each in range(PARTITIONS))]
+        places = [(DELAYED_TOPIC, 0), *((TOPIC, each) for each in range(PARTITIONS))]
         victim = self.leader(*self.random.choice(places))
         if victim > 0:
             self.kill(
@@ -165,24 +164,24 @@ class Cluster:
 
     # ---- clients
 
-    def defer(self, seconds: float, partition: int, number: int) -> None:
+    def delay(self, seconds: float, partition: int, number: int) -> None:
         broker = self.broker(number)
         due_ms = broker.clock.wall_ms() + int(seconds * 1000)
         sent = self._new(partition, due_ms)
         self.run(
             broker,
-            lambda broker: broker.delayed.defer(
-                TOPIC, partition, record_of(sent.value), due_ms, sent.taken
-            ),
+            lambda broker: start(
+                broker.delayed.delay(TOPIC, partition, record_of(sent.value), due_ms)
+            ).then(sent.taken),
         )
 
     def hold(self, partition: int, number: int) -> None:
         sent = self._new(partition, 0)
         self.run(
             self.broker(number),
-            lambda broker: broker.delayed.hold(
-                TOPIC, partition, record_of(sent.value), dict(LABELS), None, sent.taken
-            ),
+            lambda broker: start(
+                broker.delayed.hold(TOPIC, partition, record_of(sent.value), dict(LABELS), None)
+            ).then(sent.taken),
         )
 
     def decide(self, number: int) -> None:
@@ -200,8 +199,9 @@ class Cluster:
         assert token is not None
 
         def decide(broker: Broker) -> None:
-            deferring = broker.delayed
-            (deferring.drop if sent.is_drop else deferring.release)(token, LABELS, sent.decided)
+            delayed = broker.delayed
+            decide = delayed.drop if sent.is_drop else delayed.release
+            start(decide(token, LABELS)).then(sent.decided)
 
         self.run(self.broker(number), decide)
 
@@ -212,9 +212,9 @@ class Cluster:
 
     def act(self) -> None:
         number, partition = self.random.choice(self._ready()), self.random.randrange(PARTITIONS)
-        match self.random.choice(("defer", "defer", "hold", "decide")):
-            case "defer":
-                self.defer(self.random.choice((0.2, 1.0, 4.0)), partition, number)
+        match self.random.choice(("delay", "delay", "hold", "decide")):
+            case "delay":
+                self.delay(self.random.choice((0.2, 1.0, 4.0)), partition, number)
             case "hold":
                 self.hold(partition, number)
             case _:
@@ -261,21 +261,23 @@ class _Moment:
         self._is_power_cut = is_power_cut
         self.is_over = False
 
-    def deliver(
-        self, targets: Targets, target_id: int, batch: bytearray, done: Acknowledge
-    ) -> None:
+    async def deliver(self, targets: Targets, target_id: int, batch: bytearray) -> None:
         if self.is_over:
-            _deliver(targets, target_id, batch, done)
+            await _deliver(targets, target_id, batch)
             return
         self.is_over = True
-        broker = targets._broker
+        context = targets._context
         if self._when == "keeper dies before the append":
-            self._kill(broker.node_id)
+            self._kill(context.node_id)
+            await never()
         elif self._when == "keeper dies after the append":
-            _deliver(targets, target_id, batch, lambda _: self._kill(broker.node_id))
+            await attempt(_deliver(targets, target_id, batch))
+            self._kill(context.node_id)
+            await never()
         else:
-            _deliver(targets, target_id, batch, done)
-            self._kill(broker.image.partitions[target_id].leader)
+            delivering = start(_deliver(targets, target_id, batch))
+            self._kill(context.image.partitions[target_id].leader)
+            await delivering
 
     def _kill(self, number: int) -> None:
         # Not from its own turn.
@@ -283,7 +285,7 @@ class _Moment:
         self._cluster.world.after(0, lambda: kill(number, is_power_cut=self._is_power_cut))
 
 
-def _through(moment: _Moment) -> Callable[..., None]:
+def _through(moment: _Moment) -> Callable[..., Coroutine[object, None, None]]:
     return lambda *each: moment.deliver(*each)
 
 
@@ -292,7 +294,7 @@ def _run_moment(seed: int, when: str, is_power_cut: bool) -> None:
     moment = _Moment(cluster, when, is_power_cut)
     with mock.patch.object(Targets, "deliver", _through(moment)):
         for number in (1, 2, 3):
-            cluster.defer(1.0, seed % PARTITIONS, number)
+            cluster.delay(1.0, seed % PARTITIONS, number)
         cluster.advance(0.8)
         assert all(each.is_certain for each in cluster.sent)
         cluster.advance(10)
@@ -340,11 +342,9 @@ def _without_producer(found: Sequence[Record], **_: int) -> bytearray:
     return build_batch(found)
 
 
-def _done_before_delivered(
-    self: Targets, target_id: int, batch: bytearray, done: Acknowledge
-) -> None:
-    done(None)
-    _deliver(self, target_id, batch, lambda _: None)
+async def _done_before_delivered(self: Targets, target_id: int, batch: bytearray) -> None:
+    """It is done whether the target has it or not."""
+    start(_deliver(self, target_id, batch))
 
 
 _deliver = Targets.deliver

@@ -1,7 +1,7 @@
 """Goal: records that wait for their time appear exactly once, not early, and none is lost that was
 acknowledged, wherever the power goes; those that are held only when they were released.
 
-Method: clients that defer, hold, release and drop, and a node whose power is cut at every single
+Method: clients that delay, hold, release and drop, and a node whose power is cut at every single
 operation of its disk in turn, or at seeded moments, restarts included. The mutants show that the
 scenario would notice.
 """
@@ -15,14 +15,14 @@ from unittest import mock
 import pytest
 
 from dragoman.broker.delayed.records import Kind, decode_key
-from dragoman.broker.delayed.state import Shelf
-from dragoman.broker.delayed.store import Keeping
+from dragoman.broker.delayed.state import StoredPartition
+from dragoman.broker.delayed.store import RecordStore
 from dragoman.broker.delayed.targets import Targets
 from dragoman.broker.internal import KeyValue
-from dragoman.broker.replica import Acknowledge
 from dragoman.log.batch import Record, build_batch
+from dragoman.outcome import start
 from dragoman.testing.sim.powercut import Plan, PowerCutError, run, run_everywhere
-from worlds.delayed_records import DeferringScenario
+from worlds.delayed_records import DelayedScenario
 
 _PLAN = Plan(cycles=6, operations_max=120, steps_max=25, kill_rate=0.3, restart_operations_max=60)
 
@@ -36,13 +36,13 @@ def _quiet() -> Iterator[None]:
 
 
 def test_a_cut_at_every_single_operation() -> None:
-    assert run_everywhere(5, DeferringScenario, Plan(steps_max=8)) > 40
+    assert run_everywhere(5, DelayedScenario, Plan(steps_max=8)) > 40
 
 
 def test_cuts_and_kills_at_seeded_moments() -> None:
     crashes = delivered = dropped = 0
     for seed in range(20):
-        scenario = DeferringScenario()
+        scenario = DelayedScenario()
         crashes += run(seed, scenario, _PLAN).crashes
         delivered += sum(each.is_certain and not each.is_drop for each in scenario.sent.values())
         dropped += sum(each.is_certain and each.is_drop for each in scenario.sent.values())
@@ -58,38 +58,37 @@ def _without_producer(found: Sequence[Record], **_: int) -> bytearray:
     return build_batch(found)
 
 
-def _done_before_delivered(
-    self: Targets, target_id: int, batch: bytearray, done: Acknowledge
-) -> None:
-    done(None)
+async def _done_before_delivered(self: Targets, target_id: int, batch: bytearray) -> None:
     # By then that it is done is durable, and the batch is not.
-    self._broker.scheduler.call_later(0.05, _deliver, self, target_id, batch, lambda _: None)
+    later = self._context.scheduler.call_later
+    later(0.05, lambda: start(_deliver(self, target_id, batch)))
 
 
-def _without_decision(
-    self: Keeping, index: int, records: Sequence[KeyValue], done: Acknowledge
-) -> None:
+async def _without_decision(self: RecordStore, index: int, records: Sequence[KeyValue]) -> None:
     decisions = [each for each in records if decode_key(each[0]).kind is Kind.BATCH and each[1]]
-    _persist(self, index, [each for each in records if each not in decisions], done)
+    await _persist(self, index, [each for each in records if each not in decisions])
 
 
-def _early(self: Shelf, now_ms: int, most: int) -> list[int]:
+def _early(self: StoredPartition, now_ms: int, most: int) -> list[int]:
     return _due(self, now_ms + 500, most)
 
 
-def _unwritten(self: Keeping, index: int, records: Sequence[KeyValue], done: Acknowledge) -> None:
-    if decode_key(records[0][0]).kind is Kind.RELEASE:
-        done(None)
-    else:
-        _persist(self, index, records, done)
+async def _unwritten(self: RecordStore, index: int, records: Sequence[KeyValue]) -> None:
+    if decode_key(records[0][0]).kind is not Kind.RELEASE:
+        await _persist(self, index, records)
 
 
-def _forgetful(self: Keeping, key: bytes, value: bytes | None) -> None:
+def _forgetful(self: RecordStore, key: bytes, value: bytes | None) -> None:
     if value is not None:
         _load(self, key, value)
 
 
-_deliver, _persist, _due, _load = Targets.deliver, Keeping.persist, Shelf.due, Keeping._load
+_deliver, _persist, _due, _load = (
+    Targets.deliver,
+    RecordStore.persist,
+    StoredPartition.due,
+    RecordStore._load,
+)
 _MUTANTS = {
     "no sequence": lambda: mock.patch(
         "dragoman.broker.delayed.delivery.build_batch", _without_producer
@@ -97,10 +96,10 @@ _MUTANTS = {
     "removed before appended": lambda: mock.patch.object(
         Targets, "deliver", _done_before_delivered
     ),
-    "no decision": lambda: mock.patch.object(Keeping, "persist", _without_decision),
-    "early": lambda: mock.patch.object(Shelf, "due", _early),
-    "release not stored": lambda: mock.patch.object(Keeping, "persist", _unwritten),
-    "removals not read back": lambda: mock.patch.object(Keeping, "_load", _forgetful),
+    "no decision": lambda: mock.patch.object(RecordStore, "persist", _without_decision),
+    "early": lambda: mock.patch.object(StoredPartition, "due", _early),
+    "release not stored": lambda: mock.patch.object(RecordStore, "persist", _unwritten),
+    "removals not read back": lambda: mock.patch.object(RecordStore, "_load", _forgetful),
 }
 
 
@@ -112,4 +111,4 @@ def test_mutants_die(name: str) -> None:
 
 def _run_seeds(count: int) -> None:
     for seed in range(count):
-        run(seed, DeferringScenario(), _PLAN)
+        run(seed, DelayedScenario(), _PLAN)

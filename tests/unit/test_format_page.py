@@ -17,7 +17,7 @@ import pytest
 
 from dragoman.broker.broker import METADATA_TOPIC, directory_name
 from dragoman.broker.coordination import TRANSACTIONS_TOPIC
-from dragoman.broker.delayed import DEFERRED_TOPIC
+from dragoman.broker.delayed import DELAYED_TOPIC
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.staged_writes.publication import STAGING_TOPIC
 from dragoman.broker.staged_writes.records import TOPIC as PUBLICATIONS_TOPIC
@@ -288,7 +288,7 @@ def test_internal_topics_are_those_of_the_code() -> None:
         TRANSACTIONS_TOPIC,
         STAGING_TOPIC,
         PUBLICATIONS_TOPIC,
-        DEFERRED_TOPIC,
+        DELAYED_TOPIC,
         POSITIONS_TOPIC,
         CURSUS_TOPIC,
         ROCKETMQ_TOPIC,

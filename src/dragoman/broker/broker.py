@@ -157,7 +157,9 @@ class Broker:
         self.staged_writes = StagedWrites(context, partitions, self.topics, producer_ids, self.rpc)
         self.staged_writes.serve(self.registry)
         self.directory.add(self.staged_writes.log)
-        self.delayed = DelayedRecords(self, producer_ids)
+        self.delayed = DelayedRecords(context, partitions, self.topics, producer_ids, self.rpc)
+        self.delayed.serve(self.registry)
+        self.directory.add(self.delayed.store.log)
         self.capturing = Capturing(self)
         #: What works for the leaders of internal topics.
         self.coordinating: tuple[Coordinates, ...] = (

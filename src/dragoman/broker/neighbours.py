@@ -150,45 +150,6 @@ class RemoveCapture(_Message, frozen=True, kw_only=True, tag="RemoveCapture"):
     keeps_slot: bool = False
 
 
-# ---- deferred records
-
-
-class DeferRecord(_Message, frozen=True, kw_only=True, tag="DeferRecord"):
-    """The body is a batch with one record, to be kept aside until `when_ms`; or, if it is held,
-    until somebody decides, who is asked for from then on. Answered with `Deferred`.
-    """
-
-    topic: str
-    partition: int
-    when_ms: int
-    is_held: bool = False
-    labels: dict[str, str] = {}
-
-
-class DecideDeferred(_Message, frozen=True, kw_only=True, tag="DecideDeferred"):
-    """Release a held record, or drop one that is kept aside. Answered with `Done`."""
-
-    partition_id: int
-    offset: int
-    labels: dict[str, str] = {}
-    is_release: bool = False
-
-
-class ReadDeferred(_Message, frozen=True, kw_only=True, tag="ReadDeferred"):
-    """Answered with `DeferredContent`."""
-
-    partition_id: int
-    offset: int
-
-
-class DeliverDeferred(_Message, frozen=True, kw_only=True, tag="DeliverDeferred"):
-    """The body is a batch for a partition that the node leads, under the producer id and sequence
-    that were decided on. Answered with `Done` when it is committed, now or from before.
-    """
-
-    partition_id: int
-
-
 Request: TypeAlias = (
     Enrol
     | EndTransaction
@@ -198,10 +159,6 @@ Request: TypeAlias = (
     | WatchMember
     | HeartbeatMember
     | LeaveMember
-    | DeferRecord
-    | DecideDeferred
-    | ReadDeferred
-    | DeliverDeferred
     | AskCaptures
     | TellCapture
     | RemoveCapture
@@ -224,21 +181,6 @@ class Assigned(_Message, frozen=True, kw_only=True, tag="Assigned"):
     is_evicted: bool = False
 
 
-class Deferred(_Message, frozen=True, kw_only=True, tag="Deferred"):
-    """Where the record is kept."""
-
-    partition_id: int
-    offset: int
-
-
-class DeferredContent(_Message, frozen=True, kw_only=True, tag="DeferredContent"):
-    """The body is a batch with the record."""
-
-    topic: str
-    partition: int
-    labels: dict[str, str] = {}
-
-
 class CaptureStates(_Message, frozen=True, kw_only=True, tag="CaptureStates"):
     states: tuple[CaptureState, ...] = ()
 
@@ -249,7 +191,7 @@ class Refused(_Message, frozen=True, kw_only=True, tag="Refused"):
     fields: dict[str, int | str | tuple[int, ...]] = {}
 
 
-Reply: TypeAlias = Done | Offsets | Assigned | Deferred | DeferredContent | CaptureStates | Refused
+Reply: TypeAlias = Done | Offsets | Assigned | CaptureStates | Refused
 
 
 class Answer(NamedTuple):

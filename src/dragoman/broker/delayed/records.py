@@ -1,7 +1,7 @@
-"""What is kept aside as records of the internal topic `__deferred_records`.
+"""Delayed and held records as records of the internal topic `__deferred_records`.
 
     key    version u8 = 1, kind u8, partition u32, number u64
-    kind   1  a record that is kept aside. The number is its own offset.
+    kind   1  a delayed or held record. The number is its own offset.
               value: target's partition id, when to look at it, whether it is held, labels,
                      key, value, headers
            2  the decision to release it. The number is the offset of the record.
@@ -42,13 +42,13 @@ class Kind(IntEnum):
 
 class Key(NamedTuple):
     kind: Kind
-    #: Of the internal topic.
+    #: The partition of the internal topic.
     partition: int
     number: int
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True):
-    """A record that is kept aside, and where it goes."""
+    """A delayed or held record, and its target."""
 
     target_id: int
     when_ms: int
@@ -97,7 +97,7 @@ def decode_value(kind: type[Value], value: bytes) -> Value:
 
 
 def removal(partition: int, offset: int, *, is_released: bool) -> list[KeyValue]:
-    """A record is kept no longer."""
+    """The changes that remove a record."""
     kinds = (Kind.RECORD, Kind.RELEASE) if is_released else (Kind.RECORD,)
     return [(encode_key(kind, partition, offset), None) for kind in kinds]
 

@@ -1,191 +1,170 @@
-"""Deferred records as protocols use them, on any node.
+"""Delayed and held records as protocols use them, on any node.
 
-Whoever leads the partition of the internal topic that a record waits in keeps it (`keeping`). Other
-nodes ask that one; it asks the leader of the target to append what has come due (`targets`).
+The leader of the partition of the internal topic that a record is stored in serves it (`store`).
+Other nodes ask that one; it asks the leader of the target to append what has come due (`targets`).
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from dragoman.broker.delayed.held_records import TellCheck, TellGivenUp
+from dragoman.broker.context import NodeContext
+from dragoman.broker.delayed.held_records import Check, GiveUp
 from dragoman.broker.delayed.records import TOPIC
-from dragoman.broker.delayed.state import Content, TakeContent, TakeToken, Target, Token
-from dragoman.broker.delayed.store import Keeping
-from dragoman.broker.delayed.targets import Targets, name_of
-from dragoman.broker.errand import Errand, TakeNode
-from dragoman.broker.errors import UnknownDeferredRecord
-from dragoman.broker.neighbours import (
-    Answer,
-    DecideDeferred,
-    DeferRecord,
-    Deferred,
-    DeferredContent,
-    ReadDeferred,
-)
+from dragoman.broker.delayed.state import Content, Target, Token
+from dragoman.broker.delayed.store import DecideDelayed, DelayRecord, ReadDelayed, RecordStore
+from dragoman.broker.delayed.targets import Targets
+from dragoman.broker.errors import CoordinatorNotAvailable, NotLeader, RequestTimedOut
+from dragoman.broker.partitions import Partitions
 from dragoman.broker.produce import check_produced
-from dragoman.broker.replica import Acknowledge
+from dragoman.broker.topics import Topics
 from dragoman.broker.transactions import ProducerIds
-from dragoman.errors import DragomanError
+from dragoman.errors import ClusterError, NotSentError
 from dragoman.log.batch import Record, build_batch, records
-
-if TYPE_CHECKING:
-    from dragoman.broker.broker import Broker
+from dragoman.rpc import Coordinator, Leader, Registry, Reply, Request, Rpc
+from dragoman.rpc.messages import A, Where
+from dragoman.types import Buffer
 
 
 class DelayedRecords:
-    def __init__(self, broker: Broker, producer_ids: ProducerIds) -> None:
-        self._broker = broker
-        self.targets = Targets(broker)
-        self.keeping = Keeping(broker, producer_ids, self.targets)
-
-    @property
-    def on_check(self) -> list[TellCheck]:
-        """Told, where a held record is kept, that nobody has decided about it for too long."""
-        return self.keeping.holding.on_check
-
-    @property
-    def on_given_up(self) -> list[TellGivenUp]:
-        """Told that nobody did, however often they were asked; then the record is dropped."""
-        return self.keeping.holding.on_given_up
-
-    def defer(
-        self, topic: str, partition: int, record: Record, due_ms: int, done: TakeToken
+    def __init__(
+        self,
+        context: NodeContext,
+        partitions: Partitions,
+        topics: Topics,
+        producer_ids: ProducerIds,
+        rpc: Rpc,
     ) -> None:
+        self._context = context
+        self._rpc = rpc
+        self.targets = Targets(context, partitions, rpc)
+        self.store = RecordStore(context, partitions, topics, producer_ids, self.targets)
+
+    def serve(self, registry: Registry) -> None:
+        self.store.serve(registry)
+        self.targets.serve(registry)
+
+    @property
+    def on_check(self) -> list[Check]:
+        """Called, where a held record is stored, when its owner has not decided for too long."""
+        return self.store.held_records.on_check
+
+    @property
+    def on_given_up(self) -> list[GiveUp]:
+        """Run when the owner has not decided however often it was asked; then the record is
+        dropped.
+        """
+        return self.store.held_records.on_given_up
+
+    async def delay(self, topic: str, partition: int, record: Record, due_ms: int) -> Token:
         """Append the record to the partition at `due_ms` or soon after, exactly once.
 
-        `done` comes when that is certain. Records for one partition that are due at the same
-        millisecond keep their order. In the log they have the time of their delivery.
+        Returns when that is certain. Records for one partition that are due at the same millisecond
+        keep their order. In the log they have the time of their delivery.
         """
-        request = DeferRecord(topic=topic, partition=partition, when_ms=due_ms)
-        self._defer(request, record, done)
+        request = DelayRecord(topic=topic, partition=partition, when_ms=due_ms)
+        return await self._delay(request, record)
 
-    def hold(
+    async def hold(
         self,
         topic: str,
         partition: int,
         record: Record,
         labels: dict[str, str],
         check_after_ms: int | None,
-        done: TakeToken,
-    ) -> None:
-        """Keep the record until `release` or `drop`. Who does not say after which time `on_check`
-        is to be told gets that of the settings.
+    ) -> Token:
+        """Keep the record until `release` or `drop`. `on_check` is called from `check_after_ms` on,
+        by default from the time of the settings on.
         """
         if check_after_ms is None:
-            check_after_ms = self._broker.settings.held_record_check_after_ms
-        request = DeferRecord(
+            check_after_ms = self._context.settings.held_record_check_after_ms
+        request = DelayRecord(
             topic=topic,
             partition=partition,
-            when_ms=self._broker.clock.wall_ms() + check_after_ms,
+            when_ms=self._context.clock.wall_ms() + check_after_ms,
             is_held=True,
             labels=labels,
         )
-        self._defer(request, record, done)
+        return await self._delay(request, record)
 
-    def release(self, token: Token, expected_labels: dict[str, str], done: Acknowledge) -> None:
-        """Deliver a held record. `done` comes when it is certain that it will be.
+    async def release(self, token: Token, expected_labels: dict[str, str]) -> None:
+        """Deliver a held record. Returns when it is certain that it will be delivered.
 
-        `UnknownDeferredRecord`, `LabelsDiffer`: not this one. To say it again is no error, as long
-        as it is remembered.
+        `UnknownDeferredRecord`, `LabelsDiffer`: not this one. To repeat a decision is no error, as
+        long as it is remembered.
         """
-        self._decide(token, expected_labels, is_release=True, done=done)
+        await self._decide(token, expected_labels, is_release=True)
 
-    def drop(self, token: Token, expected_labels: dict[str, str], done: Acknowledge) -> None:
+    async def drop(self, token: Token, expected_labels: dict[str, str]) -> None:
         """Forget a record that is held, or one that is not due yet. Like `release` otherwise."""
-        self._decide(token, expected_labels, is_release=False, done=done)
+        await self._decide(token, expected_labels, is_release=False)
 
-    def read(self, token: Token, done: TakeContent) -> None:
-        """A record that is kept aside. `UnknownDeferredRecord`: not any more."""
-        request = ReadDeferred(partition_id=token.partition_id, offset=token.offset)
-        find, here = partial(self._leader_of, token), partial(self.keeping.read_here, token)
-        Errand(self._broker, find, here, lambda: (request, ()), _content, done).run()
+    async def read(self, token: Token) -> Content:
+        """A delayed or held record. `UnknownDeferredRecord`: not any more."""
+        request = ReadDelayed(partition_id=token.partition_id, offset=token.offset)
+        reply = await self._ask(request, self._home(token))
+        (record,) = records(reply.body, check_produced(reply.body))
+        found = reply.answer
+        return Content(Target(found.topic, found.partition), record, found.labels)
 
-    def _defer(self, request: DeferRecord, record: Record, done: TakeToken) -> None:
-        find = partial(self._leader_for, name_of(request))
-        here = partial(self.keeping.defer_here, request, record)
+    async def _delay(self, request: DelayRecord, record: Record) -> Token:
+        name = Target(request.topic, request.partition).name
+        if self.store.serves_target(name):
+            # The usual case, at half the cost: no request is made, and the record is not encoded.
+            return await self.store.delay(request, record)
+        found = await self._ask(request, Coordinator(TOPIC, name), (build_batch([record]),))
+        return Token(found.answer.partition_id, found.answer.offset)
 
-        def message() -> tuple[DeferRecord, tuple[bytearray]]:
-            return request, (build_batch([record]),)
-
-        Errand(self._broker, find, here, message, _token, done).run()
-
-    def _decide(
-        self, token: Token, labels: dict[str, str], *, is_release: bool, done: Acknowledge
-    ) -> None:
-        request = DecideDeferred(
+    async def _decide(self, token: Token, labels: dict[str, str], *, is_release: bool) -> None:
+        if self.store.serves(token):
+            await self.store.decide(token, labels, is_release=is_release)
+            return
+        request = DecideDelayed(
             partition_id=token.partition_id,
             offset=token.offset,
             labels=labels,
             is_release=is_release,
         )
-        find, here = partial(self._leader_of, token), partial(self.keeping.decide_here, request)
-        Errand(self._broker, find, here, lambda: (request, ()), _nothing, done).run()
+        await self._ask(request, self._home(token))
 
-    def _leader_for(self, name: str, done: TakeNode) -> None:
-        """The node that keeps the records for a partition; the topic is made if need be."""
+    def _home(self, token: Token) -> Leader:
+        return Leader(self.store.home(token).partition_id)
 
-        def made(error: DragomanError | None) -> None:
-            done(self.keeping.log.leader_of(name) if error is None else error)
-
-        if self.keeping.log.leader_of(name) < 0 and TOPIC not in self._broker.image.topics:
-            self.keeping.log.ensure(made)
-        else:
-            made(None)
-
-    def _leader_of(self, token: Token, done: TakeNode) -> None:
+    async def _ask(self, request: Request[A], at: Where, body: Sequence[Buffer] = ()) -> Reply[A]:
         try:
-            node = self.keeping.home(token).leader
-        except UnknownDeferredRecord as error:
-            done(error)
-        else:
-            done(node)
+            return await self._rpc.exchange(request, at, body)
+        except (NotLeader, NotSentError) as error:
+            raise CoordinatorNotAvailable(str(error)) from None
+        except ClusterError as error:
+            raise RequestTimedOut(f"{error}; the outcome is unknown") from None
 
-    # ---- what is asked by the rest of the broker
+    # ---- what the rest of the broker asks
 
     @property
     def record_count(self) -> int:
-        """Records that are kept aside on this node."""
-        return self.keeping.record_count
+        """Delayed and held records that are stored on this node."""
+        return self.store.record_count
 
     def is_delivering_to(self, partition_id: int) -> bool:
         """Whether a batch is, or may be, on its way from here to the partition."""
-        return self.keeping.is_delivering_to(partition_id)
+        return self.store.is_delivering_to(partition_id)
 
     def targets_deleted(self) -> None:
-        """Topics are gone: nobody will get what waits for them."""
-        self.keeping.targets_deleted()
+        """Topics were deleted: drop the records that wait for them."""
+        self.store.targets_deleted()
 
     def topics(self) -> dict[str, int]:
-        """Partitions of the internal topic whose leaders keep records."""
-        return {TOPIC: self.keeping.log.partition_count}
+        """Partitions of the internal topic whose leaders store records."""
+        return {TOPIC: self.store.log.partition_count}
 
     def led(self, topic: str, index: int, leader_epoch: int) -> None:
         """This node leads a partition of an internal topic, ours or not."""
         if topic == TOPIC:
-            self.keeping.log.lead(index, leader_epoch)
+            self.store.log.lead(index, leader_epoch)
 
     def resigned(self, topic: str, index: int) -> None:
         if topic == TOPIC:
-            self.keeping.log.resign(index)
+            self.store.log.resign(index)
 
     def close(self) -> None:
-        self.keeping.close()
-
-
-def _token(answer: Answer) -> Token:
-    reply = answer.reply
-    assert isinstance(reply, Deferred)
-    return Token(reply.partition_id, reply.offset)
-
-
-def _content(answer: Answer) -> Content:
-    reply = answer.reply
-    assert isinstance(reply, DeferredContent)
-    (record,) = records(answer.body, check_produced(answer.body))
-    return Content(Target(reply.topic, reply.partition), record, reply.labels)
-
-
-def _nothing(_answer: Answer) -> None:
-    return None
+        self.store.close()

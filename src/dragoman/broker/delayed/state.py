@@ -1,74 +1,74 @@
-"""What is kept aside, as values, and the index of one partition of the internal topic in memory.
+"""Delayed and held records as values, and the index in memory of one partition that stores them.
 
-A `Shelf` belongs to one leadership of such a partition. It knows of each record where it goes and
-when it is to be looked at, never what is in it. Of each partition that records go to there is a
-`Lane`: the records that have come due, in order, and the one batch of them that is decided on.
+A `StoredPartition` belongs to one leadership of a partition of the internal topic. For each record
+it has the target and the time at which to look at the record, never what is in it. Each partition
+that records go to has a `TargetQueue`: the records that have come due, in order, and the one batch
+of them that is decided on.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import msgspec
 
-from dragoman.broker.replica import Acknowledge
-from dragoman.errors import DragomanError
 from dragoman.log.batch import Record
 from dragoman.log.producers import SEQUENCE_MASK
+from dragoman.outcome import Outcome
 
 #: Entries of an agenda that have no record any more, beyond as many as there are records.
 _STALE_MAX: Final = 1000
 
 
 class Token(NamedTuple):
-    """Names a record that is kept aside: partition id and offset in the internal topic."""
+    """Names a stored record: partition id and offset in the internal topic."""
 
     partition_id: int
     offset: int
 
 
 class Target(NamedTuple):
-    """Where a record goes in the end."""
+    """The partition that a record goes to in the end."""
 
     topic: str
     partition: int
 
+    @property
+    def name(self) -> str:
+        """All records for one partition are stored in one place, where they keep their order."""
+        return f"{self.topic}-{self.partition}"
+
 
 class Content(msgspec.Struct, frozen=True):
-    """A record that is kept aside, with what was said about it."""
+    """A stored record, its target and its labels."""
 
     target: Target
     record: Record
-    #: Of a held record: who may decide about it, in whatever terms its protocol has.
+    #: Who may decide about a held record, in the terms of its protocol.
     labels: dict[str, str] = {}
-
-
-TakeToken: TypeAlias = Callable[[Token | DragomanError], None]
-TakeContent: TypeAlias = Callable[[Content | DragomanError], None]
 
 
 class Phase(IntEnum):
     #: Comes due at `when_ms`.
     WAITING = 0
-    #: Until somebody decides, who is asked for at `when_ms`.
+    #: Until its owner decides, who is asked at `when_ms`.
     HELD = 1
-    #: That somebody has decided is being written.
+    #: The owner's decision is being written.
     DECIDING = 2
-    #: Its time has come: part of its lane.
+    #: Its time has come: part of the queue of its target.
     DUE = 3
 
 
 class Entry:
-    """One record that is kept aside. Times are wall-clock milliseconds."""
+    """One stored record. Times are wall-clock milliseconds."""
 
-    __slots__ = ("checks", "is_released", "lane", "phase", "size", "when_ms")
+    __slots__ = ("checks", "is_released", "phase", "queue", "size", "when_ms")
 
-    def __init__(self, lane: Lane, when_ms: int, phase: Phase, size: int) -> None:
-        self.lane = lane
+    def __init__(self, queue: TargetQueue, when_ms: int, phase: Phase, size: int) -> None:
+        self.queue = queue
         self.when_ms = when_ms
         self.phase = phase
         #: Bytes that it takes in a batch, at most.
@@ -86,9 +86,9 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
     producer_id: int
     first_sequence: int
-    #: When it was decided on, which is what its records have for a time.
+    #: When it was decided on, which is the timestamp of its records.
     decided_ms: int
-    #: Of the records, in the internal topic.
+    #: The offsets of the records in the internal topic.
     offsets: tuple[int, ...]
 
     @property
@@ -96,7 +96,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
         return (self.first_sequence + len(self.offsets)) & SEQUENCE_MASK
 
 
-class Lane:
+class TargetQueue:
     """One partition that records go to, by its id: a new topic of that name is another."""
 
     __slots__ = (
@@ -111,9 +111,9 @@ class Lane:
 
     def __init__(self, target_id: int) -> None:
         self.target_id = target_id
-        #: What is decided on and not known to be done.
+        #: The batch that is decided on and not known to be done.
         self.batch: Batch | None = None
-        #: As whom this leadership writes there; -1: it has not done so yet.
+        #: The producer id under which this leadership writes there; -1: it has not done so yet.
         self.producer_id = -1
         self.next_sequence = 0
         #: Offsets of records that have come due and are in no batch yet.
@@ -124,29 +124,29 @@ class Lane:
 
 
 class Undecided(NamedTuple):
-    """A decision that is being written, and who waits for it."""
+    """A decision that is being written, and the calls that wait for it."""
 
     is_release: bool
-    waiting: list[Acknowledge]
+    waiting: list[Outcome[None]]
 
 
-class Shelf:
+class StoredPartition:
     def __init__(self, index: int) -> None:
         self.index = index
         self.entries: dict[int, Entry] = {}
-        self.lanes: dict[int, Lane] = {}
+        self.queues: dict[int, TargetQueue] = {}
         self.deciding: dict[int, Undecided] = {}
-        #: As whom this leadership writes; -1: not known yet.
+        #: The producer id under which this leadership writes; -1: not known yet.
         self.producer_id = -1
         #: The leadership is over: what is still reported is to be ignored.
         self.is_gone = False
         #: When to look at which offset. What has changed since is passed over.
         self._agenda: list[tuple[int, int]] = []
 
-    def lane(self, target_id: int) -> Lane:
-        found = self.lanes.get(target_id)
+    def queue(self, target_id: int) -> TargetQueue:
+        found = self.queues.get(target_id)
         if found is None:
-            found = self.lanes[target_id] = Lane(target_id)
+            found = self.queues[target_id] = TargetQueue(target_id)
         return found
 
     def add(self, offset: int, entry: Entry) -> None:
@@ -183,5 +183,7 @@ class Shelf:
         return list(found)
 
     def offsets_for(self, target_id: int) -> list[int]:
-        """Of all records that go to a partition."""
-        return [offset for offset, each in self.entries.items() if each.lane.target_id == target_id]
+        """The offsets of all records that go to a partition."""
+        return [
+            offset for offset, each in self.entries.items() if each.queue.target_id == target_id
+        ]

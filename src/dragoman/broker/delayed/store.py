@@ -1,35 +1,39 @@
-"""What this node keeps aside: the partitions of the internal topic that it leads, and the timer.
+"""The records that this node stores: the partitions of the internal topic that it leads, and the
+timer.
 
-Records are taken in, decided about and read back here; when one has come due, `Delivery` or
-`Holding` goes on with it.
+Records are stored, decided about and read back here; when one has come due, `Delivery` or
+`HeldRecords` takes over.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar, Final
 
+from dragoman.broker.context import NodeContext
 from dragoman.broker.delayed import records as stored
 from dragoman.broker.delayed.delivery import Delivery
-from dragoman.broker.delayed.held_records import Holding
+from dragoman.broker.delayed.held_records import HeldRecords
 from dragoman.broker.delayed.records import Kind, Release, Stored
 from dragoman.broker.delayed.state import (
     Batch,
     Content,
     Entry,
-    Lane,
     Phase,
-    Shelf,
-    TakeContent,
-    TakeToken,
+    StoredPartition,
     Target,
+    TargetQueue,
     Token,
 )
-from dragoman.broker.delayed.targets import Targets, name_of
+from dragoman.broker.delayed.targets import Targets
 from dragoman.broker.errors import (
+    CoordinatorLoading,
     CoordinatorNotAvailable,
+    InvalidRecord,
     NotCoordinator,
+    NotLeader,
     Overloaded,
     RequestTimedOut,
     UnknownDeferredRecord,
@@ -37,62 +41,146 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.gather import size_of
 from dragoman.broker.internal import InternalTopic, Keeper, KeyValue
-from dragoman.broker.neighbours import DecideDeferred, DeferRecord
-from dragoman.broker.replica import Acknowledge
+from dragoman.broker.partitions import Partitions
+from dragoman.broker.produce import check_produced
+from dragoman.broker.topics import Topics
 from dragoman.broker.transactions import ProducerIds
 from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.errors import DragomanError
+from dragoman.errors import DragomanError, NotSentError
 from dragoman.limits import (
     DEFERRED_LOOK_S_MAX,
     DEFERRED_PARTITIONS,
     DEFERRED_RECORDS_MAX,
     DEFERRED_RECORDS_PER_SLICE,
+    RELAY_PATIENCE_S,
+    RELAY_RETRY_S,
 )
-from dragoman.log.batch import Record
+from dragoman.log.batch import Record, build_batch, records
+from dragoman.outcome import Retry, acknowledged, called_back
+from dragoman.rpc import Answer, Call, Done, Registry, Reply, Request
 from dragoman.world import Handle
 
-if TYPE_CHECKING:
-    from dragoman.broker.broker import Broker
-
 log = logging.getLogger("dragoman.deferring")
+#: While no node stores the record, or the node still reads it back, nothing is done.
+_RETRY: Final = Retry(
+    (CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator, NotLeader, NotSentError),
+    RELAY_RETRY_S,
+    RELAY_PATIENCE_S,
+)
 
 
-class Keeping:
-    """Also a port of `Delivery` and `Holding`; its meaning is described there."""
+class Delayed(Answer, frozen=True, kw_only=True, tag="Deferred"):
+    """Where the record is stored."""
 
-    def __init__(self, broker: Broker, producer_ids: ProducerIds, targets: Targets) -> None:
-        self._broker = broker
+    partition_id: int
+    offset: int
+
+
+class DelayRecord(Request[Delayed], frozen=True, kw_only=True, tag="DeferRecord"):
+    """The body is a batch with one record, to be stored until `when_ms`; or, if it is held, until
+    its owner decides, who is asked from then on.
+    """
+
+    retry: ClassVar[Retry | None] = _RETRY
+    topic: str
+    partition: int
+    when_ms: int
+    is_held: bool = False
+    labels: dict[str, str] = {}
+
+
+class DecideDelayed(Request[Done], frozen=True, kw_only=True, tag="DecideDeferred"):
+    """Release a held record, or drop a delayed or held one."""
+
+    retry: ClassVar[Retry | None] = _RETRY
+    partition_id: int
+    offset: int
+    labels: dict[str, str] = {}
+    is_release: bool = False
+
+
+class DelayedContent(Answer, frozen=True, kw_only=True, tag="DeferredContent"):
+    """The body is a batch with the record."""
+
+    topic: str
+    partition: int
+    labels: dict[str, str] = {}
+
+
+class ReadDelayed(Request[DelayedContent], frozen=True, kw_only=True, tag="ReadDeferred"):
+    """What is in a delayed or held record."""
+
+    retry: ClassVar[Retry | None] = _RETRY
+    partition_id: int
+    offset: int
+
+
+class RecordStore:
+    """Also a port of `Delivery` and `HeldRecords`; its meaning is described there."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        partitions: Partitions,
+        topics: Topics,
+        producer_ids: ProducerIds,
+        targets: Targets,
+    ) -> None:
+        self._context = context
+        self._partitions = partitions
         self._producer_ids = producer_ids
         self._targets = targets
         self.log = InternalTopic(
-            broker.context,
-            broker.partitions,
-            broker.topics,
+            context,
+            partitions,
+            topics,
             stored.TOPIC,
             DEFERRED_PARTITIONS,
-            broker.settings.transaction_state_log_replication_factor,
+            context.settings.transaction_state_log_replication_factor,
             Keeper(self._load, self._resume, self._unload),
         )
-        self._shelves: dict[int, Shelf] = {}
-        #: Records that are being written and are on no shelf yet.
+        self._stored: dict[int, StoredPartition] = {}
+        #: Records that are being written and are in no partition yet.
         self._arriving = 0
-        self._delivery = Delivery(broker.clock, broker.scheduler, self, targets)
-        self.holding = Holding(broker.clock, broker.scheduler, self)
+        self._delivery = Delivery(context.clock, context.scheduler, self, targets)
+        self.held_records = HeldRecords(context.clock, context.scheduler, self)
         self._timer: Handle | None = None
         self._timer_ms = 0
         self._is_closed = False
 
-    # ---- requests, for what this node keeps
+    # ---- requests, for what this node stores
 
-    def defer_here(self, request: DeferRecord, record: Record, done: TakeToken) -> None:
-        """Raises `DragomanError`: nothing was done."""
-        self.log.require(name_of(request))
-        target = self._targets.check(request, record)
+    def serve(self, registry: Registry) -> None:
+        registry.serve(DelayRecord, self._delay)
+        registry.serve(DecideDelayed, self._decide)
+        registry.serve(ReadDelayed, self._read)
+
+    def serves_target(self, name: str) -> bool:
+        """Whether this node stores the records for a partition of that name."""
+        is_served = self.log.is_served(self.log.partition_of(name))
+        return is_served and stored.TOPIC in self._context.image.topics
+
+    def serves(self, token: Token) -> bool:
+        """Whether this node stores a record, if there is one. Raises `UnknownDeferredRecord`."""
+        return self.log.is_served(self.home(token).index)
+
+    async def _delay(self, call: Call[DelayRecord]) -> Delayed:
+        found = records(call.body, check_produced(call.body))
+        if len(found) != 1:
+            raise InvalidRecord(f"{len(found)} records to be delayed, where one is expected")
+        token = await self.delay(call.request, found[0])
+        return Delayed(partition_id=token.partition_id, offset=token.offset)
+
+    async def delay(self, request: DelayRecord, record: Record) -> Token:
+        """Store a record, and wait until that is durable."""
+        target = Target(request.topic, request.partition)
+        self.log.require(target.name)
+        metadata = self._targets.check(target, record, request.when_ms, request.labels)
         if self.record_count + self._arriving >= DEFERRED_RECORDS_MAX:
             raise Overloaded(f"{DEFERRED_RECORDS_MAX} records wait for their time already")
-        index = self.log.partition_of(name_of(request))
+        index = self.log.partition_of(target.name)
         value = Stored(
-            target_id=target.partition_id,
+            target_id=metadata.partition_id,
             when_ms=request.when_ms,
             is_held=request.is_held,
             labels=request.labels,
@@ -100,129 +188,139 @@ class Keeping:
             value=record.value,
             headers=record.headers,
         )
-        offsets: list[int] = []
+        offset = -1
 
-        def placed(offset: int) -> list[KeyValue]:
-            offsets.append(offset)
+        def placed(log_end_offset: int) -> list[KeyValue]:
+            nonlocal offset
+            offset = log_end_offset
             key = stored.encode_key(Kind.RECORD, index, offset)
             return [(key, stored.encode_value(value))]
 
-        def written(error: DragomanError | None) -> None:
-            self._arriving -= 1
-            if error is not None:
-                done(_uncertain(error))
-                return
-            (offset,) = offsets
-            self._add(self._shelves[index], offset, value)
-            self._arm()
-            done(Token(self._partition(index).partition_id, offset))
-
         self._arriving += 1
-        self.log.append(index, placed, written)
+        try:
+            await acknowledged(partial(self.log.append, index, placed))
+        except DragomanError as error:
+            raise _uncertain(error) from None
+        finally:
+            self._arriving -= 1
+        self._add(self._stored[index], offset, value)
+        self._arm()
+        return Token(self._partition(index).partition_id, offset)
 
-    def decide_here(self, request: DecideDeferred, done: Acknowledge) -> None:
-        """Raises `DragomanError`: nothing was done."""
+    async def _decide(self, call: Call[DecideDelayed]) -> Done:
+        request = call.request
         token = Token(request.partition_id, request.offset)
-        shelf = self._shelf_of(token)
+        await self.decide(token, request.labels, is_release=request.is_release)
+        return Done()
 
-        def decided(error: DragomanError | None) -> None:
+    async def decide(self, token: Token, labels: dict[str, str], *, is_release: bool) -> None:
+        """Release or drop a record, and wait until the decision is durable."""
+        partition = self._partition_of(token)
+        try:
+            await self.held_records.decide(partition, token, labels, is_release)
+        except DragomanError as error:
+            raise _uncertain(error) from None
+        finally:
             self._arm()
-            done(None if error is None else _uncertain(error))
 
-        self.holding.decide(shelf, token, request.labels, request.is_release, decided)
-
-    def read_here(self, token: Token, done: TakeContent) -> None:
-        """Raises `DragomanError`."""
-        shelf = self._shelf_of(token)
-        if token.offset not in shelf.entries:
+    async def _read(self, call: Call[ReadDelayed]) -> Reply[DelayedContent]:
+        token = Token(call.request.partition_id, call.request.offset)
+        partition = self._partition_of(token)
+        if token.offset not in partition.entries:
             raise UnknownDeferredRecord(f"no record is kept as {token.offset}")
-        done(self.content(shelf.index, token.offset))
+        found = self.content(partition.index, token.offset)
+        topic, index = found.target
+        answer = DelayedContent(topic=topic, partition=index, labels=found.labels)
+        return Reply(answer, (build_batch([found.record]),))
 
     @property
     def record_count(self) -> int:
-        """Records that are kept aside here."""
-        return sum(len(shelf.entries) for shelf in self._shelves.values())
+        """Delayed and held records that are stored here."""
+        return sum(len(each.entries) for each in self._stored.values())
 
     def is_delivering_to(self, partition_id: int) -> bool:
         """Whether a batch is, or may be, on its way there: what the partition knows of its producer
         tells whether it has arrived.
         """
-        lanes = (shelf.lanes.get(partition_id) for shelf in self._shelves.values())
+        queues = (each.queues.get(partition_id) for each in self._stored.values())
         return bool(self.log.loading) or any(
-            lane is not None and lane.batch is not None for lane in lanes
+            queue is not None and queue.batch is not None for queue in queues
         )
 
     def home(self, token: Token) -> PartitionMetadata:
-        found = self._broker.image.partitions.get(token.partition_id)
+        """The partition that stores a record. Raises `UnknownDeferredRecord`."""
+        found = self._context.image.partitions.get(token.partition_id)
         if found is None or found.topic.name != stored.TOPIC:
             raise UnknownDeferredRecord(f"no records are kept in partition {token.partition_id}")
         return found
 
-    def _shelf_of(self, token: Token) -> Shelf:
+    def _partition_of(self, token: Token) -> StoredPartition:
         index = self.home(token).index
         self.log.require_partition(index)
-        return self._shelves[index]
+        return self._stored[index]
 
     def _partition(self, index: int) -> PartitionMetadata:
-        return self._broker.image.topics[stored.TOPIC].partitions[index]
+        return self._context.image.topics[stored.TOPIC].partitions[index]
 
     # ---- life
 
     def targets_deleted(self) -> None:
-        """Topics are gone: nobody will get what waits for them."""
-        for shelf in self._shelves.values():
-            if self.log.is_served(shelf.index):
-                for lane in list(shelf.lanes.values()):
-                    if self._targets.is_deleted(lane.target_id):
-                        self._delivery.go_on(shelf, lane)
+        """Topics were deleted: drop the records that wait for them."""
+        for partition in self._stored.values():
+            if self.log.is_served(partition.index):
+                for queue in list(partition.queues.values()):
+                    if self._targets.is_deleted(queue.target_id):
+                        self._delivery.begin(partition, queue)
 
     def close(self) -> None:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         self.log.close()
-        for shelf in self._shelves.values():
-            shelf.is_gone = True
-        self._shelves.clear()
+        for partition in self._stored.values():
+            partition.is_gone = True
+        self._stored.clear()
 
     def _load(self, key: bytes, value: bytes | None) -> None:
         kind, index, number = stored.decode_key(key)
-        shelf = self._shelves.get(index)
-        if shelf is None:
-            shelf = self._shelves[index] = Shelf(index)
+        partition = self._stored.get(index)
+        if partition is None:
+            partition = self._stored[index] = StoredPartition(index)
         match kind:
             case Kind.RECORD if value is not None:
-                self._add(shelf, number, stored.decode_value(Stored, value))
+                self._add(partition, number, stored.decode_value(Stored, value))
             case Kind.RECORD:
-                shelf.entries.pop(number, None)
+                partition.entries.pop(number, None)
             case Kind.RELEASE if value is not None:
-                self.holding.released(shelf, number, stored.decode_value(Release, value))
+                release = stored.decode_value(Release, value)
+                self.held_records.released(partition, number, release)
             case Kind.BATCH:
-                lane = shelf.lane(number)
-                lane.batch = None if value is None else stored.decode_value(Batch, value)
+                queue = partition.queue(number)
+                queue.batch = None if value is None else stored.decode_value(Batch, value)
 
-    def _add(self, shelf: Shelf, offset: int, value: Stored) -> None:
+    def _add(self, partition: StoredPartition, offset: int, value: Stored) -> None:
         phase = Phase.HELD if value.is_held else Phase.WAITING
         size = size_of(value.record(0))
-        shelf.add(offset, Entry(shelf.lane(value.target_id), value.when_ms, phase, size))
+        queue = partition.queue(value.target_id)
+        partition.add(offset, Entry(queue, value.when_ms, phase, size))
 
     def _resume(self, index: int) -> None:
-        shelf = self._shelves.setdefault(index, Shelf(index))
-        resumed = self._delivery.resume(shelf)
+        partition = self._stored.setdefault(index, StoredPartition(index))
+        resumed = self._delivery.resume(partition)
         if resumed:
             log.info("delivering %d records that had come due before", resumed)
         self._arm()
 
     def _unload(self, index: int, _error: NotCoordinator) -> None:
-        shelf = self._shelves.pop(index, None)
-        if shelf is not None:
-            shelf.is_gone = True
+        partition = self._stored.pop(index, None)
+        if partition is not None:
+            partition.is_gone = True
 
     # ---- time
 
     def _arm(self) -> None:
         """One timer, for the record that is due next."""
-        served = [each for each in self._shelves.values() if self.log.is_served(each.index)]
+        served = [each for each in self._stored.values() if self.log.is_served(each.index)]
         times = [each.next_ms for each in served if each.next_ms is not None]
         if not times or self._is_closed:
             return
@@ -231,9 +329,9 @@ class Keeping:
             if self._timer_ms <= due_ms:
                 return
             self._timer.cancel()
-        delay_s = max(0, due_ms - self._broker.clock.wall_ms()) / 1000
+        delay_s = max(0, due_ms - self._context.clock.wall_ms()) / 1000
         self._timer_ms = due_ms
-        self._timer = self._broker.scheduler.call_later(
+        self._timer = self._context.scheduler.call_later(
             min(delay_s, DEFERRED_LOOK_S_MAX), self._look
         )
 
@@ -241,36 +339,36 @@ class Keeping:
         """Take what is due by now, some at a time. Only the wall clock says what is: it may have
         been set since the timer was."""
         self._timer = None
-        now_ms = self._broker.clock.wall_ms()
-        for shelf in list(self._shelves.values()):
-            if self.log.is_served(shelf.index):
-                self._take_due(shelf, shelf.due(now_ms, DEFERRED_RECORDS_PER_SLICE))
+        now_ms = self._context.clock.wall_ms()
+        for partition in list(self._stored.values()):
+            if self.log.is_served(partition.index):
+                self._take_due(partition, partition.due(now_ms, DEFERRED_RECORDS_PER_SLICE))
         self._arm()
 
-    def _take_due(self, shelf: Shelf, offsets: Sequence[int]) -> None:
-        lanes: dict[Lane, None] = {}
+    def _take_due(self, partition: StoredPartition, offsets: Sequence[int]) -> None:
+        queues: dict[TargetQueue, None] = {}
         for offset in offsets:
-            entry = shelf.entries[offset]
+            entry = partition.entries[offset]
             if entry.phase is Phase.HELD:
-                self.holding.check(shelf, offset, entry)
+                self.held_records.check(partition, offset, entry)
             else:
                 entry.phase = Phase.DUE
-                entry.lane.ready.append(offset)
-                lanes[entry.lane] = None
-        for lane in lanes:
-            self._delivery.go_on(shelf, lane)
+                entry.queue.ready.append(offset)
+                queues[entry.queue] = None
+        for queue in queues:
+            self._delivery.begin(partition, queue)
 
     # ---- ports
 
-    def persist(self, index: int, records: Sequence[KeyValue], done: Acknowledge) -> None:
-        self.log.append(index, records, done)
+    async def persist(self, index: int, records: Sequence[KeyValue]) -> None:
+        await acknowledged(partial(self.log.append, index, records))
 
-    def new_producer_id(self, done: Callable[[int | DragomanError], None]) -> None:
-        self._producer_ids.next(done)
+    async def new_producer_id(self) -> int:
+        return await called_back(self._producer_ids.next)
 
     def stored(self, index: int, offset: int) -> Stored:
-        """A record that is kept aside, as it is in the log. Raises `DragomanError`."""
-        partition = self._broker.find(stored.TOPIC, index).log
+        """A stored record, as it is in the log. Raises `DragomanError`."""
+        partition = self._partitions.find(stored.TOPIC, index).log
         for found in partition.iterate(offset, min(offset + 1, partition.high_watermark)):
             if found.offset == offset and found.value is not None:
                 return stored.decode_value(Stored, found.value)
@@ -281,17 +379,17 @@ class Keeping:
 
     def content(self, index: int, offset: int) -> Content:
         found = self.stored(index, offset)
-        metadata = self._broker.image.partitions.get(found.target_id)
+        metadata = self._context.image.partitions.get(found.target_id)
         if metadata is None:
             raise UnknownTopic(f"partition {found.target_id} was deleted")
         target = Target(metadata.topic.name, metadata.index)
-        return Content(target, found.record(self._broker.clock.wall_ms()), found.labels)
+        return Content(target, found.record(self._context.clock.wall_ms()), found.labels)
 
     def token(self, index: int, offset: int) -> Token:
         return Token(self._partition(index).partition_id, offset)
 
     def check_settings(self) -> tuple[int, int]:
-        settings = self._broker.settings
+        settings = self._context.settings
         return settings.held_record_check_interval_ms, settings.held_record_check_max
 
 

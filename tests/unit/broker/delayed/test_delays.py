@@ -10,12 +10,13 @@ from unittest import mock
 
 import pytest
 
-from dragoman.broker.delayed import DEFERRED_TOPIC, Token
+from dragoman.broker.delayed import DELAYED_TOPIC, Token
 from dragoman.broker.delayed.store import DEFERRED_PARTITIONS
 from dragoman.broker.errors import (
     InvalidRecord,
     MessageTooLarge,
     NotAuthorized,
+    NotLeader,
     Overloaded,
     RequestTimedOut,
     UnknownDeferredRecord,
@@ -27,9 +28,9 @@ from dragoman.log.batch import Record, batches
 from dragoman.log.producers import ProducerStates
 from dragoman.outcome import start
 from worlds.broker import Outcome, World
-from worlds.delayed_records import SETTINGS, TOPIC, Told, defer, delivered, drop, record_of
+from worlds.delayed_records import SETTINGS, TOPIC, Told, delay, delivered, drop, never, record_of
 
-_KEEPING = "dragoman.broker.delayed.store"
+_STORE = "dragoman.broker.delayed.store"
 _DELIVERY = "dragoman.broker.delayed.delivery"
 
 
@@ -58,8 +59,8 @@ def _batch_sizes(world: World, partition: int = 0) -> list[int]:
 
 
 def test_a_record_appears_when_it_is_due(world: World) -> None:
-    token = defer(world, b"a", _in(world, 5)).token
-    homes = world.broker.image.topics[DEFERRED_TOPIC].partitions
+    token = delay(world, b"a", _in(world, 5)).token
+    homes = world.broker.image.topics[DELAYED_TOPIC].partitions
     assert token.partition_id in {each.partition_id for each in homes}
     world.advance(4.99)
     assert delivered(world) == []
@@ -72,7 +73,7 @@ def test_a_record_appears_when_it_is_due(world: World) -> None:
 
 def test_the_record_is_what_it_was_with_the_time_of_its_delivery(world: World) -> None:
     due_ms = _in(world, 5)
-    defer(world, b"a", due_ms)
+    delay(world, b"a", due_ms)
     world.advance(6)
     log = world.broker.find(TOPIC, 0).log
     (found,) = log.iterate(0, log.high_watermark)
@@ -82,7 +83,7 @@ def test_the_record_is_what_it_was_with_the_time_of_its_delivery(world: World) -
 
 def test_who_is_due_first_comes_first_and_equals_keep_their_order(world: World) -> None:
     for value, seconds in ((b"c", 3), (b"a", 1), (b"d", 3), (b"b", 2), (b"e", 3)):
-        defer(world, value, _in(world, seconds))
+        delay(world, value, _in(world, seconds))
     world.advance(2.5)
     assert delivered(world) == [b"a", b"b"]
     world.advance(1)
@@ -90,13 +91,13 @@ def test_who_is_due_first_comes_first_and_equals_keep_their_order(world: World) 
 
 
 def test_one_that_is_late_already_comes_at_once(world: World) -> None:
-    defer(world, b"a", 0)
+    delay(world, b"a", 0)
     assert delivered(world) == [b"a"]
 
 
 def test_a_clock_that_is_set_back_delivers_nothing_early(world: World) -> None:
     due_ms = _in(world, 5)
-    defer(world, b"a", due_ms)
+    delay(world, b"a", due_ms)
     world.clock.jump(-3_600_000)
     world.advance(3600)
     assert delivered(world) == []
@@ -106,7 +107,7 @@ def test_a_clock_that_is_set_back_delivers_nothing_early(world: World) -> None:
 
 
 def test_a_clock_that_is_set_forwards_is_noticed(world: World) -> None:
-    defer(world, b"a", _in(world, 3600))
+    delay(world, b"a", _in(world, 3600))
     world.clock.jump(3_600_000)
     world.advance(DEFERRED_LOOK_S_MAX)
     assert delivered(world) == [b"a"]
@@ -118,7 +119,7 @@ def test_a_clock_that_is_set_forwards_is_noticed(world: World) -> None:
 def test_many_that_are_due_at_once_go_as_one_batch(world: World) -> None:
     values = [b"%d" % number for number in range(100)]
     for number, value in enumerate(values):
-        defer(world, value, _in(world, 5), partition=number % 2)
+        delay(world, value, _in(world, 5), partition=number % 2)
     world.advance(6)
     assert delivered(world, 0) == values[0::2]
     assert delivered(world, 1) == values[1::2]
@@ -128,11 +129,11 @@ def test_many_that_are_due_at_once_go_as_one_batch(world: World) -> None:
 def test_a_batch_is_cut_by_number_and_by_size(world: World) -> None:
     with mock.patch(f"{_DELIVERY}.DEFERRED_BATCH_RECORDS_MAX", 4):
         for _ in range(10):
-            defer(world, b"x", _in(world, 5))
+            delay(world, b"x", _in(world, 5))
         world.advance(6)
     assert _batch_sizes(world) == [4, 4, 2]
     for _ in range(3):
-        defer(world, b"x" * 400_000, _in(world, 5), partition=1)
+        delay(world, b"x" * 400_000, _in(world, 5), partition=1)
     world.advance(6)
     assert _batch_sizes(world, 1) == [2, 1]
 
@@ -143,7 +144,7 @@ def test_a_record_as_large_as_its_topic_allows(world: World) -> None:
     world.settle()
     assert outcome.error is None
     for value in (b"x", b"y"):
-        defer(world, value * 5_000_000, _in(world, 5))
+        delay(world, value * 5_000_000, _in(world, 5))
     world.advance(6)
     assert [(each[:1], len(each)) for each in delivered(world)] == [
         (b"x", 5_000_000),
@@ -152,9 +153,9 @@ def test_a_record_as_large_as_its_topic_allows(world: World) -> None:
 
 
 def test_more_than_are_taken_in_one_turn(world: World) -> None:
-    with mock.patch(f"{_KEEPING}.DEFERRED_RECORDS_PER_SLICE", 3):
+    with mock.patch(f"{_STORE}.DEFERRED_RECORDS_PER_SLICE", 3):
         for number in range(10):
-            defer(world, b"%d" % number, _in(world, 5))
+            delay(world, b"%d" % number, _in(world, 5))
         world.advance(6)
     assert delivered(world) == [b"%d" % number for number in range(10)]
 
@@ -163,7 +164,9 @@ def test_more_batches_than_may_be_under_way(world: World) -> None:
     world.create("wide", 20)
     with mock.patch(f"{_DELIVERY}.DEFERRED_DELIVERIES_MAX", 3):
         for index in range(20):
-            world.broker.delayed.defer("wide", index, record_of(b"a"), _in(world, 5), Told())
+            start(world.broker.delayed.delay("wide", index, record_of(b"a"), _in(world, 5))).then(
+                Told()
+            )
         world.settle()
         world.advance(6)
     for index in range(20):
@@ -171,7 +174,7 @@ def test_more_batches_than_may_be_under_way(world: World) -> None:
 
 
 def test_rules_that_became_stricter_hold_for_others(world: World) -> None:
-    defer(world, b"x" * 1000, _in(world, 5))
+    delay(world, b"x" * 1000, _in(world, 5))
     outcome = Outcome()
     start(world.broker.topics.change_config(TOPIC, {"max.message.bytes": "500"})).then(outcome)
     world.settle()
@@ -208,7 +211,7 @@ def test_what_cannot_be_delivered_is_refused(
     world.broker.coordination._offsets_log.ensure(lambda _: None)
     world.settle()
     told = Told()
-    world.broker.delayed.defer(topic, partition, record, due_ms, told)
+    start(world.broker.delayed.delay(topic, partition, record, due_ms)).then(told)
     world.settle()
     assert isinstance(told.outcome, expected)
     assert world.broker.delayed.record_count == 0
@@ -216,26 +219,26 @@ def test_what_cannot_be_delivered_is_refused(
 
 def test_labels_are_bounded(world: World) -> None:
     told = Told()
-    world.broker.delayed.hold(TOPIC, 0, record_of(b"a"), {"a": "x" * 5000}, None, told)
+    start(world.broker.delayed.hold(TOPIC, 0, record_of(b"a"), {"a": "x" * 5000}, None)).then(told)
     world.settle()
     assert isinstance(told.outcome, InvalidRecord)
 
 
 def test_one_too_many_is_refused_until_there_is_room(world: World) -> None:
-    with mock.patch(f"{_KEEPING}.DEFERRED_RECORDS_MAX", 2):
-        told = [defer(world, b"%d" % each, _in(world, 5), settle=False) for each in range(3)]
+    with mock.patch(f"{_STORE}.DEFERRED_RECORDS_MAX", 2):
+        told = [delay(world, b"%d" % each, _in(world, 5), settle=False) for each in range(3)]
         world.settle()
         assert isinstance(told[2].outcome, Overloaded)
         world.advance(6)
-        assert isinstance(defer(world, b"again", _in(world, 1)).outcome, Token)
+        assert isinstance(delay(world, b"again", _in(world, 1)).outcome, Token)
         world.advance(2)
     assert delivered(world) == [b"0", b"1", b"again"]
 
 
 def test_a_full_disk_is_told_and_nothing_is_delivered(world: World) -> None:
-    defer(world, b"a", _in(world, 5))
+    delay(world, b"a", _in(world, 5))
     with mock.patch.object(world.store, "admit", side_effect=DiskFullError("full")):
-        assert isinstance(defer(world, b"b", _in(world, 5)).outcome, DiskFullError)
+        assert isinstance(delay(world, b"b", _in(world, 5)).outcome, DiskFullError)
         world.advance(10)
         assert delivered(world) == []
     world.advance(DEFERRED_RETRY_S)
@@ -243,8 +246,8 @@ def test_a_full_disk_is_told_and_nothing_is_delivered(world: World) -> None:
 
 
 def test_a_target_that_nobody_leads_is_tried_again(world: World) -> None:
-    defer(world, b"a", _in(world, 1))
-    with mock.patch.object(world.broker.delayed.targets, "leader_of", return_value=-1):
+    delay(world, b"a", _in(world, 1))
+    with mock.patch.object(world.broker.directory, "locate", side_effect=NotLeader("no leader")):
         world.advance(10)
         assert delivered(world) == []
     world.advance(DEFERRED_RETRY_S)
@@ -252,7 +255,7 @@ def test_a_target_that_nobody_leads_is_tried_again(world: World) -> None:
 
 
 def test_a_target_of_which_this_node_has_not_heard_yet_is_waited_for(world: World) -> None:
-    defer(world, b"a", _in(world, 1))
+    delay(world, b"a", _in(world, 1))
     target = world.broker.find(TOPIC, 0).metadata
     del world.broker.image.partitions[target.partition_id]
     with mock.patch.object(world.broker.image, "next_partition_id", target.partition_id):
@@ -267,13 +270,13 @@ def test_a_target_of_which_this_node_has_not_heard_yet_is_waited_for(world: Worl
 
 
 def test_one_that_is_not_due_yet_can_be_dropped(world: World) -> None:
-    token = defer(world, b"a", _in(world, 5)).token
-    defer(world, b"b", _in(world, 5))
+    token = delay(world, b"a", _in(world, 5)).token
+    delay(world, b"b", _in(world, 5))
     assert drop(world, token, {}) is None
     assert drop(world, token, {}) is None
     world.advance(6)
     assert delivered(world) == [b"b"]
-    other = defer(world, b"c", _in(world, 5)).token
+    other = delay(world, b"c", _in(world, 5)).token
     world.advance(6)
     assert isinstance(drop(world, other, {}), UnknownDeferredRecord)
 
@@ -283,8 +286,8 @@ def test_records_for_a_deleted_topic_are_dropped(
 ) -> None:
     world.create("kept")
     for number in range(5):
-        defer(world, b"%d" % number, _in(world, 5))
-    world.broker.delayed.defer("kept", 0, record_of(b"kept"), _in(world, 5), Told())
+        delay(world, b"%d" % number, _in(world, 5))
+    start(world.broker.delayed.delay("kept", 0, record_of(b"kept"), _in(world, 5))).then(Told())
     world.settle()
     outcome = Outcome()
     with caplog.at_level(logging.WARNING, "dragoman.deferring"):
@@ -302,7 +305,7 @@ def test_records_for_a_deleted_topic_are_dropped(
 
 def test_many_records_for_a_deleted_topic_are_dropped_a_few_at_a_time(world: World) -> None:
     for number in range(10):
-        defer(world, b"%d" % number, _in(world, 5))
+        delay(world, b"%d" % number, _in(world, 5))
     with mock.patch(f"{_DELIVERY}.DEFERRED_RECORDS_PER_SLICE", 3):
         start(world.broker.topics.delete(TOPIC)).then(Outcome())
         world.settle()
@@ -310,8 +313,8 @@ def test_many_records_for_a_deleted_topic_are_dropped_a_few_at_a_time(world: Wor
 
 
 def test_a_topic_that_was_deleted_while_the_node_was_down(world: World) -> None:
-    defer(world, b"a", _in(world, 5))
-    with mock.patch(f"{_KEEPING}.Keeping.targets_deleted"):
+    delay(world, b"a", _in(world, 5))
+    with mock.patch(f"{_STORE}.RecordStore.targets_deleted"):
         start(world.broker.topics.delete(TOPIC)).then(Outcome())
         world.settle()
     later = world.reopened(kill=True)
@@ -324,7 +327,7 @@ def test_a_topic_that_was_deleted_while_the_node_was_down(world: World) -> None:
 @pytest.mark.parametrize("kill", [False, True])
 def test_what_waits_survives_a_restart(world: World, kill: bool) -> None:
     for number in range(5):
-        defer(world, b"%d" % number, _in(world, 5 + number), partition=number % 2)
+        delay(world, b"%d" % number, _in(world, 5 + number), partition=number % 2)
     world.advance(6.5)
     assert (delivered(world, 0), delivered(world, 1)) == ([b"0"], [b"1"])
     later = world.reopened(kill=kill)
@@ -339,10 +342,10 @@ def test_what_waits_survives_a_restart(world: World, kill: bool) -> None:
 
 def test_what_waits_survives_compaction(world: World) -> None:
     for number in range(6):
-        defer(world, b"%d" % number, _in(world, 1 if number % 2 else 60))
+        delay(world, b"%d" % number, _in(world, 1 if number % 2 else 60))
     world.advance(5)
     assert delivered(world) == [b"1", b"3", b"5"]
-    logs = [world.broker.find(DEFERRED_TOPIC, each).log for each in range(DEFERRED_PARTITIONS)]
+    logs = [world.broker.find(DELAYED_TOPIC, each).log for each in range(DEFERRED_PARTITIONS)]
     (log,) = [each for each in logs if each.log_end_offset]
     log.roll(log.log_end_offset)
     before = log.size
@@ -355,12 +358,12 @@ def test_what_waits_survives_compaction(world: World) -> None:
 
 
 def test_a_partition_that_lost_records_gets_the_next_ones(world: World) -> None:
-    defer(world, b"a", _in(world, 1))
+    delay(world, b"a", _in(world, 1))
     world.advance(2)
     world.broker.find(TOPIC, 0).log.producers = ProducerStates()
-    defer(world, b"b", _in(world, 1))
+    delay(world, b"b", _in(world, 1))
     world.advance(2)
-    defer(world, b"c", _in(world, 1))
+    delay(world, b"c", _in(world, 1))
     world.advance(2)
     assert delivered(world) == [b"a", b"b", b"c"]
 
@@ -368,14 +371,14 @@ def test_a_partition_that_lost_records_gets_the_next_ones(world: World) -> None:
 def test_producers_of_batches_under_way_are_remembered(world: World) -> None:
     target = world.broker.find(TOPIC, 0).metadata.partition_id
     assert not world.broker.delayed.is_delivering_to(target)
-    defer(world, b"a", _in(world, 1))
-    with mock.patch.object(world.broker.delayed.targets, "deliver"):
+    delay(world, b"a", _in(world, 1))
+    with mock.patch.object(world.broker.delayed.targets, "deliver", never):
         world.advance(2)
         assert world.broker.delayed.is_delivering_to(target)
 
 
 def test_who_waits_when_the_node_stops_is_told(world: World) -> None:
-    told = defer(world, b"a", _in(world, 5), settle=False)
+    told = delay(world, b"a", _in(world, 5), settle=False)
     world.broker.stop()
     world.settle()
     assert isinstance(told.outcome, RequestTimedOut)

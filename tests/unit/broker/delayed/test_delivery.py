@@ -11,14 +11,14 @@ import pytest
 
 from dragoman.broker.delayed.delivery import Delivery
 from dragoman.broker.delayed.records import Kind, decode_key, decode_value
-from dragoman.broker.delayed.state import Batch, Entry, Phase, Shelf
+from dragoman.broker.delayed.state import Batch, Entry, Phase, StoredPartition
 from dragoman.broker.errors import NotLeader, ProducerIdsUnavailable
 from dragoman.broker.internal import KeyValue
-from dragoman.broker.replica import Acknowledge
 from dragoman.errors import CorruptionError, DiskFullError, DragomanError
 from dragoman.limits import DEFERRED_RETRY_S
 from dragoman.log.batch import Record, read_header, records
 from dragoman.log.producers import DuplicateSequenceError, OutOfOrderSequenceError
+from dragoman.outcome import pause
 from dragoman.testing.sim.clock import SimClock
 from dragoman.testing.sim.scheduler import SimScheduler
 
@@ -31,7 +31,7 @@ class Rig:
     def __init__(self) -> None:
         self.scheduler = SimScheduler()
         self.delivery = Delivery(SimClock(self.scheduler), self.scheduler, self, self)
-        self.shelf = Shelf(0)
+        self.partition = StoredPartition(0)
         self.written: list[list[KeyValue]] = []
         #: Producer id, sequence and values of each batch that arrived.
         self.arrived: list[tuple[int, int, list[bytes | None]]] = []
@@ -41,16 +41,18 @@ class Rig:
         self.meanwhile: Callable[[], None] | None = None
         self._producer_id = 100
 
-    def _trouble(self, name: str) -> DragomanError | None:
+    def _trouble(self, name: str) -> None:
         waiting = self.troubles.get(name)
-        return waiting.pop(0) if waiting else None
+        error = waiting.pop(0) if waiting else None
+        if error is not None:
+            raise error
 
     def ready(self, *offsets: int) -> None:
-        lane = self.shelf.lane(TARGET)
+        queue = self.partition.queue(TARGET)
         for offset in offsets:
-            self.shelf.entries[offset] = Entry(lane, 0, Phase.DUE, 10)
-            lane.ready.append(offset)
-        self.delivery.go_on(self.shelf, lane)
+            self.partition.entries[offset] = Entry(queue, 0, Phase.DUE, 10)
+            queue.ready.append(offset)
+        self.delivery.begin(self.partition, queue)
         self.scheduler.run_ready()
 
     def again(self) -> None:
@@ -68,25 +70,20 @@ class Rig:
 
     # ---- ports
 
-    def persist(self, _index: int, changes: Sequence[KeyValue], done: Acknowledge) -> None:
-        def answer() -> None:
-            if self.meanwhile is not None:
-                self.meanwhile()
-            error = self._trouble("persist")
-            if error is None:
-                self.written.append(list(changes))
-            done(error)
+    async def persist(self, _index: int, changes: Sequence[KeyValue]) -> None:
+        await pause(self.scheduler, 0)
+        if self.meanwhile is not None:
+            self.meanwhile()
+        self._trouble("persist")
+        self.written.append(list(changes))
 
-        self.scheduler.call_soon(answer)
-
-    def new_producer_id(self, done: Callable[[int | DragomanError], None]) -> None:
+    async def new_producer_id(self) -> int:
         self._producer_id += 1
-        done(self._trouble("identify") or self._producer_id)
+        self._trouble("identify")
+        return self._producer_id
 
     def read_record(self, _index: int, offset: int, timestamp: int) -> Record:
-        error = self._trouble("read")
-        if error is not None:
-            raise error
+        self._trouble("read")
         return Record(value=b"%d" % offset, timestamp=timestamp)
 
     def room_for(self, _target_id: int) -> int:
@@ -98,14 +95,12 @@ class Rig:
     def leader_of(self, _target_id: int) -> int:
         return 1
 
-    def deliver(self, target_id: int, batch: bytearray, done: Acknowledge) -> None:
+    async def deliver(self, target_id: int, batch: bytearray) -> None:
         assert target_id == TARGET
-        error = self._trouble("deliver")
-        if error is None:
-            header = read_header(batch)
-            values = [each.value for each in records(memoryview(batch), header)]
-            self.arrived.append((header.producer_id, header.base_sequence, values))
-        done(error)
+        self._trouble("deliver")
+        header = read_header(batch)
+        values = [each.value for each in records(memoryview(batch), header)]
+        self.arrived.append((header.producer_id, header.base_sequence, values))
 
 
 @pytest.fixture
@@ -117,7 +112,7 @@ def test_batches_follow_each_other_under_one_producer_id(rig: Rig) -> None:
     rig.ready(1, 2)
     rig.ready(3)
     assert rig.arrived == [(101, 0, [b"1", b"2"]), (101, 2, [b"3"])]
-    assert rig.shelf.entries == {}
+    assert rig.partition.entries == {}
     assert rig.stored is None
 
 
@@ -138,23 +133,23 @@ def test_after_an_error_of_any_step_it_is_tried_again(rig: Rig, step: str) -> No
     rig.again()
     rig.scheduler.run_ready()
     assert [value for _, _, values in rig.arrived for value in values] == [b"1", b"2", b"3"]
-    assert rig.shelf.entries == {}
+    assert rig.partition.entries == {}
     assert rig.stored is None
 
 
 def test_a_batch_that_is_there_already_is_done(rig: Rig) -> None:
     rig.troubles["deliver"] = [DuplicateSequenceError(101, 0, 0, 5)]
     rig.ready(1)
-    assert rig.shelf.entries == {}
+    assert rig.partition.entries == {}
 
 
 def test_that_a_batch_is_done_may_be_hard_to_write(rig: Rig) -> None:
     rig.troubles["persist"] = [None, DiskFullError("full")]
     rig.ready(1)
     rig.ready(2)
-    assert list(rig.shelf.entries) == [1, 2]
+    assert list(rig.partition.entries) == [1, 2]
     rig.again()
-    assert rig.shelf.entries == {}
+    assert rig.partition.entries == {}
     assert rig.arrived == [(101, 0, [b"1"]), (101, 1, [b"2"])]
 
 
@@ -180,14 +175,14 @@ def test_a_target_that_lost_records_gets_the_batch_under_another_producer_id(
 
 
 def test_a_decision_that_was_read_back_is_repeated_as_it_was(rig: Rig) -> None:
-    lane = rig.shelf.lane(TARGET)
+    queue = rig.partition.queue(TARGET)
     for offset in (1, 2, 3):
-        rig.shelf.add(offset, Entry(lane, 5, Phase.WAITING, 10))
-    lane.batch = Batch(55, 40, 5, (2, 1))
-    assert rig.delivery.resume(rig.shelf) == 2
+        rig.partition.add(offset, Entry(queue, 5, Phase.WAITING, 10))
+    queue.batch = Batch(55, 40, 5, (2, 1))
+    assert rig.delivery.resume(rig.partition) == 2
     rig.scheduler.run_ready()
     assert rig.arrived == [(55, 40, [b"2", b"1"])]
-    assert list(rig.shelf.entries) == [3]
+    assert list(rig.partition.entries) == [3]
     rig.ready(3)
     # A leadership has a producer id of its own.
     assert rig.arrived[1:] == [(101, 0, [b"3"])]
@@ -196,18 +191,18 @@ def test_a_decision_that_was_read_back_is_repeated_as_it_was(rig: Rig) -> None:
 @pytest.mark.parametrize("steps", range(6))
 def test_nothing_is_done_when_the_leadership_is_over(rig: Rig, steps: int) -> None:
     rig.troubles["deliver"] = [OutOfOrderSequenceError(101, 0, 0, 1)]
-    lane = rig.shelf.lane(TARGET)
+    queue = rig.partition.queue(TARGET)
     for offset in (1, 2):
-        rig.shelf.entries[offset] = Entry(lane, 0, Phase.DUE, 10)
-        lane.ready.append(offset)
-    rig.delivery.go_on(rig.shelf, lane)
+        rig.partition.entries[offset] = Entry(queue, 0, Phase.DUE, 10)
+        queue.ready.append(offset)
+    rig.delivery.begin(rig.partition, queue)
     for _ in range(steps):
         if rig.scheduler._ready:
             rig.scheduler._next_ready()._run()
-    rig.shelf.is_gone = True
-    arrived, entries = list(rig.arrived), dict(rig.shelf.entries)
+    rig.partition.is_gone = True
+    arrived, entries = list(rig.arrived), dict(rig.partition.entries)
     rig.scheduler.advance(60)
-    assert (rig.arrived, rig.shelf.entries) == (arrived, entries)
+    assert (rig.arrived, rig.partition.entries) == (arrived, entries)
 
 
 def test_a_target_that_is_deleted_while_its_batch_waits(rig: Rig) -> None:
@@ -216,10 +211,10 @@ def test_a_target_that_is_deleted_while_its_batch_waits(rig: Rig) -> None:
     rig.deleted = True
     rig.troubles["persist"] = [DiskFullError("full")]
     rig.again()
-    assert rig.shelf.entries
+    assert rig.partition.entries
     rig.again()
-    assert rig.shelf.entries == {}
-    assert rig.shelf.lanes == {}
+    assert rig.partition.entries == {}
+    assert rig.partition.queues == {}
     assert rig.stored is None
     assert rig.arrived == []
 
@@ -229,11 +224,11 @@ def test_one_that_comes_while_its_target_is_dropped_is_dropped_too(rig: Rig) -> 
 
     def come() -> None:
         rig.meanwhile = None
-        rig.shelf.add(9, Entry(rig.shelf.lane(TARGET), 5, Phase.WAITING, 10))
+        rig.partition.add(9, Entry(rig.partition.queue(TARGET), 5, Phase.WAITING, 10))
 
     rig.meanwhile = come
     rig.ready(1)
-    assert rig.shelf.entries == {}
-    assert rig.shelf.lanes == {}
+    assert rig.partition.entries == {}
+    assert rig.partition.queues == {}
     removed = [decode_key(key).number for changes in rig.written for key, _ in changes]
     assert removed == [TARGET, 1, TARGET, 9]

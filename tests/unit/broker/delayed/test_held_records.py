@@ -12,19 +12,20 @@ import pytest
 
 from dragoman.broker.delayed import Content, Target, Token
 from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord
-from dragoman.broker.replica import Acknowledge
 from dragoman.errors import CorruptionError, DiskFullError, DragomanError
 from dragoman.log.batch import Record
+from dragoman.outcome import Outcome, start
 from worlds.broker import World
 from worlds.delayed_records import (
     LABELS,
     SETTINGS,
     TOPIC,
     Told,
-    defer,
+    delay,
     delivered,
     drop,
     hold,
+    never,
     record_of,
     release,
 )
@@ -51,18 +52,18 @@ class Owner:
         assert labels == LABELS
         self.checks.append((record.value, times, round(self._world.scheduler.time(), 1)))
 
-    def _give_up(
+    async def _give_up(
         self,
         token: Token,
         record: Record,
         target: Target,
         labels: dict[str, str],
-        done: Acknowledge,
     ) -> None:
         assert (target, labels) == ((TOPIC, 0), LABELS)
         self.given_up.append(record.value)
         self.at_given_up = token
-        done(self.trouble)
+        if self.trouble is not None:
+            raise self.trouble
 
 
 def _world(**settings: int) -> World:
@@ -73,7 +74,7 @@ def _world(**settings: int) -> World:
 
 def _read(world: World, token: Token) -> Content | DragomanError:
     told = Told()
-    world.broker.delayed.read(token, told)
+    start(world.broker.delayed.read(token)).then(told)
     world.settle()
     assert isinstance(told.outcome, Content | DragomanError)
     return told.outcome
@@ -108,7 +109,7 @@ def test_one_that_is_dropped_never_appears() -> None:
 def test_decisions_and_what_is_undecided_survive_a_restart(kill: bool) -> None:
     world = _world()
     released, dropped, undecided = (hold(world, each).token for each in (b"a", b"b", b"c"))
-    with mock.patch.object(world.broker.delayed.keeping, "_look"):
+    with mock.patch.object(world.broker.delayed.store, "_look"):
         # It is released, and that is all.
         assert release(world, released) is None
     assert drop(world, dropped) is None
@@ -135,7 +136,7 @@ def test_who_repeats_a_decision_hears_the_same() -> None:
 def test_a_decision_is_not_repeated_while_the_record_is_on_its_way() -> None:
     world = _world()
     token = hold(world, b"a").token
-    with mock.patch.object(world.broker.delayed.targets, "deliver"):
+    with mock.patch.object(world.broker.delayed.targets, "deliver", never):
         assert release(world, token) is None
         assert release(world, token) is None
         assert isinstance(drop(world, token), UnknownDeferredRecord)
@@ -155,11 +156,11 @@ def test_decisions_at_the_same_moment() -> None:
     world = _world()
     token = hold(world, b"a").token
     told: list[DragomanError | None] = []
-    deferring = world.broker.delayed
-    deferring.release(token, LABELS, told.append)
-    deferring.release(token, LABELS, told.append)
+    delayed = world.broker.delayed
+    start(delayed.release(token, LABELS)).then(told.append)
+    start(delayed.release(token, LABELS)).then(told.append)
     contrary: list[DragomanError | None] = []
-    deferring.drop(token, LABELS, contrary.append)
+    start(delayed.drop(token, LABELS)).then(contrary.append)
     world.settle()
     assert told == [None, None]
     assert [type(each) for each in contrary] == [UnknownDeferredRecord]
@@ -193,7 +194,7 @@ def test_unknown_tokens_are_refused() -> None:
 
 def test_a_delayed_record_cannot_be_released() -> None:
     world = _world()
-    token = defer(world, b"a", world.clock.wall_ms() + 5000).token
+    token = delay(world, b"a", world.clock.wall_ms() + 5000).token
     assert isinstance(release(world, token, {}), UnknownDeferredRecord)
     world.advance(6)
     assert delivered(world) == [b"a"]
@@ -261,7 +262,7 @@ def test_a_record_that_cannot_be_read_is_asked_about_later() -> None:
     owner = Owner(world)
     hold(world, b"a")
     damage = CorruptionError("file", 0, "damaged")
-    with mock.patch.object(world.broker.delayed.keeping, "stored", side_effect=damage):
+    with mock.patch.object(world.broker.delayed.store, "stored", side_effect=damage):
         world.advance(30)
     assert owner.checks == []
     world.advance(30)
@@ -286,11 +287,15 @@ def test_a_record_is_not_dropped_before_it_was_put_elsewhere() -> None:
 def test_one_that_is_decided_about_while_it_is_given_up() -> None:
     world = _world(held_record_check_max=1)
     token = hold(world, b"a").token
-    acknowledge: list[Acknowledge] = []
-    world.broker.delayed.on_given_up.append(lambda *each: acknowledge.append(each[-1]))
+    put_elsewhere: Outcome[None] = Outcome()
+
+    async def give_up(*_: object) -> None:
+        await put_elsewhere
+
+    world.broker.delayed.on_given_up.append(give_up)
     world.advance(40)
     assert release(world, token) is None
-    acknowledge[0](None)
+    put_elsewhere.succeed(None)
     world.advance(40)
     assert delivered(world) == [b"a"]
 
@@ -301,7 +306,7 @@ def test_the_owner_may_decide_when_it_is_asked() -> None:
 
     def decide(found: Token, *_: object) -> None:
         assert found == token
-        world.broker.delayed.release(found, LABELS, lambda _: None)
+        start(world.broker.delayed.release(found, LABELS)).then(lambda _: None)
 
     world.broker.delayed.on_check.append(decide)
     world.advance(100)

@@ -13,8 +13,8 @@ from unittest import mock
 
 import pytest
 
-from dragoman.broker.delayed import DEFERRED_TOPIC, Content, Token
-from dragoman.broker.delayed.targets import Targets
+from dragoman.broker.delayed import DELAYED_TOPIC, Content, Token
+from dragoman.broker.delayed.targets import DeliverDelayed, Targets
 from dragoman.broker.errors import (
     CoordinatorNotAvailable,
     LabelsDiffer,
@@ -22,11 +22,11 @@ from dragoman.broker.errors import (
     UnknownDeferredRecord,
     UnknownTopic,
 )
-from dragoman.broker.neighbours import DeliverDeferred
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.limits import DEFERRED_RETRY_S, RELAY_PATIENCE_S
 from dragoman.log.batch import Record, build_batch
+from dragoman.outcome import start
 from worlds.delayed_records import LABELS, TOPIC, Told, delivered, record_of
 from worlds.two_nodes import Pair
 
@@ -39,16 +39,16 @@ SETTINGS = Settings(
 )
 
 
-class DeferringPair(Pair):
+class DelayedPair(Pair):
     """Partition 0 of the topic is led by node 1, partition 1 by node 2."""
 
     def __init__(self, keeper: int = 1) -> None:
         with mock.patch("dragoman.broker.delayed.store.DEFERRED_PARTITIONS", 1):
             super().__init__(SETTINGS)
         self.create(TOPIC, 1, 2)
-        self.one.broker.delayed.keeping.log.ensure(lambda _: None)
+        self.one.broker.delayed.store.log.ensure(lambda _: None)
         self.settle()
-        self.lead(DEFERRED_TOPIC, 0, keeper)
+        self.lead(DELAYED_TOPIC, 0, keeper)
 
     def leader(self, topic: str, index: int = 0) -> int:
         return self.one.broker.image.topics[topic].partitions[index].leader
@@ -58,25 +58,26 @@ class DeferringPair(Pair):
             self.move(topic, index, node)
             self.settle()
 
-    def defer(self, value: bytes, seconds: float, partition: int = 0, node: int = 1) -> Told:
+    def delay(self, value: bytes, seconds: float, partition: int = 0, node: int = 1) -> Told:
         told = Told()
         world = self.worlds[node]
         due_ms = world.clock.wall_ms() + int(seconds * 1000)
-        world.broker.delayed.defer(TOPIC, partition, record_of(value), due_ms, told)
+        start(world.broker.delayed.delay(TOPIC, partition, record_of(value), due_ms)).then(told)
         self.settle()
         return told
 
     def hold(self, value: bytes, partition: int = 0, node: int = 1) -> Told:
         told = Told()
-        deferring = self.worlds[node].broker.delayed
-        deferring.hold(TOPIC, partition, record_of(value), dict(LABELS), None, told)
+        delayed = self.worlds[node].broker.delayed
+        start(delayed.hold(TOPIC, partition, record_of(value), dict(LABELS), None)).then(told)
         self.settle()
         return told
 
     def decide(self, token: Token, *, is_release: bool, node: int, owner: str = "me") -> Told:
         told = Told()
-        deferring = self.worlds[node].broker.delayed
-        (deferring.release if is_release else deferring.drop)(token, {"owner": owner}, told)
+        delayed = self.worlds[node].broker.delayed
+        decide = delayed.release if is_release else delayed.drop
+        start(decide(token, {"owner": owner})).then(told)
         self.settle()
         return told
 
@@ -88,12 +89,12 @@ class DeferringPair(Pair):
 @pytest.mark.parametrize("keeper", [1, 2])
 @pytest.mark.parametrize("partition", [0, 1])
 def test_whoever_is_asked_keeps_and_leads(asked: int, keeper: int, partition: int) -> None:
-    pair = DeferringPair(keeper)
+    pair = DelayedPair(keeper)
     for value in (b"a", b"b"):
-        assert pair.defer(value, 5, partition, asked).token
+        assert pair.delay(value, 5, partition, asked).token
     held, dropped = (pair.hold(value, partition, asked).token for value in (b"c", b"d"))
     read = Told()
-    pair.worlds[3 - asked].broker.delayed.read(held, read)
+    start(pair.worlds[3 - asked].broker.delayed.read(held)).then(read)
     pair.settle()
     assert isinstance(read.outcome, Content)
     assert (read.outcome.record.value, read.outcome.labels) == (b"c", LABELS)
@@ -115,12 +116,12 @@ def test_whoever_is_asked_keeps_and_leads(asked: int, keeper: int, partition: in
 
 
 def test_what_is_wrong_is_told_from_afar() -> None:
-    pair = DeferringPair(2)
-    assert isinstance(pair.defer(b"a", 5, 7).outcome, UnknownTopic)
+    pair = DelayedPair(2)
+    assert isinstance(pair.delay(b"a", 5, 7).outcome, UnknownTopic)
     target = pair.one.broker.image.topics[TOPIC].partitions[0].partition_id
     for token in (Token(target, 0), Token(pair.hold(b"a").token.partition_id, 77)):
         told = Told()
-        pair.one.broker.delayed.read(token, told)
+        start(pair.one.broker.delayed.read(token)).then(told)
         pair.settle()
         assert isinstance(told.outcome, UnknownDeferredRecord)
 
@@ -131,16 +132,16 @@ def test_the_first_record_makes_the_topic() -> None:
     pair.create(TOPIC, 1, 2)
     told = Told()
     due_ms = pair.two.clock.wall_ms() + 1000
-    pair.two.broker.delayed.defer(TOPIC, 0, record_of(b"a"), due_ms, told)
+    start(pair.two.broker.delayed.delay(TOPIC, 0, record_of(b"a"), due_ms)).then(told)
     pair.advance(2)
     assert told.token
     assert delivered(pair.one) == [b"a"]
 
 
 def test_a_keeper_that_cannot_be_asked() -> None:
-    pair = DeferringPair(2)
+    pair = DelayedPair(2)
     pair.lines[1].is_cut = True
-    waits, fails = pair.defer(b"a", 1), pair.defer(b"b", 1)
+    waits, fails = pair.delay(b"a", 1), pair.delay(b"b", 1)
     pair.advance(RELAY_PATIENCE_S / 2)
     assert not waits.calls
     pair.lines[1].is_cut = False
@@ -148,21 +149,21 @@ def test_a_keeper_that_cannot_be_asked() -> None:
     assert waits.token
     assert fails.token
     pair.lines[1].is_cut = True
-    told = pair.defer(b"c", 1)
+    told = pair.delay(b"c", 1)
     pair.advance(RELAY_PATIENCE_S + 1)
     assert isinstance(told.outcome, CoordinatorNotAvailable)
     pair.lines[1].is_cut = False
     pair.lines[1].loses_answers = True
-    assert isinstance(pair.defer(b"d", 1).outcome, RequestTimedOut)
+    assert isinstance(pair.delay(b"d", 1).outcome, RequestTimedOut)
     pair.advance(3)
     assert pair.values(0) == [b"a", b"b", b"d"]
 
 
 def test_a_keeper_that_moves_is_followed() -> None:
-    pair = DeferringPair(1)
-    told = pair.defer(b"a", 5)
+    pair = DelayedPair(1)
+    told = pair.delay(b"a", 5)
     held = pair.hold(b"b")
-    pair.lead(DEFERRED_TOPIC, 0, 2)
+    pair.lead(DELAYED_TOPIC, 0, 2)
     assert pair.one.broker.delayed.record_count == 0
     assert pair.two.broker.delayed.record_count == 2
     pair.advance(6)
@@ -174,11 +175,11 @@ def test_a_keeper_that_moves_is_followed() -> None:
 
 
 def test_a_target_that_is_away_gets_its_records_later() -> None:
-    pair = DeferringPair(1)
-    pair.defer(b"a", 1, partition=1)
+    pair = DelayedPair(1)
+    pair.delay(b"a", 1, partition=1)
     pair.lines[1].is_cut = True
     pair.advance(10)
-    pair.defer(b"b", 1, partition=1)
+    pair.delay(b"b", 1, partition=1)
     pair.advance(10)
     assert pair.values(1) == []
     pair.lines[1].is_cut = False
@@ -187,12 +188,12 @@ def test_a_target_that_is_away_gets_its_records_later() -> None:
 
 
 def test_a_node_that_does_not_answer_delays_no_others() -> None:
-    pair = DeferringPair(1)
+    pair = DelayedPair(1)
     pair.create("far", 2, 2, 2, 2)
     for index in range(4):
-        deferring, due_ms = pair.one.broker.delayed, pair.one.clock.wall_ms() + 1000
-        deferring.defer("far", index, record_of(b"far"), due_ms, Told())
-    pair.defer(b"near", 2, partition=0)
+        delayed, due_ms = pair.one.broker.delayed, pair.one.clock.wall_ms() + 1000
+        start(delayed.delay("far", index, record_of(b"far"), due_ms)).then(Told())
+    pair.delay(b"near", 2, partition=0)
     line = pair.lines[1]
     line.held = []
     with mock.patch("dragoman.broker.delayed.delivery.DEFERRED_DELIVERIES_MAX", 2):
@@ -206,14 +207,14 @@ def test_a_node_that_does_not_answer_delays_no_others() -> None:
 
 
 def test_a_delivery_whose_answer_is_lost_is_not_doubled() -> None:
-    pair = DeferringPair(1)
-    pair.defer(b"a", 1, partition=1)
+    pair = DelayedPair(1)
+    pair.delay(b"a", 1, partition=1)
     pair.lines[1].loses_answers = True
     pair.advance(5)
-    asked = [each for each in pair.lines[1].asked if isinstance(each, DeliverDeferred)]
+    asked = [each for each in pair.lines[1].asked if isinstance(each, DeliverDelayed)]
     assert len(asked) > 3
     pair.lines[1].loses_answers = False
-    pair.defer(b"b", 1, partition=1)
+    pair.delay(b"b", 1, partition=1)
     pair.advance(5)
     assert pair.values(1) == [b"a", b"b"]
     assert pair.one.broker.delayed.record_count == 0
@@ -222,9 +223,9 @@ def test_a_delivery_whose_answer_is_lost_is_not_doubled() -> None:
 @pytest.mark.parametrize("arrives", ["before", "after", "never"])
 def test_a_successor_delivers_what_was_decided(arrives: str) -> None:
     """The first keeper's own delivery arrives before that of its successor, after it or never."""
-    pair = DeferringPair(1)
-    pair.defer(b"a", 1, partition=1)
-    pair.defer(b"b", 1, partition=1)
+    pair = DelayedPair(1)
+    pair.delay(b"a", 1, partition=1)
+    pair.delay(b"b", 1, partition=1)
     line = pair.lines[1]
     line.held = []
     pair.advance(2)
@@ -232,26 +233,26 @@ def test_a_successor_delivers_what_was_decided(arrives: str) -> None:
     assert pair.values(1) == []
     if arrives == "before":
         line.release()
-    pair.lead(DEFERRED_TOPIC, 0, 2)
+    pair.lead(DELAYED_TOPIC, 0, 2)
     pair.advance(2)
     assert pair.values(1) == [b"a", b"b"]
     if arrives == "after":
         line.release()
-    pair.defer(b"c", 1, partition=1, node=2)
+    pair.delay(b"c", 1, partition=1, node=2)
     pair.advance(5)
     assert pair.values(1) == [b"a", b"b", b"c"]
 
 
 def test_a_late_delivery_of_the_first_keeper_does_not_disturb_the_next_batches() -> None:
-    pair = DeferringPair(1)
-    pair.defer(b"a", 1, partition=1)
+    pair = DelayedPair(1)
+    pair.delay(b"a", 1, partition=1)
     line = pair.lines[1]
     line.held = []
     pair.advance(2)
-    pair.lead(DEFERRED_TOPIC, 0, 2)
+    pair.lead(DELAYED_TOPIC, 0, 2)
     values = [b"%d" % number for number in range(10)]
     for value in values:
-        pair.defer(value, 0.1, partition=1, node=2)
+        pair.delay(value, 0.1, partition=1, node=2)
         pair.advance(1)
     line.release()
     pair.advance(5)
@@ -260,16 +261,16 @@ def test_a_late_delivery_of_the_first_keeper_does_not_disturb_the_next_batches()
 
 @pytest.mark.parametrize("keeper", [1, 2])
 def test_a_target_that_moves_while_a_batch_is_under_way(keeper: int) -> None:
-    pair = DeferringPair(keeper)
+    pair = DelayedPair(keeper)
     for value in (b"a", b"b"):
-        pair.defer(value, 1, partition=0)
+        pair.delay(value, 1, partition=0)
     with suppress(RuntimeError):
         # The batch is decided on, and is with the first leader or on its way there.
         pair.scheduler.advance(1.0, 4)
     pair.lead(TOPIC, 0, 2)
     pair.advance(5)
     pair.lead(TOPIC, 0, 1)
-    pair.defer(b"c", 1, partition=0)
+    pair.delay(b"c", 1, partition=0)
     pair.advance(5)
     assert pair.values(0) == [b"a", b"b", b"c"]
 
@@ -282,7 +283,7 @@ class Clients:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.pair = DeferringPair()
+        self.pair = DelayedPair()
         self.sent: dict[bytes, tuple[int, Told]] = {}
         #: By value: whether it is to be delivered, and whether that is certain.
         self.decided: dict[bytes, tuple[bool, Told]] = {}
@@ -299,16 +300,16 @@ class Clients:
     def _act(self) -> None:
         random, node = self.random, self.random.choice((1, 2))
         partition, value = random.randrange(2), b"%d" % len(self.sent)
-        action = random.choice(("defer", "hold", "decide"))
-        deferring = self.pair.worlds[node].broker.delayed
+        action = random.choice(("delay", "hold", "decide"))
+        delayed = self.pair.worlds[node].broker.delayed
         told = Told()
-        if action == "defer":
+        if action == "delay":
             due_ms = (self.pair.one.clock.wall_ms() // 1000 + random.randint(1, 3)) * 1000
-            deferring.defer(TOPIC, partition, record_of(value), due_ms, told)
+            start(delayed.delay(TOPIC, partition, record_of(value), due_ms)).then(told)
             self.sent[value] = (partition, told)
             self.decided[value] = (True, told)
         elif action == "hold":
-            deferring.hold(TOPIC, partition, record_of(value), dict(LABELS), None, told)
+            start(delayed.hold(TOPIC, partition, record_of(value), dict(LABELS), None)).then(told)
             self.sent[value] = (partition, told)
         else:
             self._decide(node, told)
@@ -322,8 +323,9 @@ class Clients:
         if held:
             value, token = self.random.choice(held)
             is_release = self.random.random() < 0.7
-            deferring = self.pair.worlds[node].broker.delayed
-            (deferring.release if is_release else deferring.drop)(token, LABELS, told)
+            delayed = self.pair.worlds[node].broker.delayed
+            decide = delayed.release if is_release else delayed.drop
+            start(decide(token, LABELS)).then(told)
             self.decided[value] = (is_release, told)
 
     def _fault(self) -> None:
@@ -335,7 +337,7 @@ class Clients:
         with suppress(RuntimeError):
             pair.scheduler.run_ready(random.randint(1, 40))
         if random.random() < 0.4:
-            topic, index = random.choice([(DEFERRED_TOPIC, 0), (TOPIC, 0), (TOPIC, 1)])
+            topic, index = random.choice([(DELAYED_TOPIC, 0), (TOPIC, 0), (TOPIC, 1)])
             pair.move(topic, index, 3 - pair.leader(topic, index))
 
     def check(self) -> int:
@@ -373,12 +375,10 @@ def _without_producer(found: list[Record], **_: int) -> bytearray:
     return build_batch(found)
 
 
-def _answered_at_once(*arguments: object) -> None:
+async def _answered_at_once(self: Targets, target_id: int, batch: bytearray) -> None:
     """It is done before the target has it, and the target gets it once."""
-    done = arguments[-1]
-    assert callable(done)
-    done(None)
-    _deliver(*arguments[:-1], lambda _: None)  # type: ignore[arg-type]
+    later = self._context.scheduler.call_soon
+    later(lambda: start(_deliver(self, target_id, batch)))
 
 
 _deliver = Targets.deliver

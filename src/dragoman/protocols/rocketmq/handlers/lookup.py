@@ -36,7 +36,7 @@ def find_record(broker: Broker, physical: int, done: Done) -> None:
     if partition is None:
         done(_missing(physical))
     elif partition.topic.is_internal:
-        _find_deferred(broker, Token(partition_id, offset), done)
+        _find_delayed(broker, Token(partition_id, offset), done)
     else:
         read_one(broker, partition, offset, done)
 
@@ -45,7 +45,7 @@ def _missing(physical: int) -> Refused:
     return Refused(Response.SYSTEM_ERROR, f"can not find message by the offset {physical}")
 
 
-def _find_deferred(broker: Broker, token: Token, done: Done) -> None:
+def _find_delayed(broker: Broker, token: Token, done: Done) -> None:
     def found(content: Content | DragomanError) -> None:
         if isinstance(content, DragomanError):
             done(content)
@@ -53,7 +53,7 @@ def _find_deferred(broker: Broker, token: Token, done: Done) -> None:
             topic, queue = content.target
             done(Found(topic, queue, content.record, token.partition_id))
 
-    broker.delayed.read(token, found)
+    start(broker.delayed.read(token)).then(found)
 
 
 def read_one(broker: Broker, partition: PartitionMetadata, offset: int, done: Done) -> None:

@@ -7,9 +7,9 @@ was, whatever protocol wrote it.
 
 from __future__ import annotations
 
-from dragoman.broker.delayed import Token
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
+from dragoman.outcome import acknowledge_to, start
 from dragoman.protocols.rocketmq.constants import (
     DELAY_LEVELS_S,
     DLQ_PREFIX,
@@ -87,14 +87,12 @@ def _retry(call: Call, group: str, sent: Sent, level: int, queues: int) -> None:
     now_ms = broker.clock.wall_ms()
     due_ms = now_ms + DELAY_LEVELS_S[min(level, len(DELAY_LEVELS_S)) - 1] * 1000
 
-    def deferred(token: Token | DragomanError) -> None:
-        call.done(token if isinstance(token, DragomanError) else None)
-
-    def defer(topic: TopicMetadata) -> None:
+    def delay(topic: TopicMetadata) -> None:
         queue = broker.random.randrange(len(topic.partitions))
-        broker.delayed.defer(topic.name, queue, sent.record(now_ms), due_ms, deferred)
+        delaying = broker.delayed.delay(topic.name, queue, sent.record(now_ms), due_ms)
+        start(delaying).then(acknowledge_to(call.done))
 
-    make_topic(call, name, queues, defer)
+    make_topic(call, name, queues, delay)
 
 
 def dead_letter(call: Call, group: str, sent: Sent) -> None:

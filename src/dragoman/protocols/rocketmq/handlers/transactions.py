@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from dragoman.broker.delayed import Target, Token
 from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord, UnknownTopic
-from dragoman.broker.replica import Acknowledge
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, EncodeError
 from dragoman.log.batch import Record
-from dragoman.outcome import start
+from dragoman.outcome import Outcome, acknowledge_to, attempt, start
 from dragoman.protocols.rocketmq.constants import (
     CHECKED_TOO_OFTEN_TOPIC,
     PROPERTIES_BYTES_MAX,
@@ -81,14 +80,14 @@ def hold_half(call: Call, topic: TopicMetadata, queue: int, sent: Sent) -> None:
         else:
             reply_sent(call, token.partition_id, queue, [token.offset], sent)
 
-    broker.delayed.hold(
+    holding = broker.delayed.hold(
         topic.name,
         queue,
         sent.record(broker.clock.wall_ms()),
         {_GROUP: group},
         int(seconds) * 1000 if is_number else None,
-        held,
     )
+    start(holding).then(held)
 
 
 def _mark(properties: dict[str, str], topic: str, queue: int) -> None:
@@ -130,9 +129,9 @@ def handle_end_transaction(call: Call) -> None:
             error = Refused(Response.SYSTEM_ERROR, "Find prepared transaction message failed")
         call.done(error)
 
-    deferring = call.service.broker.delayed
-    decide = deferring.release if decision == _COMMIT else deferring.drop
-    decide(Token(partition_id, offset), {_GROUP: group}, decided)
+    delayed = call.service.broker.delayed
+    decide = delayed.release if decision == _COMMIT else delayed.drop
+    start(decide(Token(partition_id, offset), {_GROUP: group})).then(decided)
 
 
 # ---- asking back
@@ -155,16 +154,12 @@ def watch_halves(node: RocketmqNode) -> None:
         else:
             node.check_producer(request)
 
-    def given_up(
-        _: Token, record: Record, target: Target, labels: dict[str, str], done: Acknowledge
-    ) -> None:
+    async def given_up(_: Token, record: Record, target: Target, labels: dict[str, str]) -> None:
         group = labels.get(_GROUP)
-        if group is None:
-            done(None)
-        else:
+        if group is not None:
             text = "transaction of group %s for %s: nobody knows how it ended"
             node.log.warning(text, group, target)
-            _put_aside(node.broker, record, target, group, done)
+            await _put_aside(node.broker, record, target, group)
 
     node.broker.delayed.on_check.append(check)
     node.broker.delayed.on_given_up.append(given_up)
@@ -193,27 +188,21 @@ def check_request(
     return CheckProducer(group=group, fields=fields, body=encode_message(message))
 
 
-def _put_aside(
-    broker: Broker, record: Record, target: Target, group: str, done: Acknowledge
-) -> None:
+async def _put_aside(broker: Broker, record: Record, target: Target, group: str) -> None:
     sent = sent_again(record)
     sent.properties[Property.REAL_TOPIC] = spelling(target.topic)
     sent.properties[Property.REAL_QUEUE_ID] = str(target.partition)
     sent.properties[Property.PRODUCER_GROUP] = group
 
-    def made(error: DragomanError | None) -> None:
-        topic = broker.image.topics.get(CHECKED_TOO_OFTEN_TOPIC)
-        if topic is None:
-            done(error or UnknownTopic(f"there is no topic {CHECKED_TOO_OFTEN_TOPIC}"))
-            return
-        record = sent.record(broker.clock.wall_ms())
-        try:
-            broker.relaying.add(topic.partitions[0], record, lambda _, error: done(error))
-        except DragomanError as refusal:
-            done(refusal)
-
     new = NewTopic(name=CHECKED_TOO_OFTEN_TOPIC, partition_count=1, config=dict(TOPIC_CONFIG))
-    start(broker.ensure_topic(new)).then(made)
+    error = await attempt(broker.ensure_topic(new))
+    topic = broker.image.topics.get(CHECKED_TOO_OFTEN_TOPIC)
+    if topic is None:
+        raise error or UnknownTopic(f"there is no topic {CHECKED_TOO_OFTEN_TOPIC}")
+    placed: Outcome[None] = Outcome()
+    record = sent.record(broker.clock.wall_ms())
+    broker.relaying.add(topic.partitions[0], record, lambda _, error: placed.acknowledge(error))
+    await placed
 
 
 def handle_resume_check_half_message(call: Call) -> None:
@@ -249,8 +238,6 @@ def _hold_again(call: Call, found: Found) -> None:
         raise Refused(Response.TOPIC_NOT_EXIST, "the topic of the message is gone")
     _mark(sent.properties, topic.name, queue)
 
-    def held(token: Token | DragomanError) -> None:
-        call.done(token if isinstance(token, DragomanError) else None)
-
     record = sent.record(broker.clock.wall_ms())
-    broker.delayed.hold(topic.name, queue, record, {_GROUP: group}, 0, held)
+    holding = broker.delayed.hold(topic.name, queue, record, {_GROUP: group}, 0)
+    start(holding).then(acknowledge_to(call.done))
