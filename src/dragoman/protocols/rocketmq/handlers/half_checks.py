@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from dragoman.broker.deferring import Target, Token
+from dragoman.broker.delayed import Target, Token
 from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError, EncodeError
 from dragoman.log.batch import Record
 from dragoman.log_limiter import LogLimiter
-from dragoman.outcome import Acknowledge, Outcome, acknowledge_to, attempt, ignore, start
+from dragoman.outcome import Outcome, attempt, ignore, start
 from dragoman.protocols.rocketmq.constants import (
     CHECKED_TOO_OFTEN_TOPIC,
     TOPIC_CONFIG,
@@ -69,19 +69,15 @@ def watch_halves(node: Node) -> None:
         else:
             start(node.check_producer(request)).then(ignore)
 
-    def given_up(
-        _: Token, record: Record, target: Target, labels: dict[str, str], done: Acknowledge
-    ) -> None:
+    async def given_up(_: Token, record: Record, target: Target, labels: dict[str, str]) -> None:
         group = labels.get(GROUP_LABEL)
-        if group is None:
-            done(None)
-        else:
+        if group is not None:
             text = "transaction of group %s for %s: nobody knows how it ended"
             node.log.warning(text, group, target)
-            start(_put_aside(node.broker, record, target, group)).then(acknowledge_to(done))
+            await _put_aside(node.broker, record, target, group)
 
-    node.broker.deferring.on_check.append(check)
-    node.broker.deferring.on_given_up.append(given_up)
+    node.broker.delayed.on_check.append(check)
+    node.broker.delayed.on_given_up.append(given_up)
 
 
 def check_request(

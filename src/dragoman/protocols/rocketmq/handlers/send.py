@@ -10,11 +10,12 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from dragoman.broker.deferring import Token
+from dragoman.broker.delayed import Token
 from dragoman.broker.errors import MessageTooLarge
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import ROCKETMQ_INFLATED_BYTES_MAX
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq.constants import (
     BODY_BYTES_MAX,
     CLOSED_TOPICS,
@@ -306,7 +307,7 @@ def _append(call: Call, head: Head, topic: TopicMetadata, sent: list[Sent]) -> N
         return
     due_ms = due_at(first.properties, call.service.broker.clock.wall_ms())
     if due_ms is not None and not head.is_batch:
-        _defer(call, topic, queue, first, due_ms)
+        _delay(call, topic, queue, first, due_ms)
     else:
         _place(call, topic, queue, sent)
 
@@ -446,7 +447,7 @@ def _whole(name: str, text: str) -> int:
     return int(text)
 
 
-def _defer(call: Call, topic: TopicMetadata, queue: int, sent: Sent, due_ms: int) -> None:
+def _delay(call: Call, topic: TopicMetadata, queue: int, sent: Sent, due_ms: int) -> None:
     """Kept aside without its delay: that is over when it is delivered."""
     broker = call.service.broker
     properties = sent.properties
@@ -454,13 +455,13 @@ def _defer(call: Call, topic: TopicMetadata, queue: int, sent: Sent, due_ms: int
         properties.pop(name, None)
     record = sent.record(broker.clock.wall_ms())
 
-    def deferred(token: Token | DragomanError) -> None:
+    def delayed(token: Token | DragomanError) -> None:
         if isinstance(token, DragomanError):
             call.refuse(token)
         else:
             reply_sent(call, token.partition_id, queue, [token.offset], sent)
 
-    broker.deferring.defer(topic.name, queue, record, due_ms, deferred)
+    start(broker.delayed.delay(topic.name, queue, record, due_ms)).then(delayed)
 
 
 # ---- request and reply
