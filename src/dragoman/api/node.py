@@ -187,7 +187,7 @@ class BrokerView:
     # ---- groups
 
     def list_groups(self, after: str, limit: int) -> list[GroupSummary]:
-        groups = self._broker.coordination.groups
+        groups = self._broker.coordination.groups.table
         listed = sorted(
             (each for each in groups.listings() if each.group_id > after),
             key=lambda each: each.group_id,
@@ -205,10 +205,10 @@ class BrokerView:
     def describe_group(self, group: str) -> GroupDescription | None:
         coordination = self._broker.coordination
         group_id = GroupId(group)
-        if coordination.groups.get(group_id) is None:
+        if coordination.groups.table.get(group_id) is None:
             return None
-        described = coordination.groups.describe(group_id)
-        assigned = coordination.groups.assignments(group_id)
+        described = coordination.groups.table.describe(group_id)
+        assigned = coordination.groups.table.assignments(group_id)
         return GroupDescription(
             group=group,
             protocol=described.owner or "",
@@ -230,7 +230,7 @@ class BrokerView:
             offsets=tuple(
                 self._offset(topic, partition, committed.offset)
                 for (topic, partition), committed in sorted(
-                    coordination.offsets.all_committed(group_id).items()
+                    coordination.groups.offsets.all_committed(group_id).items()
                 )
             ),
         )
@@ -274,7 +274,7 @@ class BrokerView:
             uptime_ms=round((self._node.clock.monotonic() - self._node.started_at) * 1000),
             topics=len(broker.image.topics),
             partitions=len(broker.image.partitions),
-            groups=len(broker.coordination.groups),
+            groups=len(broker.coordination.groups.table),
             nodes=self._operations.nodes(listeners),
             leaderless=trouble.leaderless,
             under_replicated=trouble.under_replicated,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -35,7 +36,7 @@ from dragoman.broker.topics import NewTopic, Topics
 from dragoman.errors import BrokerError, DiskFullError, DragomanError
 from dragoman.limits import INTERNAL_LOAD_RETRY_S, INTERNAL_RECORDS_PER_SLICE
 from dragoman.log.batch import Record, build_batch, read_header
-from dragoman.outcome import start
+from dragoman.outcome import ignore, start
 
 log = logging.getLogger("dragoman.coordination")
 #: Key and value of one record; without a value the key is removed.
@@ -148,7 +149,7 @@ class InternalTopic:
         if self._is_closed:
             return CoordinatorNotAvailable("this node stops")
         if topic is None and index not in self._kept:
-            self.ensure(_unheard)
+            start(self.ensure()).then(ignore)
             return CoordinatorNotAvailable(f"{self.name} is being made")
         where = f"{self.name}-{index}"
         leader = self._context.node_id if topic is None else topic.partitions[index].leader
@@ -268,10 +269,10 @@ class InternalTopic:
                 else:
                     done(error)
 
-            self.ensure(made)
+            start(self.ensure()).then(made)
 
-    def ensure(self, done: Acknowledge) -> None:
-        """Make the topic unless there is one."""
+    async def ensure(self) -> None:
+        """Create the topic unless it exists."""
         new = NewTopic(
             name=self.name,
             partition_count=self._partition_count,
@@ -279,12 +280,9 @@ class InternalTopic:
             config={"cleanup.policy": "compact", "segment.bytes": str(64 << 20)},
             is_internal=True,
         )
-
-        def made(result: DragomanError | None) -> None:
-            # Another node may have been faster.
-            done(None if isinstance(result, TopicExists) else result)
-
-        start(self._topics.ensure(new)).then(made)
+        # Another node may be faster.
+        with suppress(TopicExists):
+            await self._topics.ensure(new)
 
     def _append(
         self,
@@ -338,7 +336,3 @@ def _in_words_of_coordinators(error: DragomanError | None) -> DragomanError | No
         case RequestTimedOut() | NotEnoughReplicas():
             return CoordinatorNotAvailable(str(error))
     return error
-
-
-def _unheard(_error: DragomanError | None) -> None:
-    """Whoever asked comes back, and finds out."""

@@ -16,23 +16,14 @@ from dragoman.broker.neighbours import (
     AskCaptures,
     CaptureStates,
     CheckPieces,
-    CommitOffsets,
-    CommittedOffsets,
     CopyPieces,
     DecideDeferred,
     DeferRecord,
     Deferred,
     DeferredContent,
     DeliverDeferred,
-    Done,
-    EndTransaction,
-    Enrol,
-    HeartbeatMember,
-    JoinMember,
     KeepStaged,
-    LeaveMember,
     NextSequence,
-    Offsets,
     Publish,
     Published,
     ReadDeferred,
@@ -40,7 +31,6 @@ from dragoman.broker.neighbours import (
     Reply,
     SequenceNumber,
     TellCapture,
-    WatchMember,
     decode_request,
     encode,
     refusal_of,
@@ -49,7 +39,8 @@ from dragoman.broker.produce import check_produced
 from dragoman.broker.publishing.copying import check, next_sequence
 from dragoman.errors import DragomanError
 from dragoman.log.batch import build_batch, records
-from dragoman.types import Buffer, GroupId, TopicName
+from dragoman.rpc import Done
+from dragoman.types import Buffer
 
 if TYPE_CHECKING:
     from dragoman.broker.broker import Broker
@@ -73,31 +64,8 @@ class NeighbourService:
             send(encode(reply), pieces)
 
         done = partial(_acknowledge, answer)
-        coordination = self._broker.coordination
         try:
             match request:
-                case Enrol():
-                    coordination.transacting.check_order(node, request)
-                    coordination.transacting.enrol_here(request, done)
-                case EndTransaction():
-                    coordination.transacting.check_order(node, request)
-                    coordination.transacting.end_here(request, done)
-                case CommitOffsets():
-                    coordination.commit_here(request.request, done)
-                case CommittedOffsets():
-                    group, topic = GroupId(request.group_id), TopicName(request.topic)
-                    found = coordination.committed_here(group, topic)
-                    answer(Offsets(offsets=tuple(found.items())))
-                case JoinMember():
-                    answer(coordination.guests.join(request))
-                case WatchMember():
-                    coordination.guests.watch(request, answer)
-                case HeartbeatMember():
-                    coordination.guests.heartbeat(request.group_id, request.member_id)
-                    done(None)
-                case LeaveMember():
-                    coordination.guests.leave(request.group_id, request.member_id)
-                    done(None)
                 case Publish():
                     self._publish(request, answer)
                 case CheckPieces():

@@ -28,6 +28,7 @@ from dragoman.broker.publishing import records as stored
 from dragoman.config.settings import Settings
 from dragoman.errors import DiskFullError, DragomanError
 from dragoman.limits import STAGING_HOLD_LEASE_S
+from dragoman.outcome import start
 from worlds.staged_writes import Published, publication, small_slices, stage, values_of
 from worlds.two_nodes import Pair
 
@@ -49,7 +50,7 @@ class PublishingPair(Pair):
         with small_slices():
             self._open_staging()
         self.lead(STAGING_TOPIC, 0, staging)
-        self.one.broker.publishing._log.ensure(lambda _: None)
+        start(self.one.broker.publishing._log.ensure())
         self.settle()
         self.lead(stored.TOPIC, 0, coordinator)
 

@@ -29,6 +29,7 @@ from dragoman.broker.replica import Acknowledge
 from dragoman.broker.transactions import ProducerIds
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record, build_batch, records
+from dragoman.outcome import start
 
 if TYPE_CHECKING:
     from dragoman.broker.broker import Broker
@@ -130,7 +131,7 @@ class Deferring:
             done(self.keeping.log.leader_of(name) if error is None else error)
 
         if self.keeping.log.leader_of(name) < 0 and TOPIC not in self._broker.image.topics:
-            self.keeping.log.ensure(made)
+            start(self.keeping.log.ensure()).then(made)
         else:
             made(None)
 

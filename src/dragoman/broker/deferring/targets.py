@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from dragoman.broker.errors import InvalidRecord, NotAuthorized, NotLeader, UnknownTopic
 from dragoman.broker.gather import refusal, room_in_a_batch, size_of
-from dragoman.broker.kinds import NOBODY
 from dragoman.broker.neighbours import DeferRecord, DeliverDeferred, told
+from dragoman.broker.placement import NOBODY
 from dragoman.broker.produce import append_fitted, as_configured, check_led, check_produced
 from dragoman.broker.replica import Acknowledge
 from dragoman.cluster.metadata import PartitionMetadata

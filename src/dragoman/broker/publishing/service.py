@@ -17,7 +17,6 @@ from dragoman.broker.errors import (
     RequestTimedOut,
 )
 from dragoman.broker.internal import InternalTopic, Keeper, KeyValue
-from dragoman.broker.kinds import NOBODY
 from dragoman.broker.neighbours import (
     Answer,
     CheckPieces,
@@ -28,6 +27,7 @@ from dragoman.broker.neighbours import (
     SequenceNumber,
     told,
 )
+from dragoman.broker.placement import NOBODY
 from dragoman.broker.publications import Destination, Piece, Publication, Target
 from dragoman.broker.publishing import records
 from dragoman.broker.publishing.copying import check, copy, next_sequence
@@ -44,6 +44,7 @@ from dragoman.limits import (
     STAGING_SWEEP_INTERVAL_S,
     WRITER_EXPIRY_INTERVAL_S,
 )
+from dragoman.outcome import start
 from dragoman.world import Handle
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class Publishing:
                 self._broker.neighbours.ask(node, request, (), answered)
 
         if self._log.leader_of(publication.writer_id) == NOBODY:
-            self._log.ensure(made)
+            start(self._log.ensure()).then(made)
         else:
             made(None)
 

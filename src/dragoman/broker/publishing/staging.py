@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from dragoman.broker.kinds import NOBODY
 from dragoman.broker.neighbours import KeepStaged
+from dragoman.broker.placement import NOBODY
 from dragoman.broker.publications import Piece
 from dragoman.broker.publishing.state import STAGING_TOPIC
 from dragoman.broker.replica import Replica

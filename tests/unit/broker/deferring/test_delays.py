@@ -205,7 +205,7 @@ def test_what_cannot_be_delivered_is_refused(
     expected: type[DragomanError],
 ) -> None:
     world.create("compacted", config={"cleanup.policy": "compact"})
-    world.broker.coordination._offsets_log.ensure(lambda _: None)
+    start(world.broker.coordination.groups.log.ensure())
     world.settle()
     told = Told()
     world.broker.deferring.defer(topic, partition, record, due_ms, told)

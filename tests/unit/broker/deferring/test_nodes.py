@@ -27,6 +27,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.limits import DEFERRED_RETRY_S, RELAY_PATIENCE_S
 from dragoman.log.batch import Record, build_batch
+from dragoman.outcome import start
 from worlds.delayed_records import LABELS, TOPIC, Told, delivered, record_of
 from worlds.two_nodes import Pair
 
@@ -46,7 +47,7 @@ class DeferringPair(Pair):
         with mock.patch("dragoman.broker.deferring.keeping.DEFERRED_PARTITIONS", 1):
             super().__init__(SETTINGS)
         self.create(TOPIC, 1, 2)
-        self.one.broker.deferring.keeping.log.ensure(lambda _: None)
+        start(self.one.broker.deferring.keeping.log.ensure())
         self.settle()
         self.lead(DEFERRED_TOPIC, 0, keeper)
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import CoordinatorNotAvailable, InvalidGroupRequest
-from dragoman.broker.kinds import Kind
 from dragoman.errors import DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.gathering import gather
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 
-_KINDS = {0: Kind.GROUP, 1: Kind.TRANSACTION}
+_KINDS = {0: CoordinatorKind.GROUP, 1: CoordinatorKind.TRANSACTION}
 #: First version that asks for several at once.
 _BATCHED_SINCE = 4
 _Node: TypeAlias = tuple[int, str, int]
@@ -32,7 +33,7 @@ def handle(call: Call) -> None:
         def found(node: int | DragomanError) -> None:
             done(node if isinstance(node, DragomanError) else _addressed(call, node))
 
-        call.service.broker.coordination.find_coordinator(kind, key, found)
+        start(call.service.broker.coordination.find_coordinator(kind, key)).then(found)
 
     def build(results: list[_Node | DragomanError]) -> m.FindCoordinatorResponse:
         coordinators = [_coordinator(key, each) for key, each in zip(keys, results, strict=True)]

@@ -7,11 +7,12 @@ ask whether a group is there.
 
 from __future__ import annotations
 
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import GroupNotFound
 from dragoman.broker.groups import GroupDescription, GroupListing, MemberDescription, State
-from dragoman.broker.kinds import Kind
-from dragoman.broker.offsets import PreparedOffsets
+from dragoman.broker.groups.offsets import PreparedOffsets
 from dragoman.errors import DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import NOT_ASKED, allowed_operations, is_allowed
@@ -102,7 +103,7 @@ def handle_list(call: Call) -> None:
     request = call.decode(m.ListGroupsRequest)
     coordination = call.service.broker.coordination
     try:
-        coordination.require_loaded(Kind.GROUP)
+        coordination.require_loaded(CoordinatorKind.GROUP)
     except DragomanError as error:
         call.reply(m.ListGroupsResponse(error_code=wire_code(error)))
         return
@@ -128,7 +129,7 @@ def handle_list(call: Call) -> None:
             ),
             1,
         )
-        for group in coordination.groups.listings()
+        for group in coordination.groups.table.listings()
         if is_listed(group)
     )
     answer_array(call, m.ListGroupsResponse(), "groups", elements)
@@ -147,7 +148,7 @@ def handle_delete(call: Call) -> None:
 
     def begin(name: str, done: Done) -> None:
         open_groups(call, name, Operation.DELETE)
-        call.service.broker.coordination.delete_group(GroupId(name), done)
+        start(call.service.broker.coordination.groups.delete(GroupId(name))).then(done)
 
     def build(results: list[DragomanError | None]) -> m.DeleteGroupsResponse:
         return m.DeleteGroupsResponse(
@@ -163,14 +164,14 @@ def handle_delete(call: Call) -> None:
 def handle_delete_offsets(call: Call) -> None:
     request = call.decode(m.OffsetDeleteRequest)
 
-    def done(prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
+    def done(result: PreparedOffsets | DragomanError) -> None:
         if not call.is_done:
-            call.reply(_offsets_deleted(call, request, prepared, error))
+            call.reply(_offsets_deleted(call, request, result))
 
     try:
         open_groups(call, request.group_id, Operation.DELETE)
     except DragomanError as error:
-        done(None, error)
+        done(error)
         return
     partitions = [
         (TopicName(topic.name), Partition(each.partition_index))
@@ -179,19 +180,17 @@ def handle_delete_offsets(call: Call) -> None:
         if exists(call, topic.name, each.partition_index)
     ]
     coordination = call.service.broker.coordination
-    coordination.delete_offsets(GroupId(request.group_id), partitions, done)
+    start(coordination.groups.delete_offsets(GroupId(request.group_id), partitions)).then(done)
 
 
 def _offsets_deleted(
     call: Call,
     request: m.OffsetDeleteRequest,
-    prepared: PreparedOffsets | None,
-    error: DragomanError | None,
+    result: PreparedOffsets | DragomanError,
 ) -> m.OffsetDeleteResponse:
-    if prepared is None:
-        assert error is not None
-        return m.OffsetDeleteResponse(error_code=wire_code(error))
-    refused = prepared.errors
+    if isinstance(result, DragomanError):
+        return m.OffsetDeleteResponse(error_code=wire_code(result))
+    refused = result.errors
 
     def code(topic: str, index: int) -> int:
         if not exists(call, topic, index):

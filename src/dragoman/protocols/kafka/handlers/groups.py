@@ -41,8 +41,8 @@ def open_groups(call: Call, group_id: str, operation: Operation = Operation.READ
     broker = call.service.broker
     check_group_id(group_id)
     authorize(call, operation, Resource.GROUP, group_id)
-    broker.coordination.require_group(group_id)
-    return broker.coordination.groups
+    broker.coordination.groups.require(group_id)
+    return broker.coordination.groups.table
 
 
 def _end_wait(

@@ -11,11 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dragoman.broker.errors import CoordinatorLoading, CoordinatorNotAvailable
-from dragoman.broker.offsets import CommitRequest, OffsetCommit
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import GROUPS_LOADING_PAUSE_S
 from dragoman.net.framed import Place
+from dragoman.outcome import start
 from dragoman.protocols.minibroker import codec
 from dragoman.protocols.minibroker.constants import OFFSET_MAX
 from dragoman.protocols.minibroker.errors import BAD_COMMIT_OFFSET
@@ -55,7 +56,7 @@ def commit(session: MinibrokerSession, request: Commit, place: Place) -> None:
                 subscription.committed(request.partition, request.offset)
 
     def send(asked: CommitRequest) -> None:
-        coordination.commit_anywhere(asked, partial(committed, asked))
+        start(coordination.groups.commit_anywhere(asked)).then(partial(committed, asked))
 
     def store(topic: TopicMetadata) -> None:
         require_partition(topic, request.partition)

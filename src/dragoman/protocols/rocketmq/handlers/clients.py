@@ -11,19 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
     NotCoordinator,
     Overloaded,
 )
-from dragoman.broker.kinds import Kind
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.limits import (
     ROCKETMQ_CLIENT_LOOK_INTERVAL_S,
     ROCKETMQ_CLIENT_TIMEOUT_S,
     ROCKETMQ_LISTING_RETRY_S,
 )
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq.bodies import ConsumerData, SubscriptionData
 from dragoman.protocols.rocketmq.constants import Request
 from dragoman.protocols.rocketmq.handlers.relayed import (
@@ -148,7 +149,7 @@ class LocalGroup:
                 asking = broker.rpc.begin(RELAY, Node(node), (encode(request),))
                 asking.then(lambda reply: answered(read_answer(reply, Listing)))
 
-        broker.coordination.find_coordinator(Kind.GROUP, self.name, found)
+        start(broker.coordination.find_coordinator(CoordinatorKind.GROUP, self.name)).then(found)
 
     def _answered(self, members: tuple[Listed, ...], outcome: Listing | DragomanError) -> None:
         if not self.members:

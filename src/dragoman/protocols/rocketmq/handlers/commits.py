@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from dragoman.broker.broker import Broker
-from dragoman.broker.offsets import CommitRequest, OffsetCommit
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq.handlers.membership import OWNER
 from dragoman.types import GroupId, Offset, Partition, TopicName
 
@@ -54,7 +55,7 @@ class Commits:
             for queue, offset in offsets.items()
         )
         request = CommitRequest(group_id=GroupId(group), offsets=commits, owner=OWNER)
-        self._broker.coordination.commit_anywhere(request, finished)
+        start(self._broker.coordination.groups.commit_anywhere(request)).then(finished)
 
     def when_settled(self, place: Place, then: Callable[[], None]) -> None:
         waiters = self._under_way.get(place)

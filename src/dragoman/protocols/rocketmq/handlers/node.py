@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
 from dragoman.broker.broker import Broker
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import GroupNotFound, Overloaded, UnknownTopic
-from dragoman.broker.kinds import Kind
 from dragoman.broker.relaying import Relayed as RelayedReply
 from dragoman.broker.relaying import TakeReply
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_TOLD_OFFSETS_MAX
 from dragoman.log_limiter import LogLimiter
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq.bodies import SubscriptionGroupConfig
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Request, Response
@@ -116,8 +117,8 @@ class RocketmqNode:
         """Raises what `require_group` and `claim` raise."""
         broker = self.broker
         coordination, group_id = broker.coordination, GroupId(name)
-        coordination.require_group(group_id)
-        return coordination.groups.claim(
+        coordination.groups.require(group_id)
+        return coordination.groups.table.claim(
             group_id,
             OWNER,
             ListedGroup,
@@ -132,8 +133,8 @@ class RocketmqNode:
             answer(error)
 
     def _known_group(self, name: str) -> ListedGroup | None:
-        self.broker.coordination.require_group(GroupId(name))
-        group = self.broker.coordination.groups.get(GroupId(name))
+        self.broker.coordination.groups.require(GroupId(name))
+        group = self.broker.coordination.groups.table.get(GroupId(name))
         membership = None if group is None else group.membership
         return membership if isinstance(membership, ListedGroup) else None
 
@@ -173,7 +174,7 @@ class RocketmqNode:
             else:
                 self.ask_node(node, request, kind, done)
 
-        self.broker.coordination.find_coordinator(Kind.GROUP, group, found)
+        start(self.broker.coordination.find_coordinator(CoordinatorKind.GROUP, group)).then(found)
 
     def ask_node(
         self, node: int, request: Relayed, kind: type[Any], done: Callable[[Any], None]
@@ -275,11 +276,11 @@ class RocketmqNode:
     def _rows(self, request: DescribeGroups) -> Iterator[GroupRow]:
         coordination = self.broker.coordination
         if request.group:
-            coordination.require_group(request.group)
-            group = coordination.groups.get(GroupId(request.group))
+            coordination.groups.require(request.group)
+            group = coordination.groups.table.get(GroupId(request.group))
             groups = [] if group is None else [group]
         else:
-            groups = list(coordination.groups)
+            groups = list(coordination.groups.table)
         room = ROCKETMQ_TOLD_OFFSETS_MAX
         for each in groups:
             offsets: dict[str, dict[int, int]] = {}
@@ -313,7 +314,7 @@ class RocketmqNode:
             else:
                 done(error or Count(1))
 
-        self.broker.coordination.delete_group(GroupId(request.group), deleted)
+        start(self.broker.coordination.groups.delete(GroupId(request.group))).then(deleted)
 
     # ---- clients, wherever they are connected
 

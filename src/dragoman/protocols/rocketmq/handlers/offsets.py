@@ -50,7 +50,7 @@ def handle_query_consumer_offset(call: Call) -> None:
 
     def look_up() -> None:
         coordination = call.service.broker.coordination
-        coordination.look_up_committed(GroupId(group), TopicName(topic), found)
+        start(coordination.groups.committed(GroupId(group), TopicName(topic))).then(found)
 
     call.node.commits.when_settled((group, topic, queue), look_up)
 
