@@ -36,7 +36,8 @@ from dragoman.broker.topics import NewTopic, Topics
 from dragoman.errors import BrokerError, DiskFullError, DragomanError
 from dragoman.limits import INTERNAL_LOAD_RETRY_S, INTERNAL_RECORDS_PER_SLICE
 from dragoman.log.batch import Record, build_batch, read_header
-from dragoman.outcome import ignore, start
+from dragoman.log.partition import PartitionLog
+from dragoman.outcome import acknowledged, ignore, pause, start
 
 log = logging.getLogger("dragoman.coordination")
 #: Key and value of one record; without a value the key is removed.
@@ -170,7 +171,7 @@ class InternalTopic:
             self.resign(index)
         kept = self._kept[index] = _Kept(leader_epoch)
         if self.name in self._context.image.topics:
-            self._await_commit(index, kept)
+            start(self._committed_log(index, kept)).then(partial(self._read_back, index, kept))
         else:
             self._serve(index, kept)
 
@@ -192,32 +193,35 @@ class InternalTopic:
 
     # ---- reading back
 
-    def _await_commit(self, index: int, kept: _Kept) -> None:
-        """Records of earlier leaders count, too, but this node may not know yet that they do."""
+    async def _committed_log(self, index: int, kept: _Kept) -> PartitionLog | None:
+        """The log of the partition once all of it is known to be committed: records of earlier
+        leaders count, too, but this node may not know yet that they do. None when the leadership
+        has ended before.
+        """
+        while not kept.is_over:
+            try:
+                replica = self._partitions.find(self.name, index)
+                end = replica.log.log_end_offset
+                await acknowledged(partial(replica.when_committed, end))
+            except DragomanError as error:
+                if not kept.is_over:
+                    log.warning("%s-%d cannot be read back yet: %s", self.name, index, error)
+                    await pause(self._context.scheduler, INTERNAL_LOAD_RETRY_S)
+            else:
+                return replica.log
+        return None
 
-        def committed(error: DragomanError | None) -> None:
-            if kept.is_over:
-                return
-            if error is not None:
-                log.warning("%s-%d cannot be read back yet: %s", self.name, index, error)
-                again = partial(self._await_commit, index, kept)
-                self._context.scheduler.call_later(INTERNAL_LOAD_RETRY_S, again)
-                return
-            stored = replica.log
-            records = stored.iterate(stored.log_start_offset, stored.high_watermark)
-            self._to_load.append((index, kept, records))
-            if not self._is_reading:
-                self._is_reading = True
-                self._load_some()
-
-        if kept.is_over:
+    def _read_back(
+        self, index: int, kept: _Kept, stored: PartitionLog | DragomanError | None
+    ) -> None:
+        assert not isinstance(stored, DragomanError)
+        if stored is None or kept.is_over:
             return
-        try:
-            replica = self._partitions.find(self.name, index)
-        except DragomanError as error:
-            committed(error)
-            return
-        replica.when_committed(replica.log.log_end_offset, committed)
+        records = stored.iterate(stored.log_start_offset, stored.high_watermark)
+        self._to_load.append((index, kept, records))
+        if not self._is_reading:
+            self._is_reading = True
+            self._load_some()
 
     def _load_some(self) -> None:
         room = INTERNAL_RECORDS_PER_SLICE

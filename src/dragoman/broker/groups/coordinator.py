@@ -16,10 +16,9 @@ from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import NotCoordinator
 from dragoman.broker.groups.direct import DirectGroup, DirectRules
 from dragoman.broker.groups.offsets import CommitRequest, GroupRecords, Offsets, PreparedOffsets
-from dragoman.broker.groups.ports import Dialect, TopicFacts
+from dragoman.broker.groups.ports import Dialect, GroupSettings, TopicFacts
 from dragoman.broker.groups.records import OFFSETS_TOPIC, StateRecord, TopicPartition
 from dragoman.broker.groups.registry import Groups
-from dragoman.broker.groups.settings import GroupSettings
 from dragoman.broker.internal import InternalTopic, Keeper
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.placement import NOBODY

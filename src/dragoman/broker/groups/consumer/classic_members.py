@@ -27,7 +27,7 @@ from dragoman.broker.errors import (
     UnknownMember,
 )
 from dragoman.broker.groups.consumer.conversion import assignment_of, ids_of
-from dragoman.broker.groups.consumer.member import ConsumerMember
+from dragoman.broker.groups.consumer.members import ConsumerMember
 from dragoman.broker.groups.consumer.messages import MemberState
 from dragoman.broker.groups.messages import (
     Joined,
@@ -37,10 +37,11 @@ from dragoman.broker.groups.messages import (
     Synced,
     SyncReply,
     SyncRequest,
+    new_member_id,
+    rebalance_timeout_ms,
 )
 from dragoman.broker.groups.ports import ClassicSubscription
 from dragoman.broker.groups.records import ClassicFacts
-from dragoman.broker.groups.roster import new_member_id, rebalance_timeout_ms
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.types import MemberId
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dragoman.broker.errors import GroupNotFound
+from dragoman.broker.groups.consumer.members import Position
 from dragoman.broker.groups.consumer.messages import (
     NOTHING,
     MemberState,
@@ -23,7 +24,6 @@ from dragoman.broker.groups.consumer.messages import (
     Partitions,
     by_topic,
 )
-from dragoman.broker.groups.consumer.reconcile import Position
 from dragoman.broker.groups.messages import Protocols
 from dragoman.broker.groups.ports import (
     Catalog,
@@ -36,7 +36,7 @@ from dragoman.types import TopicName
 
 if TYPE_CHECKING:
     from dragoman.broker.groups.consumer.group import ConsumerGroup
-    from dragoman.broker.groups.consumer.member import ConsumerMember
+    from dragoman.broker.groups.consumer.members import ConsumerMember
 
 
 class Carried(msgspec.Struct, frozen=True):

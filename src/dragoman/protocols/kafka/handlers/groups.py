@@ -18,7 +18,7 @@ from dragoman.broker.groups import (
     Synced,
     SyncRequest,
 )
-from dragoman.broker.groups.parked import Parked
+from dragoman.broker.groups.pending import Parked
 from dragoman.broker.groups.registry import check_group_id
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
