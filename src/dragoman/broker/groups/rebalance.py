@@ -1,6 +1,6 @@
 """The members of a group, and how it gets from one generation to the next: states and phases.
 
-    Empty ---a member joins----------------> PreparingRebalance
+    Empty ---a member joins--------------> PreparingRebalance
     PreparingRebalance ---all joined-----> CompletingRebalance   new generation, joins are answered
     PreparingRebalance ---all left-------> Empty                 new generation without members
     CompletingRebalance ---assignment is durable---> Stable      syncs are answered

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from dragoman.broker.errors import (
     FencedInstance,
@@ -26,7 +25,7 @@ from dragoman.broker.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from dragoman.broker.groups.consumer.conversion import assignment_of, ids_of
+from dragoman.broker.groups.consumer.conversion import MixedGroup, assignment_of, ids_of
 from dragoman.broker.groups.consumer.members import ConsumerMember
 from dragoman.broker.groups.consumer.messages import MemberState
 from dragoman.broker.groups.messages import (
@@ -45,14 +44,11 @@ from dragoman.broker.groups.records import ClassicFacts
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.types import MemberId
 
-if TYPE_CHECKING:
-    from dragoman.broker.groups.consumer.group import ConsumerGroup
-
 
 class ClassicMembers:
     """Requests are answered as soon as their effect is durable; none waits for another member."""
 
-    def __init__(self, group: ConsumerGroup) -> None:
+    def __init__(self, group: MixedGroup) -> None:
         self._group = group
 
     # ---- join
