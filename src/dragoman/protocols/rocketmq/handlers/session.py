@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Final, TypeAlias
 
 from dragoman.broker.errors import Overloaded
@@ -21,6 +20,7 @@ from dragoman.limits import (
     ROCKETMQ_PLAIN_BODY_BYTES_MAX,
 )
 from dragoman.net.channel import Channel
+from dragoman.outcome import ignore, start
 from dragoman.protocols.rocketmq.codec import Command, decode, encode_parts, frame_of
 from dragoman.protocols.rocketmq.connection import Connection
 from dragoman.protocols.rocketmq.constants import (
@@ -239,7 +239,7 @@ class RocketmqSession(MatchedSession[RocketmqService]):
             if state.is_loaded:
                 handler(call)
             else:
-                state.when_loaded(partial(handler, call), call.refuse)
+                start(_handle_when_loaded(handler, call)).then(ignore)
         except RemoteProtocolError as error:
             # The frame is sound: it is what the request carries that is not.
             call.refuse(error)
@@ -345,3 +345,11 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         gone, self.on_gone = self.on_gone, {}
         for each in gone.values():
             each()
+
+
+async def _handle_when_loaded(handler: Handler, call: Call) -> None:
+    try:
+        await call.node.state.loaded()
+        handler(call)
+    except DragomanError as error:
+        call.refuse(error)

@@ -14,11 +14,11 @@ import msgspec
 
 from dragoman.broker.broker import Broker
 from dragoman.broker.errors import Overloaded
-from dragoman.broker.global_table import Refuse, Then
 from dragoman.broker.replica import Acknowledge
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_STATE_ENTRIES_MAX, ROCKETMQ_STATE_VALUE_BYTES_MAX
 from dragoman.log.batch import Record
+from dragoman.outcome import acknowledge_to, start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import SubscriptionGroupConfig
 from dragoman.protocols.rocketmq.constants import Response
@@ -48,9 +48,9 @@ class State:
     def is_loaded(self) -> bool:
         return self._topic.is_loaded
 
-    def when_loaded(self, then: Then, refuse: Refuse) -> None:
-        """Call `then`, now or when everything has been read back, or `refuse`."""
-        self._topic.when_loaded(then, refuse)
+    async def loaded(self) -> None:
+        """Return when everything has been read back."""
+        await self._topic.loaded()
 
     def _forget(self) -> None:
         self.kv.clear()
@@ -119,7 +119,7 @@ class State:
         if len(encoded_key) + len(encoded or b"") > ROCKETMQ_STATE_VALUE_BYTES_MAX:
             text = f"an entry of configuration has {ROCKETMQ_STATE_VALUE_BYTES_MAX} bytes at most"
             raise Refused(Response.INVALID_PARAMETER, text)
-        self._topic.put(encoded_key, encoded, lambda _offset, error: done(error))
+        start(self._topic.put(encoded_key, encoded)).then(acknowledge_to(done))
 
 
 def _mark(marked: set[Any], key: Any, value: bytes | None) -> None:
