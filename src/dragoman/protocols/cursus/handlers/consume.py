@@ -16,7 +16,7 @@ from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import CURSUS_CONSUME_BYTES_MAX, CURSUS_WAIT_MS_MAX
 from dragoman.log.batch import Record
-from dragoman.outcome import called_back, gather
+from dragoman.outcome import called_back
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.constants import BATCH_MESSAGES_MAX
 from dragoman.protocols.cursus.errors import Refusal
@@ -90,14 +90,14 @@ async def committed_offsets(
     without the topics of which it has committed nothing.
     """
     look_up = service.broker.coordination.look_up_committed
-    found = await gather(
-        called_back(partial(look_up, GroupId(group), TopicName(each))) for each in topics
-    )
-    return {
-        topic: offsets[partition]
-        for topic, offsets in zip(topics, found, strict=True)
-        if partition in offsets
-    }
+    # All are looked up at the same time.
+    found = [called_back(partial(look_up, GroupId(group), TopicName(each))) for each in topics]
+    committed = {}
+    for topic, outcome in zip(topics, found, strict=True):
+        offsets = await outcome
+        if partition in offsets:
+            committed[topic] = offsets[partition]
+    return committed
 
 
 def committed_offset(service: CursusService, group: str, topic: str, partition: int) -> int | None:
