@@ -11,15 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from dragoman import rpc
-from dragoman.broker.broker import Broker
 from dragoman.broker.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
     NotCoordinator,
     Overloaded,
 )
-from dragoman.broker.kinds import Kind
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.limits import (
     ROCKETMQ_CLIENT_LOOK_INTERVAL_S,
@@ -28,6 +25,7 @@ from dragoman.limits import (
 )
 from dragoman.log_limiter import LogLimiter
 from dragoman.net.channel import Channel
+from dragoman.outcome import Acknowledge, Outcome, start
 from dragoman.protocols.rocketmq.bodies import (
     ConsumerData,
     SubscriptionData,
@@ -35,19 +33,17 @@ from dragoman.protocols.rocketmq.bodies import (
 )
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Request
+from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.relayed import (
-    RELAY,
     Announce,
     Listed,
     Listing,
     ProducerClient,
-    encode,
-    read_answer,
 )
 from dragoman.world import Handle
 
-#: Reasons to ask again: the group will be coordinated, or be reached, by and by.
-_PASSING = (
+#: The group will be coordinated, or be reached: the announcement is repeated.
+_TRANSIENT = (
     CoordinatorLoading,
     CoordinatorNotAvailable,
     NotCoordinator,
@@ -70,30 +66,22 @@ class Connection(Protocol):
         """Send a request without an answer."""
         ...
 
-    def ask(
-        self,
-        code: int,
-        fields: Mapping[str, str],
-        body: bytes,
-        answered: Callable[[Command | DragomanError], None],
-    ) -> None:
-        """Send a request; `answered` is called exactly once."""
+    def ask(self, code: int, fields: Mapping[str, str], body: bytes) -> Outcome[Command]:
+        """Send a request and wait for its answer."""
         ...
 
 
 class Node(Protocol):
     """What clients need of the node that they are connected to."""
 
-    broker: Broker
+    broker: Core
     log: LogLimiter
     clients: Clients
 
     def group_config(self, group: str) -> SubscriptionGroupConfig: ...
 
-    def announced(
-        self, request: Announce, answer: Callable[[Listing | DragomanError], None]
-    ) -> None:
-        """Announce members to the group, which is coordinated here."""
+    async def announce(self, request: Announce) -> Listing:
+        """Announce members to the group's coordinator."""
         ...
 
 
@@ -118,13 +106,11 @@ class LocalGroup:
         #: Of the announcement under way; an answer to an earlier one is ignored.
         self._question = 0
         self._timer: Handle | None = None
-        self._waiting: list[Callable[[DragomanError | None], None]] = []
+        self._waiting: list[Acknowledge] = []
         #: What has been announced and answered.
         self._announced: tuple[Listed, ...] | None = None
 
-    def join(
-        self, session: Connection, listed: Listed, done: Callable[[DragomanError | None], None]
-    ) -> None:
+    def join(self, session: Connection, listed: Listed, done: Acknowledge) -> None:
         """`done` comes when the client is on the list, or why it is not."""
         now = self._node.broker.clock.monotonic()
         known = self.members.get(listed.client_id)
@@ -184,16 +170,7 @@ class LocalGroup:
             if question == self._question:
                 self._answered(members, outcome)
 
-        def found(node: int | DragomanError) -> None:
-            if isinstance(node, DragomanError):
-                answered(node)
-            elif node == broker.node_id:
-                self._node.announced(request, answered)
-            else:
-                asking = broker.rpc.begin(RELAY, rpc.Node(node), (encode(request),))
-                asking.then(lambda reply: answered(read_answer(reply, Listing)))
-
-        broker.coordination.find_coordinator(Kind.GROUP, self.name, found)
+        start(self._node.announce(request)).then(answered)
 
     def _answered(self, members: tuple[Listed, ...], outcome: Listing | DragomanError) -> None:
         if not self.members:
@@ -201,7 +178,7 @@ class LocalGroup:
         if isinstance(outcome, Listing):
             self._announced = members
             self._take(outcome)
-        elif isinstance(outcome, _PASSING):
+        elif isinstance(outcome, _TRANSIENT):
             self._announced = None
             if self.members:
                 self._timer = self._node.broker.scheduler.call_later(
@@ -260,7 +237,7 @@ class Clients:
         session: Connection,
         client_id: str,
         data: ConsumerData,
-        done: Callable[[DragomanError | None], None],
+        done: Acknowledge,
     ) -> None:
         name = data.group_name
         group = self.groups.get(name)

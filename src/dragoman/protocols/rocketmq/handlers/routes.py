@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dragoman.cluster.metadata import NO_LEADER, TopicMetadata
+from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.constants import (
     DEFAULT_CLUSTER,
@@ -21,15 +21,15 @@ from dragoman.protocols.rocketmq.constants import (
     Perm,
     Response,
 )
-from dragoman.protocols.rocketmq.handlers.attributes import (
-    attributes_of,
-    read_queues,
-    write_queues,
-)
 from dragoman.protocols.rocketmq.handlers.names import broker_name, spelling, visible_topic
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Call
-from dragoman.protocols.rocketmq.handlers.topics import make_topic
+from dragoman.protocols.rocketmq.handlers.topics import (
+    attributes_of,
+    make_topic,
+    read_queues,
+    write_queues,
+)
 from dragoman.security.authorizer import Operation, Resource
 
 #: Queues of the template: producers ask for no more of a topic that they make.
@@ -38,35 +38,27 @@ TEMPLATE_QUEUES = 8
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
-def handle_get_routeinfo_by_topic(call: Call) -> None:
+async def handle_get_routeinfo_by_topic(call: Call) -> bodies.TopicRouteData:
     spelt = call.text("topic")
     broker = call.service.broker
     if spelt == TEMPLATE_TOPIC and broker.settings.auto_create_topics_enable:
-        call.reply(body=bodies.encode(_template_route(call)))
-        return
+        return _template_route(call)
     topic = visible_topic(broker.image, spelt)
     if topic is not None:
         call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
-        call.reply(body=bodies.encode(route_of(call, topic)))
     elif spelt == TRACE_TOPIC and broker.settings.auto_create_topics_enable:
         # Some clients complain every second while there is none.
-        make_topic(
-            call, spelt, 1, lambda made: call.reply(body=bodies.encode(route_of(call, made)))
-        )
+        topic = await make_topic(call, spelt, 1)
     else:
-        raise no_route(spelt)
+        text = f"No topic route info in name server for the topic: {spelt}"
+        raise Refused(Response.TOPIC_NOT_EXIST, text)
+    return route_of(call, topic)
 
 
-def no_route(spelt: str) -> Refused:
-    text = f"No topic route info in name server for the topic: {spelt}"
-    return Refused(Response.TOPIC_NOT_EXIST, text)
-
-
-def handle_get_broker_cluster_info(call: Call) -> None:
+async def handle_get_broker_cluster_info(call: Call) -> bodies.ClusterInfo:
     table = {each.broker_name: each for each in all_brokers(call)}
     names = {DEFAULT_CLUSTER: sorted(table)}
-    info = bodies.ClusterInfo(broker_addr_table=table, cluster_addr_table=names)
-    call.reply(body=bodies.encode(info))
+    return bodies.ClusterInfo(broker_addr_table=table, cluster_addr_table=names)
 
 
 def route_of(call: Call, topic: TopicMetadata) -> bodies.TopicRouteData:
@@ -97,6 +89,16 @@ def serving_node(call: Call, topic: TopicMetadata) -> int:
         if call.service.address_of(call.session.channel, node) is not None:
             return node
     return call.service.broker.node_id
+
+
+def queue_of(call: Call, partition: PartitionMetadata) -> bodies.MessageQueue:
+    """The queue at the broker that the topic's route names."""
+    topic = partition.topic
+    return bodies.MessageQueue(
+        topic=spelling(topic.name),
+        broker_name=broker_name(serving_node(call, topic)),
+        queue_id=partition.index,
+    )
 
 
 def _template_route(call: Call) -> bodies.TopicRouteData:
