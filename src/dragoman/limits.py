@@ -750,7 +750,8 @@ ROCKETMQ_FOUND_BYTES_MAX = 8 << 20
 
 # ---- administration
 
-#: Changes of one topic's or node's configuration that wait for the one under way. More: refused.
+#: Changes of one topic's or node's configuration, or appends to one event stream, that wait for the
+#: one under way. More: refused.
 CONFIG_CHANGES_WAITING_MAX = 1000
 #: Overrides that one resource may be given in one request; there are fewer keys. More: refused.
 CONFIG_KEYS_PER_REQUEST_MAX = 1000

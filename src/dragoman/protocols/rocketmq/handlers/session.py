@@ -24,7 +24,7 @@ from dragoman.limits import (
     ROCKETMQ_PLAIN_BODY_BYTES_MAX,
 )
 from dragoman.net.channel import Channel
-from dragoman.outcome import Outcome, failed, pause, start
+from dragoman.outcome import Outcome, failed, ignore, pause, start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.codec import Command, decode, encode_parts, frame_of
 from dragoman.protocols.rocketmq.connection import Connection
@@ -274,6 +274,14 @@ def _run(handler: Handler, call: Call) -> None:
         call.answer_with(answering)
 
 
+async def _run_when_loaded(handler: Handler, call: Call) -> None:
+    try:
+        await call.node.state.loaded()
+        _run(handler, call)
+    except DragomanError as error:
+        call.refuse(error)
+
+
 HANDLERS: Final[dict[int, Handler]] = handlers_by_name(__package__, REQUESTS)
 
 
@@ -327,7 +335,7 @@ class RocketmqSession(MatchedSession[RocketmqService]):
             if state.is_loaded:
                 _run(handler, call)
             else:
-                state.when_loaded(partial(_run, handler, call), call.refuse)
+                start(_run_when_loaded(handler, call)).then(ignore)
         except DragomanError as error:
             # The frame is sound, whatever is wrong with what the request carries.
             call.refuse(error)

@@ -12,11 +12,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from dragoman.broker.errors import Overloaded
-from dragoman.broker.global_table import GlobalTables, Refuse, Then
-from dragoman.errors import DragomanError
+from dragoman.broker.global_table import GlobalTables
 from dragoman.limits import ROCKETMQ_STATE_ENTRIES_MAX, ROCKETMQ_STATE_VALUE_BYTES_MAX
 from dragoman.log.batch import Record
-from dragoman.outcome import Outcome
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import SubscriptionGroupConfig
 from dragoman.protocols.rocketmq.constants import Response
@@ -47,9 +45,9 @@ class State:
     def is_loaded(self) -> bool:
         return self._topic.is_loaded
 
-    def when_loaded(self, then: Then, refuse: Refuse) -> None:
-        """Call `then`, now or when everything has been read back, or `refuse`."""
-        self._topic.when_loaded(then, refuse)
+    async def loaded(self) -> None:
+        """Return when everything has been read back."""
+        await self._topic.loaded()
 
     def _forget(self) -> None:
         self.kv.clear()
@@ -111,13 +109,7 @@ class State:
         if len(encoded_key) + len(encoded or b"") > ROCKETMQ_STATE_VALUE_BYTES_MAX:
             text = f"an entry of configuration has {ROCKETMQ_STATE_VALUE_BYTES_MAX} bytes at most"
             raise Refused(Response.INVALID_PARAMETER, text)
-        written: Outcome[None] = Outcome()
-
-        def placed(_offset: int, error: DragomanError | None) -> None:
-            written.acknowledge(error)
-
-        self._topic.put(encoded_key, encoded, placed)
-        await written
+        await self._topic.put(encoded_key, encoded)
 
 
 def _mark(marked: set[Key], key: Key, value: bytes | None) -> None:

@@ -371,6 +371,18 @@ def test_the_first_command_of_a_cluster_waits_for_its_topic(
         assert (len(served), len(sent_on)) == (1, 1), pair_of
 
 
+def test_a_lost_connection_does_not_cancel_a_command_that_waits(fresh: Pair) -> None:
+    coordinator = fresh.one.broker.coordination.coordinator_of
+    lost = [Client(fresh, node) for node in (1, 2)]
+    for each in lost:
+        each.feed(codec.frame(b"JOIN_GROUP topic=orders group=g member=m"))
+        each.lose()
+    fresh.advance(CURSUS_COORDINATOR_WAIT_S / 2)
+    assert [each.frames() for each in lost] == [[], []]
+    status = Client(fresh, coordinator(CoordinatorKind.GROUP, "g")).ask("GROUP_STATUS group=g")
+    assert json.loads(status)["member_count"] == 1
+
+
 def test_a_topic_that_cannot_be_made_is_waited_for_no_longer_than_agreed(
     fresh: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
