@@ -38,7 +38,7 @@ _DELAYS = SyncDelays(usual_seconds_max=0.005, slow_seconds_max=0.2, slow_rate=0.
 def _one_keeper() -> Iterator[None]:
     logger = logging.getLogger("dragoman")
     before, logger.disabled = logger.disabled, True
-    with mock.patch("dragoman.broker.delayed.store.DEFERRED_PARTITIONS", 1):
+    with mock.patch("dragoman.broker.delayed.store.DELAYED_PARTITIONS", 1):
         yield
     logger.disabled = before
 

@@ -155,7 +155,7 @@ class DelayedScenario:
     def _boot(self, disk: SimDisk) -> None:
         scheduler = SimScheduler()
         scheduler.advance(self._now_s)
-        with mock.patch("dragoman.broker.delayed.store.DEFERRED_PARTITIONS", 1):
+        with mock.patch("dragoman.broker.delayed.store.DELAYED_PARTITIONS", 1):
             self.world = World(SCENARIO_SETTINGS, disk=disk, scheduler=scheduler)
         answers: list[DragomanError | None] = []
         start(self.world.broker.ensure_topic(NewTopic(name=TOPIC, partition_count=2))).then(

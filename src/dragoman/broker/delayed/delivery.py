@@ -28,10 +28,10 @@ from dragoman.broker.delayed.state import Batch, Phase, StoredPartition, TargetQ
 from dragoman.broker.internal import KeyValue
 from dragoman.errors import DragomanError
 from dragoman.limits import (
-    DEFERRED_BATCH_RECORDS_MAX,
-    DEFERRED_DELIVERIES_MAX,
-    DEFERRED_RECORDS_PER_SLICE,
-    DEFERRED_RETRY_S,
+    DELAYED_BATCH_RECORDS_MAX,
+    DELAYED_DELIVERIES_MAX,
+    DELAYED_RECORDS_PER_SLICE,
+    DELAYED_RETRY_S,
 )
 from dragoman.log.batch import Record, build_batch
 from dragoman.log.producers import (
@@ -148,7 +148,7 @@ class Delivery:
             queue.is_stalled = True
             text = "records for partition %d are due and not delivered yet: %s; tried again"
             log.warning(text, queue.target_id, error)
-        await pause(self._scheduler, DEFERRED_RETRY_S)
+        await pause(self._scheduler, DELAYED_RETRY_S)
         if partition.is_gone:
             raise _Moved
 
@@ -195,7 +195,7 @@ class Delivery:
         chosen: list[int] = []
         for offset in queue.ready:
             room -= partition.entries[offset].size
-            if chosen and (room < 0 or len(chosen) == DEFERRED_BATCH_RECORDS_MAX):
+            if chosen and (room < 0 or len(chosen) == DELAYED_BATCH_RECORDS_MAX):
                 break
             chosen.append(offset)
         return chosen
@@ -217,7 +217,7 @@ class Delivery:
         """
         while not self._is_deleted(queue):
             node = self._targets.leader_of(queue.target_id)
-            if self._under_way[node] >= DEFERRED_DELIVERIES_MAX:
+            if self._under_way[node] >= DELAYED_DELIVERIES_MAX:
                 # The target may have another leader when the turn comes.
                 await self._turn(partition, node)
                 continue
@@ -245,7 +245,7 @@ class Delivery:
 
     def _give_turns(self, node: int) -> None:
         waiting = self._waiting[node]
-        while waiting and self._under_way[node] < DEFERRED_DELIVERIES_MAX:
+        while waiting and self._under_way[node] < DELAYED_DELIVERIES_MAX:
             waiting.popleft().succeed(None)
 
     async def _send(self, partition: StoredPartition, queue: TargetQueue, node: int) -> None:
@@ -290,8 +290,8 @@ class Delivery:
             text = "%d deferred records are dropped: partition %d was deleted"
             log.warning(text, len(offsets), queue.target_id)
             # Once at least, for a decision without records.
-            for begin in range(0, max(len(offsets), 1), DEFERRED_RECORDS_PER_SLICE):
-                some = offsets[begin : begin + DEFERRED_RECORDS_PER_SLICE]
+            for begin in range(0, max(len(offsets), 1), DELAYED_RECORDS_PER_SLICE):
+                some = offsets[begin : begin + DELAYED_RECORDS_PER_SLICE]
                 await self._drop_some(partition, queue, some)
             queue.batch = None
             offsets = partition.offsets_for(queue.target_id)

@@ -36,7 +36,7 @@ from dragoman.broker.delayed.state import (
 from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord
 from dragoman.broker.internal import KeyValue
 from dragoman.errors import DragomanError
-from dragoman.limits import DEFERRED_DECISIONS_KEPT
+from dragoman.limits import DELAYED_DECISIONS_KEPT
 from dragoman.log.batch import Record
 from dragoman.log_limiter import LogLimiter
 from dragoman.outcome import Outcome, acknowledge_to, attempt, gather, ignore, start
@@ -152,7 +152,7 @@ class HeldRecords:
 
     def _remember(self, token: Token, is_release: bool) -> None:
         self._decisions[token] = is_release
-        if len(self._decisions) > DEFERRED_DECISIONS_KEPT:
+        if len(self._decisions) > DELAYED_DECISIONS_KEPT:
             self._decisions.popitem(last=False)
 
     # ---- records without a decision

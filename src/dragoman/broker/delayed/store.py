@@ -48,10 +48,10 @@ from dragoman.broker.transactions import ProducerIds
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError, NotSentError
 from dragoman.limits import (
-    DEFERRED_LOOK_S_MAX,
-    DEFERRED_PARTITIONS,
-    DEFERRED_RECORDS_MAX,
-    DEFERRED_RECORDS_PER_SLICE,
+    DELAYED_LOOK_S_MAX,
+    DELAYED_PARTITIONS,
+    DELAYED_RECORDS_MAX,
+    DELAYED_RECORDS_PER_SLICE,
     RELAY_PATIENCE_S,
     RELAY_RETRY_S,
 )
@@ -135,7 +135,7 @@ class RecordStore:
             partitions,
             topics,
             stored.TOPIC,
-            DEFERRED_PARTITIONS,
+            DELAYED_PARTITIONS,
             context.settings.transaction_state_log_replication_factor,
             Keeper(self._load, self._resume, self._unload),
         )
@@ -176,8 +176,8 @@ class RecordStore:
         target = Target(request.topic, request.partition)
         self.log.require(target.name)
         metadata = self._targets.check(target, record, request.when_ms, request.labels)
-        if self.record_count + self._arriving >= DEFERRED_RECORDS_MAX:
-            raise Overloaded(f"{DEFERRED_RECORDS_MAX} records wait for their time already")
+        if self.record_count + self._arriving >= DELAYED_RECORDS_MAX:
+            raise Overloaded(f"{DELAYED_RECORDS_MAX} records wait for their time already")
         index = self.log.partition_of(target.name)
         value = Stored(
             target_id=metadata.partition_id,
@@ -332,7 +332,7 @@ class RecordStore:
         delay_s = max(0, due_ms - self._context.clock.wall_ms()) / 1000
         self._timer_ms = due_ms
         self._timer = self._context.scheduler.call_later(
-            min(delay_s, DEFERRED_LOOK_S_MAX), self._look
+            min(delay_s, DELAYED_LOOK_S_MAX), self._look
         )
 
     def _look(self) -> None:
@@ -342,7 +342,7 @@ class RecordStore:
         now_ms = self._context.clock.wall_ms()
         for partition in list(self._stored.values()):
             if self.log.is_served(partition.index):
-                self._take_due(partition, partition.due(now_ms, DEFERRED_RECORDS_PER_SLICE))
+                self._take_due(partition, partition.due(now_ms, DELAYED_RECORDS_PER_SLICE))
         self._arm()
 
     def _take_due(self, partition: StoredPartition, offsets: Sequence[int]) -> None:

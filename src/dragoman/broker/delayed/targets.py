@@ -12,7 +12,7 @@ from dragoman.broker.partitions import Partitions
 from dragoman.broker.placement import NOBODY
 from dragoman.broker.produce import append_fitted, as_configured, check_led, check_produced
 from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.limits import DEFERRED_LABELS_BYTES_MAX, GATHERED_BATCH_BYTES_MAX
+from dragoman.limits import DELAYED_LABELS_BYTES_MAX, GATHERED_BATCH_BYTES_MAX
 from dragoman.log.batch import Record
 from dragoman.outcome import acknowledged
 from dragoman.rpc import Call, Done, Leader, Registry, Request, Rpc
@@ -53,8 +53,8 @@ class Targets:
         if not 0 <= when_ms < 1 << 63:
             raise InvalidRecord(f"a record cannot be due at {when_ms}")
         size = sum(len(each.encode()) for pair in labels.items() for each in pair)
-        if size > DEFERRED_LABELS_BYTES_MAX:
-            raise InvalidRecord(f"labels of {size} bytes; at most {DEFERRED_LABELS_BYTES_MAX}")
+        if size > DELAYED_LABELS_BYTES_MAX:
+            raise InvalidRecord(f"labels of {size} bytes; at most {DELAYED_LABELS_BYTES_MAX}")
         return topic.partitions[target.partition]
 
     def room_for(self, target_id: int) -> int:

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from dragoman.broker.delayed import DELAYED_TOPIC, Token
-from dragoman.broker.delayed.store import DEFERRED_PARTITIONS
+from dragoman.broker.delayed.store import DELAYED_PARTITIONS
 from dragoman.broker.errors import (
     InvalidRecord,
     MessageTooLarge,
@@ -23,7 +23,7 @@ from dragoman.broker.errors import (
     UnknownTopic,
 )
 from dragoman.errors import DiskFullError, DragomanError
-from dragoman.limits import DEFERRED_LOOK_S_MAX, DEFERRED_RETRY_S
+from dragoman.limits import DELAYED_LOOK_S_MAX, DELAYED_RETRY_S
 from dragoman.log.batch import Record, batches
 from dragoman.log.producers import ProducerStates
 from dragoman.outcome import start
@@ -109,7 +109,7 @@ def test_a_clock_that_is_set_back_delivers_nothing_early(world: World) -> None:
 def test_a_clock_that_is_set_forwards_is_noticed(world: World) -> None:
     delay(world, b"a", _in(world, 3600))
     world.clock.jump(3_600_000)
-    world.advance(DEFERRED_LOOK_S_MAX)
+    world.advance(DELAYED_LOOK_S_MAX)
     assert delivered(world) == [b"a"]
 
 
@@ -127,7 +127,7 @@ def test_many_that_are_due_at_once_go_as_one_batch(world: World) -> None:
 
 
 def test_a_batch_is_cut_by_number_and_by_size(world: World) -> None:
-    with mock.patch(f"{_DELIVERY}.DEFERRED_BATCH_RECORDS_MAX", 4):
+    with mock.patch(f"{_DELIVERY}.DELAYED_BATCH_RECORDS_MAX", 4):
         for _ in range(10):
             delay(world, b"x", _in(world, 5))
         world.advance(6)
@@ -153,7 +153,7 @@ def test_a_record_as_large_as_its_topic_allows(world: World) -> None:
 
 
 def test_more_than_are_taken_in_one_turn(world: World) -> None:
-    with mock.patch(f"{_STORE}.DEFERRED_RECORDS_PER_SLICE", 3):
+    with mock.patch(f"{_STORE}.DELAYED_RECORDS_PER_SLICE", 3):
         for number in range(10):
             delay(world, b"%d" % number, _in(world, 5))
         world.advance(6)
@@ -162,7 +162,7 @@ def test_more_than_are_taken_in_one_turn(world: World) -> None:
 
 def test_more_batches_than_may_be_under_way(world: World) -> None:
     world.create("wide", 20)
-    with mock.patch(f"{_DELIVERY}.DEFERRED_DELIVERIES_MAX", 3):
+    with mock.patch(f"{_DELIVERY}.DELAYED_DELIVERIES_MAX", 3):
         for index in range(20):
             start(world.broker.delayed.delay("wide", index, record_of(b"a"), _in(world, 5))).then(
                 Told()
@@ -225,7 +225,7 @@ def test_labels_are_bounded(world: World) -> None:
 
 
 def test_one_too_many_is_refused_until_there_is_room(world: World) -> None:
-    with mock.patch(f"{_STORE}.DEFERRED_RECORDS_MAX", 2):
+    with mock.patch(f"{_STORE}.DELAYED_RECORDS_MAX", 2):
         told = [delay(world, b"%d" % each, _in(world, 5), settle=False) for each in range(3)]
         world.settle()
         assert isinstance(told[2].outcome, Overloaded)
@@ -241,7 +241,7 @@ def test_a_full_disk_is_told_and_nothing_is_delivered(world: World) -> None:
         assert isinstance(delay(world, b"b", _in(world, 5)).outcome, DiskFullError)
         world.advance(10)
         assert delivered(world) == []
-    world.advance(DEFERRED_RETRY_S)
+    world.advance(DELAYED_RETRY_S)
     assert delivered(world) == [b"a"]
 
 
@@ -250,7 +250,7 @@ def test_a_target_that_nobody_leads_is_tried_again(world: World) -> None:
     with mock.patch.object(world.broker.directory, "locate", side_effect=NotLeader("no leader")):
         world.advance(10)
         assert delivered(world) == []
-    world.advance(DEFERRED_RETRY_S)
+    world.advance(DELAYED_RETRY_S)
     assert delivered(world) == [b"a"]
 
 
@@ -262,7 +262,7 @@ def test_a_target_of_which_this_node_has_not_heard_yet_is_waited_for(world: Worl
         world.advance(10)
         assert world.broker.delayed.record_count == 1
         world.broker.image.partitions[target.partition_id] = target
-        world.advance(DEFERRED_RETRY_S)
+        world.advance(DELAYED_RETRY_S)
     assert delivered(world) == [b"a"]
 
 
@@ -306,7 +306,7 @@ def test_records_for_a_deleted_topic_are_dropped(
 def test_many_records_for_a_deleted_topic_are_dropped_a_few_at_a_time(world: World) -> None:
     for number in range(10):
         delay(world, b"%d" % number, _in(world, 5))
-    with mock.patch(f"{_DELIVERY}.DEFERRED_RECORDS_PER_SLICE", 3):
+    with mock.patch(f"{_DELIVERY}.DELAYED_RECORDS_PER_SLICE", 3):
         start(world.broker.topics.delete(TOPIC)).then(Outcome())
         world.settle()
     assert world.broker.delayed.record_count == 0
@@ -345,7 +345,7 @@ def test_what_waits_survives_compaction(world: World) -> None:
         delay(world, b"%d" % number, _in(world, 1 if number % 2 else 60))
     world.advance(5)
     assert delivered(world) == [b"1", b"3", b"5"]
-    logs = [world.broker.find(DELAYED_TOPIC, each).log for each in range(DEFERRED_PARTITIONS)]
+    logs = [world.broker.find(DELAYED_TOPIC, each).log for each in range(DELAYED_PARTITIONS)]
     (log,) = [each for each in logs if each.log_end_offset]
     log.roll(log.log_end_offset)
     before = log.size

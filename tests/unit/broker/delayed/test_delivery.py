@@ -15,7 +15,7 @@ from dragoman.broker.delayed.state import Batch, Entry, Phase, StoredPartition
 from dragoman.broker.errors import NotLeader, ProducerIdsUnavailable
 from dragoman.broker.internal import KeyValue
 from dragoman.errors import CorruptionError, DiskFullError, DragomanError
-from dragoman.limits import DEFERRED_RETRY_S
+from dragoman.limits import DELAYED_RETRY_S
 from dragoman.log.batch import Record, read_header, records
 from dragoman.log.producers import DuplicateSequenceError, OutOfOrderSequenceError
 from dragoman.outcome import pause
@@ -56,7 +56,7 @@ class Rig:
         self.scheduler.run_ready()
 
     def again(self) -> None:
-        self.scheduler.advance(DEFERRED_RETRY_S)
+        self.scheduler.advance(DELAYED_RETRY_S)
 
     @property
     def stored(self) -> Batch | None:

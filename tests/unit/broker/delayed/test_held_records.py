@@ -145,7 +145,7 @@ def test_a_decision_is_not_repeated_while_the_record_is_on_its_way() -> None:
 def test_only_the_last_decisions_are_remembered() -> None:
     world = _world()
     first, second = hold(world, b"a").token, hold(world, b"b").token
-    with mock.patch("dragoman.broker.delayed.held_records.DEFERRED_DECISIONS_KEPT", 1):
+    with mock.patch("dragoman.broker.delayed.held_records.DELAYED_DECISIONS_KEPT", 1):
         assert release(world, first) is None
         assert release(world, second) is None
     assert isinstance(release(world, first), UnknownDeferredRecord)

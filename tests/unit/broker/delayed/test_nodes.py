@@ -24,7 +24,7 @@ from dragoman.broker.errors import (
 )
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
-from dragoman.limits import DEFERRED_RETRY_S, RELAY_PATIENCE_S
+from dragoman.limits import DELAYED_RETRY_S, RELAY_PATIENCE_S
 from dragoman.log.batch import Record, build_batch
 from dragoman.outcome import start
 from worlds.delayed_records import LABELS, TOPIC, Told, delivered, record_of
@@ -43,7 +43,7 @@ class DelayedPair(Pair):
     """Partition 0 of the topic is led by node 1, partition 1 by node 2."""
 
     def __init__(self, keeper: int = 1) -> None:
-        with mock.patch("dragoman.broker.delayed.store.DEFERRED_PARTITIONS", 1):
+        with mock.patch("dragoman.broker.delayed.store.DELAYED_PARTITIONS", 1):
             super().__init__(SETTINGS)
         self.create(TOPIC, 1, 2)
         start(self.one.broker.delayed.store.log.ensure())
@@ -127,7 +127,7 @@ def test_what_is_wrong_is_told_from_afar() -> None:
 
 
 def test_the_first_record_makes_the_topic() -> None:
-    with mock.patch("dragoman.broker.delayed.store.DEFERRED_PARTITIONS", 1):
+    with mock.patch("dragoman.broker.delayed.store.DELAYED_PARTITIONS", 1):
         pair = Pair(SETTINGS)
     pair.create(TOPIC, 1, 2)
     told = Told()
@@ -183,7 +183,7 @@ def test_a_target_that_is_away_gets_its_records_later() -> None:
     pair.advance(10)
     assert pair.values(1) == []
     pair.lines[1].is_cut = False
-    pair.advance(DEFERRED_RETRY_S)
+    pair.advance(DELAYED_RETRY_S)
     assert pair.values(1) == [b"a", b"b"]
 
 
@@ -196,7 +196,7 @@ def test_a_node_that_does_not_answer_delays_no_others() -> None:
     pair.delay(b"near", 2, partition=0)
     line = pair.lines[1]
     line.held = []
-    with mock.patch("dragoman.broker.delayed.delivery.DEFERRED_DELIVERIES_MAX", 2):
+    with mock.patch("dragoman.broker.delayed.delivery.DELAYED_DELIVERIES_MAX", 2):
         pair.advance(3)
         assert len(line.held) == 2
         assert pair.values(0) == [b"near"]
