@@ -413,8 +413,6 @@ TAIL_PARKING_PAUSE_S = 0.1
 #: Keys and values of records that an import appends at once, and offsets that they may span.
 IMPORT_BATCH_BYTES = 512 << 10
 IMPORT_BATCH_OFFSETS_MAX = 100_000
-#: Addresses given to a client. More: refused, since each may cost a time-out.
-MINIBROKER_CLIENT_ADDRESSES_MAX = 100
 #: Records that a client keeps for a subscription while it waits for a reply that may be behind
 #: them. Past it, it reads no more, and the reply may come too late.
 MINIBROKER_CLIENT_RECORDS_MAX = 100_000
@@ -425,8 +423,6 @@ GROUPS_LOADING_PAUSE_S = 0.02
 
 #: Brackets within brackets in a JSON body; the real ones have six. More: malformed.
 ROCKETMQ_JSON_DEPTH_MAX = 64
-#: Name servers given to a client. More: refused, since each may cost a time-out.
-ROCKETMQ_CLIENT_ADDRESSES_MAX = 100
 #: Routes of topics that a client keeps. The one that was asked for longest ago goes first.
 ROCKETMQ_CLIENT_ROUTES_MAX = 10_000
 #: Messages that one look-up of a client keeps in memory. More are left out.
@@ -637,6 +633,11 @@ COMPACTION_SLICE_S = 0.0015
 #: Output gathered before it is written to the file.
 COMPACTION_WRITE_BYTES = 256 << 10
 
+# ---- clients of every protocol
+
+#: Addresses given to a client. More: refused, since each may cost a time-out.
+CLIENT_ADDRESSES_MAX = 100
+
 # ---- the raw Kafka client
 
 #: A reply larger than this ends its connection: a peer must not make the client take more memory.
@@ -645,8 +646,6 @@ KAFKA_CLIENT_REPLY_BYTES_MAX = 256 << 20
 KAFKA_CLIENT_FETCH_BYTES = 50 << 20
 #: The same for one partition; a first batch that is larger comes whole all the same.
 KAFKA_CLIENT_FETCH_PARTITION_BYTES = 1 << 20
-#: Addresses in a bootstrap list. More: refused, since each may cost a time-out.
-KAFKA_CLIENT_BOOTSTRAP_MAX = 100
 #: Topics whose partitions and leaders are remembered. The longest known are asked for again.
 KAFKA_CLIENT_TOPICS_MAX = 10_000
 #: Groups whose coordinator is remembered. The longest known are asked for again.
@@ -685,8 +684,6 @@ MLOG_FETCH_BYTES_MAX = 512 << 10
 MLOG_FETCH_COUNT_MAX = 10_000
 #: Bytes that a Fetch of one record reads ahead, for the next one.
 MLOG_FETCH_ONE_BYTES_MAX = 64 << 10
-#: Addresses of an mlog client. More: refused, since each may cost a time-out.
-MLOG_CLIENT_ADDRESSES_MAX = 100
 
 # ---- RocketMQ
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from differential.scenario import Pending, Proposal, digest
 from dragoman.cluster.events import Event, TermBegan
-from dragoman.cluster.raft.core import Role
+from dragoman.cluster.raft.effects import Role
 from dragoman.errors import DragomanError, NotControllerError
 from simulation.raft.checker import Checker
 from simulation.raft.cluster import Cluster, Plan, SimNode

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, Union, get_args
 import msgspec
 
 from dragoman.broker import changes, neighbours
-from dragoman.broker.deferring import records as deferred
-from dragoman.broker.deferring.state import Batch
+from dragoman.broker.delayed import records as delayed
+from dragoman.broker.delayed.state import Batch
 from dragoman.broker.groups import records as groups
-from dragoman.broker.publishing import records as publications
-from dragoman.broker.publishing.state import Writer
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.replication import messages as replication
+from dragoman.broker.staged_writes import records as publications
+from dragoman.broker.staged_writes.writer import Writer
 from dragoman.broker.transactions import records as transactions
 from dragoman.broker.transactions.state import Transaction
 from dragoman.captures import control
@@ -36,9 +36,9 @@ from dragoman.cluster.raft.state import encode_image, restore_image
 from dragoman.errors import DragomanError
 from dragoman.log import manifest, node
 from dragoman.net import peer_frames
-from dragoman.pipelines.jobs.folding import Pending
-from dragoman.pipelines.jobs.materializing import Made
+from dragoman.pipelines.jobs.current_rows import Pending
 from dragoman.pipelines.jobs.replay import Plan
+from dragoman.pipelines.jobs.table_updates import Made
 from dragoman.pipelines.jobs.tier_manifest import Manifest as TierManifest
 from dragoman.pipelines.state import Status as PipelineStatus
 from dragoman.protocols.cursus.handlers import relayed as cursus
@@ -82,8 +82,8 @@ def _rocketmq_topic(data: bytes) -> Any:
     return rocketmq_topic.attributes_of(SimpleNamespace(config=config))  # type: ignore[arg-type]
 
 
-def _deferred(kind: Any) -> Form:
-    return Form((kind,), deferred.encode_value, lambda data: deferred.decode_value(kind, data))
+def _delayed(kind: Any) -> Form:
+    return Form((kind,), delayed.encode_value, lambda data: delayed.decode_value(kind, data))
 
 
 class Frame(NamedTuple):
@@ -208,9 +208,9 @@ FORMS: dict[str, Form] = {
         lambda value: transactions.to_record(value).value,
         lambda data: transactions.decode_value(NAME, data),
     ),
-    "deferred-record": _deferred(deferred.Stored),
-    "deferred-release": _deferred(deferred.Release),
-    "deferred-batch": _deferred(Batch),
+    "deferred-record": _delayed(delayed.Stored),
+    "deferred-release": _delayed(delayed.Release),
+    "deferred-batch": _delayed(Batch),
     "publication": Form(
         (Writer,),
         lambda value: publications.to_record(value)[1],

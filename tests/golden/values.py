@@ -14,18 +14,22 @@ from dragoman.broker import (
     changes,
     neighbours,
     offsets,
-    publications,
     reading,
     relaying,
     replica_ends,
 )
 from dragoman.broker import errors as refusals
-from dragoman.broker.deferring import records as deferred
-from dragoman.broker.deferring import state as deferred_state
+from dragoman.broker.delayed import records as delayed
+from dragoman.broker.delayed import state as delayed_state
+from dragoman.broker.delayed import store as delayed_store
+from dragoman.broker.delayed import targets as delayed_targets
 from dragoman.broker.groups import records as groups
-from dragoman.broker.publishing import state as publishing
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.replication import messages as replication
+from dragoman.broker.staged_writes import destinations, staging_topic
+from dragoman.broker.staged_writes import publication as publications
+from dragoman.broker.staged_writes import service as staged_writes
+from dragoman.broker.staged_writes import writer as publishing
 from dragoman.broker.transactions import state as transactions
 from dragoman.captures import control
 from dragoman.captures import definition as captures
@@ -39,7 +43,9 @@ from dragoman.cluster.raft import ports as raft_ports
 from dragoman.log import manifest, node
 from dragoman.log.producers import errors as producers
 from dragoman.net import peer_frames
-from dragoman.pipelines.jobs import folding, materializing, replay, replay_batches
+from dragoman.pipelines.jobs import current_rows as folding
+from dragoman.pipelines.jobs import replay, replay_batches
+from dragoman.pipelines.jobs import table_updates as materializing
 from dragoman.pipelines.jobs import tier_manifest as tier
 from dragoman.protocols.cursus import messages as cursus_messages
 from dragoman.protocols.cursus.handlers import relayed as cursus
@@ -47,6 +53,7 @@ from dragoman.protocols.cursus.handlers import state as cursus_state
 from dragoman.protocols.rocketmq import bodies as rocketmq_bodies
 from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
 from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
+from dragoman.rpc import messages
 from golden.forms import Frame
 
 
@@ -501,7 +508,7 @@ _PLAIN: dict[str, Any] = {
     ),
     "neighbour-request FindReplicaEnds full": replica_ends.FindReplicaEnds(partition_ids=(1, 2)),
     "neighbour-request FindReplicaEnds default": replica_ends.FindReplicaEnds(partition_ids=()),
-    "neighbour-request Publish full": neighbours.Publish(
+    "neighbour-request Publish full": staged_writes.Publish(
         publication=publications.Publication(
             writer_id="text 1",
             query_id="text 2",
@@ -547,10 +554,10 @@ _PLAIN: dict[str, Any] = {
             ),
         )
     ),
-    "neighbour-request Publish default": neighbours.Publish(
+    "neighbour-request Publish default": staged_writes.Publish(
         publication=publications.Publication(writer_id="", query_id="", batch_id=0, destinations=())
     ),
-    "neighbour-request CheckPieces full": neighbours.CheckPieces(
+    "neighbour-request CheckPieces full": destinations.CheckPieces(
         destination=publications.Destination(
             topic="text 1",
             partition=2,
@@ -564,16 +571,16 @@ _PLAIN: dict[str, Any] = {
             ),
         )
     ),
-    "neighbour-request CheckPieces default": neighbours.CheckPieces(
+    "neighbour-request CheckPieces default": destinations.CheckPieces(
         destination=publications.Destination(topic="", partition=0, pieces=())
     ),
-    "neighbour-request NextSequence full": neighbours.NextSequence(
+    "neighbour-request NextSequence full": destinations.NextSequence(
         topic="text 1", partition=2, producer_id=3
     ),
-    "neighbour-request NextSequence default": neighbours.NextSequence(
+    "neighbour-request NextSequence default": destinations.NextSequence(
         topic="", partition=0, producer_id=0
     ),
-    "neighbour-request CopyPieces full": neighbours.CopyPieces(
+    "neighbour-request CopyPieces full": destinations.CopyPieces(
         target=publications.Target(
             partition_id=1,
             first_sequence=2,
@@ -588,31 +595,33 @@ _PLAIN: dict[str, Any] = {
         ),
         producer_id=13,
     ),
-    "neighbour-request CopyPieces default": neighbours.CopyPieces(
+    "neighbour-request CopyPieces default": destinations.CopyPieces(
         target=publications.Target(partition_id=0, first_sequence=0, pieces=()), producer_id=0
     ),
-    "neighbour-request KeepStaged full": neighbours.KeepStaged(
+    "neighbour-request KeepStaged full": staging_topic.KeepStaged(
         partition=1, held_from=2, released=((3, 4), (5, 6))
     ),
-    "neighbour-request KeepStaged default": neighbours.KeepStaged(partition=0),
-    "neighbour-request DeferRecord full": neighbours.DeferRecord(
+    "neighbour-request KeepStaged default": staging_topic.KeepStaged(partition=0),
+    "neighbour-request DeferRecord full": delayed_store.DelayRecord(
         topic="text 1",
         partition=2,
         when_ms=3,
         is_held=True,
         labels={"text 4": "text 5", "text 6": "text 7"},
     ),
-    "neighbour-request DeferRecord default": neighbours.DeferRecord(
+    "neighbour-request DeferRecord default": delayed_store.DelayRecord(
         topic="", partition=0, when_ms=0
     ),
-    "neighbour-request DecideDeferred full": neighbours.DecideDeferred(
+    "neighbour-request DecideDeferred full": delayed_store.DecideDelayed(
         partition_id=1, offset=2, labels={"text 3": "text 4", "text 5": "text 6"}, is_release=True
     ),
-    "neighbour-request DecideDeferred default": neighbours.DecideDeferred(partition_id=0, offset=0),
-    "neighbour-request ReadDeferred full": neighbours.ReadDeferred(partition_id=1, offset=2),
-    "neighbour-request ReadDeferred default": neighbours.ReadDeferred(partition_id=0, offset=0),
-    "neighbour-request DeliverDeferred full": neighbours.DeliverDeferred(partition_id=1),
-    "neighbour-request DeliverDeferred default": neighbours.DeliverDeferred(partition_id=0),
+    "neighbour-request DecideDeferred default": delayed_store.DecideDelayed(
+        partition_id=0, offset=0
+    ),
+    "neighbour-request ReadDeferred full": delayed_store.ReadDelayed(partition_id=1, offset=2),
+    "neighbour-request ReadDeferred default": delayed_store.ReadDelayed(partition_id=0, offset=0),
+    "neighbour-request DeliverDeferred full": delayed_targets.DeliverDelayed(partition_id=1),
+    "neighbour-request DeliverDeferred default": delayed_targets.DeliverDelayed(partition_id=0),
     "neighbour-request AskCaptures full": neighbours.AskCaptures(names=("text 1", "text 2")),
     "neighbour-request AskCaptures default": neighbours.AskCaptures(names=()),
     "neighbour-request TellCapture full": neighbours.TellCapture(
@@ -626,7 +635,7 @@ _PLAIN: dict[str, Any] = {
     ),
     "neighbour-request RemoveCapture default": neighbours.RemoveCapture(name=""),
     # ---- neighbour-reply
-    "neighbour-reply Done full": neighbours.Done(),
+    "neighbour-reply Done full": messages.Done(),
     "neighbour-reply Offsets full": neighbours.Offsets(offsets=((1, 2), (3, 4))),
     "neighbour-reply Offsets default": neighbours.Offsets(),
     "neighbour-reply Assigned full": neighbours.Assigned(
@@ -646,16 +655,16 @@ _PLAIN: dict[str, Any] = {
     "neighbour-reply Batches default": reading.Batches(
         high_watermark=0, last_stable_offset=0, log_start_offset=0
     ),
-    "neighbour-reply Published full": neighbours.Published(was_before=True),
-    "neighbour-reply Published default": neighbours.Published(was_before=False),
-    "neighbour-reply SequenceNumber full": neighbours.SequenceNumber(number=1),
-    "neighbour-reply SequenceNumber default": neighbours.SequenceNumber(number=0),
-    "neighbour-reply Deferred full": neighbours.Deferred(partition_id=1, offset=2),
-    "neighbour-reply Deferred default": neighbours.Deferred(partition_id=0, offset=0),
-    "neighbour-reply DeferredContent full": neighbours.DeferredContent(
+    "neighbour-reply Published full": staged_writes.Published(was_before=True),
+    "neighbour-reply Published default": staged_writes.Published(was_before=False),
+    "neighbour-reply SequenceNumber full": destinations.SequenceNumber(number=1),
+    "neighbour-reply SequenceNumber default": destinations.SequenceNumber(number=0),
+    "neighbour-reply Deferred full": delayed_store.Delayed(partition_id=1, offset=2),
+    "neighbour-reply Deferred default": delayed_store.Delayed(partition_id=0, offset=0),
+    "neighbour-reply DeferredContent full": delayed_store.DelayedContent(
         topic="text 1", partition=2, labels={"text 3": "text 4", "text 5": "text 6"}
     ),
-    "neighbour-reply DeferredContent default": neighbours.DeferredContent(topic="", partition=0),
+    "neighbour-reply DeferredContent default": delayed_store.DelayedContent(topic="", partition=0),
     "neighbour-reply ReplicaEnds full": replica_ends.ReplicaEnds(
         ends={1: {2: 3, 4: 5}, 6: {7: 8, 9: 10}}
     ),
@@ -1347,7 +1356,7 @@ _PLAIN: dict[str, Any] = {
         updated_ms=0,
     ),
     # ---- deferred-record
-    "deferred-record full": deferred.Stored(
+    "deferred-record full": delayed.Stored(
         target_id=1,
         when_ms=2,
         is_held=True,
@@ -1356,17 +1365,17 @@ _PLAIN: dict[str, Any] = {
         value=b"\x08\x00\xff",
         headers=(("text 9", b"\n\x00\xff"), ("text 11", b"\x0c\x00\xff")),
     ),
-    "deferred-record default": deferred.Stored(
+    "deferred-record default": delayed.Stored(
         target_id=0, when_ms=0, is_held=False, labels={}, key=None, value=None, headers=()
     ),
     # ---- deferred-release
-    "deferred-release full": deferred.Release(released_ms=1),
-    "deferred-release default": deferred.Release(released_ms=0),
+    "deferred-release full": delayed.Release(released_ms=1),
+    "deferred-release default": delayed.Release(released_ms=0),
     # ---- deferred-batch
-    "deferred-batch full": deferred_state.Batch(
+    "deferred-batch full": delayed_state.Batch(
         producer_id=1, first_sequence=2, decided_ms=3, offsets=(4, 5)
     ),
-    "deferred-batch default": deferred_state.Batch(
+    "deferred-batch default": delayed_state.Batch(
         producer_id=0, first_sequence=0, decided_ms=0, offsets=()
     ),
     # ---- publication

@@ -15,7 +15,7 @@ import uvloop
 
 from dragoman.cluster.etcd.session import Settings
 from dragoman.cluster.events import Event, GroupConfigChanged
-from dragoman.cluster.raft.core import Role
+from dragoman.cluster.raft.effects import Role
 from dragoman.errors import (
     ConfigError,
     DragomanError,

@@ -15,7 +15,7 @@ from dragoman.client.rocketmq import (
     SubscriptionGroupConfig,
     TopicConfig,
 )
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.testing import EphemeralCluster
 
 NODES = (1, 2, 3)

@@ -21,7 +21,7 @@ from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.etcd.session import Settings
 from dragoman.cluster.events import Event
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft.core import Role
+from dragoman.cluster.raft.effects import Role
 from dragoman.cluster.raft.state import encode_image
 from dragoman.config.listeners import Address
 from dragoman.errors import DragomanError

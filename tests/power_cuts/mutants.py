@@ -14,10 +14,10 @@ from unittest import mock
 
 from dragoman.checksum import crc32c
 from dragoman.limits import BATCH_HEADER_BYTES
-from dragoman.log import checkpoint, reading, recovery, store
+from dragoman.log import checkpoint, journal, reading, recovery, store
 from dragoman.log.batch import LENGTH_PREFIX_BYTES, WALK, WALKED_PREFIX_BYTES
 from dragoman.log.index import Range
-from dragoman.log.journal import EntryKind, JournalReader
+from dragoman.log.journal import EntryKind, GroupRef, JournalReader
 from dragoman.log.partition import PartitionLog
 from dragoman.log.reading import Place, walk_range
 from dragoman.log.salvage import Bad
@@ -67,7 +67,7 @@ def mutated(mutant: Mutant | None) -> Iterator[Callable[..., LogStore]]:
     """Yields what makes the store; while inside, the mutation is in force."""
     match mutant:
         case Mutant.ACK_BEFORE_SYNC:
-            yield _EagerStore
+            yield EagerStore
         case Mutant.RETRY_AFTER_FAILED_SYNC:
             yield retrying_store
         case Mutant.TRUNCATION_FORGOTTEN:
@@ -79,8 +79,8 @@ def mutated(mutant: Mutant | None) -> Iterator[Callable[..., LogStore]]:
                 yield LogStore
         case Mutant.DAMAGE_IS_TORN:
             with (
-                mock.patch.object(store, "JournalReader", _CarelessReader),
-                mock.patch.object(recovery._LiveReader, "_note_damage", _cut_instead),
+                mock.patch.object(store, "JournalReader", CarelessReader),
+                mock.patch.object(recovery._LiveReader, "_note_damage", cut_instead),
             ):
                 yield LogStore
         case Mutant.HEADERS_UNCHECKED:
@@ -90,7 +90,7 @@ def mutated(mutant: Mutant | None) -> Iterator[Callable[..., LogStore]]:
             yield LogStore
 
 
-class _EagerStore(LogStore):
+class EagerStore(LogStore):
     """Answers as soon as the group is written, not when it is synced."""
 
     def run_job(self, job: BackgroundJob, done: Callable[[OSError | None], None]) -> None:
@@ -129,7 +129,7 @@ def _no_sync_job(self: checkpoint.PartitionSave) -> BackgroundJob:
     return BackgroundJob(sync_directories=(self.partition.directory, checkpoint.PARTITIONS, ""))
 
 
-class _CarelessReader(JournalReader):
+class CarelessReader(JournalReader):
     """Stops at the first group it cannot read, as if nothing came after it."""
 
     def __init__(self, disk: Disk, seed: int, floor: int = 0, mark: int = 0) -> None:
@@ -140,7 +140,21 @@ class _CarelessReader(JournalReader):
             self.damage = []
 
 
-def _cut_instead(self: recovery._LiveReader, bad: Bad) -> None:
+class TrustingReader(JournalReader):
+    """Believes every group that begins like one."""
+
+    def _group_at(self, file: File, path: str, position: int, end: int) -> GroupRef | None:
+        head = file.read(journal._GROUP.size, position)
+        if len(head) < journal._GROUP.size:
+            return None
+        magic, _, length, count, generation, sequence, checkpoint = journal._GROUP.unpack(head)
+        if magic != journal._MAGIC or position + journal._GROUP.size + length > end:
+            return None
+        size = journal._GROUP.size + length
+        return GroupRef(path, position, size, count, generation, sequence, checkpoint)
+
+
+def cut_instead(self: recovery._LiveReader, bad: Bad) -> None:
     if self._segment.size > bad.position:
         self._cut(bad.position, "were torn")
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dragoman.cluster.events import NodeRegistered
-from dragoman.cluster.raft.core import Raft, Role
+from dragoman.cluster.raft.core import Raft
+from dragoman.cluster.raft.effects import Role
 from dragoman.cluster.raft.entries import event_batch
 from dragoman.cluster.raft.membership import Membership
 from dragoman.cluster.raft.messages import Message

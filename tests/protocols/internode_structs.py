@@ -16,9 +16,9 @@ from msgspec import inspect
 from dragoman.broker.changes import Proposal, ProposalReply
 from dragoman.broker.neighbours import CaptureState, Reply, Request
 from dragoman.broker.offsets import CommitRequest, OffsetCommit
-from dragoman.broker.publications import Destination, Piece, Publication, Target
 from dragoman.broker.replication.messages import Fetched, InSyncChange, Position
 from dragoman.broker.replication.messages import Message as CopiesMessage
+from dragoman.broker.staged_writes.publication import Destination, Piece, Publication, Target
 from dragoman.captures.control import Resume, Rewind, Snapshot, Status, TableProgress
 from dragoman.cluster.events import Event, Member, PartitionPlacement
 from dragoman.cluster.raft.messages import Message as VotersMessage

@@ -12,10 +12,11 @@ from random import Random
 import msgspec
 import pytest
 
-from dragoman.cluster.etcd import leading, quorum
+from dragoman.cluster.etcd import leadership as leading
 from dragoman.cluster.etcd import messages as m
+from dragoman.cluster.etcd import quorum
 from dragoman.cluster.events import Event, GroupConfigChanged
-from dragoman.cluster.raft.core import Role, RoleChanged
+from dragoman.cluster.raft.effects import Role, RoleChanged
 from dragoman.errors import DragomanError, NotControllerError, OutcomeUnknownError
 from worlds.etcd import QUICK, TTL_S, EtcdWorld, Member, ToyGateway
 

@@ -25,9 +25,9 @@ from dragoman.client.kafka import (
 )
 from dragoman.client.mlog import ClientSettings as MlogSettings
 from dragoman.client.mlog import MlogClient
+from dragoman.client_core.errors import ClientError
 from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
-from dragoman.dialing.errors import ClientError
 from dragoman.errors import DragomanError
 from dragoman.testing.sim.background import SyncDelays
 from dragoman.testing.sim.clock import SimClock

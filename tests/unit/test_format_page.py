@@ -17,10 +17,10 @@ import pytest
 
 from dragoman.broker.broker import METADATA_TOPIC, directory_name
 from dragoman.broker.coordination import TRANSACTIONS_TOPIC
-from dragoman.broker.deferring import DEFERRED_TOPIC
+from dragoman.broker.delayed import DELAYED_TOPIC
 from dragoman.broker.groups import OFFSETS_TOPIC
-from dragoman.broker.publishing.records import TOPIC as PUBLICATIONS_TOPIC
-from dragoman.broker.publishing.state import STAGING_TOPIC
+from dragoman.broker.staged_writes.publication import STAGING_TOPIC
+from dragoman.broker.staged_writes.records import TOPIC as PUBLICATIONS_TOPIC
 from dragoman.captures.definition import POSITIONS_TOPIC
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, NewTopic
 from dragoman.cluster.events import LEVELS
@@ -288,7 +288,7 @@ def test_internal_topics_are_those_of_the_code() -> None:
         TRANSACTIONS_TOPIC,
         STAGING_TOPIC,
         PUBLICATIONS_TOPIC,
-        DEFERRED_TOPIC,
+        DELAYED_TOPIC,
         POSITIONS_TOPIC,
         CURSUS_TOPIC,
         ROCKETMQ_TOPIC,

@@ -34,7 +34,7 @@ VIOLATIONS = {
     "no-network": ("log/batch.py", "import asyncio"),
     "handlers": ("protocols/kafka/handlers/topics.py", "import asyncio"),
     "ports": ("broker/topics.py", "import time"),
-    "clients": ("protocols/kafka/client/link.py", "import dragoman.net.channel"),
+    "clients": ("protocols/kafka/client/broker.py", "import dragoman.net.channel"),
     "broker": ("cli/topic.py", "import dragoman.broker.topics"),
     "telemetry": ("broker/fetch.py", "import dragoman.telemetry.metrics"),
     "testing": ("server.py", "import dragoman.testing.memory"),

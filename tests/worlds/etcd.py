@@ -18,7 +18,7 @@ from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.etcd.session import Settings
 from dragoman.cluster.events import Event, GroupConfigChanged
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft.core import Role, RoleChanged
+from dragoman.cluster.raft.effects import Role, RoleChanged
 from dragoman.cluster.raft.state import encode_image
 from dragoman.errors import DragomanError
 from dragoman.testing.sim.scheduler import SimScheduler

@@ -46,8 +46,10 @@ class Line:
         #: Nothing gets through; or answers do not.
         self.is_cut = False
         self.loses_answers = False
+        #: Requests that do not get through.
+        self.cuts_at: tuple[type, ...] = ()
         #: Requests whose answers come too late.
-        self.impatient_with: tuple[type[Request], ...] = ()
+        self.impatient_with: tuple[type, ...] = ()
         self.asked: list[Request] = []
         #: When set, requests wait here until `release`.
         self.held: list[Callable[[], None]] | None = None
@@ -69,7 +71,8 @@ class Line:
         request = decode(header)
         self.asked.append(request)
         soon = self._pair.scheduler.call_soon
-        if self.is_cut or node_id not in self._pair.worlds:
+        is_cut = self.is_cut or isinstance(request, self.cuts_at)
+        if is_cut or node_id not in self._pair.worlds:
             soon(outcome.fail, NotSentError(f"node {node_id} is not connected"))
             return outcome
         data = memoryview(b"".join(body))

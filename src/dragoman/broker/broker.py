@@ -16,7 +16,7 @@ from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.context import NodeContext
 from dragoman.broker.coordination import Coordination, GroupDialect
 from dragoman.broker.copies import InternalCopies
-from dragoman.broker.deferring import Deferring
+from dragoman.broker.delayed import DelayedRecords
 from dragoman.broker.directory import Directory
 from dragoman.broker.errors import RequestTimedOut, ShuttingDown
 from dragoman.broker.features import Features
@@ -27,13 +27,13 @@ from dragoman.broker.leadership import Leadership
 from dragoman.broker.maintenance import Maintenance
 from dragoman.broker.neighbours import Neighbours, NoNeighbours
 from dragoman.broker.partitions import Partitions, directory_name
-from dragoman.broker.publishing import Publishing
 from dragoman.broker.quotas import ClientQuotas
 from dragoman.broker.reading import Readers
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.relaying import Relaying
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.replica_ends import ReplicaEndFinder
+from dragoman.broker.staged_writes import StagedWrites
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.broker.work_queue import WorkQueue
 from dragoman.captures.definition import POSITIONS_TOPIC
@@ -153,14 +153,19 @@ class Broker:
         #: The way to other nodes for what clients want of them.
         self.neighbours: Neighbours = NoNeighbours()
         self.coordination = Coordination(self, dialect)
-        self.publishing = Publishing(self, self.coordination.producer_ids)
-        self.deferring = Deferring(self, self.coordination.producer_ids)
+        producer_ids = self.coordination.producer_ids
+        self.staged_writes = StagedWrites(context, partitions, self.topics, producer_ids, self.rpc)
+        self.staged_writes.serve(self.registry)
+        self.directory.add(self.staged_writes.log)
+        self.delayed = DelayedRecords(context, partitions, self.topics, producer_ids, self.rpc)
+        self.delayed.serve(self.registry)
+        self.directory.add(self.delayed.store.log)
         self.capturing = Capturing(self)
         #: What works for the leaders of internal topics.
         self.coordinating: tuple[Coordinates, ...] = (
             self.coordination,
-            self.publishing,
-            self.deferring,
+            self.staged_writes,
+            self.delayed,
             self.capturing,
         )
         self.gatherer = Gatherer(scheduler, clock)
@@ -232,7 +237,7 @@ class Broker:
                 self.context.is_ready = True
                 self.partitions.remove_leftovers()
                 self.coordination.start()
-                self.publishing.start()
+                self.staged_writes.start()
                 self._lead_coordinators()
                 self.maintenance.start()
                 done(None)
@@ -298,8 +303,8 @@ class Broker:
             each()
         self.maintenance.stop()
         self.coordination.close()
-        self.publishing.close()
-        self.deferring.close()
+        self.staged_writes.close()
+        self.delayed.close()
         self.store.settle_all()
         self.fetches.finish_all()
         # First: of records that other nodes may have by now nobody must say that they are refused.
@@ -345,8 +350,8 @@ class Broker:
         self.fetches.cancel(fetch)
 
     def _needs_producers(self, partition_id: int) -> bool:
-        publishing, deferring = self.publishing, self.deferring
-        return publishing.is_publishing_to(partition_id) or deferring.is_delivering_to(partition_id)
+        is_publishing = self.staged_writes.is_publishing_to(partition_id)
+        return is_publishing or self.delayed.is_delivering_to(partition_id)
 
     # ---- what the log and the quorum report
 
@@ -418,7 +423,7 @@ class Broker:
         if self.is_ready:
             self.partitions.remove_leftovers()
             self.coordination.topics_changed()
-            self.deferring.targets_deleted()
+            self.delayed.targets_deleted()
         self.capturing.changed()
 
     def _reconfigure(self) -> None:
@@ -435,7 +440,7 @@ class Broker:
             # Partitions that nobody used since the start have directories, too.
             self.partitions.remove_leftovers()
             self.coordination.topic_deleted(TopicName(topic.name))
-            self.deferring.targets_deleted()
+            self.delayed.targets_deleted()
 
 
 def _do_nothing() -> None:

@@ -52,7 +52,8 @@ from dragoman.cluster.events import (
     VotersChanged,
 )
 from dragoman.cluster.metadata import TopicMetadata, new_cluster_id
-from dragoman.cluster.raft.core import Raft, Role, RoleChanged
+from dragoman.cluster.raft.core import Raft
+from dragoman.cluster.raft.effects import Role, RoleChanged
 from dragoman.cluster.raft.membership import Membership
 from dragoman.cluster.raft.messages import Message as VoterMessage
 from dragoman.cluster.raft.quorum import RaftQuorum

@@ -17,11 +17,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from dragoman.broker.offsets import CommitRequest
-from dragoman.broker.publications import Destination, Publication, Target
 from dragoman.broker.refusal_names import ERROR_BY_NAME, name_of
 from dragoman.broker.transactions.state import TopicPartition
 from dragoman.captures.control import Resume, Rewind, Snapshot, Status
 from dragoman.errors import ClusterError, DecodeError, DragomanError, NotSentError
+from dragoman.rpc import Done
 from dragoman.types import Buffer
 
 
@@ -115,47 +115,6 @@ class LeaveMember(_Message, frozen=True, kw_only=True, tag="LeaveMember"):
     member_id: str
 
 
-# ---- publications
-
-
-class Publish(_Message, frozen=True, kw_only=True, tag="Publish"):
-    """A client's request to the node that decides about it. Answered with `Published`."""
-
-    publication: Publication
-
-
-class CheckPieces(_Message, frozen=True, kw_only=True, tag="CheckPieces"):
-    """Are the pieces there and sound, and may they go to a partition that the node leads?"""
-
-    destination: Destination
-
-
-class NextSequence(_Message, frozen=True, kw_only=True, tag="NextSequence"):
-    """What a partition that the node leads takes next of a producer: a `SequenceNumber`."""
-
-    topic: str
-    partition: int
-    producer_id: int
-
-
-class CopyPieces(_Message, frozen=True, kw_only=True, tag="CopyPieces"):
-    """Append what is missing of the pieces to a partition that the node leads. Answered with `Done`
-    when all of them are committed, which may take longer than the answer is waited for.
-    """
-
-    target: Target
-    producer_id: int
-
-
-class KeepStaged(_Message, frozen=True, kw_only=True, tag="KeepStaged"):
-    """What the asking node needs of a staging partition, and what it needs no more."""
-
-    partition: int
-    #: -1: nothing.
-    held_from: int = -1
-    released: tuple[tuple[int, int], ...] = ()
-
-
 # ---- captures of databases
 
 
@@ -191,45 +150,6 @@ class RemoveCapture(_Message, frozen=True, kw_only=True, tag="RemoveCapture"):
     keeps_slot: bool = False
 
 
-# ---- deferred records
-
-
-class DeferRecord(_Message, frozen=True, kw_only=True, tag="DeferRecord"):
-    """The body is a batch with one record, to be kept aside until `when_ms`; or, if it is held,
-    until somebody decides, who is asked for from then on. Answered with `Deferred`.
-    """
-
-    topic: str
-    partition: int
-    when_ms: int
-    is_held: bool = False
-    labels: dict[str, str] = {}
-
-
-class DecideDeferred(_Message, frozen=True, kw_only=True, tag="DecideDeferred"):
-    """Release a held record, or drop one that is kept aside. Answered with `Done`."""
-
-    partition_id: int
-    offset: int
-    labels: dict[str, str] = {}
-    is_release: bool = False
-
-
-class ReadDeferred(_Message, frozen=True, kw_only=True, tag="ReadDeferred"):
-    """Answered with `DeferredContent`."""
-
-    partition_id: int
-    offset: int
-
-
-class DeliverDeferred(_Message, frozen=True, kw_only=True, tag="DeliverDeferred"):
-    """The body is a batch for a partition that the node leads, under the producer id and sequence
-    that were decided on. Answered with `Done` when it is committed, now or from before.
-    """
-
-    partition_id: int
-
-
 Request: TypeAlias = (
     Enrol
     | EndTransaction
@@ -239,15 +159,6 @@ Request: TypeAlias = (
     | WatchMember
     | HeartbeatMember
     | LeaveMember
-    | Publish
-    | CheckPieces
-    | NextSequence
-    | CopyPieces
-    | KeepStaged
-    | DeferRecord
-    | DecideDeferred
-    | ReadDeferred
-    | DeliverDeferred
     | AskCaptures
     | TellCapture
     | RemoveCapture
@@ -255,9 +166,6 @@ Request: TypeAlias = (
 
 
 # ---- answers
-
-
-class Done(_Message, frozen=True, kw_only=True, tag="Done"): ...
 
 
 class Offsets(_Message, frozen=True, kw_only=True, tag="Offsets"):
@@ -273,29 +181,6 @@ class Assigned(_Message, frozen=True, kw_only=True, tag="Assigned"):
     is_evicted: bool = False
 
 
-class Published(_Message, frozen=True, kw_only=True, tag="Published"):
-    was_before: bool
-
-
-class SequenceNumber(_Message, frozen=True, kw_only=True, tag="SequenceNumber"):
-    number: int
-
-
-class Deferred(_Message, frozen=True, kw_only=True, tag="Deferred"):
-    """Where the record is kept."""
-
-    partition_id: int
-    offset: int
-
-
-class DeferredContent(_Message, frozen=True, kw_only=True, tag="DeferredContent"):
-    """The body is a batch with the record."""
-
-    topic: str
-    partition: int
-    labels: dict[str, str] = {}
-
-
 class CaptureStates(_Message, frozen=True, kw_only=True, tag="CaptureStates"):
     states: tuple[CaptureState, ...] = ()
 
@@ -306,17 +191,7 @@ class Refused(_Message, frozen=True, kw_only=True, tag="Refused"):
     fields: dict[str, int | str | tuple[int, ...]] = {}
 
 
-Reply: TypeAlias = (
-    Done
-    | Offsets
-    | Assigned
-    | Published
-    | SequenceNumber
-    | Deferred
-    | DeferredContent
-    | CaptureStates
-    | Refused
-)
+Reply: TypeAlias = Done | Offsets | Assigned | CaptureStates | Refused
 
 
 class Answer(NamedTuple):

@@ -8,8 +8,8 @@ that position with, in one transaction with them.
 from __future__ import annotations
 
 from dragoman.broker.errors import InvalidRecord, NotAuthorized
-from dragoman.broker.publishing.staging import STAGING_EPOCH
-from dragoman.broker.publishing.state import STAGING_TOPIC
+from dragoman.broker.staged_writes.publication import STAGING_TOPIC
+from dragoman.broker.staged_writes.staging_topic import STAGING_EPOCH
 from dragoman.captures.definition import POSITIONS_TOPIC, TRANSACTIONAL_PREFIX
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.log.batch import BatchHeader

@@ -41,11 +41,11 @@ from dragoman.cdc.session import Session, TakenOverError, Told
 from dragoman.cdc.setup import Prepared
 from dragoman.cdc.spool import SpoolFullError
 from dragoman.cdc.stream import Counts
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.errors import CdcError, DecodeError, DragomanError
 from dragoman.limits import CAPTURE_REPORT_S, CAPTURE_RETRY_MAX_S, CAPTURE_RETRY_MIN_S
+from dragoman.protocols.kafka.client.client import KafkaClient
 from dragoman.protocols.kafka.client.errors import BatchTooLargeError
-from dragoman.protocols.kafka.client.facade import KafkaClient
 from dragoman.protocols.kafka.client.settings import ClientSettings
 from dragoman.protocols.kafka.client.transactions import TransactionOptions
 from dragoman.protocols.postgres.replication import format_lsn, parse_lsn

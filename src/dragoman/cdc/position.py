@@ -19,7 +19,7 @@ from dragoman.errors import CdcError, DecodeError
 from dragoman.limits import CAPTURE_POSITION_WINDOW
 from dragoman.log.batch import BatchHeader, batches, read_marker, records
 from dragoman.log.isolation import visible_records
-from dragoman.protocols.kafka.client.facade import KafkaClient
+from dragoman.protocols.kafka.client.client import KafkaClient
 from dragoman.protocols.kafka.client.values import (
     EARLIEST,
     LATEST,

@@ -32,8 +32,8 @@ from dragoman.cdc.surroundings import Surroundings
 from dragoman.cdc.writer import LogWriter
 from dragoman.errors import CdcError
 from dragoman.limits import CAPTURE_CONFIRM_S, CAPTURE_FEEDBACK_S, CAPTURE_STOP_S
+from dragoman.protocols.kafka.client.client import KafkaClient
 from dragoman.protocols.kafka.client.errors import ProducerFencedError
-from dragoman.protocols.kafka.client.facade import KafkaClient
 from dragoman.protocols.kafka.client.transactions import TransactionalProducer
 from dragoman.protocols.kafka.client.values import TopicPartition
 from dragoman.protocols.postgres.codec import Decoder

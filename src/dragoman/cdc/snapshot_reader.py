@@ -23,7 +23,7 @@ from dragoman.cdc.snapshot_window import Key, Visibility
 from dragoman.cdc.tables import SourceTable, quote
 from dragoman.limits import SNAPSHOT_CHUNK_BYTES
 from dragoman.protocols.postgres.constants import SESSION_SETTINGS
-from dragoman.protocols.postgres.copying import decode_line
+from dragoman.protocols.postgres.copy_text import decode_line
 from dragoman.protocols.postgres.messages import Column, Identity, Relation, Row
 
 #: Bytes of rows that are taken before others have their turn.

@@ -14,7 +14,7 @@ import msgspec
 from dragoman.cdc.events import Encoder, EventRecord, Transaction
 from dragoman.cdc.events.encoder import CapturedTable
 from dragoman.cdc.events.outbox import Outbox
-from dragoman.protocols.postgres.copying import decode_line
+from dragoman.protocols.postgres.copy_text import decode_line
 from dragoman.protocols.postgres.messages import Relation, Row
 
 

@@ -8,8 +8,8 @@ from dragoman.captures.definition import Definition
 from dragoman.cdc.database import Connection, refusal
 from dragoman.cdc.events import Encoder, TopicNeeded
 from dragoman.limits import BATCH_HEADER_BYTES, CAPTURE_RECORD_BYTES_MAX
+from dragoman.protocols.kafka.client.client import KafkaClient
 from dragoman.protocols.kafka.client.errors import TopicExistsError, UnknownTopicError
-from dragoman.protocols.kafka.client.facade import KafkaClient
 from dragoman.protocols.kafka.client.values import NewTopic, ResourceType
 from dragoman.protocols.postgres.messages import Identity, Relation
 from dragoman.protocols.postgres.types import TYPES_QUERY

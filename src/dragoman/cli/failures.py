@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dragoman.cli.status import USAGE, CommandError
-from dragoman.dialing.errors import ConnectionLostError, RequestTimeoutError, UnreachableError
+from dragoman.client_core.errors import ConnectionLostError, RequestTimeoutError, UnreachableError
 from dragoman.errors import ConfigError, DragomanError
 
 

@@ -8,7 +8,7 @@ original broker.
 
 from __future__ import annotations
 
-from dragoman.dialing.errors import (
+from dragoman.client_core.errors import (
     ClientClosedError,
     ClientError,
     ConnectionLostError,
@@ -20,6 +20,7 @@ from dragoman.protocols.cursus.client.blocking import (
     BlockingCursusClient,
     BlockingProducer,
 )
+from dragoman.protocols.cursus.client.client import CursusClient
 from dragoman.protocols.cursus.client.consumer import Consumer
 from dragoman.protocols.cursus.client.errors import (
     CursusError,
@@ -29,9 +30,8 @@ from dragoman.protocols.cursus.client.errors import (
     UnknownTopicError,
     VersionConflictError,
 )
-from dragoman.protocols.cursus.client.facade import CursusClient
-from dragoman.protocols.cursus.client.peer import CursusSettings
 from dragoman.protocols.cursus.client.producer import Producer
+from dragoman.protocols.cursus.client.settings import CursusSettings
 from dragoman.protocols.cursus.client.transactions import Transaction
 from dragoman.protocols.cursus.client.values import (
     Appended,

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from dragoman.dialing.errors import (
+from dragoman.client_core.errors import (
     ClientClosedError,
     ClientError,
     ConnectionLostError,
@@ -21,6 +21,7 @@ from dragoman.protocols.kafka.client.blocking import (
     BlockingProducer,
     BlockingReader,
 )
+from dragoman.protocols.kafka.client.client import KafkaClient
 from dragoman.protocols.kafka.client.errors import (
     AccessDeniedError,
     BatchTooLargeError,
@@ -37,12 +38,11 @@ from dragoman.protocols.kafka.client.errors import (
     UnknownTopicError,
     UnsupportedRequestError,
 )
-from dragoman.protocols.kafka.client.facade import KafkaClient
 from dragoman.protocols.kafka.client.partitioner import murmur2, partition_for_key
 from dragoman.protocols.kafka.client.producer import Delivery, Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
 from dragoman.protocols.kafka.client.settings import ClientSettings
-from dragoman.protocols.kafka.client.staging import StagedBatch, StagedPiece, StagingPlace
+from dragoman.protocols.kafka.client.staged_writes import StagedBatch, StagedPiece, StagingPlace
 from dragoman.protocols.kafka.client.transactions import (
     TransactionalProducer,
     TransactionOptions,

@@ -8,7 +8,7 @@ servers, too.
 
 from __future__ import annotations
 
-from dragoman.dialing.errors import (
+from dragoman.client_core.errors import (
     ClientClosedError,
     ClientError,
     ConnectionLostError,
@@ -16,8 +16,7 @@ from dragoman.dialing.errors import (
     UnreachableError,
 )
 from dragoman.protocols.mlog.client.blocking import BlockingConsumer, BlockingMlogClient
-from dragoman.protocols.mlog.client.client import MlogClient
-from dragoman.protocols.mlog.client.consumer import Consumer
+from dragoman.protocols.mlog.client.client import Consumer, MlogClient
 from dragoman.protocols.mlog.client.errors import (
     AckModeError,
     CatchUpTimeoutError,

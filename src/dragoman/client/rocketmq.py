@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from dragoman.dialing.errors import (
+from dragoman.client_core.errors import (
     ClientClosedError,
     ClientError,
     ConnectionLostError,

@@ -11,43 +11,43 @@ from random import Random
 
 import pytest
 
-from power_cuts.survey import quiet_small_world
-from simulation.raft.cluster import Cluster, Machine, run
+from power_cuts.scenario import quiet_small_world
+from simulation.raft.cluster import Machine
 from simulation.raft.disk import DiskMachine
 from simulation.raft.memory import MemoryMachine
 from simulation.raft.mutants import PLANS, Mutant
-from simulation.raft.survey import hunt, survey
+from simulation.raft.survey import hunt, run, survey
 
 
 @pytest.mark.parametrize("make_machine", [MemoryMachine, DiskMachine])
 def test_misfortunes_break_no_promise(make_machine: Callable[[Random], Machine]):
     result = survey(seconds=600, first_seed=1000, make_machine=make_machine)
     assert result.failures == []
-    assert result.answers["agreed"] > 1000
-    assert result.answers["unknown"] > 0
+    assert result.counts["proposals agreed"] > 1000
+    assert result.counts["proposals unknown"] > 0
 
 
 @pytest.mark.parametrize("mutant", list(PLANS), ids=lambda mutant: mutant.name.lower())
 def test_plans_that_show_mutants_do_not_harm_right_code(mutant: Mutant):
     for seed in range(3):
-        run(seed, Cluster(seed, MemoryMachine, plan=PLANS[mutant]), 30.0)
+        run(seed, MemoryMachine, plan=PLANS[mutant])
 
 
 #: Runs that failed once; why is told where the code was put right.
 @pytest.mark.parametrize("seed", [34, 44, 5350])
 def test_failing_seeds_stay_mended(seed: int):
-    run(seed, Cluster(seed, MemoryMachine), 30.0)
+    run(seed, MemoryMachine)
 
 
 def test_node_that_wins_an_election_of_a_term_that_is_past_does_no_harm():
     with quiet_small_world():
-        run(20621, Cluster(20621, DiskMachine), 30.0)
+        run(20621, DiskMachine)
 
 
 def test_same_seed_same_run():
-    traces = [list(run(7, Cluster(7, MemoryMachine), 10.0).trace) for _ in range(2)]
-    assert traces[0] == traces[1]
-    assert traces[0]
+    outcome = run(7, MemoryMachine, 10.0)
+    assert outcome.history
+    assert outcome == run(7, MemoryMachine, 10.0)
 
 
 #: Where to begin to look, so that it does not take long; `make sim` begins at the first seed.

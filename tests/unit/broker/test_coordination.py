@@ -24,12 +24,13 @@ from dragoman.broker.groups import OFFSETS_TOPIC, JoinRequest
 from dragoman.broker.groups.direct import DirectGroup, DirectMember, DirectRules
 from dragoman.broker.kinds import Kind
 from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
-from dragoman.broker.publishing import STAGING_TOPIC
 from dragoman.broker.replica import Replica
+from dragoman.broker.staged_writes import STAGING_TOPIC
 from dragoman.broker.transactions import ProducerIdentity, TransactionState
 from dragoman.config.settings import Settings
 from dragoman.errors import DiskFullError, DragomanError
 from dragoman.log.batch import TRANSACTIONAL, Record, build_batch
+from dragoman.outcome import start
 from dragoman.types import GroupId, MemberId, Offset, Partition, TopicName
 from worlds.broker import Outcome, World, batch_of
 from worlds.remote_leaders import move, register_another
@@ -440,7 +441,7 @@ def test_settings_say_how_many_replicas_internal_topics_have_at_most() -> None:
     register_another(world)
     for log in world.broker.coordination._logs.values():
         log.ensure(lambda _: None)
-    world.broker.publishing.staging.open(lambda _: None)
+    start(world.broker.staged_writes.staging_topic.open())
     world.settle()
     topics = world.broker.image.topics
     names = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, STAGING_TOPIC)

@@ -26,7 +26,6 @@ from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.kinds import Kind
 from dragoman.broker.neighbours import (
     Answer,
-    Done,
     EndTransaction,
     Enrol,
     NoNeighbours,
@@ -50,7 +49,7 @@ from dragoman.errors import (
 )
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.log.producers import InvalidProducerEpochError
-from dragoman.rpc import Node, Reply
+from dragoman.rpc import Done, Node, Reply
 from dragoman.rpc import Request as RpcRequest
 from dragoman.types import GroupId, Offset, Partition, ProducerId, TopicName
 from worlds.broker import Outcome, World, batch_of, values_in

@@ -420,12 +420,12 @@ def checks_within(seconds: float) -> Callable[[World], object]:
     def probe(world: World) -> object:
         _topic(world)
         held, asked = Told(), []
-        deferring = world.broker.deferring
-        deferring.hold("t", 0, Record(value=b"v"), {}, None, held)
+        delayed = world.broker.delayed
+        start(delayed.hold("t", 0, Record(value=b"v"), {}, None)).then(held)
         world.settle()
-        deferring.on_check.append(lambda token, *_: asked.append(token))
+        delayed.on_check.append(lambda token, *_: asked.append(token))
         world.advance(seconds)
-        deferring.drop(held.token, {}, lambda _: None)
+        start(delayed.drop(held.token, {})).then(lambda _: None)
         world.settle()
         return asked.count(held.token)
 

@@ -27,7 +27,7 @@ from dragoman.cdc.database import SourceError
 from dragoman.cdc.position import Position
 from dragoman.cdc.session import TakenOverError
 from dragoman.cdc.spool import SpoolFullError
-from dragoman.dialing.errors import UnreachableError
+from dragoman.client_core.errors import UnreachableError
 from dragoman.errors import CdcError, DragomanError
 from dragoman.protocols.kafka.client.errors import BatchTooLargeError
 

@@ -16,7 +16,7 @@ import msgspec
 from dragoman.broker.capturing.ports import CaptureRunner, NoRunner, TakeFindings, Wanted
 from dragoman.broker.capturing.removing import Removal
 from dragoman.broker.capturing.supervising import Supervised
-from dragoman.broker.deferring.reaching import Errand, TakeNode
+from dragoman.broker.errand import Errand, TakeNode
 from dragoman.broker.errors import (
     CaptureExists,
     CaptureRefused,

@@ -32,7 +32,7 @@ from dragoman.cli.record_clients.records import (
     check_partition,
 )
 from dragoman.cli.status import USAGE, CommandError
-from dragoman.dialing.loop_thread import LoopThread
+from dragoman.client_core.blocking import LoopThread
 
 #: Bounds for the first request to a broker: one that does not speak the protocol may answer
 #: nonsense, close the connection or say nothing.

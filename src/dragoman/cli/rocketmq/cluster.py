@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from dragoman.cli.rocketmq.command import Broker, Cluster, Session, Topic, time_text
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.client.rocketmq import TopicConfig
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 
 
 class NamedTopic(msgspec.Struct, frozen=True):

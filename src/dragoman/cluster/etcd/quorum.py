@@ -39,13 +39,13 @@ from dragoman.cluster.etcd import messages as m
 from dragoman.cluster.etcd.calls import Calls, Gateway
 from dragoman.cluster.etcd.history import Held, History, Seen
 from dragoman.cluster.etcd.layout import Entry, Holder, Keys, read_entry, read_head, to_json
-from dragoman.cluster.etcd.leading import Leadership
+from dragoman.cluster.etcd.leadership import Leadership
 from dragoman.cluster.etcd.session import Session, Settings
 from dragoman.cluster.etcd.snapshots import SnapshotWriter
 from dragoman.cluster.events import Event
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
 from dragoman.cluster.quorum import Done
-from dragoman.cluster.raft.core import Role, RoleChanged
+from dragoman.cluster.raft.effects import Role, RoleChanged
 from dragoman.cluster.raft.membership import Membership
 from dragoman.cluster.raft.state import encode_image, restore_image
 from dragoman.errors import (

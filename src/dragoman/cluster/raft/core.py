@@ -22,19 +22,28 @@ durability needs, and both rules live here (`take_messages`, `_report`).
 
 The core has no clock, no files, no sockets: the driver (`node.py`) calls `tick` when `deadline` has
 come, `receive` with messages, `stable` when storage has moved, and drains messages and effects
-after each call. What only a leader does and knows is in `leading.py`.
+after each call. What only a leader does and knows is in `leadership.py`.
+
+This file is longer than most on purpose: the rules of elections, of following and of snapshots hold
+only together, over one state, and are read side by side.
 """
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
-import msgspec
-
+from dragoman.cluster.raft.effects import (
+    Committed,
+    Effect,
+    ReadAnswered,
+    Role,
+    RoleChanged,
+    SnapshotInstalled,
+    SnapshotWanted,
+)
 from dragoman.cluster.raft.entries import membership_in
 from dragoman.cluster.raft.leadership import Leadership
-from dragoman.cluster.raft.membership import Membership
+from dragoman.cluster.raft.membership import Membership, MembershipHistory
 from dragoman.cluster.raft.messages import (
     AppendReply,
     AppendRequest,
@@ -52,47 +61,6 @@ from dragoman.log.batch import BatchHeader, batches
 from dragoman.world import Random
 
 _NEVER = float("-inf")
-
-
-class Role(Enum):
-    FOLLOWER = "follower"
-    PRE_CANDIDATE = "pre-candidate"
-    CANDIDATE = "candidate"
-    LEADER = "leader"
-
-
-class Committed(msgspec.Struct, frozen=True):
-    """Everything below `end` is agreed on."""
-
-    end: int
-
-
-class RoleChanged(msgspec.Struct, frozen=True):
-    """This node's role, term or leader is another; `leader` is -1 while none is known."""
-
-    role: Role
-    term: int
-    leader: int
-
-
-class ReadAnswered(msgspec.Struct, frozen=True):
-    """State up to `end` has everything that was agreed on when the read came; -1: ask again."""
-
-    token: int
-    end: int
-
-
-class SnapshotWanted(msgspec.Struct, frozen=True):
-    """The log has grown: hand the state to `compact`."""
-
-
-class SnapshotInstalled(msgspec.Struct, frozen=True):
-    """The state is this one now, whatever it was."""
-
-    snapshot: Snapshot
-
-
-Effect: TypeAlias = Committed | RoleChanged | ReadAnswered | SnapshotWanted | SnapshotInstalled
 
 
 class Raft:
@@ -126,8 +94,9 @@ class Raft:
             )
         #: Everything below is agreed on. Not durable: learnt again from the first leader.
         self.commit = reached
-        #: (offset it holds from, membership), ascending; the last one counts.
-        self._memberships = [(0, snapshot.membership if snapshot is not None else initial)]
+        self._memberships = MembershipHistory(
+            snapshot.membership if snapshot is not None else initial
+        )
         if self._log_follows_snapshot():
             self._note_memberships()
         #: Everything below is the present leader's log as well.
@@ -168,11 +137,11 @@ class Raft:
     @property
     def membership(self) -> Membership:
         """The newest one in the log, agreed on or not."""
-        return self._memberships[-1][1]
+        return self._memberships.newest
 
     @property
     def membership_offset(self) -> int:
-        return self._memberships[-1][0]
+        return self._memberships.newest_offset
 
     @property
     def is_membership_told(self) -> bool:
@@ -187,10 +156,6 @@ class Raft:
     def deadline(self) -> float:
         """When `tick` has something to do."""
         return self.leadership.heartbeat_at if self.leadership is not None else self._election_at
-
-    def membership_at(self, end: int) -> Membership:
-        """The membership that the entries below `end` add up to."""
-        return next(m for offset, m in reversed(self._memberships) if offset < end or not offset)
 
     def _has(self, end: int, last_term: int) -> bool:
         """Whether a log that ends so is a beginning of ours, as far as can be told."""
@@ -231,7 +196,7 @@ class Raft:
         """
         self.now = now
         self._matched = min(self._matched, self.storage.end)
-        self._forget_memberships(self.storage.end)
+        self._memberships.forget(self.storage.end)
         if self.leadership is not None and not self.is_alone:
             self.step_down()
 
@@ -249,7 +214,7 @@ class Raft:
         assert end <= self.commit
         if previous is not None and end <= previous.end:
             return
-        membership = self.membership_at(end)
+        membership = self._memberships.at(end)
         storage.save_snapshot(Snapshot(end, storage.term_of(end - 1), membership, state))
         # What the snapshot before it reached stays, for followers that are only a little behind.
         if previous is not None:
@@ -338,8 +303,7 @@ class Raft:
 
         After a start it is not known how far that goes: any membership since may be the last one.
         """
-        later = [each for offset, each in self._memberships if offset >= self.commit]
-        possible = [self.membership_at(self.commit), *later]
+        possible = self._memberships.possible(self.commit)
         return any(self.node_id in each.voters for each in possible)
 
     def _election_due(self) -> None:
@@ -581,7 +545,7 @@ class Raft:
             assert base >= self.commit, f"truncating to {base}, {self.commit} is agreed on"
             assert base >= self._matched, f"truncating to {base}, {self._matched} is the leader's"
             storage.truncate(base)
-            self._forget_memberships(storage.end)
+            self._memberships.forget(storage.end)
         if base != storage.end:
             raise DecodeError(f"batch at {base} does not follow the log's end {storage.end}")
 
@@ -635,11 +599,7 @@ class Raft:
 
     def adopt_membership(self, offset: int, membership: Membership) -> None:
         """It counts from now on, agreed on or not."""
-        self._memberships.append((offset, membership))
-
-    def _forget_memberships(self, end: int) -> None:
-        while len(self._memberships) > 1 and self._memberships[-1][0] >= end:
-            self._memberships.pop()
+        self._memberships.add(offset, membership)
 
     # ---- snapshots
 
@@ -678,11 +638,10 @@ class Raft:
         storage.save_snapshot(snapshot)
         if is_ours:
             storage.compact(snapshot.end)
-            later = [each for each in self._memberships if each[0] >= snapshot.end]
         else:
             storage.reset(snapshot.end, snapshot.last_term)
-            later = []
-        self._memberships = [(0, snapshot.membership), *later]
+            self._memberships.forget(0)
+        self._memberships.begin_at(snapshot.end, snapshot.membership)
         self._matched = max(self._matched, snapshot.end)
         self.effects.append(SnapshotInstalled(snapshot))
         self.advance_commit(snapshot.end)

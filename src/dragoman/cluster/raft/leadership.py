@@ -9,24 +9,60 @@ request carries its number, every reply repeats it. Reads and check-quorum are m
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dragoman.cluster.raft.entries import membership_batch, term_batch
 from dragoman.cluster.raft.membership import Membership
 from dragoman.cluster.raft.messages import (
     AppendReply,
     AppendRequest,
+    Message,
     SnapshotReply,
     SnapshotRequest,
     TimeoutNow,
 )
-from dragoman.cluster.raft.ports import NOBODY
+from dragoman.cluster.raft.ports import NOBODY, RaftStorage, Settings
 from dragoman.cluster.raft.snapshots import encode_snapshot
 from dragoman.errors import ClusterError, LogError
 from dragoman.limits import RAFT_READS_MAX
 
-if TYPE_CHECKING:
-    from dragoman.cluster.raft.core import Raft
+
+class Voter(Protocol):
+    """What a leadership needs of the voter that leads."""
+
+    node_id: int
+    storage: RaftStorage
+    settings: Settings
+    now: float
+    #: Everything below is agreed on.
+    commit: int
+
+    @property
+    def leadership(self) -> Leadership | None:
+        """None once the voter has stepped down."""
+        ...
+
+    @property
+    def term(self) -> int: ...
+
+    @property
+    def membership(self) -> Membership: ...
+
+    @property
+    def membership_offset(self) -> int: ...
+
+    @property
+    def is_voter(self) -> bool: ...
+
+    def send(self, node: int, message: Message) -> None: ...
+
+    def answer_read(self, token: int, end: int) -> None: ...
+
+    def advance_commit(self, end: int) -> None: ...
+
+    def adopt_membership(self, offset: int, membership: Membership) -> None: ...
+
+    def step_down(self) -> None: ...
 
 
 class Progress:
@@ -48,7 +84,7 @@ class Progress:
 
 
 class Leadership:
-    def __init__(self, raft: Raft) -> None:
+    def __init__(self, raft: Voter) -> None:
         self._raft = raft
         self._storage = raft.storage
         self.term = raft.term

@@ -52,3 +52,45 @@ class Membership(msgspec.Struct, frozen=True):
             raise ClusterError(f"node {node} is the last voter")
         voters = tuple(each for each in self.voters if each != node)
         return Membership(voters, tuple(each for each in self.learners if each != node))
+
+
+class MembershipHistory:
+    """The memberships that a snapshot and the entries of a log state, agreed on or not.
+
+    The newest one counts as soon as it is in the log.
+    """
+
+    def __init__(self, first: Membership) -> None:
+        #: (offset of the entry, membership), ascending; the first one is the snapshot's.
+        self._entries = [(0, first)]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def newest(self) -> Membership:
+        return self._entries[-1][1]
+
+    @property
+    def newest_offset(self) -> int:
+        return self._entries[-1][0]
+
+    def at(self, end: int) -> Membership:
+        """The membership that the entries below `end` add up to."""
+        return next(m for offset, m in reversed(self._entries) if offset < end or not offset)
+
+    def possible(self, commit: int) -> list[Membership]:
+        """Every membership that may be the agreed one when at least `commit` is agreed on."""
+        return [self.at(commit), *(each for offset, each in self._entries if offset >= commit)]
+
+    def add(self, offset: int, membership: Membership) -> None:
+        self._entries.append((offset, membership))
+
+    def forget(self, end: int) -> None:
+        """The log was cut: entries from `end` on are gone."""
+        while len(self._entries) > 1 and self._entries[-1][0] >= end:
+            self._entries.pop()
+
+    def begin_at(self, end: int, first: Membership) -> None:
+        """A snapshot replaces the entries below `end`."""
+        self._entries = [(0, first), *(each for each in self._entries if each[0] >= end)]

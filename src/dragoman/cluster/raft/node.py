@@ -12,10 +12,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol, TypeAlias, TypeVar, assert_never
 
-from dragoman.cluster.raft.core import (
+from dragoman.cluster.raft.core import Raft
+from dragoman.cluster.raft.effects import (
     Committed,
     Effect,
-    Raft,
     ReadAnswered,
     Role,
     RoleChanged,

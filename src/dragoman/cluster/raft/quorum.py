@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dragoman.cluster.events import Event, TermBegan, TopicDeleted
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
 from dragoman.cluster.quorum import Done
-from dragoman.cluster.raft.core import Raft, RoleChanged
+from dragoman.cluster.raft.core import Raft
+from dragoman.cluster.raft.effects import RoleChanged
 from dragoman.cluster.raft.entries import event_batch, events_in
 from dragoman.cluster.raft.membership import Membership
 from dragoman.cluster.raft.node import Peers, RaftNode

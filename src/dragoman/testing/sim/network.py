@@ -19,17 +19,45 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any, Protocol
 
 import msgspec
 
 from dragoman.limits import SIM_RECEIVE_BYTES_MAX
 
-if TYPE_CHECKING:
-    from dragoman.testing.sim.loop import SimLoop, SimWorld
-
 _FIRST_PORT = 40_000
 _HIGH_WATER = 64 << 10
+
+
+class World(Protocol):
+    """The time and chance that the network shares with the loops."""
+
+    @property
+    def now(self) -> float: ...
+
+    @property
+    def random(self) -> Random: ...
+
+    def at(self, when: float, event: Callable[[], None]) -> None: ...
+
+    def after(self, seconds: float, event: Callable[[], None]) -> None: ...
+
+
+class ProcessLoop(Protocol):
+    """The event loop of one process on one host."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def is_halted(self) -> bool:
+        """The process has crashed: its callbacks never run again."""
+        ...
+
+    def create_future(self) -> asyncio.Future[Any]: ...
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> object: ...
 
 
 class NetworkFaults(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +76,7 @@ class NetworkFaults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimNetwork:
-    def __init__(self, world: SimWorld, faults: NetworkFaults | None = None) -> None:
+    def __init__(self, world: World, faults: NetworkFaults | None = None) -> None:
         self._world = world
         self.faults = faults if faults is not None else NetworkFaults()
         self._listeners: dict[tuple[str, int], SimServer] = {}
@@ -86,7 +114,7 @@ class SimNetwork:
             if {transport.loop.host, transport.peer.loop.host} == {a, b}:
                 transport.fail(ConnectionResetError("connection reset"))
 
-    def crashed(self, loop: SimLoop, *, silently: bool) -> None:
+    def crashed(self, loop: ProcessLoop, *, silently: bool) -> None:
         for address in [key for key, each in self._listeners.items() if each.loop is loop]:
             del self._listeners[address]
         if silently:
@@ -108,7 +136,7 @@ class SimNetwork:
 
     def listen(
         self,
-        loop: SimLoop,
+        loop: ProcessLoop,
         factory: Callable[[], Any],
         host: str,
         port: int,
@@ -133,7 +161,7 @@ class SimNetwork:
             del self._listeners[address]
 
     async def connect(
-        self, loop: SimLoop, factory: Callable[[], Any], host: str, port: int
+        self, loop: ProcessLoop, factory: Callable[[], Any], host: str, port: int
     ) -> tuple[asyncio.Transport, Any]:
         connected: asyncio.Future[None] = loop.create_future()
         protocol = factory()
@@ -181,7 +209,7 @@ class SimServer:
     def __init__(
         self,
         network: SimNetwork,
-        loop: SimLoop,
+        loop: ProcessLoop,
         factory: Callable[[], Any],
         address: tuple[str, int],
     ) -> None:
@@ -223,7 +251,7 @@ class _NoReaders:
 class SimTransport:
     """One end of a connection. What it sends waits at its own end until it arrives."""
 
-    def __init__(self, network: SimNetwork, world: SimWorld, loop: SimLoop, protocol: Any) -> None:
+    def __init__(self, network: SimNetwork, world: World, loop: ProcessLoop, protocol: Any) -> None:
         self.loop = loop
         self.protocol = protocol
         self.peer: SimTransport = self

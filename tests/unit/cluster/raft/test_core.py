@@ -10,9 +10,9 @@ from random import Random
 import pytest
 
 from dragoman.cluster.events import NodeRegistered
-from dragoman.cluster.raft.core import (
+from dragoman.cluster.raft.core import Raft
+from dragoman.cluster.raft.effects import (
     Committed,
-    Raft,
     ReadAnswered,
     Role,
     RoleChanged,

@@ -29,7 +29,7 @@ from dragoman.cluster.events import (
     VotersChanged,
 )
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft.core import Role
+from dragoman.cluster.raft.effects import Role
 from dragoman.cluster.raft.ports import Settings
 from dragoman.cluster.raft.state import encode_image, restore_image
 from dragoman.errors import (

@@ -16,9 +16,9 @@ import pytest
 from dragoman.broker.tailing import Tail
 from dragoman.errors import DiskFullError
 from dragoman.log.batch import Record
-from dragoman.protocols.minibroker import importing
+from dragoman.protocols.minibroker import directory_import as importing
 from dragoman.protocols.minibroker import messages as m
-from dragoman.protocols.minibroker.importing import (
+from dragoman.protocols.minibroker.directory_import import (
     Imported,
     Importer,
     SourceError,

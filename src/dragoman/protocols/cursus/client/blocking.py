@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Self, Unpack
+from typing import Self
 
-from dragoman.dialing.blocking import BlockingClient, BlockingPart, making, waiting
+from dragoman.client_core.blocking import BlockingClient, BlockingPart, making, waiting
+from dragoman.protocols.cursus.client.client import CursusClient
 from dragoman.protocols.cursus.client.consumer import Consumer
-from dragoman.protocols.cursus.client.facade import CursusClient
-from dragoman.protocols.cursus.client.peer import CursusSettings
-from dragoman.protocols.cursus.client.producer import MessageFields, Producer
-from dragoman.protocols.cursus.client.values import Record, TopicInfo
+from dragoman.protocols.cursus.client.producer import Producer
+from dragoman.protocols.cursus.client.settings import CursusSettings
+from dragoman.protocols.cursus.client.values import Record
 
 
 class BlockingProducer(BlockingPart[Producer]):
     """See `Producer`."""
 
-    def send(self, topic: str, payload: bytes, **fields: Unpack[MessageFields]) -> int:
-        return self._thread.run(lambda: self._part.send(topic, payload, **fields))
+    send = waiting(Producer.send)
 
     def send_many(self, topic: str, payloads: Sequence[bytes], *, key: bytes = b"") -> list[int]:
         """The offsets, in order, once all are durable: one wait for many messages."""
@@ -46,11 +45,8 @@ class BlockingConsumer(BlockingPart[Consumer]):
     def __next__(self) -> Record:
         return self._thread.run(self._part.__anext__)
 
-    def take(self, timeout_s: float | None) -> Record | None:
-        return self._thread.run(lambda: self._part.take(timeout_s))
-
-    def commit(self) -> None:
-        self._thread.run(self._part.commit)
+    take = waiting(Consumer.take)
+    commit = waiting(Consumer.commit)
 
     def __enter__(self) -> Self:
         """Joins the group."""
@@ -65,9 +61,7 @@ class BlockingCursusClient(BlockingClient[CursusClient]):
     def __init__(self, addresses: str, settings: CursusSettings | None = None) -> None:
         super().__init__("dragoman-cursus-client", lambda: CursusClient(addresses, settings))
 
-    def create_topic(self, topic: str, partitions: int = 4, **options: str | int) -> TopicInfo:
-        return self._thread.run(lambda: self._client.create_topic(topic, partitions, **options))
-
+    create_topic = waiting(CursusClient.create_topic)
     delete_topic = waiting(CursusClient.delete_topic)
     topics = waiting(CursusClient.topics)
     topic = waiting(CursusClient.topic)

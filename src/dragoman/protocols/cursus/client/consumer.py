@@ -14,42 +14,40 @@ import logging
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Literal, Self, TypedDict, Unpack
+from typing import Literal, Self, TypedDict, Unpack
 from uuid import uuid4
 
-from dragoman.dialing.errors import ClientClosedError, ClientError
+from dragoman.client_core.errors import ClientClosedError, ClientError
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_CLIENT_QUEUE_MAX
 from dragoman.protocols.cursus import codec
+from dragoman.protocols.cursus.client.commands import Commands, encoded
+from dragoman.protocols.cursus.client.connection import broker_address, open_stream
 from dragoman.protocols.cursus.client.errors import (
     MemberFencedError,
     NotLeaderError,
     server_error,
 )
-from dragoman.protocols.cursus.client.peer import encoded, listening
 from dragoman.protocols.cursus.client.values import Record
 from dragoman.protocols.cursus.constants import ERROR_PREFIX, STREAM_CONTROL
 from dragoman.protocols.cursus.messages import Batch, KeepAlive, Text
-
-if TYPE_CHECKING:
-    from dragoman.protocols.cursus.client.facade import CursusClient
 
 log = logging.getLogger("dragoman.client.cursus")
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """How a consumer is different from others. Times are in seconds."""
+    """Options of a consumer. Times are in seconds."""
 
-    #: What it calls itself; the broker adds digits.
+    #: The name of the member; the broker adds digits to it.
     member: str
-    #: Where to begin without a committed offset, or when it is deleted: first when not said.
+    #: Where to begin when there is no committed offset or its record is deleted; default: earliest.
     reset: Literal["earliest", "latest"]
-    #: How often records that the caller is done with are committed, 5 when not said; None leaves
-    #: it to `commit`.
+    #: How often records that the caller is done with are committed; default: 5. None leaves that
+    #: to `commit`.
     auto_commit_s: float | None
-    #: 3 when not said.
+    #: Between heartbeats; default: 3.
     heartbeat_s: float
-    #: A stream without even a keep-alive for as long is opened anew, 15 when not said.
+    #: A stream without even a keep-alive for this long is opened anew; default: 15.
     stream_silence_s: float
 
 
@@ -69,7 +67,7 @@ class _Partition:
 
 class Consumer:
     def __init__(
-        self, client: CursusClient, topic: str, group: str, **options: Unpack[ConsumerOptions]
+        self, client: Commands, topic: str, group: str, **options: Unpack[ConsumerOptions]
     ) -> None:
         self._client = client
         self._topic = topic
@@ -300,21 +298,22 @@ class Consumer:
                 # Also bytes that make no sense: the next connection may bring better ones.
                 log.info("stream of %s-%d: %s", self._topic, index, error)
             failures = 0 if partition.position > before else failures + 1
-            await asyncio.sleep(self._client.settings.backoff_s(max(1, failures)))
+            await asyncio.sleep(self._client.retry.pause_s(max(1, failures)))
 
     async def _read(self, index: int, partition: _Partition) -> None:
         """One stream, until it ends."""
         info = await self._client.topic(self._topic)
         asked = self.identity() | {"partition": index, "offset": partition.position}
         settings, payload = self._client.settings, encoded("STREAM", asked)
-        async with listening(info.leaders[index], settings, payload) as pushes:
+        leader = broker_address(info.leaders[index])
+        async with open_stream(leader, settings, payload) as stream:
             while True:
                 if not self._has_room.is_set():
                     # What the broker sends now waits in the socket, and then at the broker.
-                    pushes.link.pause()
+                    stream.channel.pause()
                     await self._has_room.wait()
-                    pushes.link.resume()
-                if await self._take_in(index, partition, await pushes.next(self._silence_s)):
+                    stream.channel.resume()
+                if await self._take_in(index, partition, await stream.next(self._silence_s)):
                     return
 
     async def _take_in(self, index: int, partition: _Partition, frame: bytearray) -> bool:
@@ -340,9 +339,9 @@ class Consumer:
                 self._changed.set()
                 return False
             case Text(text=text):
-                return await self._told(partition, text)
+                return await self._obey(partition, text)
 
-    async def _told(self, partition: _Partition, text: str) -> bool:
+    async def _obey(self, partition: _Partition, text: str) -> bool:
         if text.startswith(ERROR_PREFIX):
             raise server_error(text)
         if text.startswith(STREAM_CONTROL) and "reason=offset_out_of_range" in text:

@@ -1,4 +1,4 @@
-"""What the client raises beside the errors of connections (`dragoman.dialing.errors`).
+"""What the client raises beside the errors of connections (`dragoman.client_core.errors`).
 
 ClientError
   CursusError               the broker refused; `server_code` and `text` are its words
@@ -6,7 +6,7 @@ ClientError
     ProducerFencedError     a newer instance of the producer has taken over
     UnknownTopicError
     VersionConflictError    the event stream has another version
-    NotLeaderError          another broker leads the partition: `leader`, if it was told
+    NotLeaderError          another broker leads the partition: `leader`, if it is known
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.protocols.cursus.constants import ERROR_PREFIX
 from dragoman.protocols.cursus.errors import UNKNOWN_OUTCOME, is_retryable
 
@@ -32,7 +32,7 @@ class CursusError(ClientError):
 
     @property
     def leader(self) -> str:
-        """Address of the broker that should be asked instead; empty when none was told."""
+        """Address of the broker that should be asked instead; empty when the error names none."""
         found = _LEADER.search(self.text) if self.retriable else None
         return "" if found is None else found[1] or f"{found[2]}:{found[3]}"
 

@@ -9,27 +9,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict, Unpack
+from typing import NamedTuple, Self, TypedDict, Unpack
 from uuid import uuid4
 
-from dragoman.dialing.errors import ClientClosedError, ClientError, ConnectionLostError
+from dragoman.client_core.errors import ClientClosedError, ClientError, ConnectionLostError
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_CLIENT_BATCH_BYTES, CURSUS_CLIENT_BUFFER_BYTES_MAX
 from dragoman.protocols.cursus import codec
+from dragoman.protocols.cursus.client.commands import Commands
 from dragoman.protocols.cursus.client.errors import CursusError
 from dragoman.protocols.cursus.client.values import TopicInfo
 from dragoman.protocols.cursus.constants import PARTIAL
 from dragoman.protocols.cursus.messages import Batch, Message
-
-if TYPE_CHECKING:
-    from dragoman.protocols.cursus.client.facade import CursusClient
 
 #: A batch is cut before this many messages: the layout has room for ten times as many.
 _BATCH_MESSAGES_MAX = 10_000
 
 
 class _Waiting(NamedTuple):
-    """A message, and whoever waits for its offset."""
+    """A message, and the future of its offset."""
 
     message: Message
     sent: asyncio.Future[int]
@@ -56,7 +54,7 @@ class MessageFields(TypedDict, total=False):
 
 
 class Producer:
-    def __init__(self, client: CursusClient, *, acks: str = "all") -> None:
+    def __init__(self, client: Commands, *, acks: str = "all") -> None:
         self._client = client
         self._acks = acks
         self.producer_id = f"dragoman-{uuid4().hex}"
@@ -134,7 +132,7 @@ class Producer:
     async def _deliver(
         self, topic: str, partition: int, lane: _Lane, taken: list[_Waiting]
     ) -> None:
-        """Until all are acknowledged. The broker drops what it has already."""
+        """Send until all are acknowledged. The broker drops messages that it has already."""
         while taken:
             first, last = taken[0].message, taken[-1].message
             batch = Batch(
@@ -158,7 +156,7 @@ class Producer:
                 done = ack.seq_end if ack.status == PARTIAL else batch.seq_end
                 return done, ack.last_offset
 
-            done, last_offset = await self._client.retried(attempt)
+            done, last_offset = await self._client.retry.call(attempt)
             if done < first.seq_num:
                 raise ConnectionLostError(f"{topic}-{partition}: the broker took none of a batch")
             for each in taken:
@@ -179,7 +177,7 @@ class Producer:
         for each in left:
             if not each.sent.done():
                 each.sent.set_exception(error)
-                # Whoever does not wait for it hears of it with the next call.
+                # A caller that does not wait for it gets the error with its next call.
                 each.sent.exception()
 
     async def flush(self) -> None:

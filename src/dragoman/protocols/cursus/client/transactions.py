@@ -9,17 +9,15 @@ ends whatever an earlier instance under the same id left open.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
+from dragoman.protocols.cursus.client.commands import Commands
 from dragoman.protocols.cursus.client.consumer import Consumer, offsets_text
-
-if TYPE_CHECKING:
-    from dragoman.protocols.cursus.client.facade import CursusClient
 
 
 class Transaction:
-    def __init__(self, client: CursusClient, transactional_id: str) -> None:
+    def __init__(self, client: Commands, transactional_id: str) -> None:
         self._client = client
         self._who: dict[str, str | int] = {"transactional_id": transactional_id}
         self._sequence = 0
@@ -65,5 +63,5 @@ class Transaction:
         try:
             await self.abort()
         except ClientError:
-            # The broker aborts what nobody ends; what was raised in the block matters more.
+            # The broker aborts it after its time-out; the error of the block matters more.
             return

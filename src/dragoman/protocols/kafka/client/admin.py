@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.client.broker import Broker
+from dragoman.protocols.kafka.client.cluster import Calls
 from dragoman.protocols.kafka.client.errors import (
     KafkaError,
     LeadershipError,
@@ -19,8 +21,7 @@ from dragoman.protocols.kafka.client.errors import (
     UnsupportedRequestError,
     kafka_error,
 )
-from dragoman.protocols.kafka.client.peer import Peer
-from dragoman.protocols.kafka.client.retry import Calls, Part, from_leaders
+from dragoman.protocols.kafka.client.leaders import Part, from_leaders
 from dragoman.protocols.kafka.client.values import (
     ConfigEntry,
     LogDirectory,
@@ -34,7 +35,7 @@ from dragoman.protocols.kafka.errors import ErrorCode
 _FIRST_DELETE_VERSION_WITH_IDS = 6
 _FIRST_CREATE_VERSION_WITH_DEFAULTS = 4
 _SET, _REMOVE = 0, 1
-#: Where a value comes from when nobody has set it: the broker's static or built-in default.
+#: Sources of a value that was not set: the broker's static or built-in default.
 _DEFAULT_SOURCES = frozenset((4, 5))
 
 
@@ -69,9 +70,9 @@ class TopicCalls(Calls):
             return m.CreateTopicsRequest(topics=[_new_topic(topic)], timeout_ms=timeout_ms)
 
         async def attempt() -> None:
-            peer = await self._cluster.controller()
+            broker = await self._cluster.controller()
             try:
-                reply = await peer.ask(m.CreateTopicsResponse, build)
+                reply = await broker.ask(m.CreateTopicsResponse, build)
                 for each in reply.topics:
                     if each.error_code:
                         raise kafka_error(each.error_code, each.error_message, topic=topic.name)
@@ -79,7 +80,7 @@ class TopicCalls(Calls):
                 if not lost.note(error):
                     raise
 
-        await self._retrying.until_done(attempt)
+        await self._cluster.retry.call(attempt)
         return await self._wait_for_leaders(topic.name, 1)
 
     async def _wait_for_leaders(self, name: str, partition_count: int) -> TopicInfo:
@@ -94,7 +95,7 @@ class TopicCalls(Calls):
                 raise LeadershipError(ErrorCode.LEADER_NOT_AVAILABLE, topic=name)
             return found
 
-        return await self._retrying.until_done(attempt)
+        return await self._cluster.retry.call(attempt)
 
     async def delete_topic(self, name: str) -> None:
         lost = _Lost()
@@ -108,9 +109,9 @@ class TopicCalls(Calls):
             return m.DeleteTopicsRequest(topic_names=[name], timeout_ms=timeout_ms)
 
         async def attempt() -> None:
-            peer = await self._cluster.controller()
+            broker = await self._cluster.controller()
             try:
-                reply = await peer.ask(m.DeleteTopicsResponse, build)
+                reply = await broker.ask(m.DeleteTopicsResponse, build)
                 for each in reply.responses:
                     if each.error_code:
                         raise _deletion_error(name, each.error_code, each.error_message)
@@ -118,7 +119,7 @@ class TopicCalls(Calls):
                 if not lost.note(error):
                     raise
 
-        await self._retrying.until_done(attempt)
+        await self._cluster.retry.call(attempt)
         self._cluster.forget(kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name))
 
     async def create_partitions(self, topic: str, count: int) -> TopicInfo:
@@ -130,16 +131,16 @@ class TopicCalls(Calls):
         )
 
         async def attempt() -> None:
-            peer = await self._cluster.controller()
-            reply = await peer.ask(m.CreatePartitionsResponse, lambda _version: request)
+            broker = await self._cluster.controller()
+            reply = await broker.ask(m.CreatePartitionsResponse, request)
             for each in reply.results:
                 if each.error_code:
                     raise _deletion_error(topic, each.error_code, each.error_message)
 
-        await self._retrying.until_done(attempt)
+        await self._cluster.retry.call(attempt)
         return await self._wait_for_leaders(topic, count)
 
-    async def _owner(self, kind: ResourceType, name: str) -> Peer:
+    async def _owner(self, kind: ResourceType, name: str) -> Broker:
         """A broker's configuration is known to that broker only, a topic's to all."""
         if kind is ResourceType.BROKER and name:
             if not name.isdigit():
@@ -156,10 +157,10 @@ class TopicCalls(Calls):
         )
 
         async def attempt() -> list[ConfigEntry]:
-            peer = await self._owner(kind, name)
-            reply = await peer.ask(
+            broker = await self._owner(kind, name)
+            reply = await broker.ask(
                 m.DescribeConfigsResponse,
-                lambda _version: m.DescribeConfigsRequest(resources=[resource]),
+                m.DescribeConfigsRequest(resources=[resource]),
             )
             entries: list[ConfigEntry] = []
             for each in reply.results:
@@ -168,7 +169,7 @@ class TopicCalls(Calls):
                 entries += map(_config_entry, each.configs)
             return sorted(entries, key=lambda entry: entry.name)
 
-        return await self._retrying.until_done(attempt)
+        return await self._cluster.retry.call(attempt)
 
     async def alter_configs(
         self, kind: ResourceType, name: str, changes: Mapping[str, str | None]
@@ -187,13 +188,13 @@ class TopicCalls(Calls):
         request = m.IncrementalAlterConfigsRequest(resources=[resource])
 
         async def attempt() -> None:
-            peer = await self._owner(kind, name)
-            reply = await peer.ask(m.IncrementalAlterConfigsResponse, lambda _version: request)
+            broker = await self._owner(kind, name)
+            reply = await broker.ask(m.IncrementalAlterConfigsResponse, request)
             for each in reply.responses:
                 if each.error_code:
                     raise _config_error(kind, name, each.error_code, each.error_message)
 
-        await self._retrying.until_done(attempt)
+        await self._cluster.retry.call(attempt)
 
     async def log_directories(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -213,14 +214,14 @@ class TopicCalls(Calls):
 
         async def attempt() -> list[LogDirectory]:
             found: list[LogDirectory] = []
-            for peer in await self._cluster.all_brokers():
-                reply = await peer.ask(m.DescribeLogDirsResponse, lambda _version: request)
+            for broker in await self._cluster.all_brokers():
+                reply = await broker.ask(m.DescribeLogDirsResponse, request)
                 if reply.error_code:
                     raise kafka_error(reply.error_code)
                 found += map(_log_directory, reply.results)
             return found
 
-        return await self._retrying.until_done(attempt)
+        return await self._cluster.retry.call(attempt)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
@@ -229,7 +230,7 @@ class TopicCalls(Calls):
         timeout_ms = int(self._cluster.settings.request_timeout_s * 1000)
 
         async def ask(
-            peer: Peer, parts: Mapping[TopicPartition, Part[int]]
+            broker: Broker, parts: Mapping[TopicPartition, Part[int]]
         ) -> dict[TopicPartition, int | KafkaError]:
             topics: dict[str, m.DeleteRecordsRequestTopic] = {}
             for (name, partition), part in parts.items():
@@ -240,11 +241,9 @@ class TopicCalls(Calls):
                     m.DeleteRecordsRequestPartition(partition_index=partition, offset=part.wanted)
                 )
             request = m.DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=timeout_ms)
-            return _low_watermarks(
-                await peer.ask(m.DeleteRecordsResponse, lambda _version: request), parts
-            )
+            return _low_watermarks(await broker.ask(m.DeleteRecordsResponse, request), parts)
 
-        return await from_leaders(self._retrying, self._cluster, before, ask)
+        return await from_leaders(self._cluster, before, ask)
 
 
 def _new_topic(topic: NewTopic) -> m.CreateTopicsRequestTopic:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-from dragoman.dialing.blocking import BlockingClient, BlockingPart, beginning, making, waiting
-from dragoman.protocols.kafka.client.facade import KafkaClient
+from dragoman.client_core.blocking import BlockingClient, BlockingPart, beginning, making, waiting
+from dragoman.protocols.kafka.client.client import KafkaClient
 from dragoman.protocols.kafka.client.producer import Producer
 from dragoman.protocols.kafka.client.reader import Reader
 from dragoman.protocols.kafka.client.settings import ClientSettings
@@ -37,9 +37,7 @@ class BlockingProducer(BlockingPart[Producer]):
             await self._part.flush()
         await self._part.send_many(topic, records)
 
-    def flush(self) -> None:
-        """Wait until all records are written. Raises the first failure since the last flush."""
-        self._thread.run(self._part.flush)
+    flush = waiting(Producer.flush)
 
 
 class BlockingReader(BlockingPart[Reader]):
@@ -49,8 +47,7 @@ class BlockingReader(BlockingPart[Reader]):
     def positions(self) -> dict[TopicPartition, int]:
         return self._part.positions
 
-    def next_records(self) -> list[ConsumedRecord]:
-        return self._thread.run(self._part.next_records)
+    next_records = waiting(Reader.next_records)
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
         while records := self.next_records():

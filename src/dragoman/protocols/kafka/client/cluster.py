@@ -1,10 +1,10 @@
 """Which broker to ask: addresses, leaders and coordinators, learnt from the brokers themselves.
 
 Theory of operation. The bootstrap addresses are only a way in: a metadata reply names all brokers,
-and from then on those are used, with the bootstrap addresses as the last resort. A topic is asked
-for when it is first used and kept until it is old or until somebody calls `forget`, which the retry
-loop does for every error that says the picture is wrong. Many callers may meet the same error at
-once; they wait for one metadata request.
+and from then on those are used, with the bootstrap addresses as the last resort. The metadata of a
+topic is asked for when the topic is first used, and kept until it is old or until an error shows
+that it is outdated: the retry loop calls `forget` for every error. Many callers may meet the same
+error at once; they wait for one metadata request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from dragoman.dialing.errors import ClientClosedError, ClientError, ConnectionLostError
+from dragoman.client_core.addresses import Address
+from dragoman.client_core.errors import (
+    ClientClosedError,
+    ClientError,
+    ConnectionLostError,
+    UnreachableError,
+)
+from dragoman.client_core.retry import Retry
 from dragoman.framing import Scratch
 from dragoman.limits import (
     KAFKA_CLIENT_AUTO_CREATE_TRIES,
@@ -23,6 +30,7 @@ from dragoman.limits import (
     KAFKA_CLIENT_TOPICS_MAX,
 )
 from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.client.broker import Broker
 from dragoman.protocols.kafka.client.errors import (
     CoordinatorError,
     KafkaError,
@@ -30,7 +38,6 @@ from dragoman.protocols.kafka.client.errors import (
     UnsupportedRequestError,
     kafka_error,
 )
-from dragoman.protocols.kafka.client.peer import Peer, unreachable
 from dragoman.protocols.kafka.client.settings import ClientSettings
 from dragoman.protocols.kafka.client.values import (
     BrokerAddress,
@@ -52,7 +59,7 @@ GROUP_KEY, TRANSACTION_KEY = 0, 1
 class Located(msgspec.Struct, frozen=True):
     """A partition's leader, and what a request to it has to say."""
 
-    peer: Peer
+    broker: Broker
     topic_id: bytes
     leader_epoch: int
 
@@ -66,14 +73,16 @@ class Cluster:
     """Owned by one event loop."""
 
     def __init__(
-        self, bootstrap: Sequence[tuple[str, int]], settings: ClientSettings, random: Random
+        self, bootstrap: Sequence[Address], settings: ClientSettings, random: Random
     ) -> None:
         self.settings = settings
+        #: The loop that calls run in: an error drops what it shows to be outdated.
+        self.retry = Retry(settings.retry_policy, random=random, on_failure=self.forget)
         self._random = random
         self._scratch = Scratch()
-        self._bootstrap = [self._peer(host, port) for host, port in bootstrap]
+        self._bootstrap = [self._new_broker(address) for address in bootstrap]
         self._addresses: dict[int, BrokerAddress] = {}
-        self._peers: dict[tuple[str, int], Peer] = {}
+        self._brokers: dict[Address, Broker] = {}
         self._controller_id = -1
         self._topics: dict[str, _Known] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
@@ -86,8 +95,8 @@ class Cluster:
 
     def close(self) -> None:
         self._is_closed = True
-        for peer in (*self._bootstrap, *self._peers.values()):
-            peer.close(ClientClosedError("the client is closed"))
+        for broker in (*self._bootstrap, *self._brokers.values()):
+            broker.close(ClientClosedError("the client is closed"))
 
     # ---- metadata
 
@@ -152,7 +161,7 @@ class Cluster:
                 if found is not None:
                     return found
                 if failures < tries:
-                    await asyncio.sleep(self.settings.backoff_s(failures, self._random))
+                    await asyncio.sleep(self.retry.pause_s(failures))
         raise _no_topic(name)
 
     def forget(self, error: ClientError) -> None:
@@ -190,7 +199,7 @@ class Cluster:
             raise kafka_error(code, topic=where.topic, partition=where.partition)
         return Located(self._node(info.leader_id), topic.topic_id, info.leader_epoch)
 
-    async def coordinator(self, name: str, kind: int = GROUP_KEY) -> Peer:
+    async def coordinator(self, name: str, kind: int = GROUP_KEY) -> Broker:
         """Who coordinates a group or, with `TRANSACTION_KEY`, a transactional id."""
         node_id = self._coordinators.get((kind, name))
         if node_id is None or node_id not in self._addresses:
@@ -199,18 +208,18 @@ class Cluster:
             self._coordinators[kind, name] = node_id
         return self._node(node_id)
 
-    async def controller(self) -> Peer:
+    async def controller(self) -> Broker:
         if not self._addresses:
             await self.metadata([])
         if self._controller_id in self._addresses:
             return self._node(self._controller_id)
         return self._node(min(self._addresses))
 
-    async def all_brokers(self) -> list[Peer]:
+    async def all_brokers(self) -> list[Broker]:
         await self.metadata([])
         return [self._node(node_id) for node_id in sorted(self._addresses)]
 
-    async def broker(self, node_id: int) -> Peer:
+    async def broker(self, node_id: int) -> Broker:
         if node_id not in self._addresses:
             await self.metadata([])
         if node_id not in self._addresses:
@@ -227,8 +236,8 @@ class Cluster:
                 raise UnsupportedRequestError("the broker is older than Kafka 0.11")
             return m.FindCoordinatorRequest(key=name, key_type=kind)
 
-        peers = self._in_order()
-        reply = await peers[0].ask(m.FindCoordinatorResponse, build)
+        brokers = self._in_order()
+        reply = await brokers[0].ask(m.FindCoordinatorResponse, build)
         found = reply.coordinators[0] if reply.coordinators else reply
         if found.error_code:
             raise kafka_error(found.error_code, found.error_message, group=group)
@@ -240,38 +249,39 @@ class Cluster:
 
     # ---- connections
 
-    def _in_order(self) -> list[Peer]:
+    def _in_order(self) -> list[Broker]:
         """Every broker there is: connected ones first, the bootstrap addresses last."""
         if self._is_closed:
             raise ClientClosedError("the client is closed")
         known = [self._node(node_id) for node_id in self._addresses]
         self._random.shuffle(known)
-        known.sort(key=lambda peer: not peer.is_connected)
+        known.sort(key=lambda broker: not broker.is_connected)
         return [*known, *self._bootstrap]
 
     async def _ask_any(self, build: _BuildMetadata) -> m.MetadataResponse:
         failures: list[ClientError] = []
-        for peer in self._in_order():
+        for broker in self._in_order():
             try:
-                return await peer.ask(m.MetadataResponse, build)
+                return await broker.ask(m.MetadataResponse, build)
             except ClientClosedError:
                 raise
             except ClientError as error:
                 if not error.retriable:
                     raise
                 failures.append(error)
-        raise unreachable(failures)
+        texts = dict.fromkeys(str(failure) for failure in failures)
+        raise UnreachableError("; ".join(texts) or "no broker is known")
 
-    def _node(self, node_id: int) -> Peer:
-        address = self._addresses[node_id]
-        key = (address.host, address.port)
-        peer = self._peers.get(key)
-        if peer is None:
-            peer = self._peers[key] = self._peer(*key)
-        return peer
+    def _node(self, node_id: int) -> Broker:
+        known = self._addresses[node_id]
+        address = Address(known.host, known.port)
+        broker = self._brokers.get(address)
+        if broker is None:
+            broker = self._brokers[address] = self._new_broker(address)
+        return broker
 
-    def _peer(self, host: str, port: int) -> Peer:
-        return Peer(host, port, self.settings, self._scratch, self._random)
+    def _new_broker(self, address: Address) -> Broker:
+        return Broker(address, self.settings, self._scratch, self._random)
 
     def _learn_brokers(self, reply: m.MetadataResponse) -> None:
         self._controller_id = reply.controller_id
@@ -281,9 +291,9 @@ class Cluster:
             each.node_id: BrokerAddress(each.node_id, each.host, each.port, each.rack)
             for each in reply.brokers
         }
-        kept = {(each.host, each.port) for each in self._addresses.values()}
-        for key in self._peers.keys() - kept:
-            gone = self._peers.pop(key)
+        kept = {Address(each.host, each.port) for each in self._addresses.values()}
+        for address in self._brokers.keys() - kept:
+            gone = self._brokers.pop(address)
             # Not the end of what was asked of it: a retry finds out who took over.
             gone.close(ConnectionLostError(f"{gone.address} has left the cluster"))
 
@@ -308,6 +318,13 @@ class Cluster:
         _bound(self._topics, KAFKA_CLIENT_TOPICS_MAX)
         self._topics[topic.name] = _Known(info, asyncio.get_running_loop().time())
         return info
+
+
+class Calls:
+    """The base of what the client can be asked: calls to the brokers of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
 
 def _partition(reply: m.MetadataResponsePartition) -> PartitionInfo:

@@ -13,7 +13,7 @@
 
 `retriable` says whether the same call may succeed later. The client retries those by itself until
 the operation's time is up; what reaches the caller is what was left then. After a lost connection
-or a time-out nobody knows whether the broker has acted on the request (`is_ambiguous`).
+or a time-out the outcome of the request is unknown (`is_ambiguous`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from dragoman.dialing.errors import (
-    ClientError,
-)
+from dragoman.client_core.errors import ClientError
 from dragoman.protocols.kafka.errors import KNOWN_CODES, RETRIABLE, ErrorCode, error_text
 
 
@@ -88,7 +86,7 @@ class UnknownGroupError(KafkaError): ...
 
 
 class LiveGroupError(KafkaError):
-    """The group has members, and only they may commit, or nobody may delete it."""
+    """The group has members: only they may commit, and the group cannot be deleted."""
 
 
 class AccessDeniedError(KafkaError): ...
@@ -104,7 +102,7 @@ class ProducerFencedError(KafkaError): ...
 
 
 class SequenceError(KafkaError):
-    """The broker expected another sequence number: what it had of this producer is lost."""
+    """The broker expected another sequence number: its state of this producer is lost."""
 
 
 _CLASSES: Final[dict[type[KafkaError], tuple[ErrorCode, ...]]] = {

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+from dragoman.client_core.retry import Result
 from dragoman.errors import DecodeError
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.client.broker import Broker
+from dragoman.protocols.kafka.client.cluster import Calls
 from dragoman.protocols.kafka.client.errors import (
     KafkaError,
     UnknownGroupError,
     kafka_error,
     raise_first,
 )
-from dragoman.protocols.kafka.client.peer import Peer
-from dragoman.protocols.kafka.client.retry import Calls, Result
 from dragoman.protocols.kafka.client.values import (
     CommittedOffset,
     GroupDetails,
@@ -37,11 +38,13 @@ _DEAD = "Dead"
 class GroupCalls(Calls):
     """Calls about groups."""
 
-    async def _at_coordinator(self, group: str, ask: Callable[[Peer], Awaitable[Result]]) -> Result:
+    async def _at_coordinator(
+        self, group: str, ask: Callable[[Broker], Awaitable[Result]]
+    ) -> Result:
         async def attempt() -> Result:
             return await ask(await self._cluster.coordinator(group))
 
-        return await self._retrying.until_done(attempt)
+        return await self._cluster.retry.call(attempt)
 
     async def committed_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
@@ -49,8 +52,8 @@ class GroupCalls(Calls):
         """What is committed; partitions without a commit are missing. None: all partitions."""
         wanted = None if partitions is None else _by_topic(partitions)
 
-        async def ask(peer: Peer) -> dict[TopicPartition, CommittedOffset]:
-            reply = await peer.ask(
+        async def ask(broker: Broker) -> dict[TopicPartition, CommittedOffset]:
+            reply = await broker.ask(
                 m.OffsetFetchResponse, lambda version: _fetch(group, wanted, version)
             )
             return _read_committed(group, reply)
@@ -75,8 +78,8 @@ class GroupCalls(Calls):
             )
         request = m.OffsetCommitRequest(group_id=group, topics=list(topics.values()))
 
-        async def ask(peer: Peer) -> None:
-            reply = await peer.ask(m.OffsetCommitResponse, lambda _version: request)
+        async def ask(broker: Broker) -> None:
+            reply = await broker.ask(m.OffsetCommitResponse, request)
             raise_first(
                 _commit_error(group, topic.name, each.partition_index, each.error_code)
                 for topic in reply.topics
@@ -99,8 +102,8 @@ class GroupCalls(Calls):
             ],
         )
 
-        async def ask(peer: Peer) -> None:
-            reply = await peer.ask(m.OffsetDeleteResponse, lambda _version: request)
+        async def ask(broker: Broker) -> None:
+            reply = await broker.ask(m.OffsetDeleteResponse, request)
             if reply.error_code:
                 raise kafka_error(reply.error_code, group=group)
             raise_first(
@@ -115,8 +118,8 @@ class GroupCalls(Calls):
         async def attempt() -> list[GroupListing]:
             found: dict[str, GroupListing] = {}
             # Every broker knows those it coordinates.
-            for peer in await self._cluster.all_brokers():
-                reply = await peer.ask(m.ListGroupsResponse, lambda _version: m.ListGroupsRequest())
+            for broker in await self._cluster.all_brokers():
+                reply = await broker.ask(m.ListGroupsResponse, m.ListGroupsRequest())
                 if reply.error_code:
                     raise kafka_error(reply.error_code)
                 for each in reply.groups:
@@ -128,16 +131,16 @@ class GroupCalls(Calls):
                     )
             return [found[name] for name in sorted(found)]
 
-        return await self._retrying.until_done(attempt)
+        return await self._cluster.retry.call(attempt)
 
     async def describe_group(self, group: str) -> GroupDetails:
         """Groups of both kinds. Raises `UnknownGroupError`."""
 
-        async def ask(peer: Peer) -> GroupDetails:
-            details = await _describe_classic(peer, group)
-            if details is None and (await peer.served()).has(ApiKey.CONSUMER_GROUP_DESCRIBE):
+        async def ask(broker: Broker) -> GroupDetails:
+            details = await _describe_classic(broker, group)
+            if details is None and (await broker.served()).has(ApiKey.CONSUMER_GROUP_DESCRIBE):
                 # Groups of the newer kind (KIP-848) look dead through the older request.
-                details = await _describe_consumer(peer, group)
+                details = await _describe_consumer(broker, group)
             if details is None:
                 raise UnknownGroupError(ErrorCode.GROUP_ID_NOT_FOUND, group=group)
             return details
@@ -147,9 +150,9 @@ class GroupCalls(Calls):
     async def delete_group(self, group: str) -> None:
         """Raises `LiveGroupError`, `UnknownGroupError`."""
 
-        async def ask(peer: Peer) -> None:
-            reply = await peer.ask(
-                m.DeleteGroupsResponse, lambda _version: m.DeleteGroupsRequest(groups_names=[group])
+        async def ask(broker: Broker) -> None:
+            reply = await broker.ask(
+                m.DeleteGroupsResponse, m.DeleteGroupsRequest(groups_names=[group])
             )
             raise_first(
                 kafka_error(each.error_code, group=group) if each.error_code else None
@@ -238,10 +241,8 @@ def _commit_error(group: str, topic: str, partition: int, code: int) -> KafkaErr
 # ---- groups themselves
 
 
-async def _describe_classic(peer: Peer, group: str) -> GroupDetails | None:
-    reply = await peer.ask(
-        m.DescribeGroupsResponse, lambda _version: m.DescribeGroupsRequest(groups=[group])
-    )
+async def _describe_classic(broker: Broker, group: str) -> GroupDetails | None:
+    reply = await broker.ask(m.DescribeGroupsResponse, m.DescribeGroupsRequest(groups=[group]))
     for each in reply.groups:
         if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND or each.group_state == _DEAD:
             return None
@@ -285,10 +286,10 @@ def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
     )
 
 
-async def _describe_consumer(peer: Peer, group: str) -> GroupDetails | None:
-    reply = await peer.ask(
+async def _describe_consumer(broker: Broker, group: str) -> GroupDetails | None:
+    reply = await broker.ask(
         m.ConsumerGroupDescribeResponse,
-        lambda _version: m.ConsumerGroupDescribeRequest(group_ids=[group]),
+        m.ConsumerGroupDescribeRequest(group_ids=[group]),
     )
     for each in reply.groups:
         if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND:

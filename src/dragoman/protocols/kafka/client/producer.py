@@ -5,7 +5,7 @@ While a batch of the partition is on its way the next one gathers by itself, so 
 time; with nothing on its way a record leaves in the same turn of the loop. One batch per partition
 is on its way at a time. That keeps the order whatever is retried, and it makes idempotence simple:
 the sequence number moves on when a batch is known to be written, and a batch that failed for good
-ends the identity, because nobody knows whether the broker has counted it. The next batch gets a
+ends the identity, because the broker may have counted it or not. The next batch gets a
 fresh identity.
 
     send ──► open batch ──full──► sealed batches ──► on its way (retried) ──► written | failed
@@ -22,7 +22,7 @@ from typing import Self
 
 import msgspec
 
-from dragoman.dialing.errors import ClientClosedError
+from dragoman.client_core.errors import ClientClosedError
 from dragoman.errors import DragomanError, EncodeError
 from dragoman.limits import (
     KAFKA_CLIENT_BATCH_BYTES,
@@ -34,12 +34,11 @@ from dragoman.log.compression import Codec
 from dragoman.protocols.kafka.client.cluster import Cluster
 from dragoman.protocols.kafka.client.errors import BatchTooLargeError, UnknownTopicError
 from dragoman.protocols.kafka.client.partitioner import partition_for_key
-from dragoman.protocols.kafka.client.producing import (
+from dragoman.protocols.kafka.client.produce import (
     ProduceOptions,
     new_producer_identity,
     produce,
 )
-from dragoman.protocols.kafka.client.retry import Retrying
 from dragoman.protocols.kafka.client.values import (
     NO_OFFSET,
     Acks,
@@ -141,13 +140,11 @@ class Producer:
     def __init__(
         self,
         cluster: Cluster,
-        retrying: Retrying,
         options: ProducerOptions,
         clock: Clock,
         random: Random,
     ) -> None:
         self._cluster = cluster
-        self._retrying = retrying
         self._options = options
         self._produce_options = options.for_produce()
         self._clock = clock
@@ -184,7 +181,7 @@ class Producer:
         async def attempt() -> TopicInfo:
             return await self._cluster.topic(topic, auto_create=self._options.auto_create)
 
-        return await self._retrying.until_done(attempt)
+        return await self._cluster.retry.call(attempt)
 
     async def send_many(self, topic: str, records: Iterable[NewRecord]) -> list[Delivery]:
         return [await self.send(topic, record) for record in records]
@@ -337,9 +334,7 @@ class Producer:
             producer_epoch=identity.producer_epoch,
             base_sequence=queue.sequence if self._options.idempotent else NO_SEQUENCE,
         )
-        produced = await produce(
-            self._cluster, self._retrying, queue.where, data, self._produce_options
-        )
+        produced = await produce(self._cluster, queue.where, data, self._produce_options)
         queue.sequence = (queue.sequence + len(records)) & _SEQUENCE_MASK
         self.written_records += len(records)
         return produced.base_offset
@@ -349,7 +344,7 @@ class Producer:
             return _NO_IDENTITY
         async with self._identifying:
             if self._identity is None:
-                self._identity = await new_producer_identity(self._cluster, self._retrying)
+                self._identity = await new_producer_identity(self._cluster)
             return self._identity
 
 

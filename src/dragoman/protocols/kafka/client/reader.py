@@ -12,14 +12,13 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple, Self
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.errors import DecodeError
 from dragoman.limits import KAFKA_CLIENT_FETCH_PARTITION_BYTES
 from dragoman.log.isolation import visible_records
+from dragoman.protocols.kafka.client.broker import Broker
 from dragoman.protocols.kafka.client.cluster import Cluster
-from dragoman.protocols.kafka.client.fetching import FetchOptions, fetch
-from dragoman.protocols.kafka.client.peer import Peer
-from dragoman.protocols.kafka.client.retry import Retrying
+from dragoman.protocols.kafka.client.fetch import FetchOptions, fetch
 from dragoman.protocols.kafka.client.values import (
     ConsumedRecord,
     Fetched,
@@ -31,7 +30,7 @@ from dragoman.protocols.kafka.client.values import (
 class _Pending(NamedTuple):
     """A fetch on its way: the leader, when it was known, and the partitions asked for."""
 
-    peer: Peer | None
+    broker: Broker | None
     asked: frozenset[TopicPartition]
 
 
@@ -41,7 +40,6 @@ class Reader:
     def __init__(
         self,
         cluster: Cluster,
-        retrying: Retrying,
         starts: Mapping[TopicPartition, int],
         *,
         until: Mapping[TopicPartition, int],
@@ -49,7 +47,6 @@ class Reader:
         partition_bytes: int = KAFKA_CLIENT_FETCH_PARTITION_BYTES,
     ) -> None:
         self._cluster = cluster
-        self._retrying = retrying
         self._positions = dict(starts)
         self._until = dict(until)
         self._options = options
@@ -108,24 +105,22 @@ class Reader:
 
     async def _ask(self) -> None:
         """Start a fetch at every leader that has none on its way."""
-        groups: dict[Peer | None, dict[TopicPartition, FetchFrom]] = {}
+        groups: dict[Broker | None, dict[TopicPartition, FetchFrom]] = {}
         for where, position in list(self._positions.items()):
             if where not in self._asked and not self._is_at_end(where):
                 wanted = FetchFrom(position, self._partition_bytes)
                 groups.setdefault(await self._leader(where), {})[where] = wanted
-        busy = {each.peer for each in self._pending.values()}
-        for peer, wanted_parts in groups.items():
-            if peer in busy:
+        busy = {each.broker for each in self._pending.values()}
+        for broker, wanted_parts in groups.items():
+            if broker in busy:
                 continue
             self._asked |= wanted_parts.keys()
-            task = asyncio.create_task(
-                fetch(self._cluster, self._retrying, wanted_parts, self._options)
-            )
-            self._pending[task] = _Pending(peer, frozenset(wanted_parts))
+            task = asyncio.create_task(fetch(self._cluster, wanted_parts, self._options))
+            self._pending[task] = _Pending(broker, frozenset(wanted_parts))
 
-    async def _leader(self, where: TopicPartition) -> Peer | None:
+    async def _leader(self, where: TopicPartition) -> Broker | None:
         try:
-            return (await self._cluster.leader(where)).peer
+            return (await self._cluster.leader(where)).broker
         except ClientError as error:
             if not error.retriable:
                 raise

@@ -5,7 +5,7 @@
         └── an error ─┴────────────┘
 
 There is no call that begins a transaction: the first write does. After an error of `write` or
-`commit` nobody here knows how the transaction stands. `initialise` settles it: when it returns, the
+`commit` the state of the transaction is unknown. `initialise` settles it: when it returns, the
 transaction is committed or aborted, readers see which, and the next one may begin. It names the
 identity that the producer had (KIP-360), so that a producer whose transactional id was taken over
 gets `ProducerFencedError` from it, and never takes the id back.
@@ -25,10 +25,11 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.log.batch import TRANSACTIONAL, Record, build_batch
 from dragoman.log.compression import Codec
 from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.client.broker import Broker
 from dragoman.protocols.kafka.client.cluster import TRANSACTION_KEY, Cluster
 from dragoman.protocols.kafka.client.errors import (
     KafkaError,
@@ -36,9 +37,13 @@ from dragoman.protocols.kafka.client.errors import (
     kafka_error,
     raise_first,
 )
-from dragoman.protocols.kafka.client.peer import Peer
-from dragoman.protocols.kafka.client.producing import read_outcome
-from dragoman.protocols.kafka.client.retry import Part, Retrying, from_leaders
+from dragoman.protocols.kafka.client.leaders import Part, from_leaders
+from dragoman.protocols.kafka.client.produce import (
+    ProduceOptions,
+    produce_request,
+    read_outcome,
+    unanswered,
+)
 from dragoman.protocols.kafka.client.values import Produced, ProducerIdentity, TopicPartition
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.types import Buffer
@@ -74,10 +79,12 @@ class Batch(msgspec.Struct, frozen=True):
 class TransactionalProducer:
     """Made by `KafkaClient.transactional_producer`. Owned by one event loop and one task."""
 
-    def __init__(self, cluster: Cluster, retrying: Retrying, options: TransactionOptions) -> None:
+    def __init__(self, cluster: Cluster, options: TransactionOptions) -> None:
         self._cluster = cluster
-        self._retrying = retrying
         self._options = options
+        self._produce_options = ProduceOptions(
+            timeout_ms=options.produce_timeout_ms, transactional_id=options.transactional_id
+        )
         self._identity: ProducerIdentity | None = None
         self._is_implicit = False
         #: Whether `initialise` has to come next.
@@ -99,18 +106,18 @@ class TransactionalProducer:
         current = self._identity
 
         async def attempt() -> ProducerIdentity:
-            peer = await self._coordinator()
-            self._is_implicit = (await peer.served()).level(
+            broker = await self._coordinator()
+            self._is_implicit = (await broker.served()).level(
                 "transaction.version"
             ) >= _IMPLICIT_LEVEL
-            reply = await peer.ask(
+            reply = await broker.ask(
                 m.InitProducerIdResponse, lambda version: self._init_request(version, current)
             )
             if reply.error_code:
                 raise kafka_error(reply.error_code)
             return ProducerIdentity(reply.producer_id, reply.producer_epoch)
 
-        self._become(await self._retrying.until_done(attempt))
+        self._become(await self._cluster.retry.call(attempt))
         self._is_broken = False
 
     async def write(self, batches: Mapping[TopicPartition, Batch]) -> None:
@@ -130,9 +137,7 @@ class TransactionalProducer:
             )
             for where, batch in batches.items()
         }
-        await from_leaders(
-            self._retrying, self._cluster, data, self._ask_leader, is_worth_it=_is_worth_it
-        )
+        await from_leaders(self._cluster, data, self._ask_leader, may_retry=_may_retry)
         for where, batch in batches.items():
             following = self._sequences.get(where, 0) + batch.count
             self._sequences[where] = following & _SEQUENCE_MASK
@@ -196,7 +201,7 @@ class TransactionalProducer:
 
     # ---- requests
 
-    async def _coordinator(self) -> Peer:
+    async def _coordinator(self) -> Broker:
         return await self._cluster.coordinator(self._options.transactional_id, TRANSACTION_KEY)
 
     async def _enrol(self, identity: ProducerIdentity, new: set[TopicPartition]) -> None:
@@ -216,8 +221,8 @@ class TransactionalProducer:
         )
 
         async def attempt() -> None:
-            peer = await self._coordinator()
-            reply = await peer.ask(m.AddPartitionsToTxnResponse, lambda _version: request)
+            broker = await self._coordinator()
+            reply = await broker.ask(m.AddPartitionsToTxnResponse, request)
             raise_first(
                 # What was not tried because of another partition says nothing by itself.
                 kafka_error(part.partition_error_code, topic=topic.name)
@@ -227,52 +232,31 @@ class TransactionalProducer:
                 and part.partition_error_code != ErrorCode.OPERATION_NOT_ATTEMPTED
             )
 
-        await self._retrying.until_done(attempt)
+        await self._cluster.retry.call(attempt)
         self._enrolled |= new
 
     async def _ask_leader(
-        self, peer: Peer, parts: Mapping[TopicPartition, Part[Buffer]]
+        self, broker: Broker, parts: Mapping[TopicPartition, Part[Buffer]]
     ) -> Mapping[TopicPartition, Produced | KafkaError]:
-        request = self._produce_request(parts)
-        reply = await peer.ask(
+        options = self._produce_options
+        reply = await broker.ask(
             m.ProduceResponse,
-            lambda _version: request,
-            wait_s=self._options.produce_timeout_ms / 1000,
+            produce_request(parts, options),
+            wait_s=options.timeout_ms / 1000,
             with_topic_ids=all(part.topic_id != m.NO_ID for part in parts.values()),
             newest=None if self._is_implicit else _EXPLICIT_PRODUCE,
         )
         names = {part.topic_id: where.topic for where, part in parts.items()}
-        outcomes: dict[TopicPartition, Produced | KafkaError] = {}
+        outcomes: dict[TopicPartition, Produced | KafkaError] = {
+            where: unanswered(where) for where in parts
+        }
         for topic in reply.responses:
             name = topic.name or names.get(topic.topic_id, "")
             for each in topic.partition_responses:
                 where = TopicPartition(name, each.index)
-                outcomes[where] = read_outcome(where, each)
-        for where in parts.keys() - outcomes.keys():
-            outcomes[where] = kafka_error(
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-                "the reply says nothing about the partition",
-                topic=where.topic,
-                partition=where.partition,
-            )
-        return {where: outcomes[where] for where in parts}
-
-    def _produce_request(self, parts: Mapping[TopicPartition, Part[Buffer]]) -> m.ProduceRequest:
-        topics: dict[str, m.ProduceRequestTopic] = {}
-        for (name, partition), part in parts.items():
-            topic = topics.get(name)
-            if topic is None:
-                topic = m.ProduceRequestTopic(name=name, topic_id=part.topic_id, partition_data=[])
-                topics[name] = topic
-            topic.partition_data.append(
-                m.ProduceRequestPartition(index=partition, records=part.wanted)
-            )
-        return m.ProduceRequest(
-            transactional_id=self._options.transactional_id,
-            acks=-1,
-            timeout_ms=self._options.produce_timeout_ms,
-            topic_data=list(topics.values()),
-        )
+                if where in parts:
+                    outcomes[where] = read_outcome(where, each)
+        return outcomes
 
     async def _end(self, *, is_commit: bool) -> None:
         identity = self._usable()
@@ -281,10 +265,10 @@ class TransactionalProducer:
         self._is_broken = True
 
         async def attempt() -> m.EndTxnResponse:
-            peer = await self._coordinator()
-            reply = await peer.ask(
+            broker = await self._coordinator()
+            reply = await broker.ask(
                 m.EndTxnResponse,
-                lambda _version: m.EndTxnRequest(
+                m.EndTxnRequest(
                     transactional_id=self._options.transactional_id,
                     producer_id=identity.producer_id,
                     producer_epoch=identity.producer_epoch,
@@ -296,7 +280,7 @@ class TransactionalProducer:
                 raise kafka_error(reply.error_code)
             return reply
 
-        reply = await self._retrying.until_done(attempt)
+        reply = await self._cluster.retry.call(attempt)
         has_next = self._is_implicit and reply.producer_id >= 0
         self._become(
             ProducerIdentity(reply.producer_id, reply.producer_epoch) if has_next else identity
@@ -304,6 +288,6 @@ class TransactionalProducer:
         self._is_broken = False
 
 
-def _is_worth_it(error: ClientError) -> bool:
+def _may_retry(error: ClientError) -> bool:
     # Sent again, the same bytes would be refused again.
     return error.retriable and not isinstance(error, RecordRefusedError)

@@ -14,7 +14,7 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 
-#: What a broker says in place of an offset that does not exist or was not told.
+#: Stands for an offset that does not exist or is unknown.
 NO_OFFSET: Final = -1
 
 Acks: TypeAlias = Literal[-1, 0, 1]

@@ -17,7 +17,7 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13}
 
 
 class ServedVersions:
-    """What a broker told about itself."""
+    """The versions and features that a broker has announced."""
 
     __slots__ = ("_features", "_ranges", "address")
 

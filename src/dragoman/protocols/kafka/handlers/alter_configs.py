@@ -12,16 +12,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from dragoman.broker.errors import InvalidConfig
 from dragoman.config.groups import GROUP_CONFIG
 from dragoman.config.keys import Key, Kind, format_value, near_match
 from dragoman.config.settings import NODE_KEYS
 from dragoman.config.topics import TOPIC_CONFIG
-from dragoman.errors import DecodeError, DragomanError
+from dragoman.errors import DecodeError
 from dragoman.limits import CONFIG_KEYS_PER_REQUEST_MAX
-from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize_cluster
 from dragoman.protocols.kafka.handlers.config_resources import (
@@ -30,10 +29,10 @@ from dragoman.protocols.kafka.handlers.config_resources import (
     node_of,
     unknown_type,
 )
-from dragoman.protocols.kafka.handlers.gathering import Done, gather
+from dragoman.protocols.kafka.handlers.items import gather
 from dragoman.protocols.kafka.handlers.names import topic_of
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.security.authorizer import Operation, Resource
 
 #: Overrides as they are to be, from those that are.
@@ -56,20 +55,27 @@ class _Change(IntEnum):
     SUBTRACT = 3
 
 
+Result = TypeVar("Result", bound=m.Message)
+
+
 # ---- the two requests
 
 
-def handle_alter(call: Call) -> None:
+@awaited
+async def handle_alter(call: Call) -> m.AlterConfigsResponse:
     request = call.decode(m.AlterConfigsRequest)
     resources = [
         _Resource(each.resource_type, each.resource_name, partial(_replacement, each.configs))
         for each in request.resources
     ]
-    altering = _Altering(call, resources, request.validate_only)
-    altering.start(m.AlterConfigsResponse, m.AlterConfigsResponseResource)
+    alteration = _Alteration(call, resources, request.validate_only)
+    return m.AlterConfigsResponse(
+        responses=await alteration.results(m.AlterConfigsResponseResource)
+    )
 
 
-def handle_incremental(call: Call) -> None:
+@awaited
+async def handle_incremental(call: Call) -> m.IncrementalAlterConfigsResponse:
     request = call.decode(m.IncrementalAlterConfigsRequest)
     resources = [
         _Resource(
@@ -79,8 +85,10 @@ def handle_incremental(call: Call) -> None:
         )
         for each in request.resources
     ]
-    altering = _Altering(call, resources, request.validate_only)
-    altering.start(m.IncrementalAlterConfigsResponse, m.IncrementalAlterConfigsResponseResource)
+    alteration = _Alteration(call, resources, request.validate_only)
+    return m.IncrementalAlterConfigsResponse(
+        responses=await alteration.results(m.IncrementalAlterConfigsResponseResource)
+    )
 
 
 # ---- what a resource's overrides become
@@ -169,7 +177,7 @@ def _require_distinct(names: list[str]) -> None:
 # ---- where it goes
 
 
-class _Altering:
+class _Alteration:
     """All resources of one request, each on its own."""
 
     def __init__(self, call: Call, resources: list[_Resource], validate_only: bool) -> None:
@@ -178,37 +186,34 @@ class _Altering:
         self._validate_only = validate_only
         self._named = Counter((each.kind, each.name) for each in resources)
 
-    def start(self, reply: Callable[..., m.Message], outcome: Callable[..., m.Message]) -> None:
-        def build(results: list[DragomanError | None]) -> m.Message:
-            outcomes = [
-                outcome(
-                    error_code=wire_code(error),
-                    error_message=wire_text(error),
-                    resource_type=resource.kind,
-                    resource_name=resource.name,
-                )
-                for resource, error in zip(self._resources, results, strict=True)
-            ]
-            return reply(responses=outcomes)
+    async def results(self, result: Callable[..., Result]) -> list[Result]:
+        errors = await gather(self._call, self._resources, self._alter)
+        return [
+            result(
+                error_code=wire_code(error),
+                error_message=wire_text(error),
+                resource_type=resource.kind,
+                resource_name=resource.name,
+            )
+            for resource, error in zip(self._resources, errors, strict=True)
+        ]
 
-        gather(self._call, self._resources, self._alter, build)
-
-    def _alter(self, resource: _Resource, done: Done) -> None:
+    async def _alter(self, resource: _Resource) -> None:
         if self._named[resource.kind, resource.name] > 1:
             raise DecodeError("the resource is in the request more than once")
         match resource.kind:
             case ResourceType.TOPIC:
-                self._alter_topic(resource, done)
+                await self._alter_topic(resource)
             case ResourceType.BROKER:
-                self._alter_node(resource, done)
+                await self._alter_node(resource)
             case ResourceType.GROUP:
-                self._alter_group(resource, done)
+                await self._alter_group(resource)
             case ResourceType.CLIENT_METRICS:
                 raise InvalidConfig("client metrics are not collected")
             case unknown:
                 raise unknown_type(unknown)
 
-    def _alter_topic(self, resource: _Resource, done: Done) -> None:
+    async def _alter_topic(self, resource: _Resource) -> None:
         call, broker, name = self._call, self._call.service.broker, resource.name
         call.session.authorize(Operation.ALTER_CONFIGS, Resource.TOPIC, name)
         topic_of(call, name)
@@ -219,11 +224,10 @@ class _Altering:
         alter = resource.altered(TOPIC_CONFIG, fallback)
         if self._validate_only:
             broker.topics.check_altered(name, alter)
-            done(None)
         else:
-            start(broker.topics.alter_config(name, alter)).then(done)
+            await broker.topics.alter_config(name, alter)
 
-    def _alter_node(self, resource: _Resource, done: Done) -> None:
+    async def _alter_node(self, resource: _Resource) -> None:
         call, broker = self._call, self._call.service.broker
         authorize_cluster(call, Operation.ALTER_CONFIGS)
         node_id = node_of(call, resource.name)
@@ -235,11 +239,10 @@ class _Altering:
         alter = resource.altered(NODE_KEYS, fallback)
         if self._validate_only:
             broker.node_configs.check_altered(node_id, alter)
-            done(None)
         else:
-            start(broker.node_configs.alter(node_id, alter)).then(done)
+            await broker.node_configs.alter(node_id, alter)
 
-    def _alter_group(self, resource: _Resource, done: Done) -> None:
+    async def _alter_group(self, resource: _Resource) -> None:
         call, broker = self._call, self._call.service.broker
         call.session.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, resource.name)
         group_id = group_of(resource.name)
@@ -250,6 +253,5 @@ class _Altering:
         alter = resource.altered(GROUP_CONFIG, fallback)
         if self._validate_only:
             broker.group_configs.check_altered(group_id, alter)
-            done(None)
         else:
-            start(broker.group_configs.alter(group_id, alter)).then(done)
+            await broker.group_configs.alter(group_id, alter)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from dragoman.broker.errors import CoordinatorNotAvailable, InvalidGroupRequest
 from dragoman.broker.kinds import Kind
 from dragoman.errors import DragomanError
+from dragoman.outcome import called_back
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.gathering import gather
+from dragoman.protocols.kafka.handlers.items import gather
 from dragoman.protocols.kafka.handlers.refusals import wire_code
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, awaited
 
 _KINDS = {0: Kind.GROUP, 1: Kind.TRANSACTION}
 #: First version that asks for several at once.
@@ -19,41 +20,38 @@ _BATCHED_SINCE = 4
 _Node: TypeAlias = tuple[int, str, int]
 
 
-def handle(call: Call) -> None:
+@awaited
+async def handle(call: Call) -> m.FindCoordinatorResponse:
     request = call.decode(m.FindCoordinatorRequest)
     is_batched = call.version >= _BATCHED_SINCE
     keys = request.coordinator_keys if is_batched else [request.key]
 
-    def begin(key: str, done: Callable[[_Node | DragomanError], None]) -> None:
+    async def find(key: str) -> _Node:
         kind = _KINDS.get(request.key_type)
         if kind is None:
             raise InvalidGroupRequest(f"there are no coordinators of type {request.key_type}")
+        find_coordinator = call.service.broker.coordination.find_coordinator
+        node = await called_back(partial(find_coordinator, kind, key))
+        return _addressed(call, node)
 
-        def found(node: int | DragomanError) -> None:
-            done(node if isinstance(node, DragomanError) else _addressed(call, node))
-
-        call.service.broker.coordination.find_coordinator(kind, key, found)
-
-    def build(results: list[_Node | DragomanError]) -> m.FindCoordinatorResponse:
-        coordinators = [_coordinator(key, each) for key, each in zip(keys, results, strict=True)]
-        if is_batched:
-            return m.FindCoordinatorResponse(coordinators=coordinators)
-        (only,) = coordinators
-        return m.FindCoordinatorResponse(
-            error_code=only.error_code,
-            error_message=only.error_message,
-            node_id=only.node_id,
-            host=only.host,
-            port=only.port,
-        )
-
-    gather(call, keys, begin, build)
+    found = await gather(call, keys, find)
+    coordinators = [_coordinator(key, each) for key, each in zip(keys, found, strict=True)]
+    if is_batched:
+        return m.FindCoordinatorResponse(coordinators=coordinators)
+    (only,) = coordinators
+    return m.FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
 
 
-def _addressed(call: Call, node: int) -> _Node | DragomanError:
+def _addressed(call: Call, node: int) -> _Node:
     address = call.service.address_of(call.session.channel, node)
     if address is None:
-        return CoordinatorNotAvailable(f"node {node} has no listener like this one")
+        raise CoordinatorNotAvailable(f"node {node} has no listener like this one")
     return node, *address
 
 

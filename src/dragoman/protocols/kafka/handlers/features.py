@@ -10,13 +10,12 @@ from enum import IntEnum
 
 from dragoman.broker.errors import InvalidFeatureLevel
 from dragoman.errors import DecodeError, DragomanError
-from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import authorize_cluster
 from dragoman.protocols.kafka.handlers.api_versions import feature_level, feature_range
 from dragoman.protocols.kafka.handlers.refusals import wire_code
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.security.authorizer import Operation
 
 #: First version that answers for the whole request only.
@@ -29,32 +28,27 @@ class _Direction(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-def handle(call: Call) -> None:
+@awaited
+async def handle(call: Call) -> m.UpdateFeaturesResponse:
     request = call.decode(m.UpdateFeaturesRequest)
     updates = request.feature_updates
     errors: list[DragomanError | None] = [None] * len(updates)
-
-    def done(error: DragomanError | None) -> None:
-        if not call.is_done:
-            call.reply(_reply(call, request, errors, error))
 
     try:
         authorize_cluster(call, Operation.ALTER)
         if len({each.feature for each in updates}) < len(updates):
             raise DecodeError("a feature is in the request more than once")
+        for index, update in enumerate(updates):
+            try:
+                _check(call, update)
+            except DragomanError as error:
+                errors[index] = error
+        if not request.validate_only and not any(errors):
+            levels = {each.feature: each.max_version_level for each in updates}
+            await call.service.broker.features.change(levels)
     except DragomanError as error:
-        done(error)
-        return
-    for index, update in enumerate(updates):
-        try:
-            _check(call, update)
-        except DragomanError as error:
-            errors[index] = error
-    if request.validate_only or any(errors):
-        done(None)
-        return
-    levels = {each.feature: each.max_version_level for each in updates}
-    start(call.service.broker.features.change(levels)).then(done)
+        return _reply(call, request, errors, error)
+    return _reply(call, request, errors, None)
 
 
 def _check(call: Call, update: m.UpdateFeaturesRequestFeatureUpdate) -> None:

@@ -7,19 +7,22 @@ ask whether a group is there.
 
 from __future__ import annotations
 
+from functools import partial
+
 from dragoman.broker.errors import GroupNotFound
 from dragoman.broker.groups import GroupDescription, GroupListing, MemberDescription, State
 from dragoman.broker.kinds import Kind
 from dragoman.broker.offsets import PreparedOffsets
 from dragoman.errors import DragomanError
+from dragoman.outcome import acknowledged
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import NOT_ASKED, allowed_operations
-from dragoman.protocols.kafka.handlers.gathering import Done, gather
 from dragoman.protocols.kafka.handlers.groups import open_groups
+from dragoman.protocols.kafka.handlers.items import gather
 from dragoman.protocols.kafka.handlers.names import exists
 from dragoman.protocols.kafka.handlers.refusals import wire_code
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import Elements, answer_array
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, Partition, TopicName
@@ -141,23 +144,22 @@ def _type_of(group: GroupListing) -> str:
 # ---- delete
 
 
-def handle_delete(call: Call) -> None:
-    request = call.decode(m.DeleteGroupsRequest)
-    names = request.groups_names
+@awaited
+async def handle_delete(call: Call) -> m.DeleteGroupsResponse:
+    names = call.decode(m.DeleteGroupsRequest).groups_names
+    coordination = call.service.broker.coordination
 
-    def begin(name: str, done: Done) -> None:
+    async def delete(name: str) -> None:
         open_groups(call, name, Operation.DELETE)
-        call.service.broker.coordination.delete_group(GroupId(name), done)
+        await acknowledged(partial(coordination.delete_group, GroupId(name)))
 
-    def build(results: list[DragomanError | None]) -> m.DeleteGroupsResponse:
-        return m.DeleteGroupsResponse(
-            results=[
-                m.DeleteGroupsResponseGroup(group_id=name, error_code=wire_code(error))
-                for name, error in zip(names, results, strict=True)
-            ]
-        )
-
-    gather(call, names, begin, build)
+    results = await gather(call, names, delete)
+    return m.DeleteGroupsResponse(
+        results=[
+            m.DeleteGroupsResponseGroup(group_id=name, error_code=wire_code(error))
+            for name, error in zip(names, results, strict=True)
+        ]
+    )
 
 
 def handle_delete_offsets(call: Call) -> None:

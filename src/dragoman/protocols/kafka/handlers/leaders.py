@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DecodeError, DragomanError
-from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import authorize_cluster
-from dragoman.protocols.kafka.handlers.gathering import Done, gather
+from dragoman.protocols.kafka.handlers.items import gather
 from dragoman.protocols.kafka.handlers.names import partition_of
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.security.authorizer import Operation
 
 _PREFERRED, _UNCLEAN = 0, 1
@@ -22,26 +21,25 @@ _PREFERRED, _UNCLEAN = 0, 1
 # ---- elections
 
 
-def handle_elect(call: Call) -> None:
+@awaited
+async def handle_elect(call: Call) -> m.ElectLeadersResponse:
     request = call.decode(m.ElectLeadersRequest)
     try:
         authorize_cluster(call, Operation.ALTER)
         if request.election_type not in (_PREFERRED, _UNCLEAN):
             raise DecodeError(f"election type {request.election_type} is not known")
     except DragomanError as error:
-        _refuse_election(call, request, error)
-        return
+        return _refused_election(call, request, error)
     wanted = list(_candidates(call, request))
     leadership = call.service.broker.leadership
 
-    def begin(asked: tuple[str, int], done: Done) -> None:
+    async def elect(asked: tuple[str, int]) -> None:
         partition = partition_of(call, *asked)
-        if request.election_type == _PREFERRED:
-            start(leadership.elect_preferred(partition)).then(done)
-        else:
-            done(leadership.refuse_election(partition))
+        if request.election_type != _PREFERRED:
+            raise leadership.refuse_election(partition)
+        await leadership.elect_preferred(partition)
 
-    gather(call, wanted, begin, lambda results: _elected(request, wanted, results))
+    return _elected(request, wanted, await gather(call, wanted, elect))
 
 
 def _candidates(call: Call, request: m.ElectLeadersRequest) -> Iterable[tuple[str, int]]:
@@ -55,20 +53,20 @@ def _candidates(call: Call, request: m.ElectLeadersRequest) -> Iterable[tuple[st
             yield topic.name, partition.index
 
 
-def _refuse_election(call: Call, request: m.ElectLeadersRequest, error: DragomanError) -> None:
-    code = wire_code(error)
+def _refused_election(
+    call: Call, request: m.ElectLeadersRequest, error: DragomanError
+) -> m.ElectLeadersResponse:
     if call.version >= 1:
-        call.reply(m.ElectLeadersResponse(error_code=code))
-        return
+        return m.ElectLeadersResponse(error_code=wire_code(error))
     # Version 0 has no error of its own: every partition carries it.
     wanted = list(_candidates(call, request))
-    call.reply(_elected(request, wanted, [error] * len(wanted)))
+    return _elected(request, wanted, [error] * len(wanted))
 
 
 def _elected(
     request: m.ElectLeadersRequest,
     wanted: list[tuple[str, int]],
-    results: list[DragomanError | None],
+    results: Sequence[DragomanError | None],
 ) -> m.ElectLeadersResponse:
     by_topic: dict[str, list[m.ElectLeadersResponsePartition]] = {}
     for (topic, index), error in zip(wanted, results, strict=True):
@@ -94,57 +92,48 @@ def _elected(
 # ---- replicas on other nodes
 
 
-def handle_reassign(call: Call) -> None:
+@awaited
+async def handle_reassign(call: Call) -> m.AlterPartitionReassignmentsResponse:
     request = call.decode(m.AlterPartitionReassignmentsRequest)
     try:
         authorize_cluster(call, Operation.ALTER)
     except DragomanError as error:
-        call.reply(
-            m.AlterPartitionReassignmentsResponse(
-                error_code=wire_code(error), error_message=str(error)
-            )
+        return m.AlterPartitionReassignmentsResponse(
+            error_code=wire_code(error), error_message=str(error)
         )
-        return
     may_resize = request.allow_replication_factor_change
     leadership = call.service.broker.leadership
     asked = [(topic.name, each) for topic in request.topics for each in topic.partitions]
 
-    def begin(
-        wanted: tuple[str, m.AlterPartitionReassignmentsRequestPartition], done: Done
-    ) -> None:
+    async def move(wanted: tuple[str, m.AlterPartitionReassignmentsRequestPartition]) -> None:
         topic, each = wanted
         partition = partition_of(call, topic, each.partition_index)
         # No replicas means: forget the move under way.
         if each.replicas is None:
-            start(leadership.cancel_move(partition)).then(done)
+            await leadership.cancel_move(partition)
         else:
-            moved = leadership.move(partition, each.replicas, may_resize=may_resize)
-            start(moved).then(done)
+            await leadership.move(partition, each.replicas, may_resize=may_resize)
 
-    def build(
-        results: list[DragomanError | None],
-    ) -> m.AlterPartitionReassignmentsResponse:
-        by_topic: dict[str, list[m.AlterPartitionReassignmentsResponsePartition]] = {
-            topic.name: [] for topic in request.topics
-        }
-        for (topic, each), error in zip(asked, results, strict=True):
-            by_topic[topic].append(
-                m.AlterPartitionReassignmentsResponsePartition(
-                    partition_index=each.partition_index,
-                    error_code=wire_code(error),
-                    error_message=wire_text(error),
-                )
+    results = await gather(call, asked, move)
+    by_topic: dict[str, list[m.AlterPartitionReassignmentsResponsePartition]] = {
+        topic.name: [] for topic in request.topics
+    }
+    for (topic, each), refusal in zip(asked, results, strict=True):
+        by_topic[topic].append(
+            m.AlterPartitionReassignmentsResponsePartition(
+                partition_index=each.partition_index,
+                error_code=wire_code(refusal),
+                error_message=wire_text(refusal),
             )
-        return m.AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=may_resize,
-            error_message=None,
-            responses=[
-                m.AlterPartitionReassignmentsResponseTopic(name=name, partitions=found)
-                for name, found in by_topic.items()
-            ],
         )
-
-    gather(call, asked, begin, build)
+    return m.AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=may_resize,
+        error_message=None,
+        responses=[
+            m.AlterPartitionReassignmentsResponseTopic(name=name, partitions=found)
+            for name, found in by_topic.items()
+        ],
+    )
 
 
 def handle_list_reassignments(call: Call) -> None:

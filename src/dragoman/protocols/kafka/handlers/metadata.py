@@ -12,8 +12,7 @@ ever, and never asks who coordinates the group now.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from contextlib import suppress
 
 from dragoman.broker.errors import (
     NotAuthorized,
@@ -24,19 +23,16 @@ from dragoman.broker.errors import (
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
-from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.codec import array_encoder
 from dragoman.protocols.kafka.handlers.access import CLUSTER_NAME, NOT_ASKED, allowed_operations
-from dragoman.protocols.kafka.handlers.gathering import gather
+from dragoman.protocols.kafka.handlers.items import gather
 from dragoman.protocols.kafka.handlers.names import check_kafka_name, is_visible
 from dragoman.protocols.kafka.handlers.refusals import wire_code
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, reply_with
 from dragoman.protocols.kafka.handlers.slices import answer_array
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Buffer
-
-_Done: TypeAlias = Callable[[m.MetadataResponseTopic | DragomanError], None]
 
 
 def handle(call: Call) -> None:
@@ -51,39 +47,35 @@ def handle(call: Call) -> None:
             "topics",
             ((describe(call, request, topic), 1 + len(topic.partitions)) for topic in visible),
         )
-        return
+    else:
+        reply_with(call, _named(call, request))
+
+
+async def _named(call: Call, request: m.MetadataRequest) -> list[Buffer]:
+    image = call.service.broker.image
     assert request.topics is not None
     # Each once, however often it is named, as in Kafka.
     asked = list({(each.topic_id, each.name): each for each in request.topics}.values())
     encoder = array_encoder(m.MetadataResponse, "topics", call.version)
 
-    def begin(topic: m.MetadataRequestTopic, done: _Done) -> None:
-        if topic.name is not None and not _has_id(topic):
-            _by_name(call, request, topic.name, done)
-        else:
-            done(describe(call, request, _with_id(call, topic.topic_id)))
-
-    def begin_encoded(topic: m.MetadataRequestTopic, done: Callable[[bytes], None]) -> None:
-        def found(outcome: m.MetadataResponseTopic | DragomanError) -> None:
-            if isinstance(outcome, DragomanError):
-                outcome = _refused(call, topic, outcome)
-            done(encoder.element(outcome))
-
+    async def encoded(topic: m.MetadataRequestTopic) -> bytes:
         try:
-            begin(topic, found)
+            if topic.name is not None and not _has_id(topic):
+                found = await _by_name(call, request, topic.name)
+            else:
+                found = describe(call, request, _with_id(call, topic.topic_id))
         except DragomanError as error:
-            found(error)
-
-    def build(results: list[bytes | DragomanError]) -> list[Buffer]:
-        # The topics asked for, those that had to be created among them, in the order asked.
-        encoded = [each for each in results if isinstance(each, bytes)]
-        return encoder.frame(_response(call, request), encoded, call.request.correlation_id)
+            found = _refused(call, topic, error)
+        return encoder.element(found)
 
     def weigh(topic: m.MetadataRequestTopic) -> int:
         known = image.topics.get(topic.name or "") or image.topics_by_id.get(topic.topic_id)
         return 1 if known is None else 1 + len(known.partitions)
 
-    gather(call, asked, begin_encoded, build, weigh=weigh)
+    # The topics asked for, those that had to be created among them, in the order asked.
+    results = await gather(call, asked, encoded, weigh=weigh)
+    elements = [each for each in results if isinstance(each, bytes)]
+    return encoder.frame(_response(call, request), elements, call.request.correlation_id)
 
 
 def _has_id(topic: m.MetadataRequestTopic) -> bool:
@@ -98,12 +90,11 @@ def _with_id(call: Call, topic_id: bytes) -> TopicMetadata:
     return topic
 
 
-def _by_name(call: Call, request: m.MetadataRequest, name: str, done: _Done) -> None:
+async def _by_name(call: Call, request: m.MetadataRequest, name: str) -> m.MetadataResponseTopic:
     broker = call.service.broker
     topic = broker.image.topics.get(name)
     if topic is not None and is_visible(name):
-        done(describe(call, request, topic))
-        return
+        return describe(call, request, topic)
     check_kafka_name(name)
     # Before version 4 there is no flag: asking means wanting it.
     is_wanted = request.allow_auto_topic_creation or call.version < 4
@@ -111,14 +102,12 @@ def _by_name(call: Call, request: m.MetadataRequest, name: str, done: _Done) -> 
         raise UnknownTopic(f"there is no topic {name!r}")
     call.session.authorize(Operation.CREATE, Resource.TOPIC, name)
 
-    def created(error: DragomanError | None) -> None:
-        topic = broker.image.topics.get(name)
-        if topic is not None and (error is None or isinstance(error, TopicExists)):
-            done(describe(call, request, topic))
-        else:
-            done(error if error is not None else UnknownTopic(f"topic {name!r} is gone"))
-
-    start(broker.ensure_topic(NewTopic(name=name))).then(created)
+    with suppress(TopicExists):
+        await broker.ensure_topic(NewTopic(name=name))
+    topic = broker.image.topics.get(name)
+    if topic is None:
+        raise UnknownTopic(f"topic {name!r} is gone")
+    return describe(call, request, topic)
 
 
 def _refused(

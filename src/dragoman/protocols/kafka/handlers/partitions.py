@@ -5,45 +5,41 @@ from __future__ import annotations
 from collections import Counter
 
 from dragoman.broker.errors import InvalidTopicName
-from dragoman.errors import DecodeError, DragomanError
+from dragoman.errors import DecodeError
 from dragoman.limits import TOPIC_PARTITIONS_MAX
-from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.gathering import Done, gather
+from dragoman.protocols.kafka.handlers.items import gather
 from dragoman.protocols.kafka.handlers.names import topic_of
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.security.authorizer import Operation, Resource
 
 
-def handle(call: Call) -> None:
+@awaited
+async def handle(call: Call) -> m.CreatePartitionsResponse:
     request = call.decode(m.CreatePartitionsRequest)
     named = Counter(topic.name for topic in request.topics)
 
     total = sum(_added(call, topic) for topic in request.topics)
 
-    def begin(topic: m.CreatePartitionsRequestTopic, done: Done) -> None:
+    async def create(topic: m.CreatePartitionsRequestTopic) -> None:
         if named[topic.name] > 1:
             raise DecodeError(f"topic {topic.name!r} is in the request more than once")
         call.service.broker.topics.check_request(total)
         assignment = _checked(call, topic)
-        if request.validate_only:
-            done(None)
-        else:
+        if not request.validate_only:
             topics = call.service.broker.topics
-            start(topics.add_partitions(topic.name, topic.count, assignment)).then(done)
+            await topics.add_partitions(topic.name, topic.count, assignment)
 
-    def build(results: list[DragomanError | None]) -> m.CreatePartitionsResponse:
-        return m.CreatePartitionsResponse(
-            results=[
-                m.CreatePartitionsResponseTopic(
-                    name=topic.name, error_code=wire_code(error), error_message=wire_text(error)
-                )
-                for topic, error in zip(request.topics, results, strict=True)
-            ]
-        )
-
-    gather(call, request.topics, begin, build, request.timeout_ms)
+    results = await gather(call, request.topics, create, timeout_ms=request.timeout_ms)
+    return m.CreatePartitionsResponse(
+        results=[
+            m.CreatePartitionsResponseTopic(
+                name=topic.name, error_code=wire_code(error), error_message=wire_text(error)
+            )
+            for topic, error in zip(request.topics, results, strict=True)
+        ]
+    )
 
 
 def _added(call: Call, asked: m.CreatePartitionsRequestTopic) -> int:

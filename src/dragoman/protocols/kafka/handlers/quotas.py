@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from dragoman.broker.quotas import ADDRESS, ENTITY_KINDS, Component, Match
 from dragoman.errors import DecodeError, DragomanError
-from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import UnsupportedVersionError
 from dragoman.protocols.kafka.handlers.access import authorize_cluster
-from dragoman.protocols.kafka.handlers.gathering import Done, gather
+from dragoman.protocols.kafka.handlers.items import gather
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.security.authorizer import Operation
 
 _MATCHES: Final = {0: Match.EXACT, 1: Match.DEFAULT, 2: Match.ANY}
@@ -73,21 +73,21 @@ def _component(asked: m.DescribeClientQuotasRequestComponent) -> Component:
     return Component(asked.entity_type, match, asked.match)
 
 
-def handle_alter(call: Call) -> None:
+@awaited
+async def handle_alter(call: Call) -> m.AlterClientQuotasResponse:
     request = call.decode(m.AlterClientQuotasRequest)
     quotas = call.service.broker.quotas
 
-    def begin(entry: m.AlterClientQuotasRequestEntry, done: Done) -> None:
+    async def alter(entry: m.AlterClientQuotasRequestEntry) -> None:
         authorize_cluster(call, Operation.ALTER_CONFIGS)
         entity = _entity(entry)
         changes = _changes(entry)
         if request.validate_only:
             quotas.check(entity, changes)
-            done(None)
         else:
-            start(quotas.change(entity, changes)).then(done)
+            await quotas.change(entity, changes)
 
-    gather(call, request.entries, begin, lambda results: _altered(request.entries, results))
+    return _altered(request.entries, await gather(call, request.entries, alter))
 
 
 def _entity(entry: m.AlterClientQuotasRequestEntry) -> dict[str, str | None]:
@@ -105,7 +105,7 @@ def _changes(entry: m.AlterClientQuotasRequestEntry) -> dict[str, float | None]:
 
 
 def _altered(
-    entries: list[m.AlterClientQuotasRequestEntry], results: list[DragomanError | None]
+    entries: list[m.AlterClientQuotasRequestEntry], results: Sequence[DragomanError | None]
 ) -> m.AlterClientQuotasResponse:
     return m.AlterClientQuotasResponse(
         entries=[

@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial, wraps
 from typing import Final, TypeAlias, TypeVar
 
 from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
 from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX
 from dragoman.net.channel import Channel
+from dragoman.outcome import start
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.connection import Request, ServerConnection
 from dragoman.protocols.kafka.constants import ApiKey, is_accepted
@@ -119,9 +121,10 @@ class Call:
             self._on_end()
 
     def drop(self) -> None:
-        if not self.is_done and self._on_drop is not None:
-            self._on_drop()
+        on_drop = None if self.is_done else self._on_drop
         self.is_done = True
+        if on_drop is not None:
+            on_drop()
 
     def take_reply(self) -> Sequence[Buffer]:
         reply, self._reply = self._reply, None
@@ -129,6 +132,38 @@ class Call:
 
 
 Handler: TypeAlias = Callable[[Call], None]
+
+
+def awaited(handler: Callable[[Call], Coroutine[object, None, Message | list[Buffer]]]) -> Handler:
+    """A handler that returns its reply, as a message or encoded, in place of sending it.
+
+    An error that it raises has no place in a reply: it closes the connection. When the connection
+    goes first, the work ends by itself and its reply is dropped.
+    """
+
+    @wraps(handler)
+    def handle(call: Call) -> None:
+        reply_with(call, handler(call))
+
+    return handle
+
+
+def reply_with(call: Call, work: Coroutine[object, None, Message | list[Buffer]]) -> None:
+    """Reply with what a coroutine returns, as `awaited` does."""
+    start(work).then(partial(_finish, call))
+
+
+def _finish(call: Call, result: Message | list[Buffer] | DragomanError) -> None:
+    if call.is_done:
+        return
+    if isinstance(result, DragomanError):
+        call.fail(result)
+    elif isinstance(result, list):
+        call.reply_raw(result)
+    else:
+        call.reply(result)
+
+
 HANDLERS: Final[dict[int, Handler]] = handlers_by_name(__package__, REQUESTS)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 from dragoman.broker.errors import (
     InvalidConfig,
@@ -16,26 +15,23 @@ from dragoman.cluster.metadata import TopicMetadata
 from dragoman.config.topics import describe_topic_config
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import TOPIC_PARTITIONS_MAX
-from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.config_resources import SOURCES
-from dragoman.protocols.kafka.handlers.gathering import Done, gather
+from dragoman.protocols.kafka.handlers.items import gather
 from dragoman.protocols.kafka.handlers.names import check_kafka_name
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.security.authorizer import Operation, Resource
 
 
-def handle_create(call: Call) -> None:
+@awaited
+async def handle_create(call: Call) -> m.CreateTopicsResponse:
     request = call.decode(m.CreateTopicsRequest)
     named = Counter(topic.name for topic in request.topics)
     topics = call.service.broker.topics
     total = sum(_count(call, each) for each in request.topics)
 
-    def begin(
-        asked: m.CreateTopicsRequestTopic,
-        done: Callable[[m.CreateTopicsResponseTopic | DragomanError], None],
-    ) -> None:
+    async def create(asked: m.CreateTopicsRequestTopic) -> m.CreateTopicsResponseTopic:
         if named[asked.name] > 1:
             raise DecodeError(f"topic {asked.name!r} is in the request more than once")
         topics.check_request(total)
@@ -44,19 +40,17 @@ def handle_create(call: Call) -> None:
         new = _new_topic(asked)
         if request.validate_only:
             topics.check_new(new)
-            done(_created(call, new))
         else:
-            start(topics.create(new)).then(lambda error: done(error or _created(call, new)))
+            await topics.create(new)
+        return _created(call, new)
 
-    def build(results: list[m.CreateTopicsResponseTopic | DragomanError]) -> m.CreateTopicsResponse:
-        return m.CreateTopicsResponse(
-            topics=[
-                _create_failed(asked.name, each) if isinstance(each, DragomanError) else each
-                for asked, each in zip(request.topics, results, strict=True)
-            ]
-        )
-
-    gather(call, request.topics, begin, build, request.timeout_ms)
+    results = await gather(call, request.topics, create, timeout_ms=request.timeout_ms)
+    return m.CreateTopicsResponse(
+        topics=[
+            _create_failed(asked.name, each) if isinstance(each, DragomanError) else each
+            for asked, each in zip(request.topics, results, strict=True)
+        ]
+    )
 
 
 def _count(call: Call, topic: m.CreateTopicsRequestTopic) -> int:
@@ -115,7 +109,8 @@ def _new_topic(topic: m.CreateTopicsRequestTopic) -> NewTopic:
     )
 
 
-def handle_delete(call: Call) -> None:
+@awaited
+async def handle_delete(call: Call) -> m.DeleteTopicsResponse:
     request = call.decode(m.DeleteTopicsRequest)
     asked = request.topics or [
         m.DeleteTopicsRequestTopic(name=each) for each in request.topic_names
@@ -123,23 +118,19 @@ def handle_delete(call: Call) -> None:
     # What each is called: a topic that is named by its id has a name too, until it is gone.
     named = [(each, _topic_of(call, each)) for each in asked]
 
-    def begin(pair: tuple[m.DeleteTopicsRequestTopic, TopicMetadata | None], done: Done) -> None:
+    async def delete(pair: tuple[m.DeleteTopicsRequestTopic, TopicMetadata | None]) -> None:
         each, topic = pair
         if topic is None and each.name is not None:
             raise UnknownTopic(f"there is no topic {each.name!r}")
         if topic is None:
             raise UnknownTopicId(f"there is no topic with id {each.topic_id.hex()}")
         call.session.authorize(Operation.DELETE, Resource.TOPIC, topic.name)
-        start(call.service.broker.topics.delete(topic.name)).then(done)
+        await call.service.broker.topics.delete(topic.name)
 
-    def build(results: list[DragomanError | None]) -> m.DeleteTopicsResponse:
-        return m.DeleteTopicsResponse(
-            responses=[
-                _deleted(call, *pair, error) for pair, error in zip(named, results, strict=True)
-            ]
-        )
-
-    gather(call, named, begin, build, request.timeout_ms)
+    results = await gather(call, named, delete, timeout_ms=request.timeout_ms)
+    return m.DeleteTopicsResponse(
+        responses=[_deleted(call, *pair, error) for pair, error in zip(named, results, strict=True)]
+    )
 
 
 def _topic_of(call: Call, asked: m.DeleteTopicsRequestTopic) -> TopicMetadata | None:

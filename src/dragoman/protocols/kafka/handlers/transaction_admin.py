@@ -5,7 +5,8 @@ What operators use to find a transaction that hangs, and to end it where its coo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from dragoman.broker.errors import NotAuthorized
 from dragoman.broker.kinds import Kind
@@ -20,11 +21,12 @@ from dragoman.errors import DragomanError
 from dragoman.limits import ID_PATTERN_BYTES_MAX
 from dragoman.log.batch import Marker
 from dragoman.log.producers import InvalidProducerEpochError
+from dragoman.outcome import acknowledged
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize_cluster
-from dragoman.protocols.kafka.handlers.gathering import Done, gather
+from dragoman.protocols.kafka.handlers.items import gather
 from dragoman.protocols.kafka.handlers.refusals import wire_code
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import Elements, answer, answer_array
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
@@ -180,7 +182,8 @@ def _id_filter(call: Call, pattern: str | None) -> Callable[[str], bool]:
 # ---- markers by hand
 
 
-def handle_write_markers(call: Call) -> None:
+@awaited
+async def handle_write_markers(call: Call) -> m.WriteTxnMarkersResponse:
     request = call.decode(m.WriteTxnMarkersRequest)
     wanted = [
         (marker, TopicName(topic.name), Partition(index))
@@ -189,20 +192,19 @@ def handle_write_markers(call: Call) -> None:
         for index in topic.partition_indexes
     ]
 
-    def begin(
-        asked: tuple[m.WriteTxnMarkersRequestMarker, TopicName, Partition], done: Done
-    ) -> None:
+    async def end(asked: tuple[m.WriteTxnMarkersRequestMarker, TopicName, Partition]) -> None:
         marker, topic, index = asked
         _authorize_markers(call)
         _check_epoch(call, marker, topic, index)
-        call.service.broker.coordination.transacting.end_by_hand(
+        end_by_hand = partial(
+            call.service.broker.coordination.transacting.end_by_hand,
             ProducerIdentity(marker.producer_id, marker.producer_epoch),
             Marker(marker.transaction_result, marker.coordinator_epoch),
             (topic, index),
-            done,
         )
+        await acknowledged(end_by_hand)
 
-    gather(call, wanted, begin, lambda results: _written(request, results))
+    return _written(request, await gather(call, wanted, end))
 
 
 def _authorize_markers(call: Call) -> None:
@@ -225,7 +227,7 @@ def _check_epoch(
 
 
 def _written(
-    request: m.WriteTxnMarkersRequest, results: list[DragomanError | None]
+    request: m.WriteTxnMarkersRequest, results: Sequence[DragomanError | None]
 ) -> m.WriteTxnMarkersResponse:
     codes = map(wire_code, results)
     return m.WriteTxnMarkersResponse(

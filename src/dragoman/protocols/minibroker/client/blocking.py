@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Iterator
 from typing import Self, TypeVar
 
-from dragoman.dialing.blocking import BlockingClient, BlockingPart, waiting
+from dragoman.client_core.blocking import BlockingClient, BlockingPart, opening, waiting
 from dragoman.protocols.minibroker.client.client import MinibrokerClient
 from dragoman.protocols.minibroker.client.settings import ClientSettings
 from dragoman.protocols.minibroker.client.subscription import (
     GroupSubscription,
-    OnRebalance,
     Subscription,
 )
 from dragoman.protocols.minibroker.messages import Delivered, Published
@@ -45,8 +44,7 @@ class BlockingSubscription(BlockingPart[AnySubscription]):
 class BlockingGroupSubscription(BlockingSubscription[GroupSubscription]):
     """See `GroupSubscription`."""
 
-    def commit(self, record: Delivered) -> None:
-        self._thread.run(lambda: self._part.commit(record))
+    commit = waiting(GroupSubscription.commit)
 
 
 class BlockingMinibrokerClient(BlockingClient[MinibrokerClient]):
@@ -63,6 +61,8 @@ class BlockingMinibrokerClient(BlockingClient[MinibrokerClient]):
 
     publish = waiting(MinibrokerClient.publish)
     commit = waiting(MinibrokerClient.commit)
+    subscribe = opening(MinibrokerClient.subscribe, BlockingSubscription[Subscription])
+    join = opening(MinibrokerClient.join, BlockingGroupSubscription)
 
     def publish_many(self, topic: str, payloads: list[bytes], key: bytes = b"") -> list[Published]:
         """All at once, in order: their durability costs little more than that of one."""
@@ -71,16 +71,3 @@ class BlockingMinibrokerClient(BlockingClient[MinibrokerClient]):
     async def _publish_many(self, topic: str, payloads: list[bytes], key: bytes) -> list[Published]:
         publish = self._client.publish
         return await asyncio.gather(*(publish(topic, each, key) for each in payloads))
-
-    def subscribe(
-        self, topic: str, partition: int = 0, offset: int | None = None
-    ) -> BlockingSubscription[Subscription]:
-        made = self._thread.run(lambda: self._client.subscribe(topic, partition, offset))
-        return BlockingSubscription(self._thread, made)
-
-    def join(
-        self, topic: str, group: str, on_rebalance: OnRebalance | None = None
-    ) -> BlockingGroupSubscription:
-        """`on_rebalance` is called in the client's own thread."""
-        made = self._thread.run(lambda: self._client.join(topic, group, on_rebalance))
-        return BlockingGroupSubscription(self._thread, made)

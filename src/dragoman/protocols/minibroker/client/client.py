@@ -16,14 +16,16 @@ import asyncio
 from contextlib import suppress
 from typing import Self
 
-from dragoman.dialing.errors import (
+from dragoman.client_core.addresses import Address, Rotation, parse_addresses
+from dragoman.client_core.channel import OrderedChannel
+from dragoman.client_core.connection import dial
+from dragoman.client_core.errors import (
     ClientClosedError,
     ClientError,
     ConnectionLostError,
     UnreachableError,
-    unreachable,
 )
-from dragoman.dialing.link import Link
+from dragoman.client_core.retry import Retry
 from dragoman.errors import DecodeError
 from dragoman.framing import FrameReader, Scratch
 from dragoman.limits import CONNECTION_CLOSE_GRACE_S, MINIBROKER_CLIENT_RECORDS_MAX
@@ -35,7 +37,7 @@ from dragoman.protocols.minibroker.client.errors import (
     RefusedError,
     refused,
 )
-from dragoman.protocols.minibroker.client.settings import ClientSettings, parse_addresses
+from dragoman.protocols.minibroker.client.settings import DEFAULT_PORT, ClientSettings
 from dragoman.protocols.minibroker.client.subscription import (
     GroupSubscription,
     OnRebalance,
@@ -50,11 +52,10 @@ class MinibrokerClient:
 
     def __init__(self, addresses: str, settings: ClientSettings | None = None) -> None:
         self.settings = settings if settings is not None else ClientSettings()
-        self._addresses = parse_addresses(addresses)
-        #: Which address is tried first.
-        self._current = 0
+        self._addresses = Rotation(parse_addresses((addresses,), default_port=DEFAULT_PORT))
+        self._retry = Retry(self.settings.retry_policy)
         self._scratch = Scratch()
-        self._link: Link | None = None
+        self._channel: OrderedChannel | None = None
         self._ready = asyncio.Event()
         self._lost = asyncio.Event()
         self._why_not: ClientError = UnreachableError("the client was not opened")
@@ -68,8 +69,8 @@ class MinibrokerClient:
 
     async def open(self) -> Self:
         """Connect. Raises `UnreachableError` when no address answers."""
-        link = await self._dial()
-        self._use(link)
+        channel = await self._dial()
+        self._use(channel)
         self._tasks = [
             asyncio.create_task(self._keep_connected(), name="minibroker-connection"),
             asyncio.create_task(self._keep_alive(), name="minibroker-heartbeats"),
@@ -88,13 +89,13 @@ class MinibrokerClient:
         for subscription in self._subscriptions.values():
             subscription.end()
         self._subscriptions.clear()
-        link, self._link = self._link, None
-        if link is not None:
-            self._regulate(link)
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            self._regulate(channel)
             # When it is lost, or the server does not answer, nothing is left to be waited for.
             with suppress(ClientError):
-                await link.request(codec.encode(m.Quit()), CONNECTION_CLOSE_GRACE_S)
-            link.close(ClientClosedError("the client is closed"))
+                await channel.request(codec.encode(m.Quit()), CONNECTION_CLOSE_GRACE_S)
+            channel.close(ClientClosedError("the client is closed"))
         self._ready.set()
 
     async def __aenter__(self) -> Self:
@@ -128,7 +129,7 @@ class MinibrokerClient:
     ) -> GroupSubscription:
         """Records of the partitions that the group gives this member, from what it committed on.
 
-        `on_rebalance` is told about the first assignment, too.
+        `on_rebalance` is called on the client's event loop, also for the first assignment.
         """
         subscription = GroupSubscription(self, topic, group, on_rebalance)
         await self._subscribe(subscription)
@@ -146,11 +147,11 @@ class MinibrokerClient:
             return
         del self._subscriptions[subscription.topic]
         subscription.end()
-        link = self._link
-        if link is not None:
-            self._regulate(link)
+        channel = self._channel
+        if channel is not None:
+            self._regulate(channel)
             try:
-                await self._exchange(link, m.Unsubscribe(topic=subscription.topic))
+                await self._exchange(channel, m.Unsubscribe(topic=subscription.topic))
             except ClientError:
                 # With the connection, the subscription is gone as well.
                 return
@@ -159,39 +160,39 @@ class MinibrokerClient:
         """Records were added to a subscription, or taken from it."""
         bound = self.settings.queue_records_max
         is_full = subscription.waiting_records >= bound
-        if self._link is not None and (is_full != self._is_paused or self._replies_due):
-            self._regulate(self._link)
+        if self._channel is not None and (is_full != self._is_paused or self._replies_due):
+            self._regulate(self._channel)
 
     # ---- requests
 
     async def _call(self, request: m.Request) -> m.Reply:
         """The reply, over as many connections as it takes."""
-        settings, loop = self.settings, asyncio.get_running_loop()
-        deadline = loop.time() + settings.retry_for_s
+        deadline = asyncio.get_running_loop().time() + self.settings.retry_for_s
+        is_repeatable = self.settings.repeats_publish or not isinstance(request, m.Publish)
         redirects = 0
-        while True:
-            link = await self._connected(deadline)
-            try:
-                return await self._exchange(link, request)
-            except NotLeaderError:
-                redirects += 1
-                if redirects > len(self._addresses):
-                    raise
-                self._move_on(link)
-                await asyncio.sleep(settings.redirect_pause_s)
-            except ClientError as error:
-                is_repeatable = settings.repeats_publish or not isinstance(request, m.Publish)
-                if (
-                    not error.retriable
-                    or (error.is_ambiguous and not is_repeatable)
-                    or self._is_closed
-                    or loop.time() > deadline
-                ):
-                    raise
-                await asyncio.sleep(settings.retry_pause_s)
 
-    async def _connected(self, deadline: float) -> Link:
-        while self._link is None or not self._link.is_open:
+        async def attempt() -> m.Reply:
+            nonlocal redirects
+            while True:
+                channel = await self._connected(deadline)
+                try:
+                    return await self._exchange(channel, request)
+                except NotLeaderError:
+                    redirects += 1
+                    if redirects > len(self._addresses):
+                        raise
+                    self._move_on(channel)
+                    await asyncio.sleep(self.settings.redirect_pause_s)
+
+        def may_retry(error: ClientError) -> bool:
+            if self._is_closed or not self._tasks or isinstance(error, NotLeaderError):
+                return False
+            return error.retriable and (is_repeatable or not error.is_ambiguous)
+
+        return await self._retry.call(attempt, may_retry=may_retry)
+
+    async def _connected(self, deadline: float) -> OrderedChannel:
+        while self._channel is None or not self._channel.is_open:
             if self._is_closed or not self._tasks:
                 raise type(self._why_not)(str(self._why_not))
             self._ready.clear()
@@ -200,28 +201,28 @@ class MinibrokerClient:
                     await self._ready.wait()
             except TimeoutError:
                 raise UnreachableError(str(self._why_not)) from None
-        return self._link
+        return self._channel
 
-    async def _exchange(self, link: Link, request: m.Request) -> m.Reply:
+    async def _exchange(self, channel: OrderedChannel, request: m.Request) -> m.Reply:
         frame = codec.encode(request)
         self._replies_due += 1
-        self._regulate(link)
+        self._regulate(channel)
         try:
-            answer = await link.request(frame, self.settings.request_timeout_s)
+            answer = await channel.request(frame, self.settings.request_timeout_s)
         finally:
             self._replies_due -= 1
-            self._regulate(link)
+            self._regulate(channel)
         try:
             reply = codec.decode_reply(answer, request)
         except DecodeError as error:
-            lost = ConnectionLostError(f"{link.address} does not speak minibroker: {error}")
-            link.close(lost)
+            lost = ConnectionLostError(f"{channel.address} does not speak minibroker: {error}")
+            channel.close(lost)
             raise lost from None
         if isinstance(reply, m.Failed):
             raise refused(reply.reason)
         return reply
 
-    def _regulate(self, link: Link) -> None:
+    def _regulate(self, channel: OrderedChannel) -> None:
         """Read, or not, as the records that wait and the replies that are due ask for."""
         bound = self.settings.queue_records_max
         if self._replies_due:
@@ -230,9 +231,9 @@ class MinibrokerClient:
         if is_full != self._is_paused:
             self._is_paused = is_full
             if is_full:
-                link.pause()
+                channel.pause()
             else:
-                link.resume()
+                channel.resume()
 
     # ---- subscriptions
 
@@ -250,16 +251,16 @@ class MinibrokerClient:
         subscription.is_established = True
         return subscription
 
-    async def _subscribe_again(self, link: Link) -> None:
+    async def _subscribe_again(self, channel: OrderedChannel) -> None:
         """On a new connection; one that is refused now ends with the reason."""
         for topic, subscription in list(self._subscriptions.items()):
             if not subscription.is_established:
-                # Whoever asked for it first still does.
+                # The call that asked for it first repeats that itself.
                 continue
             try:
-                _assign(subscription, await self._exchange(link, subscription.request()))
+                _assign(subscription, await self._exchange(channel, subscription.request()))
             except NotLeaderError:
-                self._move_on(link)
+                self._move_on(channel)
                 raise
             except RefusedError as error:
                 self._subscriptions.pop(topic, None)
@@ -271,16 +272,17 @@ class MinibrokerClient:
                 subscription = self._subscriptions.get(record.topic)
                 if subscription is not None:
                     subscription.accept(record)
-            case m.Rebalanced() as told:
-                subscription = self._subscriptions.get(told.topic)
-                if isinstance(subscription, GroupSubscription) and subscription.group == told.group:
-                    subscription.assign(told.partitions)
+            case m.Rebalanced(topic=topic, group=group, partitions=partitions):
+                subscription = self._subscriptions.get(topic)
+                if isinstance(subscription, GroupSubscription) and subscription.group == group:
+                    subscription.assign(partitions)
             case m.Failed(reason=reason):
-                self._told(reason)
+                self._refused(reason)
 
-    def _told(self, reason: str) -> None:
-        """An ERR that nobody asked for. After an eviction the server closes, and all is made anew;
-        a reader that failed takes its subscription with it: `iterate TOPIC/PARTITION: CAUSE`.
+    def _refused(self, reason: str) -> None:
+        """An ERR that answers no request. A reader that failed takes its subscription with it:
+        `iterate TOPIC/PARTITION: CAUSE`. After an eviction the server closes the connection, and
+        everything is made anew.
         """
         topic = reason.removeprefix("iterate ").partition(": ")[0].rpartition("/")[0]
         subscription = self._subscriptions.pop(topic, None)
@@ -289,91 +291,89 @@ class MinibrokerClient:
 
     # ---- the connection
 
-    async def _dial(self) -> Link:
-        """A connection to the first address that answers, beginning with the current one."""
+    async def _dial(self) -> OrderedChannel:
+        """A connection to the first address that answers, in the order of the rotation."""
         failures = []
-        for _ in self._addresses:
-            host, port = self._addresses[self._current]
+        for _ in range(len(self._addresses)):
             try:
-                return await self._connect(host, port)
-            except OSError as error:
-                # A time-out is one, too.
-                failures.append(str(unreachable(f"{host}:{port}", error)))
-                self._current = (self._current + 1) % len(self._addresses)
+                return await self._connect(self._addresses.first)
+            except UnreachableError as error:
+                failures.append(str(error))
+                self._addresses.move_on()
         raise UnreachableError("; ".join(failures))
 
-    async def _connect(self, host: str, port: int) -> Link:
-        loop = asyncio.get_running_loop()
-        link = Link(
-            f"{host}:{port}",
-            FrameReader(FRAME_BYTES_MAX, self._scratch),
-            protocol="minibroker",
-            loop=loop,
-            in_flight_max=self.settings.in_flight_max,
-            is_push=codec.is_push,
-            on_push=self._pushed,
-            on_lost=lambda error: self._on_lost(link, error),
-        )
-        async with asyncio.timeout(self.settings.connect_timeout_s):
-            await loop.create_connection(lambda: link, host, port)
-        return link
+    async def _connect(self, address: Address) -> OrderedChannel:
+        def make(loop: asyncio.AbstractEventLoop) -> OrderedChannel:
+            channel = OrderedChannel(
+                address,
+                FrameReader(FRAME_BYTES_MAX, self._scratch),
+                protocol="minibroker",
+                loop=loop,
+                in_flight_max=self.settings.in_flight_max,
+                is_push=codec.is_push,
+                on_push=self._pushed,
+                on_lost=lambda error: self._on_lost(channel, error),
+            )
+            return channel
 
-    def _use(self, link: Link) -> None:
-        self._link = link
+        return await dial(address, make, self.settings.connect_timeout_s)
+
+    def _use(self, channel: OrderedChannel) -> None:
+        self._channel = channel
         self._ready.set()
 
-    def _on_lost(self, link: Link, error: ClientError) -> None:
-        if link is self._link:
-            self._link = None
+    def _on_lost(self, channel: OrderedChannel, error: ClientError) -> None:
+        if channel is self._channel:
+            self._channel = None
             self._is_paused = False
         if not self._is_closed:
             self._why_not = error
         self._lost.set()
 
-    def _move_on(self, link: Link) -> None:
+    def _move_on(self, channel: OrderedChannel) -> None:
         """To the next address, unless another request has had this done already."""
-        if link.is_open:
-            self._current = (self._current + 1) % len(self._addresses)
-            link.close(ConnectionLostError(f"{link.address} does not lead"))
+        if channel.is_open:
+            self._addresses.move_on()
+            channel.close(ConnectionLostError(f"{channel.address} does not lead"))
 
     async def _keep_connected(self) -> None:
         while True:
             await self._lost.wait()
             self._lost.clear()
-            if self._link is not None and self._link.is_open:
+            if self._channel is not None and self._channel.is_open:
                 # What was lost was a try that took too long.
                 continue
             try:
-                link = await self._dial()
+                channel = await self._dial()
             except UnreachableError as error:
                 self._why_not = error
                 self._lost.set()
                 await asyncio.sleep(self.settings.reconnect_pause_s)
                 continue
-            self._link = link
+            self._channel = channel
             try:
-                await self._subscribe_again(link)
+                await self._subscribe_again(channel)
             except ClientError:
-                link.close()
+                channel.close()
                 self._lost.set()
                 await asyncio.sleep(self.settings.reconnect_pause_s)
                 continue
-            if link.is_open:
-                self._use(link)
+            if channel.is_open:
+                self._use(channel)
 
     async def _keep_alive(self) -> None:
         """Say for every group that the member is there; a server that objects is left."""
         while True:
             await asyncio.sleep(self.settings.heartbeat_interval_s)
             for subscription in list(self._subscriptions.values()):
-                link = self._link
-                if link is None or not isinstance(subscription, GroupSubscription):
+                channel = self._channel
+                if channel is None or not isinstance(subscription, GroupSubscription):
                     continue
                 heartbeat = m.Heartbeat(topic=subscription.topic, group=subscription.group)
                 try:
-                    await self._exchange(link, heartbeat)
+                    await self._exchange(channel, heartbeat)
                 except RefusedError:
-                    link.close()
+                    channel.close()
                 except ClientError:
                     # The connection is being made anew, and the group joined again.
                     continue

@@ -1,4 +1,4 @@
-"""What the server can answer, beside what every client may meet (`dialing/errors.py`).
+"""What the server can answer, beside what every client may meet (`client_core.errors`).
 
 ClientError
   RefusedError              ERR: `reason` is the server's text
@@ -8,7 +8,7 @@ ClientError
 
 from __future__ import annotations
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.protocols.minibroker.errors import NOT_LEADER
 
 

@@ -9,22 +9,29 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.protocols.minibroker import messages as m
 
-if TYPE_CHECKING:
-    from dragoman.protocols.minibroker.client.client import MinibrokerClient
-
-#: Told the partitions that the member has from now on.
+#: Gets the partitions that the member has from now on.
 OnRebalance: TypeAlias = Callable[[tuple[int, ...]], None]
+
+
+class Owner(Protocol):
+    """What a subscription needs of the client that holds it."""
+
+    async def unsubscribe(self, subscription: Subscription) -> None: ...
+
+    def queue_changed(self, subscription: Subscription) -> None: ...
+
+    async def commit(self, topic: str, group: str, partition: int, offset: int) -> None: ...
 
 
 class Subscription:
     """`async for record in subscription`. Ends with `close`, raises when the server ends it."""
 
-    def __init__(self, client: MinibrokerClient, topic: str) -> None:
+    def __init__(self, client: Owner, topic: str) -> None:
         self._client = client
         self.topic = topic
         self.partitions: tuple[int, ...] = ()
@@ -91,9 +98,7 @@ class Subscription:
 class PartitionSubscription(Subscription):
     """To one partition, from an offset or from what comes next."""
 
-    def __init__(
-        self, client: MinibrokerClient, topic: str, partition: int, offset: int | None
-    ) -> None:
+    def __init__(self, client: Owner, topic: str, partition: int, offset: int | None) -> None:
         super().__init__(client, topic)
         self._partition = partition
         #: Where a new connection has to begin; None for "with what comes next".
@@ -117,7 +122,7 @@ class GroupSubscription(Subscription):
     """To the partitions that the group gives this member."""
 
     def __init__(
-        self, client: MinibrokerClient, topic: str, group: str, on_rebalance: OnRebalance | None
+        self, client: Owner, topic: str, group: str, on_rebalance: OnRebalance | None
     ) -> None:
         super().__init__(client, topic)
         self.group = group
@@ -131,7 +136,7 @@ class GroupSubscription(Subscription):
 
     def assign(self, partitions: tuple[int, ...]) -> None:
         for lost in set(self.partitions) - set(partitions):
-            # Whoever has the partition now is sent these, too.
+            # The member that has the partition now is sent these, too.
             kept = [each for each in self._queue if each.partition != lost]
             self._queue = deque(kept)
         super().assign(partitions)

@@ -43,7 +43,7 @@ from dragoman.protocols.minibroker.handlers.topics import (
     use_topic,
 )
 from dragoman.protocols.minibroker.messages import Commit, Committed, Publish
-from dragoman.protocols.minibroker.routing import fnv1a_32
+from dragoman.protocols.minibroker.partitioner import fnv1a_32
 from dragoman.protocols.session import Place
 from dragoman.security.authorizer import Operation
 from dragoman.types import GroupId, Offset, Partition, TopicName

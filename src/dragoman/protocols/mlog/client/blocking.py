@@ -4,34 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dragoman.dialing.blocking import BlockingClient, waiting
-from dragoman.dialing.loop_thread import LoopThread
-from dragoman.protocols.mlog.client.client import MlogClient
-from dragoman.protocols.mlog.client.consumer import Consumer
+from dragoman.client_core.blocking import BlockingClient, Face, making, waiting
+from dragoman.protocols.mlog.client.client import Consumer, MlogClient
 from dragoman.protocols.mlog.client.settings import ClientSettings
 from dragoman.protocols.mlog.messages import Entry
 
 
-class BlockingConsumer:
+class BlockingConsumer(Face[Consumer]):
     """See `Consumer`; iteration waits for the next record, for ever."""
-
-    def __init__(self, thread: LoopThread, consumer: Consumer) -> None:
-        self._thread = thread
-        self._consumer = consumer
 
     @property
     def position(self) -> int | None:
-        return self._consumer.position
+        return self._owner.position
 
-    def next_entries(self) -> list[Entry]:
-        return self._thread.run(self._consumer.next_entries)
+    next_entries = waiting(Consumer.next_entries)
+    commit = waiting(Consumer.commit)
 
     def __iter__(self) -> Iterator[Entry]:
         while True:
-            yield self._thread.run(self._consumer.__anext__)
-
-    def commit(self) -> None:
-        self._thread.run(self._consumer.commit)
+            yield self._thread.run(self._owner.__anext__)
 
 
 class BlockingMlogClient(BlockingClient[MlogClient]):
@@ -50,15 +41,4 @@ class BlockingMlogClient(BlockingClient[MlogClient]):
     delete_topic = waiting(MlogClient.delete_topic)
     topics = waiting(MlogClient.topics)
     topic_leader = waiting(MlogClient.topic_leader)
-
-    def consume(
-        self,
-        topic: str,
-        *,
-        id: str = "",  # noqa: A002
-        offset: int | None = None,
-        max_count: int = 100,
-        wait: bool = False,
-    ) -> BlockingConsumer:
-        consumer = self._client.consume(topic, id=id, offset=offset, max_count=max_count, wait=wait)
-        return BlockingConsumer(self._thread, consumer)
+    consume = making(MlogClient.consume, BlockingConsumer)

@@ -11,15 +11,17 @@ connection and are pipelined.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from typing import Self, TypeVar
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.addresses import parse_addresses
+from dragoman.client_core.errors import ClientError
+from dragoman.client_core.retry import Retry
 from dragoman.protocols.mlog import messages as m
-from dragoman.protocols.mlog.client.consumer import Consumer
 from dragoman.protocols.mlog.client.errors import NoDataError, TopicNotFoundError
 from dragoman.protocols.mlog.client.leaders import Leaders
-from dragoman.protocols.mlog.client.settings import ClientSettings, parse_addresses
+from dragoman.protocols.mlog.client.settings import ClientSettings
 from dragoman.protocols.mlog.constants import AckMode
 
 Reply = TypeVar("Reply", bound=m.Message)
@@ -30,14 +32,15 @@ class MlogClient:
     """A client of servers that speak mlog, the original ones included.
 
     Calls are repeated, at the leader that is found anew, for `settings.operation_timeout_s`. After
-    a lost connection nobody knows whether the server had acted: records are written at least once,
-    and a topic that is being created may turn out to exist.
+    a lost connection the outcome of a call is unknown: records are written at least once, and a
+    topic that is being created may turn out to exist.
     """
 
     def __init__(self, *addresses: str, settings: ClientSettings | None = None) -> None:
         """Each address is `HOST:PORT`, or several with commas. Nothing is connected yet."""
         self.settings = settings or ClientSettings()
         self._leaders = Leaders(parse_addresses(addresses), self.settings)
+        self._retry = Retry(self.settings.retry_policy)
 
     async def close(self) -> None:
         """What waits for a reply gets `ClientClosedError`."""
@@ -107,7 +110,7 @@ class MlogClient:
         max_count: int = 100,
         wait: bool = False,
     ) -> Consumer:
-        """Records from an offset on, for ever: from the committed one of `id` unless told.
+        """Records from an offset on, for ever; without one, from the committed offset of `id`.
 
         `wait` as in `fetch_batch`; without it an exhausted topic is looked at twice a second.
         """
@@ -144,27 +147,92 @@ class MlogClient:
         request = m.FindTopicLeader(topic=topic)
         return (await self._call(None, request, m.FindTopicLeaderResp)).leader_addr
 
-    # ---- asking again
+    # ---- retries
 
     async def _call(self, topic: str | None, request: m.Message, kind: type[Reply]) -> Reply:
-        loop = asyncio.get_running_loop()
-        started = loop.time()
         is_repeatable = self.settings.repeats_produce or not isinstance(request, _PRODUCING)
-        failures = 0
-        while True:
-            try:
-                return await self._leaders.ask(topic, request, kind)
-            except ClientError as error:
-                self._leaders.forget(topic)
-                failures += 1
-                pause = self.settings.backoff_s(failures)
-                is_late = loop.time() + pause > started + self._patience_s(error)
-                may_repeat = error.retriable and (is_repeatable or not error.is_ambiguous)
-                if is_late or not may_repeat:
-                    raise
-            await asyncio.sleep(pause)
+        return await self._retry.call(
+            lambda: self._leaders.ask(topic, request, kind),
+            may_retry=lambda error: error.retriable and (is_repeatable or not error.is_ambiguous),
+            timeout_s=self._timeout_s,
+        )
 
-    def _patience_s(self, error: ClientError) -> float:
+    def _timeout_s(self, error: ClientError) -> float:
         if isinstance(error, TopicNotFoundError):
             return self.settings.missing_topic_timeout_s
         return self.settings.operation_timeout_s
+
+
+class Consumer:
+    """Records in order, from a position that survives lost connections.
+
+    Iterate over it with `async for`, or call `next_entries`. mlog has no pushes: records are
+    fetched in batches, and a topic that is exhausted is looked at again after a pause, or by a
+    request that the server holds. No record is handed out twice by the same consumer.
+    """
+
+    def __init__(
+        self,
+        client: MlogClient,
+        topic: str,
+        *,
+        id: str,  # noqa: A002
+        offset: int | None,
+        max_count: int,
+        wait: bool,
+    ) -> None:
+        self.topic = topic
+        self.id = id
+        self._client = client
+        self._max_count = max_count
+        self._wait = wait
+        #: Of the next record to be fetched; None until the committed one is known.
+        self._next_fetched = offset
+        self._fetched: deque[m.Entry] = deque()
+        self._handed_out: int | None = None
+
+    @property
+    def position(self) -> int | None:
+        """The offset behind the last record that was handed out; None before the first."""
+        return self._handed_out
+
+    async def next_entries(self) -> list[m.Entry]:
+        """What can be had now, in order; empty when there is nothing yet."""
+        if not self._fetched:
+            await self._fetch()
+        found = list(self._fetched)
+        self._fetched.clear()
+        if found:
+            self._handed_out = found[-1].offset + 1
+        return found
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> m.Entry:
+        while not self._fetched:
+            await self._fetch()
+            if not self._fetched and not self._wait:
+                await asyncio.sleep(self._client.settings.poll_interval_s)
+        entry = self._fetched.popleft()
+        self._handed_out = entry.offset + 1
+        return entry
+
+    async def commit(self) -> None:
+        """Remember, on the server, that everything handed out is done."""
+        if self._handed_out is not None:
+            await self._client.commit(self.topic, self._handed_out, id=self.id)
+
+    async def _fetch(self) -> None:
+        if self._next_fetched is None:
+            self._next_fetched = await self._client.committed(self.topic, id=self.id)
+        found = await self._client.fetch_batch(
+            self.topic,
+            self._next_fetched,
+            max_count=self._max_count,
+            id=self.id,
+            wait=self._wait,
+        )
+        if found:
+            self._fetched.extend(found)
+            self._next_fetched = found[-1].offset + 1

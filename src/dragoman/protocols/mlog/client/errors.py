@@ -11,14 +11,14 @@
         AckModeError            15
         CatchUpTimeoutError     16: appended, but not on all replicas in time
 
-Errors of connections are those of every client (`dialing.errors`).
+Errors of connections are those of every client (`client_core.errors`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.protocols.mlog.errors import ErrorCode
 from dragoman.protocols.mlog.messages import RPCError
 

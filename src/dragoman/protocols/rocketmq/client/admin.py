@@ -12,7 +12,7 @@ from typing import Final, Self, TypeVar
 
 import msgspec
 
-from dragoman.dialing.errors import ClientError, UnreachableError
+from dragoman.client_core.errors import ClientError, UnreachableError
 from dragoman.errors import DecodeError
 from dragoman.limits import ROCKETMQ_CLIENT_FOUND_MESSAGES_MAX
 from dragoman.protocols.rocketmq import bodies

@@ -7,13 +7,17 @@ their own, so that they may block.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from functools import wraps
-from typing import Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
-from dragoman.dialing.blocking import BlockingClient, BlockingPart, Closing, making, waiting
-from dragoman.dialing.loop_thread import LoopThread
+from dragoman.client_core.blocking import (
+    BlockingClient,
+    BlockingPart,
+    LoopThread,
+    making,
+    waiting,
+)
 from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.admin import RocketmqAdmin
 from dragoman.protocols.rocketmq.client.client import RocketmqClient
@@ -31,8 +35,6 @@ from dragoman.protocols.rocketmq.client.transactions import (
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
-Part = TypeVar("Part", bound=Closing)
-Parameters = ParamSpec("Parameters")
 
 
 def in_thread(
@@ -49,29 +51,15 @@ def in_thread(
     return call
 
 
-def _waiting(
-    method: Callable[Concatenate[Part, Parameters], Coroutine[None, None, Result]],
-) -> Callable[Concatenate[BlockingPart[Part], Parameters], Result]:
-    """The blocking form of a method of a producer or consumer."""
-
-    @wraps(method)
-    def wait(
-        self: BlockingPart[Part], /, *args: Parameters.args, **kwargs: Parameters.kwargs
-    ) -> Result:
-        return self._thread.run(lambda: method(self._part, *args, **kwargs))
-
-    return wait
-
-
 class BlockingProducer(BlockingPart[Producer]):
     """See `Producer`."""
 
-    send = _waiting(Producer.send)
-    send_batch = _waiting(Producer.send_batch)
-    send_one_way = _waiting(Producer.send_one_way)
-    request = _waiting(Producer.request)
-    reply = _waiting(Producer.reply)
-    queues = _waiting(Producer.queues)
+    send = waiting(Producer.send)
+    send_batch = waiting(Producer.send_batch)
+    send_one_way = waiting(Producer.send_one_way)
+    request = waiting(Producer.request)
+    reply = waiting(Producer.reply)
+    queues = waiting(Producer.queues)
 
 
 class BlockingTransactionProducer(BlockingProducer):
@@ -100,8 +88,8 @@ class BlockingPushConsumer(BlockingPart[PushConsumer]):
     def assigned(self) -> tuple[MessageQueue, ...]:
         return self._part.assigned
 
-    start = _waiting(PushConsumer.start)
-    commit = _waiting(PushConsumer.commit)
+    start = waiting(PushConsumer.start)
+    commit = waiting(PushConsumer.commit)
 
     def __enter__(self) -> Self:
         self.start()
@@ -111,14 +99,14 @@ class BlockingPushConsumer(BlockingPart[PushConsumer]):
 class BlockingPullConsumer(BlockingPart[PullConsumer]):
     """See `PullConsumer`."""
 
-    queues = _waiting(PullConsumer.queues)
-    first_offset = _waiting(PullConsumer.first_offset)
-    end_offset = _waiting(PullConsumer.end_offset)
-    offset_at = _waiting(PullConsumer.offset_at)
-    position = _waiting(PullConsumer.position)
-    pull = _waiting(PullConsumer.pull)
-    committed = _waiting(PullConsumer.committed)
-    commit = _waiting(PullConsumer.commit)
+    queues = waiting(PullConsumer.queues)
+    first_offset = waiting(PullConsumer.first_offset)
+    end_offset = waiting(PullConsumer.end_offset)
+    offset_at = waiting(PullConsumer.offset_at)
+    position = waiting(PullConsumer.position)
+    pull = waiting(PullConsumer.pull)
+    committed = waiting(PullConsumer.committed)
+    commit = waiting(PullConsumer.commit)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue to read a queue at an offset."""

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 
-from dragoman.dialing.errors import ConnectionLostError, UnreachableError
+from dragoman.client_core.errors import ConnectionLostError, UnreachableError
 from dragoman.errors import DecodeError
 from dragoman.protocols.rocketmq import bodies, json
 from dragoman.protocols.rocketmq.bodies import (

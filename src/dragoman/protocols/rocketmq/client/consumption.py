@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.errors import DragomanError
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import MessageQueue

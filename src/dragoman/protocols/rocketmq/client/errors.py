@@ -13,14 +13,14 @@
         InvalidParameterError     29
         GroupOfflineError         206: no member of the group is connected
 
-Errors of connections are the same for every client (`dialing.errors`).
+Errors of connections are the same for every client (`client_core.errors`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Response
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol, Self, TypeVar
 
-from dragoman.dialing.errors import ClientClosedError, ClientError, UnreachableError
+from dragoman.client_core.errors import ClientClosedError, ClientError, UnreachableError
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import MessageQueue

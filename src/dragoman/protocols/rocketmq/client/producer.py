@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
-from dragoman.dialing.errors import (
+from dragoman.client_core.errors import (
     ClientError,
     RequestTimeoutError,
     UnreachableError,

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
-from dragoman.dialing.asking import AskingProtocol, before_sending
-from dragoman.dialing.errors import (
+from dragoman.client_core.addresses import Address, parse_address
+from dragoman.client_core.channel import Channel
+from dragoman.client_core.connection import KeptConnection, dial
+from dragoman.client_core.errors import (
     ClientClosedError,
     ClientError,
     ConnectionLostError,
-    RequestTimeoutError,
-    unreachable,
 )
 from dragoman.errors import DragomanError
 from dragoman.framing import Scratch
@@ -26,7 +26,6 @@ from dragoman.protocols.rocketmq.client.errors import refusal
 from dragoman.protocols.rocketmq.client.identity import Identity, signed
 from dragoman.protocols.rocketmq.client.settings import (
     ClientSettings,
-    split_address,
     vip_address,
 )
 from dragoman.protocols.rocketmq.codec import Command, decode, encode_parts
@@ -43,7 +42,7 @@ Fields: TypeAlias = Mapping[str, str | int | bool | None]
 Answer: TypeAlias = Callable[[str, Command], Awaitable[Command | None]]
 
 
-class Link(AskingProtocol[Command]):
+class Link(Channel[Command]):
     """One connection: requests in both directions, replies in any order."""
 
     def __init__(
@@ -103,18 +102,23 @@ class Link(AskingProtocol[Command]):
                 self.deliver(command.opaque, command)
             # Otherwise the request has timed out, and nothing waits for its reply.
 
-    def _expire(self, number: int, timeout_s: float) -> None:
-        """Fail one request. Replies are independent: a late one says little about the others."""
-        late = self._waiting.pop(number)
-        self._slots.release()
-        if not late.future.done():
-            late.future.set_exception(
-                RequestTimeoutError(f"{self.address} did not answer within {timeout_s:g} s")
-            )
+    def late(self) -> None:
+        """Replies are independent: a late one says little about the others."""
         self._late_replies += 1
         if self._late_replies >= ROCKETMQ_CLIENT_LATE_REPLIES_MAX:
             reason = f"connection to {self.address} was closed: nothing comes from there"
             self.close(ConnectionLostError(reason))
+
+
+class _Server(KeptConnection[Link]):
+    """The connection to one address."""
+
+    def __init__(self, remoting: Remoting, address: str) -> None:
+        super().__init__(parse_address(address))
+        self._remoting = remoting
+
+    async def _open(self) -> Link:
+        return await self._remoting.dial(self.address)
 
 
 class Remoting:
@@ -124,8 +128,8 @@ class Remoting:
         self.settings = settings
         self.identity = identity
         self._scratch = Scratch()
-        self._links: dict[str, Link] = {}
-        self._dialling: dict[str, asyncio.Lock] = {}
+        #: One for each address that was ever used: brokers are few.
+        self._servers: dict[str, _Server] = {}
         self._answers: dict[int, Answer] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -199,43 +203,28 @@ class Remoting:
     # ---- connections
 
     async def _connected(self, address: str) -> Link:
-        link = self._links.get(address)
-        if link is not None and link.is_open:
-            return link
-        # Locks are kept, one for each address that was ever used: brokers are few.
-        async with self._dialling.setdefault(address, asyncio.Lock()):
-            if self._was_closed():
-                raise before_sending(ClientClosedError("the client was closed"))
-            link = self._links.get(address)
-            if link is None or not link.is_open:
-                link = await self._dial(address)
-                if self._was_closed():
-                    link.close()
-                    raise before_sending(ClientClosedError("the client was closed"))
-                self._links = {name: each for name, each in self._links.items() if each.is_open}
-                self._links[address] = link
-                self.identity.seen_from(link.local_ip)
-            return link
+        server = self._servers.get(address)
+        if server is None:
+            if self._is_closed:
+                raise ClientClosedError("the client was closed")
+            server = self._servers[address] = _Server(self, address)
+        return await server.connected()
 
-    def _was_closed(self) -> bool:
-        """Whether the client is closed: it may have been during an `await`."""
-        return self._is_closed
+    async def dial(self, address: Address) -> Link:
+        """A new connection. Raises `UnreachableError`."""
 
-    async def _dial(self, address: str) -> Link:
-        host, port = split_address(address)
-        loop = asyncio.get_running_loop()
-        link = Link(
-            address,
-            scratch=self._scratch,
-            loop=loop,
-            in_flight_max=self.settings.in_flight_max,
-            on_request=self._requested,
-        )
-        try:
-            async with asyncio.timeout(self.settings.connect_timeout_s):
-                await loop.create_connection(lambda: link, host, port)
-        except (OSError, TimeoutError) as error:
-            raise unreachable(address, error) from None
+        def make(loop: asyncio.AbstractEventLoop) -> Link:
+            return Link(
+                str(address),
+                scratch=self._scratch,
+                loop=loop,
+                in_flight_max=self.settings.in_flight_max,
+                on_request=self._requested,
+            )
+
+        link = await dial(address, make, self.settings.connect_timeout_s)
+        if not self._is_closed:
+            self.identity.seen_from(link.local_ip)
         return link
 
     async def close(self) -> None:
@@ -244,8 +233,8 @@ class Remoting:
         for task in self._answering:
             task.cancel()
         await asyncio.gather(*self._answering, return_exceptions=True)
-        for link in self._links.values():
-            link.close(ClientClosedError("the client was closed"))
+        for server in self._servers.values():
+            server.close(ClientClosedError("the client was closed"))
         # The loop closes sockets in its next turn; after that it may end.
         await asyncio.sleep(0)
 

@@ -6,11 +6,11 @@ is refreshed. All routes together tell the addresses of brokers by name.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Final
 
-from dragoman.dialing.errors import ClientError, UnreachableError
+from dragoman.client_core.errors import ClientError, UnreachableError
+from dragoman.client_core.retry import Retry
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_CLIENT_ROUTES_MAX
 from dragoman.protocols.rocketmq import bodies
@@ -30,23 +30,12 @@ class NameServers:
     def __init__(self, addresses: tuple[str, ...], remoting: Remoting) -> None:
         self.addresses = addresses
         self._remoting = remoting
-        self._settings = remoting.settings
+        self._retry = Retry(remoting.settings.retry_policy)
         self._preferred = 0
 
     async def call(self, code: int, fields: Fields | None = None, body: Buffer = b"") -> Command:
         """The answer of the first name server that gives one. Raises `ClientError`."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._settings.operation_timeout_s
-        failures = 0
-        while True:
-            try:
-                return await self._each(code, fields, body)
-            except ClientError as error:
-                failures += 1
-                pause = self._settings.backoff_s(failures)
-                if not error.retriable or loop.time() + pause >= end:
-                    raise
-            await asyncio.sleep(pause)
+        return await self._retry.call(lambda: self._each(code, fields, body))
 
     async def _each(self, code: int, fields: Fields | None, body: Buffer) -> Command:
         failures: dict[str, None] = {}

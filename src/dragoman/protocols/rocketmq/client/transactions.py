@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from typing import TypeAlias, TypeVar, Unpack
 
-from dragoman.dialing.errors import ClientError
+from dragoman.client_core.errors import ClientError
 from dragoman.errors import DecodeError, EncodeError
 from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.messages import (

@@ -8,7 +8,7 @@ from typing import Protocol
 from dragoman.broker.changes import Changes
 from dragoman.broker.configs import NodeConfigs
 from dragoman.broker.coordination import Coordination
-from dragoman.broker.deferring import Deferring
+from dragoman.broker.delayed import DelayedRecords
 from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.maintenance import Maintenance
 from dragoman.broker.reading import Readers
@@ -71,7 +71,7 @@ class Core(service.Core, Protocol):
     def coordination(self) -> Coordination: ...
 
     @property
-    def deferring(self) -> Deferring: ...
+    def delayed(self) -> DelayedRecords: ...
 
     @property
     def relaying(self) -> Relaying: ...

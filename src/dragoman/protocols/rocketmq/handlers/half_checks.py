@@ -9,13 +9,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, Protocol
 
-from dragoman.broker.deferring import Target, Token
+from dragoman.broker.delayed import Target, Token
 from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.topics import NewTopic
 from dragoman.errors import EncodeError
 from dragoman.log.batch import Record
 from dragoman.log_limiter import LogLimiter
-from dragoman.outcome import Acknowledge, acknowledge_to, attempt, ignore, start
+from dragoman.outcome import attempt, ignore, start
 from dragoman.protocols.rocketmq.constants import (
     CHECKED_TOO_OFTEN_TOPIC,
     TOPIC_CONFIG,
@@ -54,8 +54,8 @@ class Node(Protocol):
 
 def watch_halves(node: Node) -> None:
     """Have producers asked about halves that are not decided on, where those are kept."""
-    node.broker.deferring.on_check.append(partial(_check, node))
-    node.broker.deferring.on_given_up.append(partial(_give_up, node))
+    node.broker.delayed.on_check.append(partial(_check, node))
+    node.broker.delayed.on_given_up.append(partial(_give_up, node))
 
 
 def _check(
@@ -73,21 +73,14 @@ def _check(
         start(node.check_producer(request)).then(ignore)
 
 
-def _give_up(
-    node: Node,
-    _token: Token,
-    record: Record,
-    target: Target,
-    labels: dict[str, str],
-    done: Acknowledge,
+async def _give_up(
+    node: Node, _token: Token, record: Record, target: Target, labels: dict[str, str]
 ) -> None:
     group = labels.get(GROUP_LABEL)
-    if group is None:
-        done(None)
-    else:
+    if group is not None:
         text = "transaction of group %s for %s: nobody knows how it ended"
         node.log.warning(text, group, target)
-        start(_put_aside(node.broker, record, target, group)).then(acknowledge_to(done))
+        await _put_aside(node.broker, record, target, group)
 
 
 def check_request(

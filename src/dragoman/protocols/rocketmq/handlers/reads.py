@@ -7,10 +7,9 @@ that is not compressed, whatever a record has is there as it is.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
-from dragoman.broker.deferring import Token
+from dragoman.broker.delayed import Token
 from dragoman.broker.errors import NotLeader
 from dragoman.broker.fetch import FetchLimits, Wanted, read_all
 from dragoman.broker.reading import ReadBatches
@@ -19,7 +18,7 @@ from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.limits import EXPANDED_BATCH_BYTES_MAX, ROCKETMQ_LOOK_UP_BYTES_MAX
 from dragoman.log.batch import CODEC_MASK, Record, iterate_records
 from dragoman.log.isolation import Aborted, VisibleBatches
-from dragoman.outcome import Outcome, called_back
+from dragoman.outcome import Outcome
 from dragoman.protocols.rocketmq.constants import Response
 from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.names import split_physical
@@ -49,7 +48,7 @@ async def find_record(broker: Core, physical: int) -> Found:
         raise Refused(Response.SYSTEM_ERROR, text)
     if partition.topic.is_internal:
         token = Token(partition_id, offset)
-        content = await called_back(partial(broker.deferring.read, token))
+        content = await broker.delayed.read(token)
         topic, queue = content.target
         return Found(topic, queue, content.record, partition_id)
     record = await _read_record(broker, partition, offset)

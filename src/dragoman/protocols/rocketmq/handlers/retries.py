@@ -7,9 +7,6 @@ was, whatever protocol wrote it.
 
 from __future__ import annotations
 
-from functools import partial
-
-from dragoman.outcome import called_back
 from dragoman.protocols.rocketmq.constants import (
     DELAY_LEVELS_S,
     DLQ_PREFIX,
@@ -72,8 +69,7 @@ async def _retry(call: Call, group: str, sent: Sent, level: int, queues: int) ->
     due_ms = now_ms + DELAY_LEVELS_S[min(level, len(DELAY_LEVELS_S)) - 1] * 1000
     topic = await make_topic(call, RETRY_PREFIX + group, queues)
     queue = broker.random.randrange(len(topic.partitions))
-    record, defer = sent.record(now_ms), broker.deferring.defer
-    await called_back(partial(defer, topic.name, queue, record, due_ms))
+    await broker.delayed.delay(topic.name, queue, sent.record(now_ms), due_ms)
 
 
 async def dead_letter(call: Call, group: str, sent: Sent) -> Answer:

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from dragoman.broker.deferring import Token
+from dragoman.broker.delayed import Token
 from dragoman.broker.errors import MessageTooLarge
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DecodeError, DragomanError
@@ -299,14 +299,11 @@ def _append(call: Call, head: Head, topic: TopicMetadata, sent: list[Sent]) -> N
         return
     first = sent[0]
     if first.sys_flag & TRANSACTION_MASK == SysFlag.TRANSACTION_PREPARED and not head.is_batch:
-        call.after(
-            hold_half(call, topic, queue, first),
-            lambda token: reply_sent(call, token.partition_id, queue, [token.offset], first),
-        )
+        _keep(call, queue, first, hold_half(call, topic, queue, first))
         return
     due_ms = due_at(first.properties, call.service.broker.clock.wall_ms())
     if due_ms is not None and not head.is_batch:
-        _defer(call, topic, queue, first, due_ms)
+        _delay(call, topic, queue, first, due_ms)
     else:
         _place(call, topic, queue, sent)
 
@@ -446,21 +443,20 @@ def _whole(name: str, text: str) -> int:
     return int(text)
 
 
-def _defer(call: Call, topic: TopicMetadata, queue: int, sent: Sent, due_ms: int) -> None:
+def _delay(call: Call, topic: TopicMetadata, queue: int, sent: Sent, due_ms: int) -> None:
     """Kept aside without its delay: that is over when it is delivered."""
     broker = call.service.broker
-    properties = sent.properties
     for name in (Property.DELAY, *_TIMERS):
-        properties.pop(name, None)
+        sent.properties.pop(name, None)
     record = sent.record(broker.clock.wall_ms())
+    _keep(call, queue, sent, broker.delayed.delay(topic.name, queue, record, due_ms))
 
-    def deferred(token: Token | DragomanError) -> None:
-        if isinstance(token, DragomanError):
-            call.refuse(token)
-        else:
-            reply_sent(call, token.partition_id, queue, [token.offset], sent)
 
-    broker.deferring.defer(topic.name, queue, record, due_ms, deferred)
+def _keep(call: Call, queue: int, sent: Sent, kept: Coroutine[object, None, Token]) -> None:
+    """Answer like any message when one is kept aside."""
+    call.after(
+        kept, lambda token: reply_sent(call, token.partition_id, queue, [token.offset], sent)
+    )
 
 
 # ---- request and reply

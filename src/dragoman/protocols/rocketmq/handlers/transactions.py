@@ -6,14 +6,12 @@ not decide for too long, its group is asked for the state of the transaction (`h
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
-from dragoman.broker.deferring import Token
+from dragoman.broker.delayed import Token
 from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import EncodeError
-from dragoman.outcome import acknowledged, called_back
 from dragoman.protocols.rocketmq.constants import (
     CHECKED_TOO_OFTEN_TOPIC,
     PROPERTIES_BYTES_MAX,
@@ -65,8 +63,7 @@ async def _hold(
 ) -> Token:
     broker = call.service.broker
     record, labels = sent.record(broker.clock.wall_ms()), {GROUP_LABEL: group}
-    hold = broker.deferring.hold
-    return await called_back(partial(hold, topic.name, queue, record, labels, check_after_ms))
+    return await broker.delayed.hold(topic.name, queue, record, labels, check_after_ms)
 
 
 def _mark(properties: dict[str, str], topic: str, queue: int) -> None:
@@ -100,10 +97,10 @@ async def handle_end_transaction(call: Call) -> None:
     if call.number("tranStateTableOffset", offset) != offset:
         text = "the transaction state table offset wrong"
         raise Refused(Response.SYSTEM_ERROR, text)
-    deferring = call.service.broker.deferring
-    decide = deferring.release if decision == _COMMIT else deferring.drop
+    delayed = call.service.broker.delayed
+    decide = delayed.release if decision == _COMMIT else delayed.drop
     try:
-        await acknowledged(partial(decide, Token(partition_id, offset), {GROUP_LABEL: group}))
+        await decide(Token(partition_id, offset), {GROUP_LABEL: group})
     except LabelsDiffer:
         raise Refused(Response.SYSTEM_ERROR, "The producer group wrong") from None
     except UnknownDeferredRecord:

@@ -20,6 +20,7 @@ from dragoman.client.kafka import (
     UnknownTopicError,
     UnreachableError,
 )
+from dragoman.client_core.addresses import Address
 from dragoman.protocols.kafka.client.cluster import Cluster
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.messages import (
@@ -332,7 +333,8 @@ async def test_what_is_remembered_is_bounded(
 ) -> None:
     monkeypatch.setattr("dragoman.protocols.kafka.client.cluster.KAFKA_CLIENT_TOPICS_MAX", 3)
     cluster.topics |= {f"t{n}": [1] for n in range(10)}
-    known = Cluster([("127.0.0.1", cluster.brokers[0].port)], ClientSettings(), random.Random(1))
+    seed = Address("127.0.0.1", cluster.brokers[0].port)
+    known = Cluster([seed], ClientSettings(), random.Random(1))
     for n in range(10):
         await known.topic(f"t{n}")
     assert list(known._topics) == ["t7", "t8", "t9"]

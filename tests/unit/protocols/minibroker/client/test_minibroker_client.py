@@ -26,9 +26,8 @@ from dragoman.client.minibroker import (
     Subscription,
     UnreachableError,
 )
-from dragoman.errors import ConfigError, EncodeError
+from dragoman.errors import EncodeError
 from dragoman.protocols.minibroker import codec
-from dragoman.protocols.minibroker.client.settings import parse_addresses
 from dragoman.protocols.minibroker.messages import SubscribeGroup
 from dragoman.server import Node
 from dragoman.testing import EphemeralBroker
@@ -303,18 +302,6 @@ async def test_nobody_listens() -> None:
         await MinibrokerClient(f"127.0.0.1:{port}").open()
     with pytest.raises(UnreachableError, match="not opened"):
         await MinibrokerClient("127.0.0.1").publish("t", b"")
-
-
-def test_addresses() -> None:
-    assert parse_addresses("a:1, b,[::1]:2,[::2]") == (
-        ("a", 1),
-        ("b", 4222),
-        ("::1", 2),
-        ("::2", 4222),
-    )
-    for text in ("", "a:0", "a:x", ":1", "a:99999", ",".join(["a"] * 101)):
-        with pytest.raises(ConfigError):
-            parse_addresses(text)
 
 
 # ---- the blocking face

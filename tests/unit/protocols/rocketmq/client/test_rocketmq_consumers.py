@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.dialing.errors import ClientClosedError
+from dragoman.client_core.errors import ClientClosedError
 from dragoman.errors import ConfigError, DecodeError
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import (

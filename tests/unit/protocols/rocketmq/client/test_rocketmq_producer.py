@@ -11,7 +11,7 @@ import zlib
 
 import pytest
 
-from dragoman.dialing.errors import ClientClosedError, RequestTimeoutError, UnreachableError
+from dragoman.client_core.errors import ClientClosedError, RequestTimeoutError, UnreachableError
 from dragoman.errors import ConfigError, EncodeError
 from dragoman.protocols.rocketmq.bodies import HeartbeatData, MessageQueue, decode
 from dragoman.protocols.rocketmq.client.client import RocketmqClient

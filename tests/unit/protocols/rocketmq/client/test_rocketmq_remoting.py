@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from dragoman.dialing.errors import (
+from dragoman.client_core.errors import (
     ClientClosedError,
     ConnectionLostError,
     RequestTimeoutError,

@@ -1,0 +1,58 @@
+"""What a client of any protocol raises when a server cannot be reached or does not answer.
+
+    ClientError
+      UnreachableError          no connection could be made            retriable
+      ConnectionLostError       the connection broke before the reply  retriable
+      RequestTimeoutError       no reply within the time-out           retriable
+      ClientClosedError         the client was closed
+
+The client of a protocol adds the errors that its servers answer with. `retriable` says whether the
+same call may succeed later. After a lost connection or a time-out the outcome of the request is
+unknown (`is_ambiguous`).
+"""
+
+from __future__ import annotations
+
+from dragoman.errors import DragomanError
+
+
+class ClientError(DragomanError):
+    retriable = False
+    #: Whether the broker may have acted on the request although it failed.
+    is_ambiguous = False
+
+
+class UnreachableError(ClientError):
+    retriable = True
+
+
+class ConnectionLostError(ClientError):
+    retriable = True
+    is_ambiguous = True
+
+
+class RequestTimeoutError(ClientError):
+    retriable = True
+    is_ambiguous = True
+
+
+class ClientClosedError(ClientError): ...
+
+
+def unreachable(address: object, error: Exception) -> UnreachableError:
+    """The error of every client for a connection that could not be made."""
+    if isinstance(error, ConnectionRefusedError):
+        reason = "connection refused"
+    elif isinstance(error, TimeoutError):
+        # A time-out has no text of its own.
+        reason = "no answer"
+    else:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return UnreachableError(f"cannot reach {address}: {reason}")
+
+
+def before_sending(lost: ClientError) -> ClientError:
+    """The error for a request that was never sent: the server cannot have acted on it."""
+    error = type(lost)(str(lost))
+    error.is_ambiguous = False
+    return error

@@ -1,0 +1,94 @@
+"""Retries: how often a failed call is repeated, with what pauses, and for how long.
+
+The pause before the first retry doubles with every failure up to a maximum. Where a source of
+randomness is given, it is spread by a fifth, so that the clients of a server that restarts do not
+all come back at the same moment. The error of the last attempt reaches the caller: it says what was
+wrong, and not merely that time has passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from dragoman.client_core.errors import ClientError
+
+if TYPE_CHECKING:
+    # Only the type checker needs it; most clients start faster without the ports.
+    from dragoman.world import Random
+
+Result = TypeVar("Result")
+
+_SPREAD: Final = 0.2
+#: The exponent is capped before it makes a float overflow.
+_DOUBLINGS_MAX: Final = 30
+
+
+class RetryPolicy(msgspec.Struct, frozen=True):
+    #: From the start of a call to its last retry.
+    timeout_s: float
+    first_pause_s: float
+    pause_max_s: float
+
+    def pause_s(self, failures: int, random: Random | None = None) -> float:
+        """How long to wait after this many failures in a row (1: the first)."""
+        assert failures > 0
+        doubled = self.first_pause_s * 2.0 ** min(failures - 1, _DOUBLINGS_MAX)
+        pause = min(self.pause_max_s, doubled)
+        return pause if random is None else pause * random.uniform(1 - _SPREAD, 1 + _SPREAD)
+
+
+def is_retriable(error: ClientError) -> bool:
+    return error.retriable
+
+
+class Retry:
+    """The loop that the calls of a client run in.
+
+    `on_failure` gets the error of every failed attempt, the last one included: it drops what the
+    error shows to be outdated, or turns to another server.
+    """
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        *,
+        random: Random | None = None,
+        on_failure: Callable[[ClientError], None] = lambda _error: None,
+    ) -> None:
+        self.policy = policy
+        self._random = random
+        self._on_failure = on_failure
+
+    async def call(
+        self,
+        attempt: Callable[[], Awaitable[Result]],
+        *,
+        may_retry: Callable[[ClientError], bool] = is_retriable,
+        timeout_s: Callable[[ClientError], float] | None = None,
+    ) -> Result:
+        """The result of the first attempt that succeeds.
+
+        Raises the error of the last attempt: the first that `may_retry` declines, or the one whose
+        retry would come after the policy's time-out. `timeout_s` may give an error another one.
+        """
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        failures = 0
+        while True:
+            try:
+                return await attempt()
+            except ClientError as error:
+                self._on_failure(error)
+                failures += 1
+                pause = self.pause_s(failures)
+                limit_s = self.policy.timeout_s if timeout_s is None else timeout_s(error)
+                if not may_retry(error) or loop.time() + pause > started + limit_s:
+                    raise
+            await asyncio.sleep(pause)
+
+    def pause_s(self, failures: int) -> float:
+        return self.policy.pause_s(failures, self._random)

@@ -1,0 +1,176 @@
+"""`CursusClient`: topics, records, event streams and transactions of a Cursus broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self, Unpack
+
+import msgspec
+
+from dragoman.client_core.errors import ClientClosedError
+from dragoman.protocols.cursus import codec
+from dragoman.protocols.cursus.client.commands import Arguments, Commands, checked, encoded
+from dragoman.protocols.cursus.client.connection import Broker, broker_address, open_stream
+from dragoman.protocols.cursus.client.consumer import Consumer, ConsumerOptions
+from dragoman.protocols.cursus.client.errors import server_error
+from dragoman.protocols.cursus.client.producer import Producer
+from dragoman.protocols.cursus.client.transactions import Transaction
+from dragoman.protocols.cursus.client.values import (
+    Appended,
+    Event,
+    EventStream,
+    Snapshot,
+    TopicInfo,
+)
+from dragoman.protocols.cursus.constants import ERROR
+from dragoman.protocols.cursus.messages import Batch, Message
+
+
+class _StreamHead(msgspec.Struct):
+    status: str
+    error: str = ""
+    snapshot: Snapshot | None = None
+
+
+class CursusClient(Commands):
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # ---- topics
+
+    async def create_topic(
+        self, /, topic: str, partitions: int = 4, **options: str | int
+    ) -> TopicInfo:
+        """Makes or grows a topic. `options` are those of CREATE, such as `cleanup_policy`,
+        `idempotent`, `event_sourcing`, `partitioner`, `retention_hours`."""
+        await self.command("CREATE", {"topic": topic, "partitions": partitions, **options})
+        return await self.topic(topic)
+
+    async def delete_topic(self, topic: str) -> None:
+        await self.command("DELETE", {"topic": topic}, repeat=False)
+
+    async def topics(self) -> list[str]:
+        found = await self.fields("LIST")
+        return [each for each in found["topics"].split(",") if each]
+
+    # ---- records
+
+    async def publish(
+        self, topic: str, payload: bytes, *, key: str = "", producer_id: str = "dragoman"
+    ) -> int:
+        """One message, by text; its offset. Not repeated: use a `Producer` for what must not be
+        lost or doubled, and for bytes that end with blanks or zeros, which text commands lose
+        (`EncodeError`)."""
+        given = {"topic": topic, "producerId": producer_id, "key": key}
+        text = await self.command("PUBLISH", given, message=payload, repeat=False)
+        return checked(codec.decode_ack(text)).last_offset
+
+    async def consume(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        group: str = "",
+        count_max: int = 8192,
+        wait_s: float = 0.0,
+    ) -> Sequence[Message]:
+        """Records from `offset` on, on a connection of their own: brokers remember, for each
+        connection, where it has read to. A group's committed offset goes before `offset`."""
+        given: Arguments = {
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "member": "dragoman",
+            "group": group or "dragoman-reader",
+            "batch": count_max,
+            "wait_ms": int(wait_s * 1000),
+        }
+        payload = encoded("CONSUME", given)
+
+        async def attempt() -> Sequence[Message]:
+            leader = (await self.topic(topic)).leaders[partition]
+            broker = Broker(broker_address(leader), self.settings)
+            try:
+                reply = await self.ask(payload, broker, wait_s)
+            finally:
+                broker.close(ClientClosedError("the client is closed"))
+            assert isinstance(reply, Batch)
+            return reply.messages
+
+        return await self.retry.call(attempt)
+
+    def producer(self, *, acks: str = "all") -> Producer:
+        """Close it before the client."""
+        return Producer(self, acks=acks)
+
+    def consumer(self, topic: str, group: str, **options: Unpack[ConsumerOptions]) -> Consumer:
+        """A member of a group; see `Consumer`. Close it before the client."""
+        return Consumer(self, topic, group, **options)
+
+    def transaction(self, transactional_id: str) -> Transaction:
+        return Transaction(self, transactional_id)
+
+    # ---- event streams
+
+    async def append_event(self, topic: str, key: str, version: int, event: Event) -> Appended:
+        """`version` is the stream's present one plus 1. Raises `VersionConflictError`; after an
+        error that leaves the outcome open, `stream_version` tells."""
+        given: Arguments = {
+            "topic": topic,
+            "key": key,
+            "version": version,
+            "event_type": event.event_type,
+            "schema_version": event.schema_version,
+            "metadata": event.metadata,
+        }
+        found = await self.fields("APPEND_STREAM", given, message=event.payload, repeat=False)
+        return Appended(version, int(found["offset"]), int(found["partition"]))
+
+    async def stream_version(self, topic: str, key: str) -> int:
+        return int((await self.fields("STREAM_VERSION", {"topic": topic, "key": key}))["version"])
+
+    async def read_events(self, topic: str, key: str, from_version: int = 1) -> EventStream:
+        """The newest snapshot at or above `from_version`, and the events after it."""
+        given: Arguments = {"topic": topic, "key": key, "from_version": from_version}
+        payload = encoded("READ_STREAM", given)
+        return await self.retry.call(lambda: self._read_events(payload))
+
+    async def _read_events(self, payload: bytes) -> EventStream:
+        timeout_s = self.settings.request_timeout_s
+        async with open_stream(self._addresses.first, self.settings, payload) as stream:
+            head = _stream_head(await stream.next(timeout_s))
+            batch = codec.decode_batch(bytes(await stream.next(timeout_s)))
+        events = [
+            Event(
+                payload=each.payload,
+                event_type=each.event_type,
+                schema_version=each.schema_version,
+                metadata=each.metadata,
+                version=each.aggregate_version,
+            )
+            for each in batch.messages
+        ]
+        return EventStream(head.snapshot, events)
+
+    async def save_snapshot(self, topic: str, key: str, version: int, payload: str) -> None:
+        where: Arguments = {"topic": topic, "key": key, "version": version}
+        await self.command("SAVE_SNAPSHOT", where, message=payload.encode())
+
+    async def read_snapshot(self, topic: str, key: str) -> Snapshot | None:
+        text = await self.command("READ_SNAPSHOT", {"topic": topic, "key": key})
+        return msgspec.json.decode(text.removeprefix("snapshot="), type=Snapshot | None)
+
+
+def _stream_head(frame: bytearray) -> _StreamHead:
+    """Raises `CursusError`."""
+    try:
+        head = msgspec.json.decode(frame, type=_StreamHead)
+    except msgspec.DecodeError:
+        raise server_error(frame.decode("utf-8", "replace")) from None
+    if head.status == ERROR:
+        raise server_error(head.error)
+    return head

@@ -1,0 +1,202 @@
+"""One broker as the client sees it: an address, and connections that are made when needed.
+
+There are two connections. A fetch may wait at the broker for half a second, and replies come in
+order: on a shared connection every other request would wait behind it. So fetches have a lane of
+their own. Each lane negotiates the versions of requests when it connects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Literal, TypeAlias, TypedDict, TypeVar, Unpack
+
+from dragoman import __version__
+from dragoman.client_core.addresses import Address
+from dragoman.client_core.channel import Channel
+from dragoman.client_core.connection import KeptConnection, connect
+from dragoman.client_core.errors import ClientError, UnreachableError, unreachable
+from dragoman.errors import DragomanError
+from dragoman.framing import Scratch
+from dragoman.limits import KAFKA_CLIENT_REPLY_BYTES_MAX, KAFKA_CLIENT_THROTTLE_MAX_S
+from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.client.errors import kafka_error
+from dragoman.protocols.kafka.client.settings import ClientSettings
+from dragoman.protocols.kafka.client.versions import ServedVersions, newest_api_versions
+from dragoman.protocols.kafka.connection import ClientConnection
+from dragoman.protocols.kafka.constants import ACCEPTED_VERSIONS, ApiKey
+from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.notation import message as message_spec
+from dragoman.world import Random
+
+AnyReply = TypeVar("AnyReply", bound=m.Message)
+LaneName: TypeAlias = Literal["control", "fetch"]
+#: A request, or what builds it for the version that was agreed on.
+Request: TypeAlias = m.Message | Callable[[int], m.Message]
+
+#: KIP-511: what this client calls itself.
+_SOFTWARE: Final = "dragoman"
+
+
+class RequestOptions(TypedDict, total=False):
+    lane: LaneName
+    #: How long the broker may hold the reply back on purpose.
+    wait_s: float
+    with_topic_ids: bool
+    #: The version that must not be exceeded.
+    newest: int | None
+
+
+class KafkaChannel(Channel[m.Message]):
+    """One connection to a broker: messages out, replies by their correlation ids."""
+
+    def __init__(
+        self,
+        address: object,
+        *,
+        client_id: str,
+        in_flight_max: int,
+        scratch: Scratch,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(address, protocol="Kafka", loop=loop, in_flight_max=in_flight_max)
+        self._connection = ClientConnection(client_id, KAFKA_CLIENT_REPLY_BYTES_MAX, scratch)
+        #: Nothing, until the versions are negotiated.
+        self.served = ServedVersions(self.address, m.ApiVersionsResponse())
+
+    async def request(self, message: m.Message, version: int, timeout_s: float) -> m.Message | None:
+        """The reply; None for a produce that asks for none.
+
+        Raises `EncodeError`, `ConnectionLostError`, `RequestTimeoutError`.
+        """
+        return await self.ask(lambda: self._send(message, version), timeout_s)
+
+    def _send(self, message: m.Message, version: int) -> int | None:
+        assert self._transport is not None
+        correlation_id, frame = self._connection.send(message, version)
+        self._transport.writelines(frame)
+        has_reply = not (isinstance(message, m.ProduceRequest) and message.acks == 0)
+        return correlation_id if has_reply else None
+
+    async def negotiate(self, timeout_s: float) -> None:
+        """Learn which versions the broker serves."""
+        request = m.ApiVersionsRequest(
+            client_software_name=_SOFTWARE, client_software_version=__version__
+        )
+        version = ACCEPTED_VERSIONS[ApiKey.API_VERSIONS].high
+        reply = await self.request(request, version, timeout_s)
+        assert isinstance(reply, m.ApiVersionsResponse)
+        if reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            reply = await self.request(request, newest_api_versions(reply), timeout_s)
+            assert isinstance(reply, m.ApiVersionsResponse)
+        if reply.error_code:
+            raise kafka_error(reply.error_code)
+        self.served = ServedVersions(self.address, reply)
+
+    # ---- what the transport calls
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._connection.get_buffer(sizehint)
+
+    def take(self, count: int) -> None:
+        for reply in self._connection.buffer_updated(count):
+            self.deliver(reply.correlation_id, reply.message)
+
+
+class _Lane(KeptConnection[KafkaChannel]):
+    """One connection and its remaking."""
+
+    def __init__(
+        self, address: Address, settings: ClientSettings, scratch: Scratch, random: Random
+    ) -> None:
+        super().__init__(address, settings.retry_policy, random)
+        self._settings = settings
+        self._scratch = scratch
+
+    def heed_throttle(self, throttle_ms: int) -> None:
+        """KIP-219: a broker answers at once and expects silence for this long."""
+        if throttle_ms > 0:
+            self.rest(min(throttle_ms / 1000, KAFKA_CLIENT_THROTTLE_MAX_S))
+
+    async def _open(self) -> KafkaChannel:
+        timeout_s = self._settings.connect_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                channel = await connect(self.address, self._channel_on)
+                try:
+                    await channel.negotiate(timeout_s)
+                except BaseException:
+                    channel.close()
+                    raise
+                return channel
+        except DragomanError as error:
+            raise UnreachableError(f"cannot reach {self.address}: {error}") from error
+        except TimeoutError:
+            raise UnreachableError(
+                f"cannot reach {self.address}: no answer within {timeout_s:g} s"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise unreachable(self.address, error) from error
+
+    def _channel_on(self, loop: asyncio.AbstractEventLoop) -> KafkaChannel:
+        return KafkaChannel(
+            self.address,
+            client_id=self._settings.client_id,
+            in_flight_max=self._settings.in_flight_max,
+            scratch=self._scratch,
+            loop=loop,
+        )
+
+
+class Broker:
+    """A broker at one address. Owned by one event loop."""
+
+    def __init__(
+        self, address: Address, settings: ClientSettings, scratch: Scratch, random: Random
+    ) -> None:
+        self.address = address
+        self._lanes: dict[LaneName, _Lane] = {
+            name: _Lane(address, settings, scratch, random) for name in ("control", "fetch")
+        }
+        self._settings = settings
+
+    @property
+    def is_connected(self) -> bool:
+        return any(lane.is_open for lane in self._lanes.values())
+
+    async def served(self) -> ServedVersions:
+        """What the broker serves; connects when there is no connection."""
+        return (await self._lanes["control"].connected()).served
+
+    async def ask(
+        self, kind: type[AnyReply], request: Request, **options: Unpack[RequestOptions]
+    ) -> AnyReply:
+        """Send a request in the newest version that both sides know; its reply."""
+        reply = await self.send(kind, request, **options)
+        assert reply is not None
+        return reply
+
+    async def send(
+        self, kind: type[AnyReply], request: Request, **options: Unpack[RequestOptions]
+    ) -> AnyReply | None:
+        """The same for requests that may have no reply."""
+        lane = self._lanes[options.get("lane", "control")]
+        channel = await lane.connected()
+        version = channel.served.pick(
+            ApiKey(message_spec(kind.__name__).api_key),
+            with_topic_ids=options.get("with_topic_ids", True),
+            newest=options.get("newest"),
+        )
+        message = request if isinstance(request, m.Message) else request(version)
+        timeout_s = self._settings.request_timeout_s + options.get("wait_s", 0.0)
+        reply = await channel.request(message, version, timeout_s)
+        if reply is None:
+            return None
+        assert isinstance(reply, kind)
+        lane.heed_throttle(getattr(reply, "throttle_time_ms", 0))
+        return reply
+
+    def close(self, error: ClientError) -> None:
+        """Close for good. Callers that wait for a reply, and all later ones, get this error."""
+        for lane in self._lanes.values():
+            lane.close(error)

@@ -1,0 +1,216 @@
+"""`KafkaClient`: all calls of the raw client behind one object. Those about topics, offsets, groups
+and staged writes are in `admin.py`, `offsets.py`, `groups.py` and `staged_writes.py`.
+
+    async with KafkaClient("127.0.0.1:9092") as client:
+        await client.create_topic(NewTopic(name="orders", partitions=3))
+        ...
+
+It belongs to the event loop it was opened on. Calls may run side by side; they share connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
+
+from dragoman.client_core.addresses import parse_addresses
+from dragoman.limits import KAFKA_CLIENT_FETCH_BYTES, KAFKA_CLIENT_FETCH_PARTITION_BYTES
+from dragoman.protocols.kafka.client.admin import TopicCalls
+from dragoman.protocols.kafka.client.cluster import Cluster
+from dragoman.protocols.kafka.client.fetch import FetchOptions, fetch
+from dragoman.protocols.kafka.client.groups import GroupCalls
+from dragoman.protocols.kafka.client.offsets import OffsetCalls
+from dragoman.protocols.kafka.client.produce import ProduceOptions, new_producer_identity, produce
+from dragoman.protocols.kafka.client.producer import Producer, ProducerOptions
+from dragoman.protocols.kafka.client.reader import Reader
+from dragoman.protocols.kafka.client.settings import DEFAULT_PORT, ClientSettings
+from dragoman.protocols.kafka.client.staged_writes import StagingCalls
+from dragoman.protocols.kafka.client.transactions import (
+    TransactionalProducer,
+    TransactionOptions,
+)
+from dragoman.protocols.kafka.client.values import (
+    Acks,
+    ClusterInfo,
+    Fetched,
+    FetchFrom,
+    Isolation,
+    NewRecord,
+    Produced,
+    ProducerIdentity,
+    RecordPosition,
+    TopicInfo,
+    TopicPartition,
+)
+from dragoman.types import Buffer
+from dragoman.world import Clock, Random, SystemClock, system_random
+
+
+class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):
+    """A client of a cluster that speaks Kafka's protocol, Apache Kafka's own included.
+
+    `bootstrap` is `HOST:PORT`, or several with commas. Retriable errors are retried until
+    `settings.operation_timeout_s` is up; see `errors` for what is raised.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        settings: ClientSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.settings = settings or ClientSettings()
+        self._clock = clock or SystemClock()
+        self._random = random or system_random()
+        addresses = parse_addresses((bootstrap,), default_port=DEFAULT_PORT)
+        cluster = Cluster(addresses, self.settings, self._random)
+        super().__init__(cluster)
+
+    # ---- life
+
+    async def open(self) -> Self:
+        """Reach a broker, trying each address once. Raises `UnreachableError`."""
+        await self._cluster.bootstrap()
+        return self
+
+    async def close(self) -> None:
+        """Close all connections. What waits for a reply gets `ClientClosedError`."""
+        self._cluster.close()
+        # Sockets are closed in the loop's next turn; afterwards the loop may end.
+        await asyncio.sleep(0)
+
+    async def __aenter__(self) -> Self:
+        try:
+            return await self.open()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # ---- the cluster
+
+    async def cluster(self, topics: Sequence[str] | None = None) -> ClusterInfo:
+        """Brokers and topics as they are now. None: all topics, without those in error."""
+
+        async def attempt() -> ClusterInfo:
+            return await self._cluster.metadata(topics)
+
+        return await self._cluster.retry.call(attempt)
+
+    async def topic(self, name: str, *, auto_create: bool = False) -> TopicInfo:
+        """A topic's partitions, as known since a while or asked for. Raises `UnknownTopicError`."""
+
+        async def attempt() -> TopicInfo:
+            return await self._cluster.topic(name, auto_create=auto_create)
+
+        return await self._cluster.retry.call(attempt)
+
+    # ---- whole batches
+
+    async def fetch(
+        self,
+        partitions: Mapping[TopicPartition, FetchFrom],
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = KAFKA_CLIENT_FETCH_BYTES,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+    ) -> dict[TopicPartition, Fetched]:
+        """Whole batches of each partition from its offset on; none where nothing is there yet.
+
+        Each leader is asked once, side by side, and may wait `max_wait_ms` for `min_bytes`;
+        `max_bytes` is per leader. Raises the first error of a partition that no retry can cure,
+        such as `OffsetRangeError`.
+        """
+        options = FetchOptions(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation=isolation,
+        )
+        return await fetch(self._cluster, partitions, options)
+
+    async def produce(
+        self,
+        topic: str,
+        partition: int,
+        batch: Buffer,
+        *,
+        acks: Acks = -1,
+        timeout_ms: int = 30_000,
+        transactional_id: str | None = None,
+        auto_create: bool = True,
+    ) -> Produced:
+        """Append one batch of magic 2 as it is.
+
+        With a producer id in its header it is retried whatever happens, and written once. Without
+        one, an error with `is_ambiguous` means that it may or may not have been written.
+        Raises `DecodeError` when the bytes are not one batch.
+        """
+        options = ProduceOptions(
+            acks=acks,
+            timeout_ms=timeout_ms,
+            transactional_id=transactional_id,
+            auto_create=auto_create,
+        )
+        where = TopicPartition(topic, partition)
+        return await produce(self._cluster, where, batch, options)
+
+    async def new_producer_identity(self) -> ProducerIdentity:
+        """A producer id of one's own, for batches with sequence numbers."""
+        return await new_producer_identity(self._cluster)
+
+    # ---- records
+
+    def producer(self, options: ProducerOptions | None = None) -> Producer:
+        """For records one by one; close it, or use it with `async with`."""
+        options = options or ProducerOptions()
+        return Producer(self._cluster, options, self._clock, self._random)
+
+    def transactional_producer(self, options: TransactionOptions) -> TransactionalProducer:
+        """For records that are to become visible together; `initialise` it first."""
+        return TransactionalProducer(self._cluster, options)
+
+    async def produce_records(
+        self, topic: str, records: Iterable[NewRecord], options: ProducerOptions | None = None
+    ) -> list[RecordPosition]:
+        """Write records and wait for all of them; their positions, in the same order."""
+        async with self.producer(options) as producer:
+            sent = await producer.send_many(topic, records)
+            await producer.flush()
+            return [await delivery for delivery in sent]
+
+    def reader(
+        self,
+        starts: Mapping[TopicPartition, int],
+        *,
+        until: Mapping[TopicPartition, int] | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = KAFKA_CLIENT_FETCH_BYTES,
+        partition_bytes: int = KAFKA_CLIENT_FETCH_PARTITION_BYTES,
+    ) -> Reader:
+        """Decoded records from these offsets on, up to and without those of `until`.
+
+        Partitions that `until` does not name are followed for ever. Close it, or use it with
+        `async with`.
+        """
+        options = FetchOptions(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation=isolation,
+        )
+        return Reader(
+            self._cluster,
+            starts,
+            until=until or {},
+            options=options,
+            partition_bytes=partition_bytes,
+        )
