@@ -489,12 +489,12 @@ GROUP_OFFSETS_MAX = 200_000
 INTERNAL_RECORDS_PER_SLICE = 500
 #: Seconds until an internal topic that cannot be read back yet is tried again.
 INTERNAL_LOAD_RETRY_S = 1.0
-#: Seconds that a node waits at a group's coordinator to hear of an assignment, at most.
-GUEST_WATCH_S = 5.0
-#: Seconds without a word from the node of a member until the member is taken for gone.
-GUEST_LEASE_S = 15.0
-#: Seconds until a member is tried to be seated again when its group is between two coordinators.
-SEAT_RETRY_S = 0.1
+#: Seconds until a watch for a new assignment is answered although there is none.
+REMOTE_MEMBER_WATCH_S = 5.0
+#: Seconds after which a member is removed whose node has not asked about it.
+REMOTE_MEMBER_LEASE_S = 15.0
+#: Seconds until a member joins again while its group is between two coordinators.
+MEMBER_JOIN_RETRY_S = 0.1
 #: Bytes that a reader asks the leader of a partition for that its node has no copy of.
 FAR_READ_BYTES_MAX = 262_144
 #: How long such a reader waits there for records, and until it asks again when nobody leads.

@@ -13,7 +13,6 @@ from dragoman.api import values as api_values
 from dragoman.broker import (
     changes,
     neighbours,
-    offsets,
     reading,
     relaying,
     replica_ends,
@@ -23,6 +22,8 @@ from dragoman.broker.delayed import records as delayed
 from dragoman.broker.delayed import state as delayed_state
 from dragoman.broker.delayed import store as delayed_store
 from dragoman.broker.delayed import targets as delayed_targets
+from dragoman.broker.groups import coordinator as group_coordinator
+from dragoman.broker.groups import offsets, remote_members
 from dragoman.broker.groups import records as groups
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.replication import messages as replication
@@ -30,6 +31,7 @@ from dragoman.broker.staged_writes import destinations, staging_topic
 from dragoman.broker.staged_writes import publication as publications
 from dragoman.broker.staged_writes import service as staged_writes
 from dragoman.broker.staged_writes import writer as publishing
+from dragoman.broker.transactions import participants
 from dragoman.broker.transactions import state as transactions
 from dragoman.captures import control
 from dragoman.captures import definition as captures
@@ -53,7 +55,7 @@ from dragoman.protocols.cursus.handlers import state as cursus_state
 from dragoman.protocols.rocketmq import bodies as rocketmq_bodies
 from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
 from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
-from dragoman.rpc import messages
+from dragoman.rpc import Done
 from golden.forms import Frame
 
 
@@ -408,7 +410,7 @@ _PLAIN: dict[str, Any] = {
     "replication TransferMetadata full": replication.TransferMetadata(node_id=1),
     "replication TransferMetadata default": replication.TransferMetadata(),
     # ---- neighbour-request
-    "neighbour-request Enrol full": neighbours.Enrol(
+    "neighbour-request Enrol full": participants.Enrol(
         transactional_id="text 1",
         producer_id=2,
         epoch=3,
@@ -417,10 +419,10 @@ _PLAIN: dict[str, Any] = {
         is_check=True,
         order=(10, 11),
     ),
-    "neighbour-request Enrol default": neighbours.Enrol(
+    "neighbour-request Enrol default": participants.Enrol(
         transactional_id="", producer_id=0, epoch=0
     ),
-    "neighbour-request EndTransaction full": neighbours.EndTransaction(
+    "neighbour-request EndTransaction full": participants.EndTransaction(
         producer_id=1,
         epoch=2,
         is_commit=True,
@@ -429,10 +431,10 @@ _PLAIN: dict[str, Any] = {
         groups=("text 8", "text 9"),
         order=(10, 11),
     ),
-    "neighbour-request EndTransaction default": neighbours.EndTransaction(
+    "neighbour-request EndTransaction default": participants.EndTransaction(
         producer_id=0, epoch=0, is_commit=False, coordinator_epoch=0
     ),
-    "neighbour-request CommitOffsets full": neighbours.CommitOffsets(
+    "neighbour-request CommitOffsets full": group_coordinator.CommitOffsets(
         request=offsets.CommitRequest(
             group_id="text 1",
             offsets=(
@@ -452,16 +454,16 @@ _PLAIN: dict[str, Any] = {
             owner="text 17",
         )
     ),
-    "neighbour-request CommitOffsets default": neighbours.CommitOffsets(
+    "neighbour-request CommitOffsets default": group_coordinator.CommitOffsets(
         request=offsets.CommitRequest(group_id="", offsets=())
     ),
-    "neighbour-request CommittedOffsets full": neighbours.CommittedOffsets(
+    "neighbour-request CommittedOffsets full": group_coordinator.CommittedOffsets(
         group_id="text 1", topic="text 2"
     ),
-    "neighbour-request CommittedOffsets default": neighbours.CommittedOffsets(
+    "neighbour-request CommittedOffsets default": group_coordinator.CommittedOffsets(
         group_id="", topic=""
     ),
-    "neighbour-request JoinMember full": neighbours.JoinMember(
+    "neighbour-request JoinMember full": remote_members.JoinMember(
         group_id="text 1",
         owner="text 2",
         member_id="text 3",
@@ -469,25 +471,25 @@ _PLAIN: dict[str, Any] = {
         client_host="text 5",
         session_timeout_s=6.5,
     ),
-    "neighbour-request JoinMember default": neighbours.JoinMember(
+    "neighbour-request JoinMember default": remote_members.JoinMember(
         group_id="", owner="", member_id="", topic=""
     ),
-    "neighbour-request WatchMember full": neighbours.WatchMember(
+    "neighbour-request WatchMember full": remote_members.WatchMember(
         group_id="text 1", member_id="text 2", number=3
     ),
-    "neighbour-request WatchMember default": neighbours.WatchMember(
+    "neighbour-request WatchMember default": remote_members.WatchMember(
         group_id="", member_id="", number=0
     ),
-    "neighbour-request HeartbeatMember full": neighbours.HeartbeatMember(
+    "neighbour-request HeartbeatMember full": remote_members.HeartbeatMember(
         group_id="text 1", member_id="text 2"
     ),
-    "neighbour-request HeartbeatMember default": neighbours.HeartbeatMember(
+    "neighbour-request HeartbeatMember default": remote_members.HeartbeatMember(
         group_id="", member_id=""
     ),
-    "neighbour-request LeaveMember full": neighbours.LeaveMember(
+    "neighbour-request LeaveMember full": remote_members.LeaveMember(
         group_id="text 1", member_id="text 2"
     ),
-    "neighbour-request LeaveMember default": neighbours.LeaveMember(group_id="", member_id=""),
+    "neighbour-request LeaveMember default": remote_members.LeaveMember(group_id="", member_id=""),
     "neighbour-request Append full": relaying.Append(
         topic="text 1", partition=2, is_leader_only=True
     ),
@@ -635,13 +637,13 @@ _PLAIN: dict[str, Any] = {
     ),
     "neighbour-request RemoveCapture default": neighbours.RemoveCapture(name=""),
     # ---- neighbour-reply
-    "neighbour-reply Done full": messages.Done(),
-    "neighbour-reply Offsets full": neighbours.Offsets(offsets=((1, 2), (3, 4))),
-    "neighbour-reply Offsets default": neighbours.Offsets(),
-    "neighbour-reply Assigned full": neighbours.Assigned(
+    "neighbour-reply Done full": Done(),
+    "neighbour-reply Offsets full": group_coordinator.GroupOffsets(offsets=((1, 2), (3, 4))),
+    "neighbour-reply Offsets default": group_coordinator.GroupOffsets(),
+    "neighbour-reply Assigned full": remote_members.Assigned(
         partitions=(1, 2), number=3, is_evicted=True
     ),
-    "neighbour-reply Assigned default": neighbours.Assigned(),
+    "neighbour-reply Assigned default": remote_members.Assigned(),
     "neighbour-reply Appended full": relaying.Appended(base_offset=1),
     "neighbour-reply Appended default": relaying.Appended(base_offset=0),
     "neighbour-reply Relayed full": relaying.Relayed(),

@@ -14,8 +14,8 @@ from typing import Any, Union, get_args
 from msgspec import inspect
 
 from dragoman.broker.changes import Proposal, ProposalReply
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.neighbours import CaptureState, Reply, Request
-from dragoman.broker.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.replication.messages import Fetched, InSyncChange, Position
 from dragoman.broker.replication.messages import Message as CopiesMessage
 from dragoman.broker.staged_writes.publication import Destination, Piece, Publication, Target

@@ -16,11 +16,11 @@ import msgspec
 import pytest
 
 from dragoman.broker.broker import METADATA_TOPIC, directory_name
-from dragoman.broker.coordination import TRANSACTIONS_TOPIC
 from dragoman.broker.delayed import DELAYED_TOPIC
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.staged_writes.publication import STAGING_TOPIC
 from dragoman.broker.staged_writes.records import TOPIC as PUBLICATIONS_TOPIC
+from dragoman.broker.transactions.service import TRANSACTIONS_TOPIC
 from dragoman.captures.definition import POSITIONS_TOPIC
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, NewTopic
 from dragoman.cluster.events import LEVELS

@@ -131,7 +131,7 @@ class World:
 
     def pretend_loading(self, is_loading: bool) -> None:
         """Groups are as while they are read back, or as after that."""
-        for kept in self.broker.coordination._offsets_log._kept.values():
+        for kept in self.broker.coordination.groups.log._kept.values():
             kept.is_loaded = not is_loading
 
     # ---- topics and records

@@ -20,8 +20,8 @@ from dragoman.api.values import (
     Told,
 )
 from dragoman.broker.errors import UnknownCapture
-from dragoman.broker.kinds import NOBODY
 from dragoman.broker.neighbours import CaptureState
+from dragoman.broker.placement import NOBODY
 from dragoman.captures.addresses import without_secrets
 from dragoman.captures.control import Finding, Rewind, Snapshot
 from dragoman.captures.definition import Definition

@@ -14,7 +14,7 @@ from dragoman.broker.capturing import Capturing
 from dragoman.broker.cluster import Cluster, Links, NoLinks
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.context import NodeContext
-from dragoman.broker.coordination import Coordination, GroupDialect
+from dragoman.broker.coordination import Coordination
 from dragoman.broker.copies import InternalCopies
 from dragoman.broker.delayed import DelayedRecords
 from dragoman.broker.directory import Directory
@@ -23,6 +23,8 @@ from dragoman.broker.features import Features
 from dragoman.broker.fetch import Fetch, Fetches, FetchLimits, Finish, Wanted
 from dragoman.broker.gather import Gatherer
 from dragoman.broker.global_table import GlobalTables
+from dragoman.broker.groups.coordinator import GroupCoordinator, GroupDialect
+from dragoman.broker.groups.remote_members import GroupMembers, RemoteMembers
 from dragoman.broker.leadership import Leadership
 from dragoman.broker.maintenance import Maintenance
 from dragoman.broker.neighbours import Neighbours, NoNeighbours
@@ -35,6 +37,7 @@ from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.staged_writes import StagedWrites
 from dragoman.broker.topics import NewTopic, Topics
+from dragoman.broker.transactions.service import Transactions
 from dragoman.broker.work_queue import WorkQueue
 from dragoman.captures.definition import POSITIONS_TOPIC
 from dragoman.cluster.etcd.calls import Gateway
@@ -152,8 +155,8 @@ class Broker:
         self.features = Features(image, changes)
         #: The way to other nodes for what clients want of them.
         self.neighbours: Neighbours = NoNeighbours()
-        self.coordination = Coordination(self, dialect)
-        producer_ids = self.coordination.producer_ids
+        self.coordination = self._coordination(dialect)
+        producer_ids = self.coordination.transactions.producer_ids
         self.staged_writes = StagedWrites(context, partitions, self.topics, producer_ids, self.rpc)
         self.staged_writes.serve(self.registry)
         self.directory.add(self.staged_writes.log)
@@ -196,6 +199,23 @@ class Broker:
     @property
     def is_stopping(self) -> bool:
         return self.context.is_stopping
+
+    def _coordination(self, dialect: GroupDialect | None) -> Coordination:
+        context, rpc, registry = self.context, self.rpc, self.registry
+        groups = GroupCoordinator(
+            context, self.partitions, self.topics, rpc, self.group_configs.of, dialect
+        )
+        groups.serve(registry)
+        RemoteMembers(context, groups).serve(registry)
+        transactions = Transactions(
+            context, self.partitions, self.topics, self.changes, rpc, groups, self._incarnation
+        )
+        transactions.serve(registry)
+        self.group_members = GroupMembers(context, self.directory, rpc, groups, self._incarnation)
+        return Coordination(context, self.directory, groups, transactions)
+
+    def _incarnation(self) -> int:
+        return self.store.node.incarnation
 
     # ---- start and stop
 
@@ -411,7 +431,7 @@ class Broker:
             case CaptureDefined() | CaptureRemoved():
                 self.capturing.changed()
             case TopicCreated() | PartitionsAdded() if self.is_ready:
-                self.coordination.topics_changed()
+                self.coordination.groups.topics_changed()
             case _:
                 return
 
@@ -422,7 +442,7 @@ class Broker:
         self.cluster.restored()
         if self.is_ready:
             self.partitions.remove_leftovers()
-            self.coordination.topics_changed()
+            self.coordination.groups.topics_changed()
             self.delayed.targets_deleted()
         self.capturing.changed()
 
@@ -439,7 +459,7 @@ class Broker:
         if self.is_ready:
             # Partitions that nobody used since the start have directories, too.
             self.partitions.remove_leftovers()
-            self.coordination.topic_deleted(TopicName(topic.name))
+            self.coordination.groups.topic_deleted(TopicName(topic.name))
             self.delayed.targets_deleted()
 
 

@@ -7,9 +7,8 @@ from typing import assert_never
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import CoordinatorNotAvailable, UnknownTopic
 from dragoman.broker.internal import InternalTopic
-from dragoman.broker.kinds import NOBODY
+from dragoman.broker.placement import NOBODY
 from dragoman.broker.replica import not_leader
-from dragoman.outcome import acknowledged
 from dragoman.rpc import Coordinator, Leader, Node, Where
 
 
@@ -47,7 +46,7 @@ class Directory:
         internal = self._internal_topics[topic]
         node_id = internal.leader_of(name)
         if node_id == NOBODY:
-            await acknowledged(internal.ensure)
+            await internal.ensure()
             node_id = internal.leader_of(name)
         if node_id == NOBODY:
             raise CoordinatorNotAvailable(f"no node coordinates {name!r}")

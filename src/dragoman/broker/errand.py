@@ -15,8 +15,8 @@ from dragoman.broker.errors import (
     NotCoordinator,
     RequestTimedOut,
 )
-from dragoman.broker.kinds import NOBODY
 from dragoman.broker.neighbours import Answer, Request
+from dragoman.broker.placement import NOBODY
 from dragoman.errors import ClusterError, DragomanError, NotSentError
 from dragoman.limits import RELAY_PATIENCE_S, RELAY_RETRY_S
 from dragoman.types import Buffer

@@ -13,25 +13,16 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 from dragoman.broker.neighbours import (
     AskCaptures,
     CaptureStates,
-    CommitOffsets,
-    CommittedOffsets,
-    EndTransaction,
-    Enrol,
-    HeartbeatMember,
-    JoinMember,
-    LeaveMember,
-    Offsets,
     RemoveCapture,
     Reply,
     TellCapture,
-    WatchMember,
     decode_request,
     encode,
     refusal_of,
 )
 from dragoman.errors import DragomanError
 from dragoman.rpc import Done
-from dragoman.types import Buffer, GroupId, TopicName
+from dragoman.types import Buffer
 
 if TYPE_CHECKING:
     from dragoman.broker.broker import Broker
@@ -45,7 +36,7 @@ class NeighbourService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def request(self, node: int, header: memoryview, _body: memoryview, send: Send) -> None:
+    def request(self, _node: int, header: memoryview, _body: memoryview, send: Send) -> None:
         """Answer what `node` asks, now or later, exactly once. Raises `DecodeError`."""
         request = decode_request(header)
 
@@ -55,31 +46,8 @@ class NeighbourService:
             send(encode(reply), pieces)
 
         done = partial(_acknowledge, answer)
-        coordination = self._broker.coordination
         try:
             match request:
-                case Enrol():
-                    coordination.transacting.check_order(node, request)
-                    coordination.transacting.enrol_here(request, done)
-                case EndTransaction():
-                    coordination.transacting.check_order(node, request)
-                    coordination.transacting.end_here(request, done)
-                case CommitOffsets():
-                    coordination.commit_here(request.request, done)
-                case CommittedOffsets():
-                    group, topic = GroupId(request.group_id), TopicName(request.topic)
-                    found = coordination.committed_here(group, topic)
-                    answer(Offsets(offsets=tuple(found.items())))
-                case JoinMember():
-                    answer(coordination.guests.join(request))
-                case WatchMember():
-                    coordination.guests.watch(request, answer)
-                case HeartbeatMember():
-                    coordination.guests.heartbeat(request.group_id, request.member_id)
-                    done(None)
-                case LeaveMember():
-                    coordination.guests.leave(request.group_id, request.member_id)
-                    done(None)
                 case AskCaptures():
                     answer(CaptureStates(states=self._broker.capturing.states_here(request.names)))
                 case TellCapture():

@@ -16,9 +16,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from dragoman.broker.offsets import CommitRequest
 from dragoman.broker.refusal_names import ERROR_BY_NAME, name_of
-from dragoman.broker.transactions.state import TopicPartition
 from dragoman.captures.control import Resume, Rewind, Snapshot, Status
 from dragoman.errors import ClusterError, DecodeError, DragomanError, NotSentError
 from dragoman.rpc import Done
@@ -27,92 +25,6 @@ from dragoman.types import Buffer
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of the messages. Their tags are fixed: a class may be renamed, its tag may not."""
-
-
-# ---- transactions
-
-
-class Enrol(_Message, frozen=True, kw_only=True, tag="Enrol"):
-    """A leader or group coordinator is about to write in a transaction: may it?
-
-    Answered with `Done` once everything named is part of the transaction; `is_check`: only if it
-    was before.
-    """
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
-    partitions: tuple[TopicPartition, ...] = ()
-    groups: tuple[str, ...] = ()
-    is_check: bool = False
-    #: See `EndTransaction`.
-    order: tuple[int, int] = (0, 0)
-
-
-class EndTransaction(_Message, frozen=True, kw_only=True, tag="EndTransaction"):
-    """Write markers to partitions that the node leads, and end what was staged for groups that it
-    coordinates. Answered with `Done` when all of that is durable.
-
-    `order` rises with every request that a node sends. One that was overtaken is refused: it is
-    what is left of a lost connection, was repeated since, and the producer may have begun another
-    transaction under the same epoch.
-    """
-
-    producer_id: int
-    #: Of the markers.
-    epoch: int
-    is_commit: bool
-    coordinator_epoch: int
-    partitions: tuple[TopicPartition, ...] = ()
-    groups: tuple[str, ...] = ()
-    order: tuple[int, int] = (0, 0)
-
-
-# ---- groups
-
-
-class CommitOffsets(_Message, frozen=True, kw_only=True, tag="CommitOffsets"):
-    """Answered with `Done` when all of them are committed."""
-
-    request: CommitRequest
-
-
-class CommittedOffsets(_Message, frozen=True, kw_only=True, tag="CommittedOffsets"):
-    """Answered with `Offsets`."""
-
-    group_id: str
-    topic: str
-
-
-class JoinMember(_Message, frozen=True, kw_only=True, tag="JoinMember"):
-    """A client of the asking node joins a group whose partitions are shared by turns. Repeated, it
-    changes nothing. Answered with `Assigned`.
-    """
-
-    group_id: str
-    owner: str
-    member_id: str
-    topic: str
-    client_host: str = ""
-    session_timeout_s: float = 0.0
-
-
-class WatchMember(_Message, frozen=True, kw_only=True, tag="WatchMember"):
-    """Answered with `Assigned`, when that has another number or after a while."""
-
-    group_id: str
-    member_id: str
-    number: int
-
-
-class HeartbeatMember(_Message, frozen=True, kw_only=True, tag="HeartbeatMember"):
-    group_id: str
-    member_id: str
-
-
-class LeaveMember(_Message, frozen=True, kw_only=True, tag="LeaveMember"):
-    group_id: str
-    member_id: str
 
 
 # ---- captures of databases
@@ -150,35 +62,10 @@ class RemoveCapture(_Message, frozen=True, kw_only=True, tag="RemoveCapture"):
     keeps_slot: bool = False
 
 
-Request: TypeAlias = (
-    Enrol
-    | EndTransaction
-    | CommitOffsets
-    | CommittedOffsets
-    | JoinMember
-    | WatchMember
-    | HeartbeatMember
-    | LeaveMember
-    | AskCaptures
-    | TellCapture
-    | RemoveCapture
-)
+Request: TypeAlias = AskCaptures | TellCapture | RemoveCapture
 
 
 # ---- answers
-
-
-class Offsets(_Message, frozen=True, kw_only=True, tag="Offsets"):
-    """Partition and committed offset."""
-
-    offsets: tuple[tuple[int, int], ...] = ()
-
-
-class Assigned(_Message, frozen=True, kw_only=True, tag="Assigned"):
-    partitions: tuple[int, ...] = ()
-    number: int = 0
-    #: It was silent for too long, and is out.
-    is_evicted: bool = False
 
 
 class CaptureStates(_Message, frozen=True, kw_only=True, tag="CaptureStates"):
@@ -191,7 +78,7 @@ class Refused(_Message, frozen=True, kw_only=True, tag="Refused"):
     fields: dict[str, int | str | tuple[int, ...]] = {}
 
 
-Reply: TypeAlias = Done | Offsets | Assigned | CaptureStates | Refused
+Reply: TypeAlias = Done | CaptureStates | Refused
 
 
 class Answer(NamedTuple):

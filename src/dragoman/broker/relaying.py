@@ -23,8 +23,8 @@ from typing import Protocol, TypeAlias
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import MessageTooLarge, NotLeader, ShuttingDown, UnknownTopic
 from dragoman.broker.gather import Gatherer, Placed, refusal, room_in_a_batch, size_of
-from dragoman.broker.kinds import NOBODY
 from dragoman.broker.partitions import Partitions
+from dragoman.broker.placement import NOBODY
 from dragoman.broker.produce import check_produced, place
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata

@@ -513,7 +513,7 @@ def test_what_a_process_that_was_killed_left_open_is_aborted(
     """Nobody comes after it who would, and readers of its topics would wait."""
     ran = running(world, runner)
     ran.is_obedient = False
-    transactions = world.broker.coordination.transactions
+    transactions = world.broker.coordination.transactions.coordinator
     made: list[object] = []
     transactions.init_producer_id(defined().transactional_id, 900_000, None, made.append)
     world.advance(1)

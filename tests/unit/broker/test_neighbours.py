@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from dragoman.broker.coordination import TRANSACTIONS_TOPIC
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
@@ -23,22 +23,20 @@ from dragoman.broker.errors import (
     UnknownTopic,
 )
 from dragoman.broker.groups import OFFSETS_TOPIC
-from dragoman.broker.kinds import Kind
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.neighbours import (
-    Answer,
-    EndTransaction,
-    Enrol,
+    KeepStaged,
     NoNeighbours,
-    Request,
     decode_answer,
     decode_request,
     encode,
     refusal_of,
 )
-from dragoman.broker.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.reading import Batches, ReadBatches
 from dragoman.broker.relaying import Append, Appended
 from dragoman.broker.transactions import ProducerIdentity, TransactionState
+from dragoman.broker.transactions.participants import EndTransaction
+from dragoman.broker.transactions.service import TRANSACTIONS_TOPIC
 from dragoman.errors import (
     BrokerError,
     ClusterError,
@@ -49,8 +47,8 @@ from dragoman.errors import (
 )
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.log.producers import InvalidProducerEpochError
-from dragoman.rpc import Done, Node, Reply
-from dragoman.rpc import Request as RpcRequest
+from dragoman.outcome import start
+from dragoman.rpc import Done, Node, Reply, Request
 from dragoman.types import GroupId, Offset, Partition, ProducerId, TopicName
 from worlds.broker import Outcome, World, batch_of, values_in
 from worlds.two_nodes import Pair
@@ -68,7 +66,7 @@ def pair() -> Pair:
     return pair
 
 
-def name_of(pair: Pair, kind: Kind, node: int) -> str:
+def name_of(pair: Pair, kind: CoordinatorKind, node: int) -> str:
     """A group or transactional id that a node coordinates."""
     coordination = pair.one.broker.coordination
     names = (f"name-{number}" for number in range(1000))
@@ -115,22 +113,14 @@ def test_bytes_that_are_no_message_are_refused() -> None:
 
 def test_alone_nobody_can_be_asked() -> None:
     told: list[object] = []
-    NoNeighbours().ask(2, Enrol(transactional_id="x", producer_id=1, epoch=0), (), told.append)
+    NoNeighbours().ask(2, KeepStaged(partition=0), (), told.append)
     assert isinstance(told[0], NotSentError)
 
 
 # ---- records
 
 
-def ask(pair: Pair, request: Request, body: bytes | bytearray = b"") -> Answer | DragomanError:
-    told: list[Answer | DragomanError] = []
-    pair.lines[1].ask(2, request, (body,), told.append)
-    pair.settle()
-    (answer,) = told
-    return answer
-
-
-def call(pair: Pair, request: RpcRequest, body: bytes | bytearray = b"") -> Reply | DragomanError:
+def call(pair: Pair, request: Request, body: bytes | bytearray = b"") -> Reply | DragomanError:
     results: list[Reply | DragomanError] = []
     pair.one.broker.rpc.begin(request, Node(2), (body,)).then(results.append)
     pair.settle()
@@ -184,7 +174,7 @@ def commit_request(group: str, offset: int = 5) -> CommitRequest:
 
 def looked_up(pair: Pair, world: World, group: str) -> dict[int, int] | DragomanError:
     told: list[dict[int, int] | DragomanError] = []
-    world.broker.coordination.look_up_committed(GroupId(group), T, told.append)
+    start(world.broker.coordination.groups.committed(GroupId(group), T)).then(told.append)
     pair.settle()
     (found,) = told
     return found
@@ -192,27 +182,29 @@ def looked_up(pair: Pair, world: World, group: str) -> dict[int, int] | Dragoman
 
 @pytest.mark.parametrize("node", [1, 2])
 def test_offsets_are_committed_and_looked_up_from_any_node(pair: Pair, node: int) -> None:
-    group = name_of(pair, Kind.GROUP, node)
+    group = name_of(pair, CoordinatorKind.GROUP, node)
     outcome = Outcome()
-    pair.one.broker.coordination.commit_anywhere(commit_request(group), outcome)
+    start(pair.one.broker.coordination.groups.commit_anywhere(commit_request(group))).then(outcome)
     pair.settle()
     assert outcome.error is None
     for world in pair.worlds.values():
         assert looked_up(pair, world, group) == {0: 5}
     assert GroupId(group) not in [
-        each.group_id for each in pair.worlds[3 - node].broker.coordination.groups
+        each.group_id for each in pair.worlds[3 - node].broker.coordination.groups.table
     ]
 
 
 def test_a_refused_commit_is_told(pair: Pair) -> None:
-    group = name_of(pair, Kind.GROUP, 2)
+    group = name_of(pair, CoordinatorKind.GROUP, 2)
     outcome = Outcome()
-    pair.one.broker.coordination.commit_anywhere(commit_request(group, -1), outcome)
+    start(pair.one.broker.coordination.groups.commit_anywhere(commit_request(group, -1))).then(
+        outcome
+    )
     pair.settle()
     assert type(outcome.error).__name__ == "InvalidCommitOffset"
     pair.lines[1].is_cut = True
     cut = Outcome()
-    pair.one.broker.coordination.commit_anywhere(commit_request(group), cut)
+    start(pair.one.broker.coordination.groups.commit_anywhere(commit_request(group))).then(cut)
     pair.settle()
     assert isinstance(cut.error, NotSentError)
 
@@ -222,7 +214,7 @@ def test_before_anything_is_committed_a_look_up_makes_no_topic() -> None:
     assert looked_up(pair, pair.one, "g") == {}
     assert OFFSETS_TOPIC not in pair.one.broker.image.topics
     outcome = Outcome()
-    pair.one.broker.coordination.commit_anywhere(commit_request("g"), outcome)
+    start(pair.one.broker.coordination.groups.commit_anywhere(commit_request("g"))).then(outcome)
     pair.settle()
     assert outcome.error is None
     assert looked_up(pair, pair.two, "g") == {0: 5}
@@ -230,12 +222,12 @@ def test_before_anything_is_committed_a_look_up_makes_no_topic() -> None:
 
 def test_a_request_that_was_relayed_is_not_relayed_again(pair: Pair) -> None:
     """Two nodes that each take the other for the coordinator must not send it back and forth."""
-    group = name_of(pair, Kind.GROUP, 2)
-    index = pair.two.broker.coordination.group_partition(group)[1]
+    group = name_of(pair, CoordinatorKind.GROUP, 2)
+    index = pair.two.broker.coordination.groups.home_of(group)[1]
     pair.two.broker.image.topics[OFFSETS_TOPIC].partitions[index].leader = 1
     pair.two.broker.coordination.resigned(OFFSETS_TOPIC, index)
     outcome = Outcome()
-    pair.one.broker.coordination.commit_anywhere(commit_request(group), outcome)
+    start(pair.one.broker.coordination.groups.commit_anywhere(commit_request(group))).then(outcome)
     pair.settle()
     assert isinstance(outcome.error, NotCoordinator)
     assert pair.lines[2].asked == []
@@ -249,9 +241,9 @@ class Transaction:
 
     def __init__(self, pair: Pair, name: str | None = None) -> None:
         self.pair = pair
-        self.name = name if name is not None else name_of(pair, Kind.TRANSACTION, 1)
+        self.name = name if name is not None else name_of(pair, CoordinatorKind.TRANSACTION, 1)
         told: list[object] = []
-        self.transactions = pair.one.broker.coordination.transactions
+        self.transactions = pair.one.broker.coordination.transactions.coordinator
         self.transactions.init_producer_id(self.name, 60_000, None, told.append)
         pair.settle()
         (identity,) = told
@@ -262,9 +254,11 @@ class Transaction:
     def enrol(self, node: int, *, is_check: bool = False) -> Outcome:
         """The leader of partition `node` - 1 asks whether it may write."""
         outcome = Outcome()
-        self.pair.worlds[node].broker.coordination.transacting.enrol(
-            self.name, self.identity, (T, Partition(node - 1)), outcome, is_check=is_check
-        )
+        start(
+            self.pair.worlds[node].broker.coordination.transactions.participants.enrol(
+                self.name, self.identity, (T, Partition(node - 1)), is_check=is_check
+            )
+        ).then(outcome)
         self.pair.settle()
         return outcome
 
@@ -343,11 +337,11 @@ def test_a_successor_on_another_node_finishes_what_was_decided(pair: Pair) -> No
     pair.lines[1].is_cut = True
     transaction.end()
     assert transaction.open_offsets() == [0, 1]
-    index = pair.one.broker.coordination._transactions_log.partition_of(transaction.name)
+    index = pair.one.broker.coordination.transactions.log.partition_of(transaction.name)
     pair.move(TRANSACTIONS_TOPIC, index, 2)
     pair.advance(2)
     assert transaction.open_offsets() == [0, 0]
-    described = pair.two.broker.coordination.transactions.describe(transaction.name)
+    described = pair.two.broker.coordination.transactions.coordinator.describe(transaction.name)
     assert described.state is TransactionState.COMPLETE_COMMIT
     producers = pair.two.broker.find(T, 1).log.producers
     assert producers is not None
@@ -383,9 +377,11 @@ def test_an_end_that_overtakes_the_permission_to_write_takes_it_back(pair: Pair)
     outcome = Outcome()
     line = pair.lines[2]
     line.held = []
-    pair.two.broker.coordination.transacting.enrol(
-        transaction.name, transaction.identity, THERE, outcome, is_check=True
-    )
+    start(
+        pair.two.broker.coordination.transactions.participants.enrol(
+            transaction.name, transaction.identity, THERE, is_check=True
+        )
+    ).then(outcome)
     # The answer is under way when the end comes by.
     (arrive,) = line.held
     line.held = None
@@ -398,7 +394,8 @@ def test_an_end_that_overtakes_the_permission_to_write_takes_it_back(pair: Pair)
         partitions=(THERE,),
         order=(9, 9),
     )
-    pair.services[2].request(1, memoryview(encode(request)), memoryview(b""), lambda *_: None)
+    registry = pair.two.broker.registry
+    registry.answer(1, memoryview(encode(request)), memoryview(b""), lambda *_: None)
     pair.settle()
     assert isinstance(outcome.error, TransactionAbortable)
 
@@ -409,11 +406,11 @@ def test_the_end_of_the_transaction_before_takes_no_permission_back(
 ) -> None:
     """Producers begin the next one when the end is decided, before all have heard of it."""
     transaction = Transaction(pair)
-    group = name_of(pair, Kind.GROUP, 2)
+    group = name_of(pair, CoordinatorKind.GROUP, 2)
     place = group if is_group else THERE
     enrolled = Outcome()
-    transacting = pair.two.broker.coordination.transacting
-    transacting.enrol(transaction.name, transaction.identity, place, enrolled)
+    transacting = pair.two.broker.coordination.transactions.participants
+    start(transacting.enrol(transaction.name, transaction.identity, place)).then(enrolled)
     pair.settle()
     assert enrolled.error is None
     line = pair.lines[1]
@@ -425,8 +422,8 @@ def test_the_end_of_the_transaction_before_takes_no_permission_back(
     assert isinstance(following, ProducerIdentity)
     assert following.epoch == transaction.identity.epoch + 1
     late, early = Outcome(), Outcome()
-    transacting.enrol(transaction.name, transaction.identity, place, late)
-    transacting.enrol(transaction.name, following, place, early)
+    start(transacting.enrol(transaction.name, transaction.identity, place)).then(late)
+    start(transacting.enrol(transaction.name, following, place)).then(early)
     pair.settle()
     assert not early.is_known
     line.release()
@@ -439,12 +436,12 @@ def test_the_end_of_the_transaction_before_takes_no_permission_back(
 def test_a_late_permission_of_the_transaction_before_is_taken_back(pair: Pair) -> None:
     """The coordinator has said yes, and the end under the next epoch comes by before its word."""
     transaction = Transaction(pair)
-    group = name_of(pair, Kind.GROUP, 2)
+    group = name_of(pair, CoordinatorKind.GROUP, 2)
     outcome = Outcome()
     line = pair.lines[2]
     line.held = []
-    transacting = pair.two.broker.coordination.transacting
-    transacting.enrol(transaction.name, transaction.identity, group, outcome)
+    transacting = pair.two.broker.coordination.transactions.participants
+    start(transacting.enrol(transaction.name, transaction.identity, group)).then(outcome)
     (arrive,) = line.held
     line.held = None
     arrive()
@@ -457,7 +454,8 @@ def test_a_late_permission_of_the_transaction_before_is_taken_back(pair: Pair) -
         groups=(group,),
         order=(9, 9),
     )
-    pair.services[2].request(1, memoryview(encode(request)), memoryview(b""), lambda *_: None)
+    registry = pair.two.broker.registry
+    registry.answer(1, memoryview(encode(request)), memoryview(b""), lambda *_: None)
     pair.settle()
     assert isinstance(outcome.error, TransactionAbortable)
 
@@ -466,15 +464,15 @@ def test_a_request_left_over_from_a_lost_connection_is_refused(pair: Pair) -> No
     end = partial(
         EndTransaction, producer_id=7, epoch=0, is_commit=True, coordinator_epoch=0, groups=()
     )
-    first = ask(pair, end(partitions=(THERE,), order=(1, 5)))
-    assert isinstance(first, Answer)
-    assert first.reply == Done()
+    first = call(pair, end(partitions=(THERE,), order=(1, 5)))
+    assert isinstance(first, Reply)
+    assert first.answer == Done()
     end_before = pair.two.broker.find(T, 1).log.log_end_offset
-    late = ask(pair, end(partitions=(THERE,), order=(1, 4)))
+    late = call(pair, end(partitions=(THERE,), order=(1, 4)))
     assert isinstance(late, Overtaken)
     assert pair.two.broker.find(T, 1).log.log_end_offset == end_before
-    restarted = ask(pair, end(partitions=(THERE,), order=(2, 1)))
-    assert isinstance(restarted, Answer)
+    restarted = call(pair, end(partitions=(THERE,), order=(2, 1)))
+    assert isinstance(restarted, Reply)
 
 
 # ---- offsets of transactions
@@ -482,12 +480,14 @@ def test_a_request_left_over_from_a_lost_connection_is_refused(pair: Pair) -> No
 
 def staged(pair: Pair, transaction: Transaction, group: str) -> World:
     """Offsets staged for a group on the node that coordinates it."""
-    node = pair.one.broker.coordination.coordinator_of(Kind.GROUP, group)
+    node = pair.one.broker.coordination.coordinator_of(CoordinatorKind.GROUP, group)
     world = pair.worlds[node]
     enrolled = Outcome()
-    world.broker.coordination.transacting.enrol(
-        transaction.name, transaction.identity, group, enrolled
-    )
+    start(
+        world.broker.coordination.transactions.participants.enrol(
+            transaction.name, transaction.identity, group
+        )
+    ).then(enrolled)
     pair.settle()
     assert enrolled.error is None
     each = OffsetCommit(topic=T, partition=Partition(0), offset=Offset(3))
@@ -497,7 +497,7 @@ def staged(pair: Pair, transaction: Transaction, group: str) -> World:
         producer_id=ProducerId(transaction.identity.producer_id),
     )
     outcome = Outcome()
-    world.broker.coordination.commit_here(request, outcome)
+    start(world.broker.coordination.groups.commit_anywhere(request)).then(outcome)
     pair.settle()
     assert outcome.error is None
     return world
@@ -509,20 +509,20 @@ def test_offsets_of_groups_on_any_node_come_with_their_transaction(
     pair: Pair, node: int, commit: bool
 ) -> None:
     transaction = Transaction(pair)
-    group = name_of(pair, Kind.GROUP, node)
+    group = name_of(pair, CoordinatorKind.GROUP, node)
     world = staged(pair, transaction, group)
     assert looked_up(pair, world, group) == {}
-    assert world.broker.coordination.offsets.has_unstable(GroupId(group), *HERE)
+    assert world.broker.coordination.groups.offsets.has_unstable(GroupId(group), *HERE)
     transaction.end(commit)
     assert looked_up(pair, world, group) == ({0: 3} if commit else {})
-    assert not world.broker.coordination.offsets.has_unstable(GroupId(group), *HERE)
+    assert not world.broker.coordination.groups.offsets.has_unstable(GroupId(group), *HERE)
 
 
 def test_a_group_that_moves_before_the_end_hears_of_it_where_it_is_then(pair: Pair) -> None:
     transaction = Transaction(pair)
-    group = name_of(pair, Kind.GROUP, 2)
+    group = name_of(pair, CoordinatorKind.GROUP, 2)
     staged(pair, transaction, group)
-    pair.move(OFFSETS_TOPIC, pair.one.broker.coordination.group_partition(group)[1], 1)
+    pair.move(OFFSETS_TOPIC, pair.one.broker.coordination.groups.home_of(group)[1], 1)
     transaction.end()
     assert looked_up(pair, pair.two, group) == {0: 3}
     assert transaction.state is TransactionState.COMPLETE_COMMIT
@@ -534,9 +534,9 @@ def test_while_nobody_leads_a_partition_its_transaction_waits(pair: Pair) -> Non
     for world in pair.worlds.values():
         world.broker.image.topics[T].partitions[1].leader = -1
     told = Outcome()
-    pair.one.broker.coordination.transacting._end_at(
-        -1, EndTransaction(producer_id=1, epoch=0, is_commit=True, coordinator_epoch=0), told
-    )
+    participants = pair.one.broker.coordination.transactions.participants
+    end = EndTransaction(producer_id=1, epoch=0, is_commit=True, coordinator_epoch=0)
+    start(participants._end_at(-1, end)).then(told)
     assert isinstance(told.error, CoordinatorNotAvailable)
     transaction.end()
     assert transaction.state is TransactionState.PREPARE_COMMIT

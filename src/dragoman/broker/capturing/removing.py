@@ -69,7 +69,7 @@ class Removal:
         """A process that was killed has left a transaction open, and readers wait for its end.
         Where another node coordinates it, its time limit ends it.
         """
-        transactions = self._broker.coordination.transactions
+        transactions = self._broker.coordination.transactions.coordinator
         transactional_id = TRANSACTIONAL_PREFIX + self._name
         try:
             transactions.describe(transactional_id)

@@ -25,7 +25,6 @@ from dragoman.broker.errors import (
     Overloaded,
     UnknownCapture,
 )
-from dragoman.broker.kinds import NOBODY
 from dragoman.broker.neighbours import (
     Answer,
     AskCaptures,
@@ -34,7 +33,7 @@ from dragoman.broker.neighbours import (
     RemoveCapture,
     TellCapture,
 )
-from dragoman.broker.placement import coordinator_partition
+from dragoman.broker.placement import NOBODY, coordinator_partition
 from dragoman.broker.replica import Acknowledge
 from dragoman.broker.steps import AllOf
 from dragoman.broker.topics import NewTopic

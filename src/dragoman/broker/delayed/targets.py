@@ -8,8 +8,8 @@ from dragoman.broker.context import NodeContext
 from dragoman.broker.delayed.state import Target
 from dragoman.broker.errors import InvalidRecord, NotAuthorized, UnknownTopic
 from dragoman.broker.gather import refusal, room_in_a_batch, size_of
-from dragoman.broker.kinds import NOBODY
 from dragoman.broker.partitions import Partitions
+from dragoman.broker.placement import NOBODY
 from dragoman.broker.produce import append_fitted, as_configured, check_led, check_produced
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.limits import DEFERRED_LABELS_BYTES_MAX, GATHERED_BATCH_BYTES_MAX

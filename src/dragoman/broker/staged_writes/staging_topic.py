@@ -25,8 +25,8 @@ from typing import Final
 import msgspec
 
 from dragoman.broker.context import NodeContext
-from dragoman.broker.kinds import NOBODY
 from dragoman.broker.partitions import Partitions
+from dragoman.broker.placement import NOBODY
 from dragoman.broker.replica import Replica
 from dragoman.broker.staged_writes.publication import STAGING_TOPIC, Piece
 from dragoman.broker.topics import NewTopic, Topics

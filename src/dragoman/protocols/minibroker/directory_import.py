@@ -29,9 +29,9 @@ from typing import Final, TypeAlias
 import msgspec
 
 from dragoman.broker.broker import Broker
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import CoordinatorLoading
-from dragoman.broker.kinds import Kind
-from dragoman.broker.offsets import CommitRequest, OffsetCommit
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.tailing import Tail
 from dragoman.broker.topics import NewTopic
@@ -198,7 +198,7 @@ class Importer:
 
     def _are_groups_loaded(self) -> bool:
         try:
-            self._broker.coordination.require_loaded(Kind.GROUP)
+            self._broker.coordination.require_loaded(CoordinatorKind.GROUP)
         except CoordinatorLoading:
             return False
         return True
@@ -305,7 +305,7 @@ class Importer:
             return
         name, partition = TopicName(topic.name), Partition(commit.partition)
         coordination = self._broker.coordination
-        if coordination.offsets.committed(group, name, partition) is not None:
+        if coordination.groups.offsets.committed(group, name, partition) is not None:
             self.imported.commits_present += 1
             return
         asked = CommitRequest(
@@ -313,7 +313,7 @@ class Importer:
             offsets=(OffsetCommit(topic=name, partition=partition, offset=Offset(offset)),),
             owner="minibroker",
         )
-        error = yield lambda done: coordination.commit(asked, lambda _, error: done(error))
+        error = yield lambda done: coordination.groups.commit(asked, lambda _, error: done(error))
         if error is not None:
             raise error
         self.imported.commits += 1

@@ -208,7 +208,7 @@ def test_what_cannot_be_delivered_is_refused(
     expected: type[DragomanError],
 ) -> None:
     world.create("compacted", config={"cleanup.policy": "compact"})
-    world.broker.coordination._offsets_log.ensure(lambda _: None)
+    start(world.broker.coordination.groups.log.ensure())
     world.settle()
     told = Told()
     start(world.broker.delayed.delay(topic, partition, record, due_ms)).then(told)

@@ -46,7 +46,7 @@ class DelayedPair(Pair):
         with mock.patch("dragoman.broker.delayed.store.DEFERRED_PARTITIONS", 1):
             super().__init__(SETTINGS)
         self.create(TOPIC, 1, 2)
-        self.one.broker.delayed.store.log.ensure(lambda _: None)
+        start(self.one.broker.delayed.store.log.ensure())
         self.settle()
         self.lead(DELAYED_TOPIC, 0, keeper)
 

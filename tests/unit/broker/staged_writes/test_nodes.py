@@ -52,7 +52,7 @@ class PublishingPair(Pair):
         with small_slices():
             self._open_staging()
         self.lead(STAGING_TOPIC, 0, staging)
-        self.one.broker.staged_writes.log.ensure(lambda _: None)
+        start(self.one.broker.staged_writes.log.ensure())
         self.settle()
         self.lead(stored.TOPIC, 0, coordinator)
 

@@ -62,7 +62,7 @@ def contents(world: World) -> dict[str, list[Record]]:
 def commits(world: World) -> dict[tuple[str, str, int], int]:
     return {
         (group.group_id, topic, partition): committed.offset
-        for group in world.broker.coordination.groups
+        for group in world.broker.coordination.groups.table
         for (topic, partition), committed in group.ledger.committed.items()
     }
 

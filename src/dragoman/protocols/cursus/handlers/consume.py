@@ -16,6 +16,7 @@ from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import CURSUS_CONSUME_BYTES_MAX, CURSUS_WAIT_MS_MAX
 from dragoman.log.batch import Record
+from dragoman.outcome import start
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.constants import BATCH_MESSAGES_MAX
 from dragoman.protocols.cursus.errors import Refusal
@@ -109,16 +110,18 @@ def with_committed(
 
     if not topics:
         use(found)
-    look_up = call.service.broker.coordination.look_up_committed
+    look_up = call.service.broker.coordination.groups.committed
     for topic in topics:
-        look_up(GroupId(group), TopicName(topic), partial(looked_up, topic))
+        start(look_up(GroupId(group), TopicName(topic))).then(partial(looked_up, topic))
 
 
 def committed_offset(call: Call, group: str, topic: str, partition: int) -> int | None:
     """Of a group that this node coordinates."""
     coordination = call.service.broker.coordination
-    coordination.require_group(group)
-    found = coordination.offsets.committed(GroupId(group), TopicName(topic), Partition(partition))
+    coordination.groups.require(group)
+    found = coordination.groups.offsets.committed(
+        GroupId(group), TopicName(topic), Partition(partition)
+    )
     return None if found is None else found.offset
 
 

@@ -8,26 +8,28 @@ time. What another node coordinates is refused at once, with that node's address
 
 from __future__ import annotations
 
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import CoordinatorLoading, CoordinatorNotAvailable
 from dragoman.broker.global_table import Then
-from dragoman.broker.kinds import Kind
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_COORDINATOR_RETRY_S, CURSUS_COORDINATOR_WAIT_S
 from dragoman.protocols.cursus.handlers.session import Call
 from dragoman.world import Handle
 
 
-def when_coordinated(call: Call, kind: Kind, name: str, then: Then) -> None:
+def when_coordinated(call: Call, kind: CoordinatorKind, name: str, then: Then) -> None:
     """Call `then` when this node coordinates the group or transaction, or refuse the command."""
     _Waiting(call, kind, name, then).look()
 
 
 class _Waiting:
-    def __init__(self, call: Call, kind: Kind, name: str, then: Then) -> None:
+    def __init__(self, call: Call, kind: CoordinatorKind, name: str, then: Then) -> None:
         self._call = call
         coordination = call.service.broker.coordination
-        is_group = kind is Kind.GROUP
-        self._require = coordination.require_group if is_group else coordination.require_transaction
+        is_group = kind is CoordinatorKind.GROUP
+        self._require = (
+            coordination.groups.require if is_group else coordination.transactions.require
+        )
         self._name = name
         self._then = then
         self._deadline = call.service.scheduler.time() + CURSUS_COORDINATOR_WAIT_S

@@ -14,12 +14,13 @@ from typing import Final
 
 import msgspec
 
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import CoordinatorNotAvailable, UnknownMember
 from dragoman.broker.groups import State
 from dragoman.broker.groups.direct import DirectGroup, DirectMember, DirectRules
-from dragoman.broker.kinds import Kind
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.coordinator import when_coordinated
@@ -56,8 +57,8 @@ def open_group(call: Call, *, to_join: bool = False) -> DirectGroup:
     group_id, topic = GroupId(call.require("group")), TopicName(call.require("topic"))
     call.authorize(Operation.READ, Resource.GROUP, group_id)
     broker = call.service.broker
-    broker.coordination.require_group(group_id)
-    known = broker.coordination.groups.get(group_id)
+    broker.coordination.groups.require(group_id)
+    known = broker.coordination.groups.table.get(group_id)
     if not to_join and (known is None or not isinstance(known.membership, DirectGroup)):
         if known is not None:
             known.require_owner(OWNER)
@@ -71,7 +72,7 @@ def open_group(call: Call, *, to_join: bool = False) -> DirectGroup:
         settings.cursus_session_check_interval_ms / 1000,
         lambda name: _partition_count(topics, name),
     )
-    group = broker.coordination.direct_group(group_id, OWNER, rules)
+    group = broker.coordination.groups.direct(group_id, OWNER, rules)
     bound = group.bound_to
     # What it was bound to may be gone, and its readers with it.
     is_free = to_join and not group.has_members and bound and not topics_named(topics, bound)
@@ -124,10 +125,10 @@ def _assigned(group: DirectGroup, member: DirectMember) -> str:
 
 
 def handle_find_coordinator(call: Call) -> None:
-    kind, key = Kind.GROUP, call.get("group")
+    kind, key = CoordinatorKind.GROUP, call.get("group")
     if not key:
         key = call.require("transactional_id", "missing_coordinator_key command=FIND_COORDINATOR")
-        kind = Kind.TRANSACTION
+        kind = CoordinatorKind.TRANSACTION
     broker = call.service.broker
 
     def found(node: int | DragomanError) -> None:
@@ -143,7 +144,7 @@ def handle_find_coordinator(call: Call) -> None:
         host, port = address
         call.ok(f"coordinator_id={name} coordinator_type={kind.value} host={host} port={port}")
 
-    broker.coordination.find_coordinator(kind, key, found)
+    start(broker.coordination.find_coordinator(kind, key)).then(found)
 
 
 def _when_coordinated(call: Call, then: Callable[[Call], None]) -> None:
@@ -151,7 +152,7 @@ def _when_coordinated(call: Call, then: Callable[[Call], None]) -> None:
     group_id = call.require("group")
     call.require("topic")
     call.authorize(Operation.READ, Resource.GROUP, group_id)
-    when_coordinated(call, Kind.GROUP, group_id, lambda: then(call))
+    when_coordinated(call, CoordinatorKind.GROUP, group_id, lambda: then(call))
 
 
 def handle_join_group(call: Call) -> None:
@@ -237,14 +238,14 @@ def handle_group_status(call: Call) -> None:
     group_id = GroupId(call.require("group"))
     call.authorize(Operation.DESCRIBE, Resource.GROUP, group_id)
     broker = call.service.broker
-    broker.coordination.require_group(group_id)
-    known = broker.coordination.groups.get(group_id)
+    broker.coordination.groups.require(group_id)
+    known = broker.coordination.groups.table.get(group_id)
     if known is None:
         reason = quoted(f"group '{group_id}' not found")
         raise Refusal(f"group_status_failed reason={reason}")
     group = known.membership if isinstance(known.membership, DirectGroup) else None
     topic = "" if group is None else group.bound_to or ""
-    listing = broker.coordination.groups.describe(group_id)
+    listing = broker.coordination.groups.table.describe(group_id)
     now_ms, now = broker.clock.wall_ms(), broker.clock.monotonic()
     status = {
         "status": "OK",
@@ -278,10 +279,10 @@ def go_time(wall_ms: int) -> str:
 def handle_list_groups(call: Call) -> None:
     """Those whose names a list has room for: other protocols allow blanks and commas in them."""
     coordination = call.service.broker.coordination
-    coordination.require_loaded(Kind.GROUP)
+    coordination.require_loaded(CoordinatorKind.GROUP)
     names = sorted(
         each.group_id
-        for each in coordination.groups.listings()
+        for each in coordination.groups.table.listings()
         if _LISTED_NAME.fullmatch(each.group_id)
         and call.is_allowed(Operation.DESCRIBE, Resource.GROUP, each.group_id)
     )

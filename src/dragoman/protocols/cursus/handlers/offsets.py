@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dragoman.broker.groups.direct import DirectGroup
-from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.errors import DragomanError
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
@@ -30,7 +30,7 @@ def handle_fetch_offset(call: Call) -> None:
     group, topic = GroupId(call.require("group")), call.require("topic")
     call.authorize(Operation.READ, Resource.GROUP, group)
     found = committed_offset(call, group, topic, call.number("partition"))
-    if call.service.broker.coordination.groups.get(group) is None:
+    if call.service.broker.coordination.groups.table.get(group) is None:
         raise Refusal(f"group_not_found group={group}")
     call.ok(f"offset={found or 0}")
 
@@ -148,4 +148,4 @@ def commit(call: Call, request: CommitRequest, then: Callable[[], None]) -> None
         else:
             then()
 
-    call.service.broker.coordination.commit(request, done)
+    call.service.broker.coordination.groups.commit(request, done)

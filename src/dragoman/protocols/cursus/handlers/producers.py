@@ -87,7 +87,7 @@ class Producers:
             waiting.append(known)
             return
         self._registering[name, epoch] = [known]
-        self._broker.coordination.producer_ids.next(
+        self._broker.coordination.transactions.producer_ids.next(
             lambda given: self._register(name, epoch, given)
         )
 

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from dragoman.broker.broker import Broker
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import (
     ConcurrentTransactions,
     CoordinatorNotAvailable,
@@ -30,7 +31,6 @@ from dragoman.broker.errors import (
     TransactionalIdNotFound,
 )
 from dragoman.broker.groups import TopicPartition
-from dragoman.broker.kinds import Kind
 from dragoman.broker.relaying import TakeReply
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.transactions import (
@@ -40,6 +40,7 @@ from dragoman.broker.transactions import (
 )
 from dragoman.errors import ClusterError, DragomanError, NotSentError
 from dragoman.log.batch import TRANSACTIONAL
+from dragoman.outcome import start
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.coordinator import when_coordinated
@@ -132,7 +133,7 @@ class _Begun:
 class Transactions:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.coordinator = broker.coordination.transactions
+        self.coordinator = broker.coordination.transactions.coordinator
         #: By transactional id; only of ids that the coordinator knows.
         self._begun: dict[str, _Begun] = {}
 
@@ -228,9 +229,9 @@ class Transactions:
             append(None)
             return
         place = (TopicName(request.topic), Partition(request.partition))
-        self._broker.coordination.transacting.enrol(
-            request.transactional_id, identity, place, append, is_check=True
-        )
+        participants = self._broker.coordination.transactions.participants
+        enrolment = participants.enrol(request.transactional_id, identity, place, is_check=True)
+        start(enrolment).then(append)
 
     def stage_offsets(self, call: Call) -> None:
         """On the coordinator of the group. Raises `DragomanError`."""
@@ -238,13 +239,9 @@ class Transactions:
         group = open_group(call)
         offsets = _staged_offsets(call)
         request = commit_request(call, group, offsets, producer_id=identity.producer_id)
-        self._broker.coordination.transacting.enrol(
-            transactional_id,
-            identity,
-            group.group_id,
-            call.after(lambda: commit(call, request, call.ok)),
-            is_check=True,
-        )
+        participants = self._broker.coordination.transactions.participants
+        enrolment = participants.enrol(transactional_id, identity, group.group_id, is_check=True)
+        start(enrolment).then(call.after(lambda: commit(call, request, call.ok)))
 
 
 def transactions_of(service: CursusService) -> Transactions:
@@ -309,7 +306,7 @@ def _transactional_id(call: Call) -> str:
 def _id(call: Call) -> str:
     transactional_id = _transactional_id(call)
     call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
-    call.service.broker.coordination.require_transaction(transactional_id)
+    call.service.broker.coordination.transactions.require(transactional_id)
     return transactional_id
 
 
@@ -361,7 +358,7 @@ def handle_init_producer_id(call: Call) -> None:
     transactional_id = _transactional_id(call)
     call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
     init = partial(_init_producer_id, call, transactional_id)
-    when_coordinated(call, Kind.TRANSACTION, transactional_id, init)
+    when_coordinated(call, CoordinatorKind.TRANSACTION, transactional_id, init)
 
 
 def _init_producer_id(call: Call, transactional_id: str) -> None:
@@ -537,7 +534,7 @@ def handle_send_offsets_to_txn(call: Call) -> None:
         if error is not None:
             staged(error)
         else:
-            broker.coordination.find_coordinator(Kind.GROUP, group, stage)
+            start(broker.coordination.find_coordinator(CoordinatorKind.GROUP, group)).then(stage)
 
     transactions.coordinator.enrol_implicitly(
         transactional_id, who.identity, (), (group,), enrolled

@@ -19,7 +19,7 @@ from functools import partial
 from typing import assert_never
 
 from dragoman.broker.errors import CoordinatorLoading, CoordinatorNotAvailable
-from dragoman.broker.offsets import CommitRequest, OffsetCommit
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.reading import Ends
 from dragoman.cluster.metadata import NO_LEADER, TopicMetadata
 from dragoman.errors import DragomanError
@@ -105,7 +105,7 @@ def commit(session: MinibrokerSession, request: Commit, place: Place) -> None:
                 subscription.committed(request.partition, request.offset)
 
     def send(asked: CommitRequest) -> None:
-        coordination.commit_anywhere(asked, partial(committed, asked))
+        start(coordination.groups.commit_anywhere(asked)).then(partial(committed, asked))
 
     def store(topic: TopicMetadata) -> None:
         require_partition(topic, request.partition)

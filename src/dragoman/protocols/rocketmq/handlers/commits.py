@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from dragoman.broker.offsets import CommitRequest, OffsetCommit
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import DragomanError
-from dragoman.outcome import Acknowledge, Outcome, succeeded
+from dragoman.outcome import Acknowledge, Outcome, start, succeeded
 from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.listed_group import OWNER
 from dragoman.types import GroupId, Offset, Partition, TopicName
@@ -53,7 +53,7 @@ class Commits:
             for queue, offset in offsets.items()
         )
         request = CommitRequest(group_id=GroupId(group), offsets=commits, owner=OWNER)
-        self._broker.coordination.commit_anywhere(request, finished)
+        start(self._broker.coordination.groups.commit_anywhere(request)).then(finished)
 
     def settled(self, place: Place) -> Outcome[None]:
         """Settled when no commit of the queue that has come so far is under way."""

@@ -54,7 +54,7 @@ def handle_heart_beat(call: Call) -> None:
         raise Refused(Response.SYSTEM_ERROR, "the heartbeat has no clientID")
     if len(beat.client_id.encode()) > MEMBER_ID_BYTES_MAX:
         raise Refused(Response.SYSTEM_ERROR, f"a clientID has at most {MEMBER_ID_BYTES_MAX} bytes")
-    call.service.broker.coordination.groups.take_memory(len(call.body))
+    call.service.broker.coordination.groups.table.take_memory(len(call.body))
     for producer in producers:
         check_group_name(producer.group_name)
     for data in consumers:

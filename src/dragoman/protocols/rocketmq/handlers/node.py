@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import GroupNotFound, Overloaded, UnknownTopic
-from dragoman.broker.kinds import Kind
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_TOLD_OFFSETS_MAX
 from dragoman.log_limiter import LogLimiter
-from dragoman.outcome import acknowledged, attempt, called_back, gather, ignore, start
+from dragoman.outcome import attempt, called_back, gather, ignore, start
 from dragoman.protocols.rocketmq.bodies import SubscriptionGroupConfig
 from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.protocols.rocketmq.handlers.clients import Clients
@@ -127,8 +127,8 @@ class RocketmqNode:
         """Raises what `require_group`, `claim` and `ListedGroup.announce` raise."""
         broker = self.broker
         coordination, group_id = broker.coordination, GroupId(request.group)
-        coordination.require_group(group_id)
-        group = coordination.groups.claim(
+        coordination.groups.require(group_id)
+        group = coordination.groups.table.claim(
             group_id,
             OWNER,
             ListedGroup,
@@ -139,8 +139,8 @@ class RocketmqNode:
         )
 
     def _known_group(self, name: str) -> ListedGroup | None:
-        self.broker.coordination.require_group(GroupId(name))
-        group = self.broker.coordination.groups.get(GroupId(name))
+        self.broker.coordination.groups.require(GroupId(name))
+        group = self.broker.coordination.groups.table.get(GroupId(name))
         membership = None if group is None else group.membership
         return membership if isinstance(membership, ListedGroup) else None
 
@@ -174,7 +174,7 @@ class RocketmqNode:
 
     async def _call_coordinator(self, group: str, request: RelayedRequest[A]) -> A:
         coordination = self.broker.coordination
-        node = await called_back(partial(coordination.find_coordinator, Kind.GROUP, group))
+        node = await coordination.find_coordinator(CoordinatorKind.GROUP, group)
         return await self.relays.call(request, node)
 
     # ---- groups of all protocols, wherever they are coordinated
@@ -208,11 +208,11 @@ class RocketmqNode:
     def _rows(self, request: DescribeGroups) -> Iterator[GroupRow]:
         coordination = self.broker.coordination
         if request.group:
-            coordination.require_group(request.group)
-            group = coordination.groups.get(GroupId(request.group))
+            coordination.groups.require(request.group)
+            group = coordination.groups.table.get(GroupId(request.group))
             groups = [] if group is None else [group]
         else:
-            groups = list(coordination.groups)
+            groups = list(coordination.groups.table)
         room = ROCKETMQ_TOLD_OFFSETS_MAX
         for each in groups:
             offsets: dict[str, dict[int, int]] = {}
@@ -236,9 +236,9 @@ class RocketmqNode:
         await self._call_coordinator(group, DeleteGroup(group=group))
 
     async def _delete_group(self, request: DeleteGroup) -> Count:
-        delete = self.broker.coordination.delete_group
+        delete = self.broker.coordination.groups.delete
         try:
-            await acknowledged(partial(delete, GroupId(request.group)))
+            await delete(GroupId(request.group))
         except GroupNotFound:
             return Count(0)
         return Count(1)

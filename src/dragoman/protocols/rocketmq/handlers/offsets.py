@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from dragoman.broker.reading import Ends
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.limits import ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX, TOPIC_PARTITIONS_MAX
-from dragoman.outcome import called_back
 from dragoman.protocols.rocketmq.constants import Response
 from dragoman.protocols.rocketmq.handlers.names import topic_name, visible_topic
 from dragoman.protocols.rocketmq.handlers.reads import offset_at, store_time_of
@@ -36,8 +33,8 @@ async def handle_query_consumer_offset(call: Call) -> Answer:
     topic = topic_name(call.text("topic"))
     call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
     await call.node.commits.settled((group, topic, queue))
-    look_up = call.service.broker.coordination.look_up_committed
-    offsets = await called_back(partial(look_up, GroupId(group), TopicName(topic)))
+    groups = call.service.broker.coordination.groups
+    offsets = await groups.committed(GroupId(group), TopicName(topic))
     if queue in offsets:
         return Answer(fields={"offset": str(offsets[queue])})
     if call.flag("setZeroIfNotFound") and await _is_young(call):

@@ -689,8 +689,8 @@ def test_a_name_that_is_taken_gets_more_digits(world: World, pipe: CursusPipe) -
 
 
 def test_groups_whose_names_a_list_cannot_hold_are_left_out(pipe: CursusPipe) -> None:
-    claim = pipe.world.broker.coordination.direct_group
-    count = pipe.world.broker.coordination.partition_count
+    claim = pipe.world.broker.coordination.groups.direct
+    count = pipe.world.broker.coordination.groups.partition_count
     for name in ("a b", "a,b", "plain"):
         claim(GroupId(name), "minibroker", DirectRules(share, 1, 1, count))
     assert pipe.ask("LIST_GROUPS") == "OK count=1 groups=plain"

@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 import pytest
 
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.groups import OFFSETS_TOPIC
-from dragoman.broker.kinds import Kind
-from dragoman.broker.neighbours import Enrol
 from dragoman.broker.relaying import Append, Relay
 from dragoman.broker.topics import NewTopic
+from dragoman.broker.transactions.participants import Enrol
 from dragoman.cluster.events import NodeFenced
 from dragoman.errors import ClusterError
 from dragoman.limits import CURSUS_COORDINATOR_WAIT_S, RELAY_PATIENCE_S
@@ -203,7 +203,7 @@ class Transactional(Client):
     def __init__(self, pair: Pair) -> None:
         super().__init__(pair, 1)
         coordinator = pair.one.broker.coordination.coordinator_of
-        self.name = named(lambda name: coordinator(Kind.TRANSACTION, name) == 1)
+        self.name = named(lambda name: coordinator(CoordinatorKind.TRANSACTION, name) == 1)
         reply = self.ask(f"INIT_PRODUCER_ID transactional_id={self.name}")
         found = re.search(r"producerId=txn-[0-9a-f]{16} epoch=\d+", reply)
         assert found, reply
@@ -225,7 +225,7 @@ def named(is_it: Callable[[str], bool]) -> str:
 def join(pair: Pair) -> tuple[str, str]:
     """A group that node 2 coordinates, and its only member."""
     coordinator = pair.one.broker.coordination.coordinator_of
-    group = named(lambda name: coordinator(Kind.GROUP, name) == 2)
+    group = named(lambda name: coordinator(CoordinatorKind.GROUP, name) == 2)
     joined = Client(pair, 2).ask(f"JOIN_GROUP topic={TOPIC} group={group} member=m")
     found = re.match(r"OK generation=1 member=(\S+) ", joined)
     assert found, joined

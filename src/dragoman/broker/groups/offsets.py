@@ -30,16 +30,18 @@ from dragoman.broker.errors import (
     TooManyOffsets,
     UnknownMember,
 )
-from dragoman.broker.groups import (
+from dragoman.broker.groups.group import Group, Membership
+from dragoman.broker.groups.messages import State
+from dragoman.broker.groups.records import (
     CommittedOffset,
-    Group,
-    Groups,
-    State,
+    GroupKey,
+    OffsetKey,
+    StagedKey,
     StateRecord,
     TopicPartition,
+    record,
 )
-from dragoman.broker.groups.group import Membership
-from dragoman.broker.groups.records import GroupKey, OffsetKey, StagedKey, record
+from dragoman.broker.groups.registry import Groups
 from dragoman.errors import BrokerError
 from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, ProducerId, TopicName
 
