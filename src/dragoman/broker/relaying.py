@@ -183,6 +183,16 @@ class Relaying:
             self.run(partition, records, in_leader_line=in_line)
         records.add(record, size, placed)
 
+    async def append(self, partition: PartitionMetadata, record: Record) -> int:
+        """Append a record where the partition is led; its offset once it is committed."""
+        appended: Outcome[int] = Outcome()
+
+        def placed(offset: int, error: DragomanError | None) -> None:
+            appended.settle(offset if error is None else error)
+
+        self.add(partition, record, placed)
+        return await appended
+
     def add_all(
         self,
         partition: PartitionMetadata,

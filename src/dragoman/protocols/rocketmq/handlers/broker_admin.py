@@ -33,9 +33,8 @@ from dragoman.protocols.rocketmq.constants import (
 from dragoman.protocols.rocketmq.handlers.names import visible_topic
 from dragoman.protocols.rocketmq.handlers.reads import offset_at
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.routes import TEMPLATE_QUEUES, broker_data
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
-from dragoman.protocols.rocketmq.handlers.topics import visible_topics
+from dragoman.protocols.rocketmq.handlers.topics import TEMPLATE_QUEUES, broker_data, visible_topics
 from dragoman.security.authorizer import Operation
 
 _HOUR_MS: Final = 3_600_000

@@ -1,9 +1,9 @@
 """The RocketMQ clients that are connected to this node: producers, and members of groups.
 
-A heartbeat makes a client known, again every 30 seconds; one that is silent for long, says goodbye
+A heartbeat makes a client known, again every 30 seconds; one that is silent for long, unregisters
 or loses its connection is forgotten. This node's members of a group are announced to the group's
-coordinator, which answers with everybody's (`membership.py`); when the list is another one, the
-members here are told to share queues out anew (request 40).
+coordinator, which answers with the members of all nodes (`listed_group.py`); when the list has
+changed, the members here are notified, and share the queues out anew (request 40).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class LocalGroup:
         self._node = node
         self.name = name
         self.members: dict[str, _Member] = {}
-        #: All members, of all nodes, as the coordinator told last.
+        #: All members, of all nodes, as in the last answer of the coordinator.
         self.listing = Listing(number=-1)
         #: Of the announcement under way; an answer to an earlier one is ignored.
         self._question = 0
@@ -111,7 +111,7 @@ class LocalGroup:
         self._announced: tuple[Listed, ...] | None = None
 
     def join(self, session: Connection, listed: Listed, done: Acknowledge) -> None:
-        """`done` comes when the client is on the list, or why it is not."""
+        """`done` is called when the client is on the list, or with the reason why it is not."""
         now = self._node.broker.clock.monotonic()
         known = self.members.get(listed.client_id)
         self.members[listed.client_id] = _Member(session, listed, now)
@@ -194,7 +194,7 @@ class LocalGroup:
         for done in waiting:
             done(None if isinstance(outcome, Listing) else outcome)
         if self.members and isinstance(outcome, Listing):
-            # Heard of the next list as soon as there is one.
+            # The coordinator answers as soon as there is another list.
             self._node.broker.scheduler.call_soon(self._watch, self._question)
 
     def _watch(self, question: int) -> None:
@@ -205,7 +205,7 @@ class LocalGroup:
         if listing.number == self.listing.number:
             return
         before, self.listing = self.listing, listing
-        if _told(before) != _told(listing):
+        if _identities(before) != _identities(listing):
             self._notify()
 
     def _notify(self) -> None:
@@ -216,8 +216,8 @@ class LocalGroup:
             session.tell(Request.NOTIFY_CONSUMER_IDS_CHANGED, fields)
 
 
-def _told(listing: Listing) -> list[tuple[str, ConsumerData]]:
-    """What members have to know of it."""
+def _identities(listing: Listing) -> list[tuple[str, ConsumerData]]:
+    """What of a list matters to members, in an order of its own."""
     members = ((each.client_id, each.data) for each in listing.members)
     return sorted(members, key=lambda each: each[0])
 

@@ -14,7 +14,7 @@ from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import DragomanError
 from dragoman.outcome import Acknowledge, Outcome, start, succeeded
 from dragoman.protocols.rocketmq.handlers.core import Core
-from dragoman.protocols.rocketmq.handlers.membership import OWNER
+from dragoman.protocols.rocketmq.handlers.listed_group import OWNER
 from dragoman.types import GroupId, Offset, Partition, TopicName
 
 #: Group, topic, queue.

@@ -6,16 +6,16 @@ it, however often it is asked, the message is put into a topic where operators f
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, Protocol
 
 from dragoman.broker.delayed import Target, Token
 from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.topics import NewTopic
-from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.errors import DragomanError, EncodeError
+from dragoman.errors import EncodeError
 from dragoman.log.batch import Record
 from dragoman.log_limiter import LogLimiter
-from dragoman.outcome import Outcome, attempt, ignore, start
+from dragoman.outcome import attempt, ignore, start
 from dragoman.protocols.rocketmq.constants import (
     CHECKED_TOO_OFTEN_TOPIC,
     TOPIC_CONFIG,
@@ -53,31 +53,34 @@ class Node(Protocol):
 
 
 def watch_halves(node: Node) -> None:
-    """Have halves that nobody decides about asked for, where they are kept."""
+    """Have producers asked about halves that are not decided on, where those are kept."""
+    node.broker.delayed.on_check.append(partial(_check, node))
+    node.broker.delayed.on_given_up.append(partial(_give_up, node))
 
-    def check(
-        token: Token, record: Record, target: Target, labels: dict[str, str], times: int
-    ) -> None:
-        group = labels.get(GROUP_LABEL)
-        if group is None:
-            return
-        try:
-            request = check_request(token, record, target, group, times)
-        except EncodeError as error:
-            text = "transaction of group %s for %s is not asked for: %s"
-            node.log.warning(text, group, target, error)
-        else:
-            start(node.check_producer(request)).then(ignore)
 
-    async def given_up(_: Token, record: Record, target: Target, labels: dict[str, str]) -> None:
-        group = labels.get(GROUP_LABEL)
-        if group is not None:
-            text = "transaction of group %s for %s: nobody knows how it ended"
-            node.log.warning(text, group, target)
-            await _put_aside(node.broker, record, target, group)
+def _check(
+    node: Node, token: Token, record: Record, target: Target, labels: dict[str, str], times: int
+) -> None:
+    group = labels.get(GROUP_LABEL)
+    if group is None:
+        return
+    try:
+        request = check_request(token, record, target, group, times)
+    except EncodeError as error:
+        text = "transaction of group %s for %s is not asked for: %s"
+        node.log.warning(text, group, target, error)
+    else:
+        start(node.check_producer(request)).then(ignore)
 
-    node.broker.delayed.on_check.append(check)
-    node.broker.delayed.on_given_up.append(given_up)
+
+async def _give_up(
+    node: Node, _token: Token, record: Record, target: Target, labels: dict[str, str]
+) -> None:
+    group = labels.get(GROUP_LABEL)
+    if group is not None:
+        text = "transaction of group %s for %s: nobody knows how it ended"
+        node.log.warning(text, group, target)
+        await _put_aside(node.broker, record, target, group)
 
 
 def check_request(
@@ -113,15 +116,4 @@ async def _put_aside(broker: Core, record: Record, target: Target, group: str) -
     topic = broker.image.topics.get(CHECKED_TOO_OFTEN_TOPIC)
     if topic is None:
         raise error or UnknownTopic(f"there is no topic {CHECKED_TOO_OFTEN_TOPIC}")
-    await append(broker, topic.partitions[0], sent.record(broker.clock.wall_ms()))
-
-
-async def append(broker: Core, partition: PartitionMetadata, record: Record) -> int:
-    """Append a record where the partition is led, and wait until it is durable. Its offset."""
-    appended: Outcome[int] = Outcome()
-
-    def placed(offset: int, error: DragomanError | None) -> None:
-        appended.settle(offset if error is None else error)
-
-    broker.relaying.add(partition, record, placed)
-    return await appended
+    await broker.relaying.append(topic.partitions[0], sent.record(broker.clock.wall_ms()))

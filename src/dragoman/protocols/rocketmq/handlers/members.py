@@ -33,9 +33,8 @@ from dragoman.protocols.rocketmq.handlers.names import (
 from dragoman.protocols.rocketmq.handlers.pull import parsed_filter
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.relayed import LockQueues
-from dragoman.protocols.rocketmq.handlers.routes import queue_of
 from dragoman.protocols.rocketmq.handlers.session import Call
-from dragoman.protocols.rocketmq.handlers.topics import make_topic, read_queues
+from dragoman.protocols.rocketmq.handlers.topics import make_topic, queue_of, read_queues
 from dragoman.security.authorizer import Operation, Resource
 
 # ---- heartbeats

@@ -25,11 +25,13 @@ from dragoman.protocols.rocketmq.handlers.names import (
     visible_topic,
 )
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.routes import all_brokers, broker_data, serving_node
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import (
+    all_brokers,
     attributes_of,
+    broker_data,
     make_topic,
+    serving_node,
     visible_topics,
 )
 from dragoman.security.authorizer import Operation

@@ -1,7 +1,7 @@
 """What all RocketMQ listeners of a node share: its clients, and what nodes do for each other's.
 
-A node coordinates groups (`membership.py`), and reaches a client on whichever node it is connected
-to.
+A node coordinates groups (`listed_group.py`), and reaches clients on whichever node they are
+connected to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dragoman.protocols.rocketmq.handlers.clients import Clients
 from dragoman.protocols.rocketmq.handlers.commits import Commits
 from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.half_checks import watch_halves
-from dragoman.protocols.rocketmq.handlers.membership import OWNER, ListedGroup
+from dragoman.protocols.rocketmq.handlers.listed_group import OWNER, ListedGroup
 from dragoman.protocols.rocketmq.handlers.names import broker_name
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.relayed import (

@@ -27,9 +27,8 @@ from dragoman.protocols.rocketmq.handlers.names import (
 from dragoman.protocols.rocketmq.handlers.reads import offset_at, store_time_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.relayed import GroupRow, Listed, Listing
-from dragoman.protocols.rocketmq.handlers.routes import broker_data, queue_of
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
-from dragoman.protocols.rocketmq.handlers.topics import read_queues
+from dragoman.protocols.rocketmq.handlers.topics import broker_data, queue_of, read_queues
 from dragoman.security.authorizer import Operation, Resource
 
 _LATEST = -1

@@ -2,7 +2,7 @@
 
 A connection keeps its place in a partition between pulls. What a group reads of a topic is in the
 pull, or in the heartbeats of its members. Messages are looked through in bounded pieces: when none
-of a piece matches, the client is told to go on behind it.
+of a piece matches, the client is sent the offset behind it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def parsed_filter(kind: str | None, expression: str) -> Filter:
 def _commit(call: Call, group: str, topic: str, queue: int) -> None:
     offset = call.number("commitOffset", -1)
     if offset >= 0:
-        # Nobody is told how it went; the next pull says it again.
+        # The result is not reported; the next pull commits again.
         call.node.commits.commit(group, topic, {queue: offset}, lambda _: None)
 
 

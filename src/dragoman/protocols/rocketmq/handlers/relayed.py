@@ -257,6 +257,10 @@ class Relays:
         """Have every request of this type answered by the handler."""
         self._handlers[request] = cast(_AnyHandler, handler)
 
+    @property
+    def request_types(self) -> tuple[type, ...]:
+        return tuple(self._handlers)
+
     async def call(self, request: RelayedRequest[A], node: int) -> A:
         """Have a request handled by a node, which may be this one."""
         if node == self._node_id:

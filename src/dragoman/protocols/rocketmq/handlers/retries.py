@@ -13,7 +13,6 @@ from dragoman.protocols.rocketmq.constants import (
     RETRY_PREFIX,
     Property,
 )
-from dragoman.protocols.rocketmq.handlers.half_checks import append
 from dragoman.protocols.rocketmq.handlers.names import (
     check_group_name,
     physical_offset,
@@ -86,7 +85,7 @@ async def dead_letter(call: Call, group: str, sent: Sent) -> Answer:
     properties.pop(Property.DELAY, None)
     topic = await make_topic(call, DLQ_PREFIX + group, 1)
     partition = topic.partitions[0]
-    offset = await append(broker, partition, sent.record(broker.clock.wall_ms()))
+    offset = await broker.relaying.append(partition, sent.record(broker.clock.wall_ms()))
     physical = physical_offset(partition.partition_id, offset)
     return Answer(
         fields={

@@ -15,7 +15,6 @@ from dragoman.broker.errors import MessageTooLarge
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import ROCKETMQ_INFLATED_BYTES_MAX
-from dragoman.outcome import start
 from dragoman.protocols.rocketmq.constants import (
     BODY_BYTES_MAX,
     CLOSED_TOPICS,
@@ -300,10 +299,7 @@ def _append(call: Call, head: Head, topic: TopicMetadata, sent: list[Sent]) -> N
         return
     first = sent[0]
     if first.sys_flag & TRANSACTION_MASK == SysFlag.TRANSACTION_PREPARED and not head.is_batch:
-        call.after(
-            hold_half(call, topic, queue, first),
-            lambda token: reply_sent(call, token.partition_id, queue, [token.offset], first),
-        )
+        _keep(call, queue, first, hold_half(call, topic, queue, first))
         return
     due_ms = due_at(first.properties, call.service.broker.clock.wall_ms())
     if due_ms is not None and not head.is_batch:
@@ -450,18 +446,17 @@ def _whole(name: str, text: str) -> int:
 def _delay(call: Call, topic: TopicMetadata, queue: int, sent: Sent, due_ms: int) -> None:
     """Kept aside without its delay: that is over when it is delivered."""
     broker = call.service.broker
-    properties = sent.properties
     for name in (Property.DELAY, *_TIMERS):
-        properties.pop(name, None)
+        sent.properties.pop(name, None)
     record = sent.record(broker.clock.wall_ms())
+    _keep(call, queue, sent, broker.delayed.delay(topic.name, queue, record, due_ms))
 
-    def delayed(token: Token | DragomanError) -> None:
-        if isinstance(token, DragomanError):
-            call.refuse(token)
-        else:
-            reply_sent(call, token.partition_id, queue, [token.offset], sent)
 
-    start(broker.delayed.delay(topic.name, queue, record, due_ms)).then(delayed)
+def _keep(call: Call, queue: int, sent: Sent, kept: Coroutine[object, None, Token]) -> None:
+    """Answer like any message when one is kept aside."""
+    call.after(
+        kept, lambda token: reply_sent(call, token.partition_id, queue, [token.offset], sent)
+    )
 
 
 # ---- request and reply

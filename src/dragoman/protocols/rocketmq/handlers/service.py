@@ -17,9 +17,9 @@ from dragoman.protocols.rocketmq.handlers.node import node_of
 from dragoman.protocols.rocketmq.messages import host_bytes
 from dragoman.protocols.service import Address, Service
 
-#: Which module handles which requests, each in a function that is called like it.
+#: Which module handles which requests, each in a function with the name of the request.
 _MODULES: Final = {
-    "routes": "GET_ROUTEINFO_BY_TOPIC GET_BROKER_CLUSTER_INFO",
+    "topics": "GET_ROUTEINFO_BY_TOPIC GET_BROKER_CLUSTER_INFO",
     "members": (
         "HEART_BEAT UNREGISTER_CLIENT GET_CONSUMER_LIST_BY_GROUP CHECK_CLIENT_CONFIG "
         "LOCK_BATCH_MQ UNLOCK_BATCH_MQ QUERY_ASSIGNMENT SET_MESSAGE_REQUEST_MODE"

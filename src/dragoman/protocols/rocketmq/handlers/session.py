@@ -344,7 +344,7 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         try:
             parts = encode_parts(command)
         except EncodeError as error:
-            told = Command(
+            failure = Command(
                 code=Response.SYSTEM_ERROR,
                 opaque=command.opaque,
                 flag=command.flag,
@@ -352,7 +352,7 @@ class RocketmqSession(MatchedSession[RocketmqService]):
                 remark=str(error),
                 serialization=command.serialization,
             )
-            parts = encode_parts(told)
+            parts = encode_parts(failure)
         self.send(*(part for part in parts if len(part)))
 
     # ---- requests to the client

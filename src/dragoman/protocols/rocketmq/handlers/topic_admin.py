@@ -38,12 +38,12 @@ from dragoman.protocols.rocketmq.handlers.names import (
 )
 from dragoman.protocols.rocketmq.handlers.reads import offset_at, store_time_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.routes import queue_of
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import (
     ATTRIBUTES_KEY,
     Attributes,
     attributes_of,
+    queue_of,
     read_queues,
     visible_topics,
     write_queues,

@@ -1,7 +1,7 @@
-"""Transactional messages: halves that nobody sees until their producer has decided (37, 39, 323).
+"""Transactional messages: halves that no consumer sees until their producer decides (37, 39, 323).
 
-A half is held by the broker core, which delivers it once when it is released. When a producer says
-nothing for too long, its group is asked for the state of the transaction (`half_checks.py`).
+A half is held by the broker core, which delivers it once when it is released. When a producer does
+not decide for too long, its group is asked for the state of the transaction (`half_checks.py`).
 """
 
 from __future__ import annotations

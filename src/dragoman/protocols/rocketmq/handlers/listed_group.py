@@ -1,9 +1,9 @@
 """Members of a RocketMQ group where it is coordinated: a list, and locks on queues.
 
 Members share queues out among themselves, each by the same rule over the same list; so all that the
-broker does is keep the list, and tell everybody when it is another. Each node announces the members
-that are connected to it, and its word holds for a while (`clients.py` is that side). Queues that
-are consumed in order are locked for one member at a time.
+broker does is keep the list, and notify all members of changes. Each node announces the members
+that are connected to it, and an announcement holds for a while (`clients.py` is that side). Queues
+that are consumed in order are locked for one member at a time.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class ListedGroup:
             if queue in self._locks and self._locks[queue][0] == client_id:
                 del self._locks[queue]
 
-    # ---- what the registry asks
+    # ---- for the registry of groups
 
     @property
     def state(self) -> State:
@@ -213,7 +213,7 @@ class ListedGroup:
         """RocketMQ's commits name no member."""
 
     def resume(self) -> None:
-        """Members are not stored: nobody is to be waited for."""
+        """Members are not stored: there are none to wait for."""
 
     def stop(self, error: BrokerError) -> None:  # noqa: ARG002
         nodes, self._nodes = self._nodes, {}
