@@ -29,6 +29,8 @@ from dragoman.broker.replication import messages as replication
 from dragoman.broker.transactions import state as transactions
 from dragoman.captures import control
 from dragoman.captures import definition as captures
+from dragoman.captures import service as capture_service
+from dragoman.captures.supervisor import CaptureState
 from dragoman.cdc import position as capture_position
 from dragoman.cdc import snapshot_progress
 from dragoman.cluster import events, metadata
@@ -613,18 +615,18 @@ _PLAIN: dict[str, Any] = {
     "neighbour-request ReadDeferred default": neighbours.ReadDeferred(partition_id=0, offset=0),
     "neighbour-request DeliverDeferred full": neighbours.DeliverDeferred(partition_id=1),
     "neighbour-request DeliverDeferred default": neighbours.DeliverDeferred(partition_id=0),
-    "neighbour-request AskCaptures full": neighbours.AskCaptures(names=("text 1", "text 2")),
-    "neighbour-request AskCaptures default": neighbours.AskCaptures(names=()),
-    "neighbour-request TellCapture full": neighbours.TellCapture(
+    "neighbour-request AskCaptures full": capture_service.AskCaptures(names=("text 1", "text 2")),
+    "neighbour-request AskCaptures default": capture_service.AskCaptures(names=()),
+    "neighbour-request TellCapture full": capture_service.TellCapture(
         name="text 1", command=control.Resume()
     ),
-    "neighbour-request TellCapture default": neighbours.TellCapture(
+    "neighbour-request TellCapture default": capture_service.TellCapture(
         name="", command=control.Resume()
     ),
-    "neighbour-request RemoveCapture full": neighbours.RemoveCapture(
+    "neighbour-request RemoveCapture full": capture_service.RemoveCapture(
         name="text 1", keeps_slot=True
     ),
-    "neighbour-request RemoveCapture default": neighbours.RemoveCapture(name=""),
+    "neighbour-request RemoveCapture default": capture_service.RemoveCapture(name=""),
     # ---- neighbour-reply
     "neighbour-reply Done full": neighbours.Done(),
     "neighbour-reply Offsets full": neighbours.Offsets(offsets=((1, 2), (3, 4))),
@@ -660,9 +662,9 @@ _PLAIN: dict[str, Any] = {
         ends={1: {2: 3, 4: 5}, 6: {7: 8, 9: 10}}
     ),
     "neighbour-reply ReplicaEnds default": replica_ends.ReplicaEnds(),
-    "neighbour-reply CaptureStates full": neighbours.CaptureStates(
+    "neighbour-reply CaptureStates full": capture_service.CaptureStates(
         states=(
-            neighbours.CaptureState(
+            CaptureState(
                 name="text 1",
                 node=2,
                 status=control.Status(
@@ -699,7 +701,7 @@ _PLAIN: dict[str, Any] = {
                 restarts=24,
                 rows=25,
             ),
-            neighbours.CaptureState(
+            CaptureState(
                 name="text 26",
                 node=27,
                 status=control.Status(
@@ -738,7 +740,7 @@ _PLAIN: dict[str, Any] = {
             ),
         )
     ),
-    "neighbour-reply CaptureStates default": neighbours.CaptureStates(),
+    "neighbour-reply CaptureStates default": capture_service.CaptureStates(),
     "neighbour-reply Refused full": neighbours.Refused(
         name="text 1", text="text 2", fields={"text 3": 4, "text 5": 6}
     ),

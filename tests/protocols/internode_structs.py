@@ -14,12 +14,13 @@ from typing import Any, Union, get_args
 from msgspec import inspect
 
 from dragoman.broker.changes import Proposal, ProposalReply
-from dragoman.broker.neighbours import CaptureState, Reply, Request
+from dragoman.broker.neighbours import Reply, Request
 from dragoman.broker.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.publications import Destination, Piece, Publication, Target
 from dragoman.broker.replication.messages import Fetched, InSyncChange, Position
 from dragoman.broker.replication.messages import Message as CopiesMessage
 from dragoman.captures.control import Resume, Rewind, Snapshot, Status, TableProgress
+from dragoman.captures.supervisor import CaptureState
 from dragoman.cluster.events import Event, Member, PartitionPlacement
 from dragoman.cluster.raft.messages import Message as VotersMessage
 from dragoman.net.peer_frames import Hello

@@ -63,7 +63,7 @@ class BrokerView:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._operations = ClusterOperations(node.broker)
-        self._captures = CaptureOperations(node.broker)
+        self._captures = CaptureOperations(node.broker.context, node.captures)
         self.pipelines = PipelineReports(node.clock)
 
     @property

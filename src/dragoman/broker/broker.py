@@ -10,14 +10,13 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from dragoman.broker.capturing import Capturing
 from dragoman.broker.cluster import Cluster, Links, NoLinks
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.context import NodeContext
 from dragoman.broker.coordination import Coordination, GroupDialect
 from dragoman.broker.copies import InternalCopies
 from dragoman.broker.deferring import Deferring
-from dragoman.broker.directory import Directory
+from dragoman.broker.directory import Directory, KeyedTopic
 from dragoman.broker.errors import RequestTimedOut, ShuttingDown
 from dragoman.broker.features import Features
 from dragoman.broker.fetch import Fetch, Fetches, FetchLimits, Finish, Wanted
@@ -36,11 +35,8 @@ from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.broker.work_queue import WorkQueue
-from dragoman.captures.definition import POSITIONS_TOPIC
 from dragoman.cluster.etcd.calls import Gateway
 from dragoman.cluster.events import (
-    CaptureDefined,
-    CaptureRemoved,
     Event,
     NodeConfigChanged,
     NodeFenced,
@@ -81,6 +77,18 @@ class Coordinates(Protocol):
     def led(self, topic: str, index: int, leader_epoch: int) -> None: ...
 
     def resigned(self, topic: str, index: int) -> None: ...
+
+
+class Extension(Coordinates, KeyedTopic, Protocol):
+    """A service that stands outside the broker and works for the leaders of its internal topic."""
+
+    def serve(self, registry: Registry, /) -> None:
+        """Register the handlers of its requests."""
+        ...
+
+    def applied(self, event: Event | None, /) -> None:
+        """A metadata event was applied; None: a snapshot has replaced the metadata."""
+        ...
 
 
 class Broker:
@@ -155,14 +163,13 @@ class Broker:
         self.coordination = Coordination(self, dialect)
         self.publishing = Publishing(self, self.coordination.producer_ids)
         self.deferring = Deferring(self, self.coordination.producer_ids)
-        self.capturing = Capturing(self)
         #: What works for the leaders of internal topics.
-        self.coordinating: tuple[Coordinates, ...] = (
+        self.coordinating: list[Coordinates] = [
             self.coordination,
             self.publishing,
             self.deferring,
-            self.capturing,
-        )
+        ]
+        self._extensions: list[Extension] = []
         self.gatherer = Gatherer(scheduler, clock)
         self.relaying = Relaying(context, partitions, self.gatherer, self.rpc)
         self.relaying.serve(self.registry)
@@ -191,6 +198,15 @@ class Broker:
     @property
     def is_stopping(self) -> bool:
         return self.context.is_stopping
+
+    def attach(self, extension: Extension) -> None:
+        """Have an extension coordinate its topic, see the metadata, and serve its requests. Called
+        before the node starts.
+        """
+        self._extensions.append(extension)
+        self.coordinating.append(extension)
+        self.directory.add(extension)
+        extension.serve(self.registry)
 
     # ---- start and stop
 
@@ -331,10 +347,7 @@ class Broker:
 
     async def ensure_topic(self, new: NewTopic) -> None:
         """Create the topic unless it exists; for topics created on first use."""
-        if new.name == POSITIONS_TOPIC:
-            await self.capturing.ensure_topic()
-        else:
-            await self.topics.ensure(new)
+        await self.topics.ensure(new)
 
     # ---- fetch
 
@@ -403,12 +416,12 @@ class Broker:
             case NodeFenced():
                 for each in self.on_fenced:
                     each(event.node_id)
-            case CaptureDefined() | CaptureRemoved():
-                self.capturing.changed()
             case TopicCreated() | PartitionsAdded() if self.is_ready:
                 self.coordination.topics_changed()
             case _:
-                return
+                pass
+        for extension in self._extensions:
+            extension.applied(event)
 
     def _restored(self) -> None:
         """A snapshot has replaced the image, and every object in it."""
@@ -419,7 +432,8 @@ class Broker:
             self.partitions.remove_leftovers()
             self.coordination.topics_changed()
             self.deferring.targets_deleted()
-        self.capturing.changed()
+        for extension in self._extensions:
+            extension.applied(None)
 
     def _reconfigure(self) -> None:
         """Settings changed at run time: everybody who keeps some is told."""

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 from dragoman.broker.deferring import Content, Token
 from dragoman.broker.errors import InvalidRecord
 from dragoman.broker.neighbours import (
-    AskCaptures,
-    CaptureStates,
     CheckPieces,
     CommitOffsets,
     CommittedOffsets,
@@ -36,10 +34,8 @@ from dragoman.broker.neighbours import (
     Publish,
     Published,
     ReadDeferred,
-    RemoveCapture,
     Reply,
     SequenceNumber,
-    TellCapture,
     WatchMember,
     decode_request,
     encode,
@@ -119,12 +115,6 @@ class NeighbourService:
                 case DeliverDeferred():
                     batch = bytearray(body)
                     self._broker.deferring.targets.deliver_here(request.partition_id, batch, done)
-                case AskCaptures():
-                    answer(CaptureStates(states=self._broker.capturing.states_here(request.names)))
-                case TellCapture():
-                    self._broker.capturing.tell_here(request.name, request.command, done)
-                case RemoveCapture():
-                    self._broker.capturing.remove_here(request.name, request.keeps_slot, done)
                 case _:
                     assert_never(request)
         except DragomanError as error:

@@ -20,8 +20,8 @@ from dragoman.broker.offsets import CommitRequest
 from dragoman.broker.publications import Destination, Publication, Target
 from dragoman.broker.refusal_names import ERROR_BY_NAME, name_of
 from dragoman.broker.transactions.state import TopicPartition
-from dragoman.captures.control import Resume, Rewind, Snapshot, Status
 from dragoman.errors import ClusterError, DecodeError, DragomanError, NotSentError
+from dragoman.rpc.messages import Done as Done
 from dragoman.types import Buffer
 
 
@@ -156,41 +156,6 @@ class KeepStaged(_Message, frozen=True, kw_only=True, tag="KeepStaged"):
     released: tuple[tuple[int, int], ...] = ()
 
 
-# ---- captures of databases
-
-
-class CaptureState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a capture is, as the node knows that runs it."""
-
-    name: str
-    #: -1: nobody runs it.
-    node: int
-    status: Status
-    #: Processes that ended and were replaced, and rows captured, since the node runs it.
-    restarts: int = 0
-    rows: int = 0
-
-
-class AskCaptures(_Message, frozen=True, kw_only=True, tag="AskCaptures"):
-    """Answered with `CaptureStates`, for those that the node runs."""
-
-    names: tuple[str, ...]
-
-
-class TellCapture(_Message, frozen=True, kw_only=True, tag="TellCapture"):
-    """Answered with `Done` when the capture has done it, or has begun to."""
-
-    name: str
-    command: Resume | Rewind | Snapshot
-
-
-class RemoveCapture(_Message, frozen=True, kw_only=True, tag="RemoveCapture"):
-    """Stop the capture for good. Answered with `Done` when that is agreed on."""
-
-    name: str
-    keeps_slot: bool = False
-
-
 # ---- deferred records
 
 
@@ -248,16 +213,10 @@ Request: TypeAlias = (
     | DecideDeferred
     | ReadDeferred
     | DeliverDeferred
-    | AskCaptures
-    | TellCapture
-    | RemoveCapture
 )
 
 
 # ---- answers
-
-
-class Done(_Message, frozen=True, kw_only=True, tag="Done"): ...
 
 
 class Offsets(_Message, frozen=True, kw_only=True, tag="Offsets"):
@@ -296,10 +255,6 @@ class DeferredContent(_Message, frozen=True, kw_only=True, tag="DeferredContent"
     labels: dict[str, str] = {}
 
 
-class CaptureStates(_Message, frozen=True, kw_only=True, tag="CaptureStates"):
-    states: tuple[CaptureState, ...] = ()
-
-
 class Refused(_Message, frozen=True, kw_only=True, tag="Refused"):
     name: str
     text: str
@@ -307,15 +262,7 @@ class Refused(_Message, frozen=True, kw_only=True, tag="Refused"):
 
 
 Reply: TypeAlias = (
-    Done
-    | Offsets
-    | Assigned
-    | Published
-    | SequenceNumber
-    | Deferred
-    | DeferredContent
-    | CaptureStates
-    | Refused
+    Done | Offsets | Assigned | Published | SequenceNumber | Deferred | DeferredContent | Refused
 )
 
 

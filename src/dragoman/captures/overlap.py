@@ -17,7 +17,7 @@ import msgspec
 from dragoman.captures.addresses import parameters
 from dragoman.captures.definition import Definition
 from dragoman.captures.patterns import is_pattern, schema_and_name, table_matches
-from dragoman.captures.routing import channel_topic, default_topic, topic_name
+from dragoman.captures.topics import channel_topic, default_topic, topic_name
 from dragoman.limits import CAPTURE_OVERLAP_STEPS_MAX, TOPIC_NAME_BYTES_MAX
 
 _ANY = "*"

@@ -15,8 +15,13 @@ What is checked is what is used: the address is written anew from what was read 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+
+import msgspec
 
 from dragoman.captures.addresses import compose, misplaced, parameters
+from dragoman.captures.definition import Definition
+from dragoman.config.hosts import host_matches
 from dragoman.errors import ConfigError
 
 #: A path that never exists; libpq looks for `~/.pgpass` when none is named.
@@ -102,6 +107,19 @@ def secured(dsn: str, may_reach: Callable[[str], bool] | None = None) -> str:
         used["sslcertmode"] = "disable"
     used.setdefault("gssencmode", "disable")
     return compose(used)
+
+
+def secured_definition(definition: Definition, allowed_hosts: tuple[str, ...]) -> Definition:
+    """The definition with its address secured. Without allowed hosts, every host is allowed.
+
+    Raises `ConfigError` for an address that must not be used.
+    """
+    may_reach = partial(_is_allowed, allowed_hosts) if allowed_hosts else None
+    return msgspec.structs.replace(definition, dsn=secured(definition.dsn, may_reach))
+
+
+def _is_allowed(allowed_hosts: tuple[str, ...], host: str) -> bool:
+    return host_matches(host, allowed_hosts)
 
 
 def _check_hosts(hosts: list[str], may_reach: Callable[[str], bool] | None) -> None:

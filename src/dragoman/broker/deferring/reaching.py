@@ -1,4 +1,4 @@
-"""A request finds the node that keeps a deferred record, or runs a capture, here or elsewhere.
+"""A request finds the node that keeps a deferred record, here or elsewhere.
 
 While nobody does, or the node still reads back what it keeps, nothing is done and the request
 waits, for up to `RELAY_PATIENCE_S`. When an answer is lost the outcome is unknown, and whoever

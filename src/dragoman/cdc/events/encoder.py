@@ -16,7 +16,7 @@ import msgspec
 
 from dragoman.captures.definition import Definition
 from dragoman.captures.patterns import any_matches, table_matches
-from dragoman.captures.routing import channel_topic, is_dotted, table_topic, topic_apart
+from dragoman.captures.topics import channel_topic, is_dotted, table_topic, topic_apart
 from dragoman.cdc.events import marks, notifications
 from dragoman.cdc.events.columns import check_patterns
 from dragoman.cdc.events.debezium import debezium_form

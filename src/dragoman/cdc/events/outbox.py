@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from dragoman.captures.definition import Definition
-from dragoman.captures.routing import OUTBOX_PLACES, checked_template, filled, template_for
+from dragoman.captures.topics import OUTBOX_PLACES, checked_template, filled, template_for
 from dragoman.cdc.events.records import sized
 from dragoman.cdc.events.transaction import COMMON_HEADERS, EVENT_ID_NAME, Transaction
 from dragoman.errors import CdcError, ConfigError

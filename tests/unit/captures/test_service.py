@@ -19,13 +19,13 @@ from dragoman.broker.errors import (
     Overloaded,
     UnknownCapture,
 )
-from dragoman.broker.neighbours import CaptureState
 from dragoman.broker.produce import check_produced
 from dragoman.broker.transactions.state import ProducerIdentity, TransactionState
 from dragoman.broker.writable import check_writable
 from dragoman.captures.control import Done, Finding, Pause, Resume, Rewind, Snapshot, Status, Stop
 from dragoman.captures.definition import POSITIONS_TOPIC, Definition
 from dragoman.captures.policy import secured
+from dragoman.captures.supervisor import CaptureState
 from dragoman.cluster.events import CaptureDefined, NodeAdded
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, ConfigError, DragomanError
@@ -41,8 +41,8 @@ TRANSACTIONAL = 16
 
 def with_runner(world: World) -> FakeRunner:
     runner = FakeRunner()
-    world.broker.capturing.runner = runner
-    world.broker.capturing.changed()
+    world.captures.runner = runner
+    world.captures.changed()
     return runner
 
 
@@ -58,7 +58,7 @@ def runner(world: World) -> FakeRunner:
 
 def added(world: World, definition: Definition) -> DragomanError | None:
     outcome = Outcome()
-    world.broker.capturing.add(definition, outcome)
+    start(world.captures.add(definition)).then(outcome)
     world.settle()
     return outcome.error
 
@@ -70,21 +70,21 @@ def running(world: World, runner: FakeRunner, definition: Definition | None = No
 
 def state(world: World, name: str = "shop") -> CaptureState:
     found: list[dict[str, CaptureState]] = []
-    world.broker.capturing.states([name], found.append)
+    start(world.captures.states([name])).then(found.append)
     world.settle()
     return found[0][name]
 
 
 def paused(world: World, is_paused: bool) -> DragomanError | None:
     outcome = Outcome()
-    world.broker.capturing.set_paused("shop", is_paused, outcome)
+    start(world.captures.set_paused("shop", is_paused)).then(outcome)
     world.settle()
     return outcome.error
 
 
 def removed(world: World, *, keeps_slot: bool = False) -> DragomanError | None:
     outcome = Outcome()
-    world.broker.capturing.remove("shop", keeps_slot, outcome)
+    start(world.captures.remove("shop", keeps_slot=keeps_slot)).then(outcome)
     world.settle()
     world.advance(4)
     return outcome.error
@@ -102,7 +102,7 @@ def test_a_capture_that_was_added_runs_and_is_there_after_a_restart(
     ran.say(STREAMING)
     assert state(world) == CaptureState(name="shop", node=1, status=STREAMING, rows=7)
     again = world.reopened(kill=True)
-    assert again.broker.capturing.definition("shop") == defined()
+    assert again.captures.definition("shop") == defined()
     second = with_runner(again)
     again.settle()
     assert second.alive == ["shop"]
@@ -131,7 +131,7 @@ def test_names_and_slots_are_taken_once(world: World, runner: FakeRunner) -> Non
 def test_there_is_a_bound_to_captures_and_to_what_they_are_told(
     world: World, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.broker.capturing.service.CAPTURES_MAX", 3)
+    monkeypatch.setattr("dragoman.captures.service.CAPTURES_MAX", 3)
     for number in range(3):
         assert added(world, defined(f"c{number}")) is None
     assert isinstance(added(world, defined()), Overloaded)
@@ -154,7 +154,7 @@ def test_what_a_newer_release_has_defined_is_kept_and_does_not_run(
     assert paused(world, True) is None
     assert world.broker.image.captures["shop"].definition == newer
     told = Outcome()
-    world.broker.capturing.tell("shop", Rewind(id="", lsn="0/1"), told)
+    start(world.captures.tell("shop", Rewind(id="", lsn="0/1"))).then(told)
     world.settle()
     assert isinstance(told.error, CaptureRefused)
     assert removed(world, keeps_slot=True) is None
@@ -235,8 +235,8 @@ def test_processes_end_with_the_node_and_are_killed_when_they_do_not(
     obedient = running(world, runner)
     stubborn = running(world, runner, defined("another"))
     stubborn.is_obedient = False
-    ended: list[None] = []
-    world.broker.capturing.stop_all(lambda: ended.append(None))
+    ended: list[object] = []
+    start(world.captures.stop_all()).then(ended.append)
     assert (obedient.is_over, obedient.was_killed) == (True, False)
     assert not ended
     world.advance(10)
@@ -252,7 +252,7 @@ def test_processes_of_a_node_that_is_killed_are_not_started_again(
     ran = running(world, runner)
     waiting = running(world, runner, defined("another"))
     waiting.end("status 1")
-    world.broker.capturing.kill_all()
+    world.captures.kill_all()
     assert ran.was_killed
     world.advance(CAPTURE_RESTART_S_MAX)
     assert runner.alive == []
@@ -270,8 +270,8 @@ def test_a_process_that_says_nothing_any_more_is_replaced(world: World, runner: 
 
 
 def test_a_node_without_captures_has_nothing_to_end(world: World, runner: FakeRunner) -> None:
-    ended: list[None] = []
-    world.broker.capturing.stop_all(lambda: ended.append(None))
+    ended: list[object] = []
+    start(world.captures.stop_all()).then(ended.append)
     assert ended
     assert runner.ran == []
 
@@ -298,12 +298,12 @@ def test_resuming_what_has_failed_has_it_try_again() -> None:
     ran = pair.runners[1].ran[0]
     ran.say(Status(state="failed", problem="the slot is gone"))
     told = Outcome()
-    pair.two.broker.capturing.resume("shop", told)
+    start(pair.two.captures.resume("shop")).then(told)
     pair.settle()
     assert told.error is None
     assert ran.told == [Resume()]
     unknown = Outcome()
-    pair.two.broker.capturing.resume("nobody", unknown)
+    start(pair.two.captures.resume("nobody")).then(unknown)
     pair.settle()
     assert isinstance(unknown.error, UnknownCapture)
 
@@ -316,7 +316,7 @@ def test_resuming_what_waits_to_be_started_starts_it(world: World, runner: FakeR
     runner.ran[-1].end("no")
     assert runner.alive == []
     told = Outcome()
-    world.broker.capturing.resume("shop", told)
+    start(world.captures.resume("shop")).then(told)
     world.settle()
     assert told.error is None
     assert runner.alive == ["shop"]
@@ -325,8 +325,8 @@ def test_resuming_what_waits_to_be_started_starts_it(world: World, runner: FakeR
 def test_commands_are_answered_by_the_process(world: World, runner: FakeRunner) -> None:
     ran = running(world, runner)
     rewound, again = Outcome(), Outcome()
-    world.broker.capturing.tell("shop", Rewind(id="", lsn="0/16B3748"), rewound)
-    world.broker.capturing.tell("shop", Snapshot(id="", tables=("public.orders",)), again)
+    start(world.captures.tell("shop", Rewind(id="", lsn="0/16B3748"))).then(rewound)
+    start(world.captures.tell("shop", Snapshot(id="", tables=("public.orders",)))).then(again)
     first, second = ran.told
     assert isinstance(first, Rewind)
     assert isinstance(second, Snapshot)
@@ -345,26 +345,26 @@ def test_commands_to_a_process_that_says_nothing_or_ends_are_answered(
     ran = running(world, runner)
     told = [Outcome() for _ in range(CAPTURE_COMMANDS_MAX)]
     for each in told:
-        world.broker.capturing.tell("shop", Snapshot(id=""), each)
+        start(world.captures.tell("shop", Snapshot(id=""))).then(each)
     one_more = Outcome()
-    world.broker.capturing.tell("shop", Snapshot(id=""), one_more)
+    start(world.captures.tell("shop", Snapshot(id=""))).then(one_more)
     assert isinstance(one_more.error, Overloaded)
     world.advance(30)
     assert all(isinstance(each.error, CaptureNotRunning) for each in told)
     # It is in the process's queue, and may be done yet.
     assert "has not done it yet: it is starting" in str(told[0].error)
     last, too_late = Outcome(), Outcome()
-    world.broker.capturing.tell("shop", Snapshot(id=""), last)
+    start(world.captures.tell("shop", Snapshot(id=""))).then(last)
     ran.end("gone")
     assert isinstance(last.error, CaptureNotRunning)
-    world.broker.capturing.tell("shop", Snapshot(id=""), too_late)
+    start(world.captures.tell("shop", Snapshot(id=""))).then(too_late)
     assert isinstance(too_late.error, CaptureNotRunning)
     assert "gone" in str(too_late.error)
 
 
 def test_what_there_is_not_cannot_be_told_anything(world: World, runner: FakeRunner) -> None:
     told = Outcome()
-    world.broker.capturing.tell("shop", Snapshot(id=""), told)
+    start(world.captures.tell("shop", Snapshot(id=""))).then(told)
     assert isinstance(told.error, UnknownCapture)
     assert isinstance(removed(world), UnknownCapture)
     assert isinstance(paused(world, True), UnknownCapture)
@@ -373,9 +373,9 @@ def test_what_there_is_not_cannot_be_told_anything(world: World, runner: FakeRun
 
 def test_databases_are_looked_at(world: World, runner: FakeRunner) -> None:
     found: list[object] = []
-    world.broker.capturing.check(defined(), found.append)
+    start(world.captures.check(defined())).then(found.append)
     runner.refusal = "install the driver"
-    world.broker.capturing.check(defined(), found.append)
+    start(world.captures.check(defined())).then(found.append)
     assert found[0] == runner.findings
     assert isinstance(found[1], CaptureRefused)
 
@@ -389,14 +389,14 @@ def test_captures_do_not_write_to_one_topic_unless_both_name_it(
     assert isinstance(refused, CaptureRefused)
     assert "capture shop writes to the topic pgcdc.orders, too" in str(refused)
     found: list[tuple[Finding, ...]] = []
-    world.broker.capturing.check(twin, found.append)  # type: ignore[arg-type]
+    start(world.captures.check(twin)).then(found.append)  # type: ignore[arg-type]
     assert found[0][-1].level == "problem"
     # What is only possible is warned of, at both.
     assert added(world, defined("all", tables=("public.*",))) is None
-    (warning,) = world.broker.capturing.overlaps("shop")
+    (warning,) = world.captures.overlaps("shop")
     assert "capture all may write to the topic pgcdc.orders" in warning
-    assert len(world.broker.capturing.overlaps("all")) == 1
-    world.broker.capturing.check(defined("more", tables=("*.*",)), found.append)  # type: ignore[arg-type]
+    assert len(world.captures.overlaps("all")) == 1
+    start(world.captures.check(defined("more", tables=("*.*",)))).then(found.append)  # type: ignore[arg-type]
     assert [each.level for each in found[1]] == ["ok", "warning", "warning"]
 
 
@@ -405,7 +405,7 @@ def test_a_database_is_not_looked_at_for_a_definition_that_is_too_large(
 ) -> None:
     found: list[object] = []
     runner.findings = ()
-    world.broker.capturing.check(defined(tables=("t" * (1 << 20),)), found.append)
+    start(world.captures.check(defined(tables=("t" * (1 << 20),)))).then(found.append)
     assert isinstance(found[0], CaptureRefused)
 
 
@@ -418,7 +418,7 @@ def test_captures_of_an_earlier_release_that_share_a_topic_go_on(
     world.broker.changes.make(lambda: [event]).then(Outcome())
     world.settle()
     assert runner.alive == ["shop", "twin"]
-    assert len(world.broker.capturing.overlaps("twin")) == 1
+    assert len(world.captures.overlaps("twin")) == 1
 
 
 @pytest.mark.parametrize(
@@ -430,7 +430,7 @@ def test_an_address_that_must_not_be_used_is_neither_added_nor_looked_at(dsn: st
     assert isinstance(added(world, defined(dsn=dsn)), ConfigError)
     found: list[object] = []
     runner.findings = ()
-    world.broker.capturing.check(defined(dsn=dsn), found.append)
+    start(world.captures.check(defined(dsn=dsn))).then(found.append)
     assert isinstance(found[0], ConfigError)
     assert runner.ran == []
     assert added(world, defined()) is None
@@ -458,7 +458,7 @@ def test_a_capture_that_an_earlier_release_took_does_not_run_with_a_refused_addr
 
 
 def position(world: World) -> list[tuple[bytes | None, bytes | None]]:
-    index = world.broker.capturing.partition_of("shop")
+    index = world.captures.partition_of("shop")
     log = world.broker.find(POSITIONS_TOPIC, index).log
     return [(each.key, each.value) for each in log.iterate(0, log.high_watermark)]
 
@@ -474,7 +474,7 @@ def test_a_capture_that_is_removed_ends_first_and_leaves_nothing(
     assert world.broker.image.captures == {}
     assert runner.alive == []
     running(world, runner)
-    assert runner.ran[-1].wanted.incarnation != ran.wanted.incarnation
+    assert runner.ran[-1].assignment.incarnation != ran.assignment.incarnation
     assert removed(world, keeps_slot=True) is None
     assert runner.cleaned_up == ["shop"]
 
@@ -498,8 +498,8 @@ def test_a_capture_is_removed_once(world: World, runner: FakeRunner) -> None:
     ran = running(world, runner)
     ran.is_obedient = False
     first, second = Outcome(), Outcome()
-    world.broker.capturing.remove("shop", False, first)
-    world.broker.capturing.remove("shop", False, second)
+    start(world.captures.remove("shop")).then(first)
+    start(world.captures.remove("shop")).then(second)
     world.settle()
     assert isinstance(second.error, CaptureRefused)
     world.advance(10)
@@ -525,7 +525,7 @@ def test_what_a_process_that_was_killed_left_open_is_aborted(
     )
     world.advance(1)
     outcome = Outcome()
-    world.broker.capturing.remove("shop", False, outcome)
+    start(world.captures.remove("shop")).then(outcome)
     world.settle()
     world.advance(20)
     assert ran.was_killed
@@ -544,17 +544,17 @@ def test_only_captures_write_positions_and_only_in_transactions(
     topic = world.broker.image.topics[POSITIONS_TOPIC]
     identity = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
     transactional = check_produced(memoryview(batch_of(b"v", attributes=TRANSACTIONAL, **identity)))
-    check_writable(topic, transactional, "__capture.shop")
+    check_writable(world.broker.topics, topic, transactional, "__capture.shop")
     plain = check_produced(memoryview(batch_of(b"v", **identity)))
     for header, who in ((plain, "__capture.shop"), (transactional, "shop"), (transactional, None)):
         with pytest.raises(NotAuthorized):
-            check_writable(topic, header, who)
+            check_writable(world.broker.topics, topic, header, who)
 
 
 def test_of_positions_the_last_is_kept(world: World, runner: FakeRunner) -> None:
     """Two segments' worth of transactions; the segment that is being written stays as it is."""
     running(world, runner)
-    index = world.broker.capturing.partition_of("shop")
+    index = world.captures.partition_of("shop")
     replica = world.broker.find(POSITIONS_TOPIC, index)
     for number in range(90):
         value = str(number).encode() * (50_000 if number < 89 else 1)
@@ -586,7 +586,7 @@ class CapturingPair(Pair):
     def __init__(self) -> None:
         super().__init__(Settings(transaction_state_log_replication_factor=1))
         self.runners = {node: with_runner(world) for node, world in self.worlds.items()}
-        start(self.one.broker.capturing.ensure_topic()).then(lambda _: None)
+        self.one.captures.ensure(lambda _: None)
         self.settle()
         self.lead(1)
 
@@ -630,7 +630,7 @@ def test_any_node_is_asked_and_told() -> None:
     ran.say(STREAMING)
     assert state(pair.two) == CaptureState(name="shop", node=1, status=STREAMING, rows=7)
     told = Outcome()
-    pair.two.broker.capturing.tell("shop", Snapshot(id="", tables=("a",)), told)
+    start(pair.two.captures.tell("shop", Snapshot(id="", tables=("a",)))).then(told)
     pair.settle()
     command = ran.told[0]
     assert isinstance(command, Snapshot)
@@ -653,7 +653,7 @@ def test_a_node_that_does_not_answer_is_named() -> None:
     assert (found.node, found.status.state) == (1, "waiting")
     assert "node 1, which runs it, does not answer" in found.status.problem
     told = Outcome()
-    pair.two.broker.capturing.tell("shop", Snapshot(id=""), told)
+    start(pair.two.captures.tell("shop", Snapshot(id=""))).then(told)
     pair.advance(5)
     assert isinstance(told.error, CoordinatorNotAvailable)
     assert pair.runners[1].ran[0].told == []
@@ -664,7 +664,7 @@ def test_a_node_that_answers_too_late_is_not_waited_for() -> None:
     assert added(pair.one, defined()) is None
     pair.lines[2].held = []
     found: list[dict[str, CaptureState]] = []
-    pair.two.broker.capturing.states(["shop"], found.append)
+    start(pair.two.captures.states(["shop"])).then(found.append)
     pair.advance(6)
     assert "does not answer: nothing came within 5 s" in found[0]["shop"].status.problem
     pair.lines[2].release()
@@ -690,8 +690,8 @@ def test_states_of_many_are_gathered() -> None:
         pair.move(POSITIONS_TOPIC, index, 2)
     pair.settle()
     found: list[dict[str, CaptureState]] = []
-    pair.one.broker.capturing.states(names, found.append)
+    start(pair.one.captures.states(names)).then(found.append)
     pair.settle()
     where = {name: each.node for name, each in found[0].items()}
-    home = pair.one.broker.capturing.partition_of
+    home = pair.one.captures.partition_of
     assert where == {name: 2 if home(name) in half else 1 for name in names}

@@ -15,10 +15,8 @@ from pathlib import Path
 import pytest
 
 from captures.runner import DSN, defined
-from dragoman import capture_processes
-from dragoman.broker.capturing.ports import Wanted
 from dragoman.broker.errors import CaptureRefused, Overloaded
-from dragoman.capture_processes import CaptureProcesses
+from dragoman.captures import processes as capture_processes
 from dragoman.captures.control import (
     Done,
     Finding,
@@ -31,14 +29,16 @@ from dragoman.captures.control import (
     Stop,
 )
 from dragoman.captures.definition import Definition
+from dragoman.captures.processes import CaptureProcesses
+from dragoman.captures.runner import Assignment
 from dragoman.errors import DragomanError
 
-HERE = Path(__file__).parents[1]
+HERE = Path(__file__).parents[2]
 WAIT_S = 30
 
 
-def wanted(table: str = "public.orders", *, is_paused: bool = False) -> Wanted:
-    return Wanted(defined(tables=(table,)), is_paused, "1f")
+def assignment(table: str = "public.orders", *, is_paused: bool = False) -> Assignment:
+    return Assignment(defined(tables=(table,)), is_paused, "1f")
 
 
 class Heard:
@@ -81,7 +81,7 @@ async def processes(tmp_path: Path) -> AsyncIterator[CaptureProcesses]:
 
 async def test_a_process_is_heard_and_told_things(processes: CaptureProcesses) -> None:
     heard = Heard()
-    running = processes.run(wanted(is_paused=True), heard.report, heard.ended)
+    running = processes.run(assignment(is_paused=True), heard.report, heard.ended)
     # Before there is a process.
     running.send(Resume())
     await heard.until(lambda h: len(h.reports) == 2)
@@ -118,7 +118,7 @@ async def test_a_process_that_misbehaves_is_ended(
     processes: CaptureProcesses, table: str, why: str
 ) -> None:
     heard = Heard()
-    processes.run(wanted(table), heard.report, heard.ended)
+    processes.run(assignment(table), heard.report, heard.ended)
     await heard.until(lambda h: bool(h.end))
     assert why in heard.end[0]
     assert len(heard.end) == 1
@@ -127,7 +127,7 @@ async def test_a_process_that_misbehaves_is_ended(
 async def test_a_process_can_be_killed_at_any_time(processes: CaptureProcesses) -> None:
     for is_early in (True, False):
         heard = Heard()
-        running = processes.run(wanted(), heard.report, heard.ended)
+        running = processes.run(assignment(), heard.report, heard.ended)
         if not is_early:
             await heard.until(lambda h: bool(h.reports))
         running.kill()
@@ -137,7 +137,7 @@ async def test_a_process_can_be_killed_at_any_time(processes: CaptureProcesses) 
 
 async def test_a_process_without_its_node_ends(processes: CaptureProcesses) -> None:
     heard = Heard()
-    running = processes.run(wanted(), heard.report, heard.ended)
+    running = processes.run(assignment(), heard.report, heard.ended)
     await heard.until(lambda h: bool(h.reports))
     process = running._process  # type: ignore[attr-defined]
     process.stdin.close()
@@ -150,7 +150,7 @@ async def test_secrets_are_in_no_report_and_no_line_of_the_log(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     heard = Heard()
-    running = processes.run(wanted("complain"), heard.report, heard.ended)
+    running = processes.run(assignment("complain"), heard.report, heard.ended)
     await heard.until(lambda h: bool(h.reports))
     report = heard.reports[0]
     assert report == Status(state="waiting", problem="******** is away", warnings=("********",))
@@ -170,7 +170,7 @@ async def test_a_process_that_cannot_be_started_says_so(
 ) -> None:
     monkeypatch.setattr(capture_processes, "_PYTHON", ("/nowhere/python", "-m"))
     heard = Heard()
-    processes.run(wanted(), heard.report, heard.ended)
+    processes.run(assignment(), heard.report, heard.ended)
     await heard.until(lambda h: bool(h.end))
     assert heard.end == ["its process could not be started: No such file or directory"]
     assert "no process could be started" in str(await looked(processes, defined()))
@@ -181,7 +181,7 @@ async def looked(
 ) -> tuple[Finding, ...] | DragomanError:
     found: asyncio.Future[tuple[Finding, ...] | DragomanError]
     found = asyncio.get_running_loop().create_future()
-    processes.check(definition, found.set_result)
+    processes.check(definition).then(found.set_result)
     async with asyncio.timeout(WAIT_S):
         return await found
 
@@ -208,7 +208,7 @@ async def test_a_look_that_takes_too_long_is_given_up_and_many_are_refused(
 
 async def test_what_was_made_is_taken_away(processes: CaptureProcesses) -> None:
     found: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    processes.clean_up(defined(), found.set_result)
+    processes.clean_up(defined()).then(found.set_result)
     async with asyncio.timeout(WAIT_S):
         assert await found == (Finding(level="ok", what="connected"),)
 

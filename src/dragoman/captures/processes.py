@@ -1,9 +1,9 @@
 """Captures as processes of their own: `CaptureRunner` on a real node.
 
-A database's driver, and whatever a database may send, stay out of the node's process. The two talk
-in lines over pipes (`captures/control.py`); a process whose node is gone finds the end of its
-input and stops. What it says, and what it writes for the log, may quote the database's address:
-secrets are taken out here.
+The driver of the database, and whatever a database may send, stay out of the node's process. Node
+and process exchange lines over pipes (`captures/control.py`); a process whose node is gone reads
+the end of its input and stops. Its reports and its log may quote the address of the database, so
+secrets are removed from them here.
 """
 
 from __future__ import annotations
@@ -21,19 +21,11 @@ from importlib.util import find_spec
 
 import msgspec
 
-from dragoman.broker.capturing.ports import (
-    RunningCapture,
-    TakeEnd,
-    TakeFindings,
-    TakeReport,
-    Wanted,
-)
 from dragoman.broker.errors import CaptureRefused, Overloaded
 from dragoman.captures.addresses import hide_secrets
 from dragoman.captures.control import (
     Command,
     Done,
-    Finding,
     Report,
     Start,
     Status,
@@ -43,29 +35,31 @@ from dragoman.captures.control import (
 )
 from dragoman.captures.definition import Definition
 from dragoman.captures.policy import capture_environment
+from dragoman.captures.runner import Assignment, CaptureProcess, Findings, TakeEnd, TakeReport
 from dragoman.errors import DragomanError
 from dragoman.limits import (
     CAPTURE_CHECK_TIMEOUT_S,
     CAPTURE_CHECKS_MAX,
     CAPTURE_LINE_BYTES_MAX,
 )
+from dragoman.outcome import Outcome, failed
 
 log = logging.getLogger("dragoman.captures")
-#: How lines of Python's logging begin: level and name.
+#: The beginning of a line of Python's logging: level and name.
 _LEVELED = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) \S+: ")
-#: Nothing is imported from the directory that the node happens to run in.
+#: -P: nothing is imported from the node's working directory.
 _PYTHON = (sys.executable, "-P", "-m")
 
 
 class CaptureProcesses:
-    #: What is run, with `.doctor` and `.removal` beside it.
+    #: The package that is run, with the modules `doctor` and `removal` in it.
     module = "dragoman.cdc"
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, bootstrap: Callable[[], str], spool: str
     ) -> None:
-        """`bootstrap` says where the node speaks Kafka's protocol, if it does; `spool` is a
-        directory for what captures have to put aside.
+        """`bootstrap` gives the address at which the node serves Kafka's protocol, or an empty
+        string; `spool` is a directory for transactions that captures cannot keep in memory.
         """
         self._loop = loop
         self._bootstrap = bootstrap
@@ -80,41 +74,41 @@ class CaptureProcesses:
             return "captures write through Kafka's protocol: open the listener kafka, or any"
         return ""
 
-    def run(self, wanted: Wanted, report: TakeReport, ended: TakeEnd, /) -> RunningCapture:
+    def run(self, assignment: Assignment, report: TakeReport, ended: TakeEnd, /) -> CaptureProcess:
         start = Start(
-            definition=wanted.definition,
+            definition=assignment.definition,
             bootstrap=self._bootstrap(),
-            spool=os.path.join(self._spool, wanted.definition.name),
-            is_paused=wanted.is_paused,
-            incarnation=wanted.incarnation,
+            spool=os.path.join(self._spool, assignment.definition.name),
+            is_paused=assignment.is_paused,
+            incarnation=assignment.incarnation,
         )
-        running = _Running(start, (*_PYTHON, self.module), report, ended)
-        self._begin(running.run())
-        return running
+        process = _Process(start, (*_PYTHON, self.module), report, ended)
+        self._begin(process.run())
+        return process
 
-    def check(self, definition: Definition, done: TakeFindings, /) -> None:
-        self._look(definition, f"{self.module}.doctor", done)
+    def check(self, definition: Definition, /) -> Outcome[Findings]:
+        return self._examine(definition, f"{self.module}.doctor")
 
-    def clean_up(self, definition: Definition, done: TakeFindings, /) -> None:
-        self._look(definition, f"{self.module}.removal", done)
+    def clean_up(self, definition: Definition, /) -> Outcome[Findings]:
+        return self._examine(definition, f"{self.module}.removal")
 
-    def _look(self, definition: Definition, module: str, done: TakeFindings) -> None:
+    def _examine(self, definition: Definition, module: str) -> Outcome[Findings]:
         if self._checks >= CAPTURE_CHECKS_MAX:
-            done(Overloaded(f"{self._checks} databases are being looked at; try again"))
-            return
-
+            return failed(Overloaded(f"{self._checks} databases are being looked at; try again"))
         self._checks += 1
+        outcome: Outcome[Findings] = Outcome()
 
-        async def look() -> None:
+        async def examine() -> None:
             try:
-                found: tuple[Finding, ...] | DragomanError = await _findings(definition, module)
+                found: Findings | DragomanError = await _findings(definition, module)
             except DragomanError as error:
                 found = error
             finally:
                 self._checks -= 1
-            done(found)
+            outcome.settle(found)
 
-        self._begin(look())
+        self._begin(examine())
+        return outcome
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)
@@ -122,13 +116,13 @@ class CaptureProcesses:
         task.add_done_callback(self._tasks.discard)
 
     async def closed(self) -> None:
-        """Until every process is gone, and what they have put aside."""
+        """Returns when every process has ended and their files are removed."""
         while self._tasks:
             await asyncio.wait(self._tasks)
         shutil.rmtree(self._spool, ignore_errors=True)
 
 
-class _Running:
+class _Process:
     """One process, from its start to its end."""
 
     def __init__(
@@ -141,9 +135,10 @@ class _Running:
         self._ended = ended
         self._process: Process | None = None
         self._is_killed = False
-        #: Commands that came before the process was there.
+        #: Commands sent before the process was started.
         self._early: list[Command] = [start]
-        self._last_words = ""
+        #: The last line of its log since its last report.
+        self._last_line = ""
 
     def send(self, command: Command, /) -> None:
         if self._process is None:
@@ -152,7 +147,7 @@ class _Running:
         pipe = self._process.stdin
         assert pipe is not None
         if pipe.transport.get_write_buffer_size() > CAPTURE_LINE_BYTES_MAX:
-            # It has not read for long.
+            # The process has not read for a long time.
             self.kill()
         elif not pipe.is_closing():
             pipe.write(encode_line(command) + b"\n")
@@ -173,19 +168,19 @@ class _Running:
             if self._is_killed:
                 self.kill()
             await asyncio.gather(self._read_reports(process), self._read_log(process))
-            problem = self._words(await process.wait())
+            problem = self._end_text(await process.wait())
         except OSError as error:
             problem = f"its process could not be started: {error.strerror or error}"
         finally:
             if self._process is not None:
-                await _let_go(self._process)
-            # One that was killed has left there what it had put aside.
+                await _dispose(self._process)
+            # A process that was killed has left its files.
             shutil.rmtree(self._start.spool, ignore_errors=True)
             self._ended(problem)
 
-    def _words(self, status: int) -> str:
+    def _end_text(self, status: int) -> str:
         end = f"signal {-status}" if status < 0 else f"status {status}"
-        return f"its process ended with {end}" + (f": {self._last_words}" * bool(self._last_words))
+        return f"its process ended with {end}" + (f": {self._last_line}" * bool(self._last_line))
 
     async def _read_reports(self, process: Process) -> None:
         assert process.stdout is not None
@@ -196,13 +191,13 @@ class _Running:
                     return
                 report = decode_report(line)
             except (ValueError, msgspec.DecodeError) as error:
-                # Too long, or not what it should say.
-                self._last_words = f"it sent a line that is no report ({type(error).__name__})"
-                log.error("capture %s: %s", self._start.definition.name, self._last_words)
+                # The line is too long, or not a report.
+                self._last_line = f"it sent a line that is no report ({type(error).__name__})"
+                log.error("capture %s: %s", self._start.definition.name, self._last_line)
                 self.kill()
                 return
-            # What it said before it said how it is, is not why it ended.
-            self._last_words = ""
+            # What the process logged before a report is not the reason of its end.
+            self._last_line = ""
             self._report(self._without_secrets(report))
 
     def _without_secrets(self, report: Report) -> Report:
@@ -233,33 +228,33 @@ class _Running:
                 self._log(text)
 
     def _log(self, text: str) -> None:
-        """As a line of this node's log, at the level that it has there."""
+        """Log a line of the process at the level that it has there."""
         level = logging.INFO
         if leveled := _LEVELED.match(text):
             level, text = getattr(logging, leveled[1]), text[leveled.end() :]
         name = f"capture {self._start.definition.name}: "
         text = text.removeprefix(name)
-        self._last_words = text
+        self._last_line = text
         log.log(level, "%s%s", name, text)
 
 
 def _kill(process: Process) -> None:
-    # One whose end is known must not be looked for: its number may be another's by now.
+    # The process id of a process that has ended may belong to another process by now.
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()
 
 
-async def _let_go(process: Process) -> None:
-    """Nothing is left of it, whatever happened: nobody shall capture unseen."""
+async def _dispose(process: Process) -> None:
+    """Leave no process behind, whatever happened: it would capture unseen."""
     _kill(process)
     await process.wait()
-    # A pipe that was not read to its end would stay open, and there is no other way to close it.
+    # A pipe that was not read to its end would stay open; there is no other way to close it.
     process._transport.close()  # type: ignore[attr-defined]
 
 
-async def _all_of(pipe: asyncio.StreamReader | None) -> bytes:
-    """Up to a bound: what comes after it is not waited for."""
+async def _read_bounded(pipe: asyncio.StreamReader | None) -> bytes:
+    """What a pipe has up to its end, or its first bytes if there are too many."""
     assert pipe is not None
     found = b""
     while len(found) < CAPTURE_LINE_BYTES_MAX:
@@ -278,13 +273,13 @@ async def _spawn(command: tuple[str, ...]) -> Process:
         stderr=PIPE,
         limit=CAPTURE_LINE_BYTES_MAX,
         env=capture_environment(os.environ),
-        # What a terminal sends the node is the node's to pass on.
+        # A signal from the node's terminal goes to the node only.
         start_new_session=True,
     )
 
 
-async def _findings(definition: Definition, module: str) -> tuple[Finding, ...]:
-    """What a process prints that looks at the database. Raises `CaptureRefused`."""
+async def _findings(definition: Definition, module: str) -> Findings:
+    """The findings that a process prints which examines the database. Raises `CaptureRefused`."""
     try:
         process = await _spawn((*_PYTHON, module))
     except OSError as error:
@@ -294,12 +289,14 @@ async def _findings(definition: Definition, module: str) -> tuple[Finding, ...]:
             assert process.stdin is not None
             process.stdin.write(encode_line(definition) + b"\n")
             process.stdin.close()
-            out, words = await asyncio.gather(_all_of(process.stdout), _all_of(process.stderr))
+            out, words = await asyncio.gather(
+                _read_bounded(process.stdout), _read_bounded(process.stderr)
+            )
             await process.wait()
     except TimeoutError:
         raise CaptureRefused("the database did not answer in time") from None
     finally:
-        await _let_go(process)
+        await _dispose(process)
     try:
         found = [decode_finding(line) for line in out.splitlines() if line]
     except msgspec.DecodeError:
