@@ -24,7 +24,7 @@ from dragoman.broker.transactions.state import Transaction
 from dragoman.captures import control
 from dragoman.captures.definition import Definition, read_definition
 from dragoman.cdc import position
-from dragoman.cdc.snapshot_progress import TableState, kept, states_of
+from dragoman.cdc.snapshot.state import TableState, kept, states_of
 from dragoman.cluster import events
 from dragoman.cluster.etcd import layout
 from dragoman.cluster.metadata import MetadataImage

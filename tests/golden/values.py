@@ -32,7 +32,7 @@ from dragoman.captures import definition as captures
 from dragoman.captures import service as capture_service
 from dragoman.captures.supervisor import CaptureState
 from dragoman.cdc import position as capture_position
-from dragoman.cdc import snapshot_progress
+from dragoman.cdc.snapshot.state import TableState
 from dragoman.cluster import events, metadata
 from dragoman.cluster.etcd import layout as etcd
 from dragoman.cluster.raft import membership
@@ -1202,7 +1202,7 @@ _PLAIN: dict[str, Any] = {
     ),
     "capture-position default": capture_position.Position(lsn=0),
     # ---- capture-table
-    "capture-table full": snapshot_progress.TableState(
+    "capture-table full": TableState(
         oid=1,
         key=("text 2", "text 3"),
         last=("text 4", "text 5"),
@@ -1211,7 +1211,7 @@ _PLAIN: dict[str, Any] = {
         is_done=True,
         is_again=True,
     ),
-    "capture-table default": snapshot_progress.TableState(),
+    "capture-table default": TableState(),
     # ---- group-key
     "group-key 1 full": groups.GroupKey(group_id="text 1"),
     "group-key 1 default": groups.GroupKey(group_id=""),

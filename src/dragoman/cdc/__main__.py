@@ -16,7 +16,7 @@ import uvloop
 
 from dragoman.captures.control import Report, Start, Stop, decode_command, encode_line
 from dragoman.cdc.capture import Capture
-from dragoman.cdc.snapshot import SnapshotTaker
+from dragoman.cdc.snapshot.taker import SnapshotTaker
 from dragoman.limits import CAPTURE_LINE_BYTES_MAX, CAPTURE_ORPHAN_S
 
 _log = logging.getLogger("dragoman.cdc")

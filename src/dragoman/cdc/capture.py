@@ -32,15 +32,14 @@ from dragoman.captures.control import (
     Stop,
 )
 from dragoman.captures.definition import Definition
-from dragoman.cdc.database import SourceError, refusal
 from dragoman.cdc.events import Encoder
-from dragoman.cdc.guard import Guard
-from dragoman.cdc.hooks import Snapshots
-from dragoman.cdc.notify import Listener
-from dragoman.cdc.session import Session, TakenOverError, Told
-from dragoman.cdc.setup import Prepared
+from dragoman.cdc.session import CaptureContext, Session, TakenOverError
+from dragoman.cdc.source.connection import SourceError, refusal
+from dragoman.cdc.source.notifications import Listener
+from dragoman.cdc.source.publication import Prepared
+from dragoman.cdc.source.wal_guard import WalGuard
 from dragoman.cdc.spool import SpoolFullError
-from dragoman.cdc.stream import Counts
+from dragoman.cdc.stream import Counts, Snapshots
 from dragoman.dialing.errors import ClientError
 from dragoman.errors import CdcError, DecodeError, DragomanError
 from dragoman.limits import CAPTURE_REPORT_S, CAPTURE_RETRY_MAX_S, CAPTURE_RETRY_MIN_S
@@ -85,7 +84,7 @@ class Capture:
         self._problem = ""
         self._failures = 0
         self._rate = _Rate()
-        self._guard = Guard(self._definition, self._guarded)
+        self._guard = WalGuard(self._definition, self._guarded)
 
     # ---- commands
 
@@ -140,7 +139,7 @@ class Capture:
             self._become("stopped", self._problem)
 
     async def _live(self, client: KafkaClient) -> None:
-        told = Told(
+        told = CaptureContext(
             definition=self._definition,
             incarnation=self._start.incarnation,
             spool=self._start.spool,
@@ -169,7 +168,7 @@ class Capture:
             except DragomanError as error:
                 await self._recover(error)
 
-    async def _one_session(self, told: Told) -> None:
+    async def _one_session(self, told: CaptureContext) -> None:
         if not self._problem:
             self._become("starting")
         session = Session(told)

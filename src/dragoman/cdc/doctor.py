@@ -21,9 +21,15 @@ from psycopg.conninfo import conninfo_to_dict
 from dragoman.captures.control import Finding
 from dragoman.captures.definition import Definition
 from dragoman.captures.patterns import is_pattern, schema_and_name, table_matches
-from dragoman.cdc.database import WAL_LEVEL_REMEDY, Connection, SourceError, connect, refusal
 from dragoman.cdc.events import Encoder
-from dragoman.cdc.setup import (
+from dragoman.cdc.source.connection import (
+    WAL_LEVEL_REMEDY,
+    Connection,
+    SourceError,
+    connect,
+    refusal,
+)
+from dragoman.cdc.source.publication import (
     OPERATIONS,
     PLUGIN,
     Publication,
@@ -32,7 +38,7 @@ from dragoman.cdc.setup import (
     rows,
     size_text,
 )
-from dragoman.cdc.tables import SourceTable, all_tables, capturable, wanted_tables
+from dragoman.cdc.source.tables import SourceTable, all_tables, capturable, wanted_tables
 from dragoman.errors import ConfigError, DragomanError
 
 #: The first release whose pgoutput streams transactions that are under way.

@@ -10,11 +10,12 @@ That is exact because this capture's transactions are settled before it looks
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
 
 from dragoman.broker.placement import coordinator_partition
 from dragoman.captures.definition import POSITIONS_TOPIC
-from dragoman.cdc.hooks import Progress
 from dragoman.errors import CdcError, DecodeError
 from dragoman.limits import CAPTURE_POSITION_WINDOW
 from dragoman.log.batch import BatchHeader, batches, read_marker, records
@@ -27,6 +28,9 @@ from dragoman.protocols.kafka.client.values import (
     Isolation,
     TopicPartition,
 )
+
+#: The progress of the snapshots, as `cdc/snapshot/state.py` writes it.
+Progress: TypeAlias = dict[str, object]
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

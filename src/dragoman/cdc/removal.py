@@ -12,8 +12,8 @@ import msgspec
 
 from dragoman.captures.control import Finding
 from dragoman.captures.definition import Definition
-from dragoman.cdc.database import SourceError, connect
-from dragoman.cdc.setup import remove
+from dragoman.cdc.source.connection import SourceError, connect
+from dragoman.cdc.source.publication import remove
 
 
 async def drop_all(definition: Definition) -> Finding:

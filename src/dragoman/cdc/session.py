@@ -18,17 +18,16 @@ import msgspec
 import psycopg
 
 from dragoman.captures.definition import Definition
-from dragoman.cdc import setup
-from dragoman.cdc.database import Connection, connect, refusal
+from dragoman.cdc.catalog import SourceCatalog
 from dragoman.cdc.events import Encoder, TopicNeeded
-from dragoman.cdc.hooks import Snapshots
-from dragoman.cdc.identity import check_slot, check_system, check_timeline
-from dragoman.cdc.notify import Listener
 from dragoman.cdc.position import Position, last_position, positions_partition
-from dragoman.cdc.replication import ReplicationConnection, System, open_replication
+from dragoman.cdc.source.connection import Connection, connect, refusal
+from dragoman.cdc.source.identity import check_slot, check_system, check_timeline
+from dragoman.cdc.source.notifications import Listener
+from dragoman.cdc.source.publication import Prepared, prepare, take_over
+from dragoman.cdc.source.replication import ReplicationConnection, System, open_replication
 from dragoman.cdc.spool import Spool
-from dragoman.cdc.stream import Counts, Stream
-from dragoman.cdc.surroundings import Surroundings
+from dragoman.cdc.stream import Counts, Snapshots, Stream
 from dragoman.cdc.writer import LogWriter
 from dragoman.errors import CdcError
 from dragoman.limits import CAPTURE_CONFIRM_S, CAPTURE_FEEDBACK_S, CAPTURE_STOP_S
@@ -52,7 +51,7 @@ class TakenOverError(CdcError):
     """The log belongs to a later process of the same capture."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class CaptureContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a session works with all its life."""
 
     definition: Definition
@@ -61,14 +60,14 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     client: KafkaClient
     producer: TransactionalProducer
     counts: Counts
-    make_snapshots: Callable[[Definition, Encoder, setup.Prepared], Snapshots]
+    make_snapshots: Callable[[Definition, Encoder, Prepared], Snapshots]
     listener: Listener
 
 
 class Session:
     """`open`, then `run` or `rewind`, then `close`, each once and whatever happens."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: CaptureContext) -> None:
         self._told = told
         self._definition = told.definition
         self._loop = asyncio.get_running_loop()
@@ -80,7 +79,7 @@ class Session:
         self._writer: LogWriter | None = None
         self._encoder: Encoder | None = None
         self.snapshots: Snapshots | None = None
-        self.prepared: setup.Prepared | None = None
+        self.prepared: Prepared | None = None
         #: What the log has, by what was committed there.
         self.position = Position(lsn=0)
         #: Whether something was captured since it was opened.
@@ -113,13 +112,13 @@ class Session:
             # Before anything is made in a database that may be another one.
             system = await self._identify()
             check_system(definition, found, system)
-        self.prepared = await setup.prepare(self._connection, definition, is_known=is_known)
+        self.prepared = await prepare(self._connection, definition, is_known=is_known)
         if self.prepared.slot is None:
             self.position = found or Position(lsn=0, incarnation=told.incarnation)
             return
         if self.prepared.slot.active_pid:
             # The producer was initialised: whoever wrote for this capture before is fenced.
-            await setup.take_over(self._connection, definition, self._session_name)
+            await take_over(self._connection, definition, self._session_name)
         system = system or await self._identify()
         confirmed = parse_lsn(self.prepared.slot.confirmed_lsn)
         if found is None:
@@ -196,18 +195,18 @@ class Session:
             definition, database=self._connection.info.dbname, system=self.position.system
         )
         self._encoder = encoder
-        surroundings = Surroundings(
+        catalog = SourceCatalog(
             self._told.client, self._connection, definition, encoder, self._writer.batch_bytes
         )
         # Before anything comes: a consumer that asks for one first would make it differently.
         captured = () if self.prepared is None else self.prepared.tables
         for topic in encoder.topics_to_be((each.schema, each.name) for each in captured):
-            await surroundings.need(topic)
+            await catalog.need(topic)
         duties: list[Callable[[], Awaitable[None]]] = [self._fail_when_told]
         if definition.channels:
-            duties.append(lambda: self._listen(encoder, surroundings))
+            duties.append(lambda: self._listen(encoder, catalog))
         if self._replication is not None:
-            await self._start(self._replication, encoder, surroundings)
+            await self._start(self._replication, encoder, catalog)
             duties += [self._feedback, self._heartbeat]
             assert self.snapshots is not None
             duties.append(self.snapshots.run)
@@ -231,7 +230,7 @@ class Session:
     async def _fail_when_told(self) -> None:
         raise await self._failed
 
-    async def _listen(self, encoder: Encoder, surroundings: Surroundings) -> None:
+    async def _listen(self, encoder: Encoder, catalog: SourceCatalog) -> None:
         writer = self._writer
         assert writer is not None
 
@@ -241,19 +240,19 @@ class Session:
                     writer.insert(encoder.notification(channel, payload, now_us))
                     break
                 except TopicNeeded as topic:
-                    await surroundings.need(topic)
+                    await catalog.need(topic)
             self._told.counts.rows += 1
             await writer.room()
 
         await self._told.listener.run(deliver)
 
     async def _start(
-        self, replication: ReplicationConnection, encoder: Encoder, surroundings: Surroundings
+        self, replication: ReplicationConnection, encoder: Encoder, catalog: SourceCatalog
     ) -> None:
         told, definition = self._told, self._definition
         assert self._writer is not None
         assert self.prepared is not None
-        await surroundings.learn_types()
+        await catalog.learn_types()
         self.snapshots = told.make_snapshots(definition, encoder, self.prepared)
         self.snapshots.replaced(self.position.snapshot)
         self._spool = Spool(told.spool)
@@ -263,7 +262,7 @@ class Session:
             snapshots=self.snapshots,
             spool=self._spool,
             writer=self._writer,
-            surroundings=surroundings,
+            catalog=catalog,
             position=self.position,
             heartbeat_prefix=f"dragoman.{definition.name}.{HEARTBEAT}",
             marks=definition.transactions,

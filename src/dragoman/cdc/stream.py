@@ -13,19 +13,19 @@ What the log has already, by the position, is left out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
+from dragoman.captures.control import TableProgress
 from dragoman.cdc.events import Encoder, TopicNeeded
 from dragoman.cdc.events.marks import SNAPSHOTS
 from dragoman.cdc.events.records import EventRecord
 from dragoman.cdc.events.transaction import Transaction
-from dragoman.cdc.hooks import Chunk, Progress, Snapshots
-from dragoman.cdc.position import Position
+from dragoman.cdc.position import Position, Progress
 from dragoman.cdc.spool import Spool
 from dragoman.cdc.writer import LogWriter
 from dragoman.errors import DecodeError
@@ -40,10 +40,11 @@ _STREAM_STOP: Final = ord("E")
 _MARKS: Final = SNAPSHOTS.replace(":", ".")
 _ROWS: Final = frozenset(b"IUD")
 Row: TypeAlias = m.Insert | m.Update | m.Delete
+Change: TypeAlias = Row | m.Truncate
 
 
-class Surroundings(Protocol):
-    """What is asked of broker and database while changes are read."""
+class Catalog(Protocol):
+    """Topics of the broker and the catalogue of the database, as the encoder needs them."""
 
     async def need(self, topic: TopicNeeded) -> None:
         """Make sure of a topic, and tell the encoder how many partitions it has."""
@@ -52,6 +53,56 @@ class Surroundings(Protocol):
         """The columns of the table's primary key, as far as they are needed; the encoder is told
         of types that it does not know.
         """
+
+
+# ---- snapshots, which are taken beside the stream
+
+
+class SnapshotChunk(msgspec.Struct, frozen=True):
+    """What is written at a mark."""
+
+    #: Taken one after the other, with pauses for the event loop in between. `TopicNeeded` may come
+    #: out of it; the next record that is asked for is the same one then.
+    records: Iterable[EventRecord] | AsyncIterable[EventRecord]
+    progress: Progress
+
+
+class Snapshots(Protocol):
+    #: Whether `changed` is wanted; asked before every change, so it has to cost nothing.
+    is_watching: bool
+    #: Tables that were requested, and would be forgotten if the session ended now.
+    pending: tuple[str, ...]
+
+    def begin(self, transaction: Transaction) -> None:
+        """What follows, up to the next call, belongs to this transaction."""
+
+    def changed(self, relation: m.Relation, change: Change) -> bool:
+        """Whether the change is still to be sent: not when a snapshot has it, or will have."""
+
+    def message(self, prefix: str, content: bytes) -> SnapshotChunk | None:
+        """A message of `pg_logical_emit_message`, whoever has sent it."""
+
+    def replaced(self, progress: Progress) -> None:
+        """The stream begins, or begins again, behind this progress: windows are forgotten."""
+
+    async def run(self) -> None:
+        """Beside the stream, until it is cancelled: take what is to be taken. Raises `CdcError`
+        for what somebody has to act on, other errors for what may go away by itself.
+        """
+
+    def request(self, tables: tuple[str, ...]) -> None:
+        """Take these tables again (all: none named). Raises `CdcError`."""
+
+    @property
+    def tables(self) -> tuple[TableProgress, ...]:
+        """For reports."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What holds up a table, for reports."""
+
+
+# ---- the stream
 
 
 class Counts:
@@ -74,7 +125,7 @@ class Stream:
         snapshots: Snapshots,
         spool: Spool,
         writer: LogWriter,
-        surroundings: Surroundings,
+        catalog: Catalog,
         position: Position,
         heartbeat_prefix: str,
         marks: bool,
@@ -87,7 +138,7 @@ class Stream:
         self._snapshots = snapshots
         self._spool = spool
         self._writer = writer
-        self._surroundings = surroundings
+        self._catalog = catalog
         self._heartbeat_prefix = heartbeat_prefix
         self._marks = marks
         self._counts = counts
@@ -257,7 +308,7 @@ class Stream:
                 self._row(message)
                 return
             except TopicNeeded as topic:
-                await self._surroundings.need(topic)
+                await self._catalog.need(topic)
 
     def _row(self, message: Row) -> None:
         transaction = self._transaction
@@ -297,7 +348,7 @@ class Stream:
     async def _relation(self, message: m.Relation) -> None:
         """Also in a transaction that is left out: the server will not repeat it."""
         self._relations[message.id] = message
-        key = await self._surroundings.describe(message)
+        key = await self._catalog.describe(message)
         await self._write(lambda: self._encoder.relation(message, key, self._transaction))
 
     async def _message(self, message: m.LogicalMessage) -> None:
@@ -311,7 +362,7 @@ class Stream:
         if chunk is not None:
             await self._chunk(chunk)
 
-    async def _chunk(self, chunk: Chunk) -> None:
+    async def _chunk(self, chunk: SnapshotChunk) -> None:
         self._progress = chunk.progress
         self._has_events = True
         if isinstance(chunk.records, AsyncIterable):
@@ -325,7 +376,7 @@ class Stream:
                 await some(taken)
                 is_more = len(taken) == CAPTURE_RECORDS_AT_A_TIME
             except TopicNeeded as topic:
-                await self._surroundings.need(topic)
+                await self._catalog.need(topic)
             self._writer.add(taken)
             self._counts.rows += sum(record.topic != _MARKS for record in taken)
             await self._pause()
@@ -349,7 +400,7 @@ class Stream:
             try:
                 return encode()
             except TopicNeeded as topic:
-                await self._surroundings.need(topic)
+                await self._catalog.need(topic)
 
     async def _pause(self) -> None:
         await self._writer.room()

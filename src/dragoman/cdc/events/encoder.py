@@ -18,7 +18,6 @@ from dragoman.captures.definition import Definition
 from dragoman.captures.patterns import any_matches, table_matches
 from dragoman.captures.topics import channel_topic, is_dotted, table_topic, topic_apart
 from dragoman.cdc.events import marks, notifications
-from dragoman.cdc.events.columns import check_patterns
 from dragoman.cdc.events.debezium import debezium_form
 from dragoman.cdc.events.envelopes import (
     DebeziumEnvelope,
@@ -33,7 +32,7 @@ from dragoman.cdc.events.records import (
     headers_bytes,
     partitioner,
 )
-from dragoman.cdc.events.tables import Table
+from dragoman.cdc.events.tables import Table, check_patterns
 from dragoman.cdc.events.transaction import (
     Transaction,
     headers_opening,

@@ -24,8 +24,7 @@ from dragoman.captures.addresses import hide_secrets
 from dragoman.captures.control import Finding, decode_finding
 from dragoman.captures.definition import Definition
 from dragoman.captures.policy import capture_environment
-from dragoman.cli.cdc.options import CaptureOptions
-from dragoman.cli.cdc.showing import (
+from dragoman.cli.cdc.display import (
     print_list,
     print_state,
     print_states,
@@ -33,6 +32,7 @@ from dragoman.cli.cdc.showing import (
     wait_until_it_runs,
     watch,
 )
+from dragoman.cli.cdc.options import CaptureOptions
 from dragoman.cli.output import Output, print_json
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say

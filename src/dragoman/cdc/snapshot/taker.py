@@ -32,17 +32,16 @@ import psycopg
 from dragoman.captures.control import TableProgress
 from dragoman.captures.definition import Definition
 from dragoman.captures.patterns import any_matches, table_matches
-from dragoman.cdc import setup
-from dragoman.cdc.database import SourceError, connect, refusal
 from dragoman.cdc.events import Encoder, Transaction
-from dragoman.cdc.hooks import Change, Chunk, Progress
-from dragoman.cdc.setup import Prepared
-from dragoman.cdc.snapshot_progress import Pace, TableState, kept, shown, states_of
-from dragoman.cdc.snapshot_reader import ChunkReader, Shape, open_reader
-from dragoman.cdc.snapshot_reading import Reading
-from dragoman.cdc.snapshot_records import ChunkRecords, RowEncoder, WholeRecords
-from dragoman.cdc.snapshot_window import Recent
-from dragoman.cdc.tables import SourceTable
+from dragoman.cdc.position import Progress
+from dragoman.cdc.snapshot.chunk import ChunkRecords, Reading, RowEncoder, WholeRecords
+from dragoman.cdc.snapshot.reader import ChunkReader, Shape, open_reader
+from dragoman.cdc.snapshot.state import Pace, TableState, kept, shown, states_of
+from dragoman.cdc.snapshot.window import Recent
+from dragoman.cdc.source.connection import SourceError, connect, refusal
+from dragoman.cdc.source.publication import Prepared, prepare
+from dragoman.cdc.source.tables import SourceTable
+from dragoman.cdc.stream import Change, SnapshotChunk
 from dragoman.errors import CdcError, ConfigError
 from dragoman.limits import (
     SNAPSHOT_CHUNK_BYTES,
@@ -160,7 +159,7 @@ class SnapshotTaker:
         # One that was published a moment ago: its snapshot is still to come.
         return not self._is_adding or relation.id in self._oids
 
-    def message(self, prefix: str, content: bytes) -> Chunk | None:
+    def message(self, prefix: str, content: bytes) -> SnapshotChunk | None:
         if prefix != self._prefix:
             return None
         try:
@@ -172,13 +171,13 @@ class SnapshotTaker:
         self._is_live.set()
         if mark.number == self._noting:
             self.pending = tuple(self._requested)
-            return Chunk((), kept(self._states))
+            return SnapshotChunk((), kept(self._states))
         reading = self._reading
         if reading is None or mark.number != reading.mark:
             return None
         return self._whole(reading) if reading.is_whole else self._part(reading)
 
-    def _part(self, reading: Reading) -> Chunk | None:
+    def _part(self, reading: Reading) -> SnapshotChunk | None:
         """Its mark has come."""
         assert self._transaction is not None
         label = reading.table.label
@@ -198,9 +197,9 @@ class SnapshotTaker:
             is_first=state.last is None,
             rows_in_all=after.rows if after.is_done else -1,
         )
-        return Chunk(records, kept(self._states))
+        return SnapshotChunk(records, kept(self._states))
 
-    def _whole(self, reading: Reading) -> Chunk | None:
+    def _whole(self, reading: Reading) -> SnapshotChunk | None:
         assert self._transaction is not None
         if reading.window.has_hidden:
             reading.over.set()
@@ -220,7 +219,7 @@ class SnapshotTaker:
             reading.over.set()
 
         records = WholeRecords(reading.rows, reading.source, self._transaction, over=over)
-        return Chunk(records, progress)
+        return SnapshotChunk(records, progress)
 
     # ---- called for whoever looks after it
 
@@ -428,7 +427,7 @@ class SnapshotTaker:
         self._is_adding = self._is_publishing and self._definition.snapshot == "initial"
         self._watch()
         async with await connect(self._definition.dsn, name=self._definition.name) as session:
-            prepared = await setup.prepare(session, self._definition, is_known=True)
+            prepared = await prepare(session, self._definition, is_known=True)
         self._is_adding = False
         self._later = prepared.warnings
         self._tables = {table.label: table for table in prepared.tables}

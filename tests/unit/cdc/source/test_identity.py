@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dragoman.captures.definition import Definition
-from dragoman.cdc.database import SourceError
-from dragoman.cdc.identity import check_slot, check_system, check_timeline
 from dragoman.cdc.position import Position
-from dragoman.cdc.replication import System
+from dragoman.cdc.source.connection import SourceError
+from dragoman.cdc.source.identity import check_slot, check_system, check_timeline
+from dragoman.cdc.source.replication import System
 
 SHOP = Definition(name="shop", dsn="postgresql://h/d", tables=("t",))
 POSITION = Position(lsn=100, system="7", slot="dragoman_shop", timeline=1)

@@ -4,7 +4,7 @@ import pytest
 
 from dragoman.captures.definition import Definition
 from dragoman.cdc.events import Encoder, TopicNeeded, Transaction
-from dragoman.cdc.snapshot_records import ChunkRecords, RowEncoder, WholeRecords
+from dragoman.cdc.snapshot.chunk import ChunkRecords, RowEncoder, WholeRecords
 from dragoman.protocols.postgres.messages import Column, Identity, Relation
 
 RELATION = Relation(

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import pq
 
 from dragoman.captures.definition import Definition
-from dragoman.cdc.database import Connection, SourceError, connect, refusal
+from dragoman.cdc.source.connection import Connection, SourceError, connect, refusal
 from dragoman.limits import CAPTURE_READ_BYTES
 from dragoman.protocols.postgres.constants import SESSION_SETTINGS, protocol_version
 from dragoman.protocols.postgres.replication import format_lsn, parse_lsn

@@ -7,9 +7,9 @@ rows which the database never had; so each is an error that somebody has to act 
 from __future__ import annotations
 
 from dragoman.captures.definition import Definition
-from dragoman.cdc.database import SourceError
 from dragoman.cdc.position import Position
-from dragoman.cdc.replication import System
+from dragoman.cdc.source.connection import SourceError
+from dragoman.cdc.source.replication import System
 from dragoman.protocols.postgres.replication import format_lsn
 
 

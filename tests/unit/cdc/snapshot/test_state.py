@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from dragoman.cdc import snapshot_progress
-from dragoman.cdc.snapshot_progress import Pace, TableState, kept, shown, states_of
-from dragoman.cdc.tables import SourceTable
+from dragoman.cdc.snapshot import state as snapshot_state
+from dragoman.cdc.snapshot.state import Pace, TableState, kept, shown, states_of
+from dragoman.cdc.source.tables import SourceTable
 
 TABLE = SourceTable(
     oid=7,
@@ -47,7 +47,7 @@ def test_chunks_add_up_and_an_empty_one_moves_no_key():
 
 def test_the_time_left_goes_by_the_pace_of_this_process(monkeypatch):
     now = 100.0
-    monkeypatch.setattr(snapshot_progress.time, "monotonic", lambda: now)
+    monkeypatch.setattr(snapshot_state.time, "monotonic", lambda: now)
     pace = Pace(200)
     state = TableState(key=("id",), rows=200)
     assert shown(TABLE, state, pace).seconds_left == -1.0

@@ -17,10 +17,10 @@ from psycopg import pq
 from psycopg.waiting import Wait
 
 from dragoman.captures.definition import Definition
-from dragoman.cdc.database import Connection, SourceError, connect, refusal
-from dragoman.cdc.setup import rows
-from dragoman.cdc.snapshot_window import Key, Visibility
-from dragoman.cdc.tables import SourceTable, quote
+from dragoman.cdc.snapshot.window import Key, Visibility
+from dragoman.cdc.source.connection import Connection, SourceError, connect, refusal
+from dragoman.cdc.source.publication import rows
+from dragoman.cdc.source.tables import SourceTable, quote
 from dragoman.limits import SNAPSHOT_CHUNK_BYTES
 from dragoman.protocols.postgres.constants import SESSION_SETTINGS
 from dragoman.protocols.postgres.copying import decode_line
@@ -69,7 +69,7 @@ class Shape(msgspec.Struct, frozen=True):
         return tuple(row[place] for place in self.key_places)  # type: ignore[misc]
 
 
-class Chunk(msgspec.Struct):
+class RowChunk(msgspec.Struct):
     lines: dict[Key, bytes | Row]
     bytes: int
     #: Whether the table has no rows behind this.
@@ -171,14 +171,14 @@ class ChunkReader:
 
     async def read(
         self, table: SourceTable, shape: Shape, after: Key | None, count_max: int
-    ) -> Chunk:
+    ) -> RowChunk:
         """Rows behind a key, in its order, up to a number of them or of their bytes."""
         order = ", ".join(quote(name) for name in table.key).encode()
         behind = b""
         if after is not None:
             behind = b"(%b) > (%b)" % (order, b", ".join(_literal(text) for text in after))
         tail = b"ORDER BY %b LIMIT %d" % (order, count_max)
-        chunk = Chunk({}, 0, is_last=True)
+        chunk = RowChunk({}, 0, is_last=True)
         async for lines in self._copy(_selection(table, shape, behind, tail)):
             for line in lines:
                 if chunk.bytes >= SNAPSHOT_CHUNK_BYTES:

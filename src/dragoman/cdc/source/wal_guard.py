@@ -16,8 +16,8 @@ import msgspec
 import psycopg
 
 from dragoman.captures.definition import Definition
-from dragoman.cdc.database import Connection, SourceError, connect, refusal
-from dragoman.cdc.setup import Slot, drop_slot, find_slot, size_text
+from dragoman.cdc.source.connection import Connection, SourceError, connect, refusal
+from dragoman.cdc.source.publication import Slot, drop_slot, find_slot, size_text
 from dragoman.limits import GUARD_LOOK_S, GUARD_LOOKS
 
 
@@ -39,7 +39,7 @@ def judge(definition: Definition, slot: Slot, looks: int) -> Verdict:
     return Verdict("nothing")
 
 
-class Guard:
+class WalGuard:
     """`run` it beside the capture."""
 
     def __init__(self, definition: Definition, stop: Callable[[SourceError], None]) -> None:

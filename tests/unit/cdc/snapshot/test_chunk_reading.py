@@ -2,10 +2,10 @@
 
 import pytest
 
-from dragoman.cdc.snapshot_reader import Shape
-from dragoman.cdc.snapshot_reading import Reading
-from dragoman.cdc.snapshot_window import Recent, Visibility
-from dragoman.cdc.tables import SourceTable
+from dragoman.cdc.snapshot.chunk import Reading
+from dragoman.cdc.snapshot.reader import Shape
+from dragoman.cdc.snapshot.window import Recent, Visibility
+from dragoman.cdc.source.tables import SourceTable
 from dragoman.protocols.postgres.messages import (
     UNCHANGED,
     Column,

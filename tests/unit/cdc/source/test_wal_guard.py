@@ -3,8 +3,8 @@
 import pytest
 
 from dragoman.captures.definition import Definition
-from dragoman.cdc.guard import judge
-from dragoman.cdc.setup import Slot
+from dragoman.cdc.source.publication import Slot
+from dragoman.cdc.source.wal_guard import judge
 from dragoman.limits import GUARD_LOOKS
 
 

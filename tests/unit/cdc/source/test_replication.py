@@ -16,8 +16,8 @@ import psycopg
 import pytest
 
 from dragoman.captures.definition import Definition
-from dragoman.cdc.database import refusal
-from dragoman.cdc.replication import ReplicationConnection
+from dragoman.cdc.source.connection import refusal
+from dragoman.cdc.source.replication import ReplicationConnection
 
 SHOP = Definition(name="shop", dsn="postgresql://h/d", tables=("t",))
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import msgspec
 
 from dragoman.captures.control import TableProgress
-from dragoman.cdc.hooks import Progress
-from dragoman.cdc.snapshot_window import Key
-from dragoman.cdc.tables import SourceTable
+from dragoman.cdc.position import Progress
+from dragoman.cdc.snapshot.window import Key
+from dragoman.cdc.source.tables import SourceTable
 
 
 class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

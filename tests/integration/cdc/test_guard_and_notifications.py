@@ -12,9 +12,9 @@ import pytest
 from captures import snapshot_tables as scene
 from demo.postgres import LocalPostgres
 from dragoman.captures.definition import Definition
-from dragoman.cdc import setup
-from dragoman.cdc.database import SourceError, connect
-from dragoman.cdc.guard import Guard
+from dragoman.cdc.source import publication
+from dragoman.cdc.source.connection import SourceError, connect
+from dragoman.cdc.source.wal_guard import WalGuard
 from dragoman.limits import GUARD_LOOKS
 from dragoman.testing import EphemeralBroker
 
@@ -40,7 +40,7 @@ async def test_too_much_log_is_warned_about_and_then_acted_on(
         wal_policy=policy,  # type: ignore[arg-type]
     )
     stopped: list[SourceError] = []
-    guard = Guard(definition, stopped.append)
+    guard = WalGuard(definition, stopped.append)
     async with await connect(definition.dsn, name="test") as connection:
 
         async def write(megabytes: int) -> None:
@@ -52,7 +52,7 @@ async def test_too_much_log_is_warned_about_and_then_acted_on(
 
         await guard.look(connection)
         assert guard.retained_bytes == -1
-        await setup.prepare(connection, definition)
+        await publication.prepare(connection, definition)
         await guard.look(connection)
         assert guard.warnings == ()
         await write(2)
@@ -63,7 +63,7 @@ async def test_too_much_log_is_warned_about_and_then_acted_on(
             await guard.look(connection)
         assert guard.retained_bytes > 3 << 20
         assert len(stopped) == 1
-        slot = await setup.find_slot(connection, definition.slot_name)
+        slot = await publication.find_slot(connection, definition.slot_name)
         if policy == "drop":
             assert "the slot was dropped" in stopped[0].what
             assert "cdc remove guarded-drop" in stopped[0].remedy
@@ -71,7 +71,7 @@ async def test_too_much_log_is_warned_about_and_then_acted_on(
         else:
             assert "stands still" in stopped[0].what
             assert slot is not None
-        await setup.remove(connection, definition)
+        await publication.remove(connection, definition)
 
 
 def test_a_capture_whose_slot_is_gone_fails_and_says_why(

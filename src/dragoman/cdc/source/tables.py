@@ -12,7 +12,7 @@ import msgspec
 
 from dragoman.captures.definition import Definition
 from dragoman.captures.patterns import any_matches
-from dragoman.cdc.database import Connection
+from dragoman.cdc.source.connection import Connection
 
 
 class SourceTable(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 
 from dragoman.captures.definition import Definition
-from dragoman.cdc.database import Connection, refusal
 from dragoman.cdc.events import Encoder, TopicNeeded
+from dragoman.cdc.source.connection import Connection, refusal
 from dragoman.limits import BATCH_HEADER_BYTES, CAPTURE_RECORD_BYTES_MAX
 from dragoman.protocols.kafka.client.errors import TopicExistsError, UnknownTopicError
 from dragoman.protocols.kafka.client.facade import KafkaClient
@@ -31,7 +31,7 @@ SELECT attname::text FROM pg_attribute
 """
 
 
-class Surroundings:
+class SourceCatalog:
     def __init__(
         self,
         client: KafkaClient,

@@ -14,8 +14,8 @@ import psycopg
 from psycopg import sql
 
 from dragoman.captures.definition import Definition
-from dragoman.cdc.database import Connection, SourceError, refusal
-from dragoman.cdc.tables import SourceTable, all_tables, capturable, wanted_tables
+from dragoman.cdc.source.connection import Connection, SourceError, refusal
+from dragoman.cdc.source.tables import SourceTable, all_tables, capturable, wanted_tables
 
 PLUGIN = "pgoutput"
 #: What a publication has to send, and what every one sends that was made here.

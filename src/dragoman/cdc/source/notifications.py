@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from dragoman.captures.definition import Definition
-from dragoman.cdc.database import connect, refusal
+from dragoman.cdc.source.connection import connect, refusal
 
 MARKS = "pgcdc:_notifications"
 

@@ -10,8 +10,8 @@ import pytest
 
 from dragoman.api.values import CaptureDescription
 from dragoman.captures.control import Status, TableProgress
-from dragoman.cli.cdc import showing
-from dragoman.cli.cdc.showing import size_text, time_text, wait_until_it_runs, watch
+from dragoman.cli.cdc import display
+from dragoman.cli.cdc.display import size_text, time_text, wait_until_it_runs, watch
 from dragoman.cli.status import CommandError
 
 CAPTURE = CaptureDescription(
@@ -37,7 +37,7 @@ def looks(*states: Status) -> Callable[[], CaptureDescription]:
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(showing, "_LOOK_S", 0)
+    monkeypatch.setattr(display, "_LOOK_S", 0)
 
 
 def read(rows: int, *, is_done: bool = False) -> Status:
@@ -73,7 +73,7 @@ def test_elsewhere_nothing_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_reading_may_take_long_and_waiting_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(0, 100_000, 20))
-    monkeypatch.setattr(showing.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(display.time, "monotonic", lambda: next(now))
     many = [read(rows) for rows in range(50)]
     assert wait_until_it_runs(looks(*many, Status(state="streaming"))) is not None
     waiting = Status(state="waiting", problem="no route")

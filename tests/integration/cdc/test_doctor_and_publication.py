@@ -10,10 +10,10 @@ import pytest
 
 from demo.postgres import LocalPostgres
 from dragoman.captures.definition import Definition
-from dragoman.cdc import setup
-from dragoman.cdc.database import SourceError, connect
 from dragoman.cdc.doctor import examine
 from dragoman.cdc.removal import drop_all
+from dragoman.cdc.source import publication
+from dragoman.cdc.source.connection import SourceError, connect
 
 SECRET = "distinctive-5ecret"
 
@@ -97,32 +97,32 @@ async def test_a_weak_role_is_told_what_it_lacks(postgres):
 async def test_prepare_makes_publication_and_slot_once_and_remove_drops_them(postgres):
     given = definition(postgres, tables=("orders", "parts*", "keyless"), name="made")
     async with await connect(given.dsn, name="made") as connection:
-        first = await setup.prepare(connection, given)
+        first = await publication.prepare(connection, given)
         assert first.is_new
         assert [each.label for each in first.tables] == ["public.orders", "public.parts"]
         assert any("keyless is not captured" in each for each in first.warnings)
-        again = await setup.prepare(connection, given, is_known=True)
+        again = await publication.prepare(connection, given, is_known=True)
         assert not again.is_new
         assert again.tables == first.tables
-        published = await setup.find_publication(connection, "dragoman_made")
+        published = await publication.find_publication(connection, "dragoman_made")
         assert published is not None
         assert set(published.tables) == {"public.orders", "public.parts"}
         assert [each for each in await findings(given) if each.level == "problem"] != []  # keyless
 
-        await setup.remove(connection, given)
-        assert await setup.find_slot(connection, "dragoman_made") is None
-        assert await setup.find_publication(connection, "dragoman_made") is None
-        await setup.remove(connection, given)  # nothing left to drop
+        await publication.remove(connection, given)
+        assert await publication.find_slot(connection, "dragoman_made") is None
+        assert await publication.find_publication(connection, "dragoman_made") is None
+        await publication.remove(connection, given)  # nothing left to drop
 
 
 async def test_a_table_that_matches_later_is_added(postgres):
     given = definition(postgres, tables=("late_*",), name="late")
     async with await connect(given.dsn, name="late") as connection:
-        assert (await setup.prepare(connection, given)).tables == ()
+        assert (await publication.prepare(connection, given)).tables == ()
         await connection.execute("CREATE TABLE late_1 (id int PRIMARY KEY)")
-        later = await setup.prepare(connection, given, is_known=True)
+        later = await publication.prepare(connection, given, is_known=True)
         assert [each.label for each in later.tables] == ["public.late_1"]
-        await setup.remove(connection, given)
+        await publication.remove(connection, given)
         await connection.execute("DROP TABLE late_1")
 
 
@@ -132,23 +132,23 @@ async def test_a_publication_of_somebody_else_is_neither_changed_nor_dropped(pos
         await connection.execute("CREATE PUBLICATION theirs FOR TABLE orders")
         (problem,) = await problems(given)
         assert 'ALTER PUBLICATION theirs ADD TABLE "public"."whole"' in problem.remedy
-        prepared = await setup.prepare(connection, given)
+        prepared = await publication.prepare(connection, given)
         assert [each.label for each in prepared.tables] == ["public.orders"]
         assert any("public.whole" in each for each in prepared.warnings)
-        await setup.remove(connection, given)
-        assert await setup.find_publication(connection, "theirs") is not None
+        await publication.remove(connection, given)
+        assert await publication.find_publication(connection, "theirs") is not None
         await connection.execute("DROP PUBLICATION theirs")
 
 
 async def test_a_slot_that_is_gone_is_not_made_again_by_itself(postgres):
     given = definition(postgres, name="gone")
     async with await connect(given.dsn, name="gone") as connection:
-        await setup.prepare(connection, given)
-        await setup.drop_slot(connection, given.slot_name)
+        await publication.prepare(connection, given)
+        await publication.drop_slot(connection, given.slot_name)
         with pytest.raises(SourceError, match="the slot dragoman_gone is gone") as caught:
-            await setup.prepare(connection, given, is_known=True)
+            await publication.prepare(connection, given, is_known=True)
         assert "cdc remove gone" in caught.value.remedy
-        await setup.remove(connection, given)
+        await publication.remove(connection, given)
 
 
 async def test_a_slot_of_another_plugin_is_refused(postgres):
@@ -158,8 +158,8 @@ async def test_a_slot_of_another_plugin_is_refused(postgres):
         (problem,) = await problems(given)
         assert "--slot" in problem.remedy
         with pytest.raises(SourceError, match="plugin none"):
-            await setup.prepare(connection, given)
-        await setup.remove(connection, given)
+            await publication.prepare(connection, given)
+        await publication.remove(connection, given)
 
 
 async def test_what_is_missing_and_must_not_be_made_is_asked_for(postgres):
@@ -169,10 +169,10 @@ async def test_what_is_missing_and_must_not_be_made_is_asked_for(postgres):
     assert "pg_create_logical_replication_slot('dragoman_strict', 'pgoutput')" in remedies
     async with await connect(given.dsn, name="strict") as connection:
         with pytest.raises(SourceError, match="no publication dragoman_strict"):
-            await setup.prepare(connection, given)
+            await publication.prepare(connection, given)
         await connection.execute("CREATE PUBLICATION dragoman_strict FOR TABLE orders")
         with pytest.raises(SourceError, match="no slot dragoman_strict"):
-            await setup.prepare(connection, given)
+            await publication.prepare(connection, given)
         await connection.execute("DROP PUBLICATION dragoman_strict")
 
 
@@ -207,15 +207,15 @@ async def test_a_server_that_writes_too_little_log_is_told_the_setting():
         assert "ALTER SYSTEM SET wal_level = 'logical'" in problem.remedy
         async with await connect(given.dsn, name="shop") as connection:
             with pytest.raises(SourceError, match="wal_level"):
-                await setup.prepare(connection, given)
+                await publication.prepare(connection, given)
 
 
 async def test_what_a_capture_had_in_the_database_is_dropped_or_named(postgres):
     given = definition(postgres, name="dropped")
     async with await connect(given.dsn, name="dropped") as connection:
-        await setup.prepare(connection, given)
+        await publication.prepare(connection, given)
         assert (await drop_all(given)).level == "ok"
-        assert await setup.find_slot(connection, given.slot_name) is None
+        assert await publication.find_slot(connection, given.slot_name) is None
     away = definition(postgres, name="dropped", dsn=f"postgresql://a:{SECRET}@127.0.0.1:1/b")
     finding = await drop_all(away)
     assert finding.level == "problem"
@@ -226,12 +226,12 @@ async def test_what_a_capture_had_in_the_database_is_dropped_or_named(postgres):
 async def test_a_publication_that_is_gone_is_not_made_again_by_itself(postgres):
     given = definition(postgres, name="unsaid")
     async with await connect(given.dsn, name="unsaid") as connection:
-        await setup.prepare(connection, given)
+        await publication.prepare(connection, given)
         await connection.execute("DROP PUBLICATION dragoman_unsaid")
         with pytest.raises(SourceError, match="the publication dragoman_unsaid is gone") as caught:
-            await setup.prepare(connection, given, is_known=True)
+            await publication.prepare(connection, given, is_known=True)
         assert "cdc remove unsaid" in caught.value.remedy
-        await setup.remove(connection, given)
+        await publication.remove(connection, given)
 
 
 async def test_a_later_table_of_somebody_else_does_not_hold_up_the_others(postgres):
@@ -243,12 +243,12 @@ async def test_a_later_table_of_somebody_else_does_not_hold_up_the_others(postgr
         given = definition(postgres, name="mine", dsn=dsn, tables=("mine.*",))
         async with await connect(dsn, name="mine") as connection:
             await connection.execute("CREATE TABLE mine.first (id int PRIMARY KEY)")
-            await setup.prepare(connection, given)
+            await publication.prepare(connection, given)
             owner.execute("CREATE TABLE mine.theirs (id int PRIMARY KEY)")
             await connection.execute(
                 "CREATE TABLE mine.second (id int, v text, PRIMARY KEY (id) INCLUDE (v))"
             )
-            found = await setup.prepare(connection, given, is_known=True)
+            found = await publication.prepare(connection, given, is_known=True)
             assert [each.label for each in found.tables] == ["mine.first", "mine.second"]
             assert [each.key for each in found.tables] == [("id",), ("id",)]
             assert found.added == ("mine.second",)
