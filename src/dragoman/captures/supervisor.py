@@ -318,7 +318,7 @@ class SupervisedCapture:
         if len(self._stops) == 1:
             self._cancel_timer()
             self._process.send(Stop())
-            # A process may end while it is being told to.
+            # A process may end within `send`.
             if not stopped.is_settled:
                 self._timer = self._scheduler.call_later(CAPTURE_STOP_GRACE_S, self._kill)
         return stopped

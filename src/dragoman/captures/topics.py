@@ -1,8 +1,8 @@
-"""Which topic a table goes to.
+"""The topics of tables and channels.
 
-Names that Kafka's clients could not use are made usable: other characters than theirs become `_`,
-and a hash of the real name keeps two such names apart. So does one for tables whose names have dots
-in them, where another table would get the same topic: `public."dot.ted"` and `dot.ted`.
+A name that Kafka's clients cannot use is made valid: invalid characters become `_`, and a hash of
+the original name keeps two such names apart. A hash also separates tables with dots in their names
+from tables that would get the same topic, such as `public."dot.ted"` and `dot.ted`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dragoman.limits import TOPIC_NAME_BYTES_MAX
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9._-]")
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
 _HASH_DIGITS: Final = 8
-#: What a template may name, for a table and for a row of an outbox.
+#: The places that a template may have, for a table and for a row of an outbox.
 TABLE_PLACES: Final = ("database", "schema", "table")
 OUTBOX_PLACES: Final = (*TABLE_PLACES, "aggregatetype", "type")
 
 
 def topic_name(text: str) -> str:
-    """The name itself where Kafka allows it."""
+    """A valid name of a topic: the text itself if Kafka allows it."""
     usable = _OTHERS.sub("_", text)
     if usable == text and len(text) <= TOPIC_NAME_BYTES_MAX and text not in ("", ".", ".."):
         return text
@@ -39,7 +39,7 @@ def default_topic(schema: str, table: str) -> str:
 
 
 def table_topic(definition: Definition, database: str, schema: str, table: str) -> str:
-    """Raises `ConfigError` when the capture's template is none."""
+    """Raises `ConfigError` for a template that is not valid."""
     template = template_for(definition.topics, schema, table)
     if template is None:
         return topic_name(default_topic(schema, table))
@@ -48,8 +48,8 @@ def table_topic(definition: Definition, database: str, schema: str, table: str) 
 
 
 def is_dotted(definition: Definition, schema: str, table: str) -> bool:
-    """Whether a table shares its topic's name by its dots only, and not because the capture wants
-    several tables in one topic.
+    """Whether a table can share a topic only because of dots in its name, and not because the
+    definition puts several tables into one topic.
     """
     template = template_for(definition.topics, schema, table)
     names_both = template is None or ("{schema}" in template and "{table}" in template)
@@ -57,18 +57,18 @@ def is_dotted(definition: Definition, schema: str, table: str) -> bool:
 
 
 def topic_apart(topic: str, schema: str, table: str) -> str:
-    """Another topic, for a table whose own is another's."""
+    """Another topic for a table whose own topic belongs to another table."""
     digest = sha256(f"{schema}\0{table}".encode()).hexdigest()[:_HASH_DIGITS]
     return f"{topic[: TOPIC_NAME_BYTES_MAX - _HASH_DIGITS - 1]}-{digest}"
 
 
 def channel_topic(channel: str) -> str:
-    """Of what NOTIFY sends."""
+    """The topic of a channel of NOTIFY."""
     return topic_name(channel.replace(":", "."))
 
 
 def template_for(topics: Mapping[str, str], schema: str, table: str) -> str | None:
-    """Of the first pattern that fits."""
+    """The template of the first pattern that matches."""
     for pattern, template in topics.items():
         if table_matches(pattern, schema, table):
             return template
@@ -76,7 +76,7 @@ def template_for(topics: Mapping[str, str], schema: str, table: str) -> str | No
 
 
 def checked_template(template: str, places: tuple[str, ...]) -> str:
-    """Raises `ConfigError` for a place that there is not, and for a name of the broker's own."""
+    """Raises `ConfigError` for an unknown place, and for the name of an internal topic."""
     for place in _PLACE.findall(template):
         if place not in places:
             known = ", ".join(f"{{{each}}}" for each in places)
@@ -91,5 +91,5 @@ def checked_template(template: str, places: tuple[str, ...]) -> str:
 def filled(template: str, values: Mapping[str, str]) -> str:
     fill: Callable[[re.Match[str]], str] = lambda found: values[found[1]]  # noqa: E731
     name = topic_name(_PLACE.sub(fill, template))
-    # A row must not decide to write to a topic of the broker's own.
+    # A row must not be able to name an internal topic.
     return topic_name(f"_.{name}") if name.startswith("__") else name

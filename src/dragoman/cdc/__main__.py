@@ -61,8 +61,8 @@ async def _listen(reader: asyncio.StreamReader, capture: Capture) -> None:
     except ValueError:
         _log.error("a line is longer than %d bytes", CAPTURE_LINE_BYTES_MAX)
     capture.take(Stop())
-    # The node is gone, and a broker with it: what is under way can hardly be finished, and whoever
-    # takes over needs the slot.
+    # The node is gone, and its broker with it: the transaction in progress can hardly be finished,
+    # and the next process of this capture needs the slot.
     asyncio.get_running_loop().call_later(CAPTURE_ORPHAN_S, os._exit, 1)
 
 

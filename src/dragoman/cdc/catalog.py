@@ -1,4 +1,4 @@
-"""What a stream of changes asks of broker and database: topics, keys of tables, types."""
+"""Lookups for the stream: topics of the broker; keys, types and defaults of the database."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SELECT attname FROM pg_index
  ORDER BY place
 """
 
-#: Columns of a table that rows may have got without being changed: when they were added with a
-#: default, or are numbered.
+#: Columns that existing rows may have received without a change of the rows: those that were added
+#: with a default, and identity columns.
 _FILLED_COLUMNS = b"""
 SELECT attname::text FROM pg_attribute
  WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
@@ -40,7 +40,7 @@ class SourceCatalog:
         encoder: Encoder,
         batch_bytes: dict[str, int],
     ) -> None:
-        """`batch_bytes` is filled with what topics allow that somebody else has made."""
+        """`batch_bytes` receives the largest batch that an existing topic accepts, by topic."""
         self._batch_bytes = batch_bytes
         self._client = client
         self._connection = connection
@@ -48,11 +48,11 @@ class SourceCatalog:
         self._encoder = encoder
 
     async def need(self, topic: TopicNeeded) -> None:
-        """Make sure of a topic, and tell the encoder how many partitions it has."""
+        """Create a topic unless it exists, and give the encoder the number of its partitions."""
         try:
             found = await self._client.topic(topic.topic)
         except UnknownTopicError:
-            # A row may be large, and is never divided.
+            # A row may be large, and is never split.
             wanted = NewTopic(
                 name=topic.topic,
                 partitions=topic.partitions,
@@ -69,8 +69,8 @@ class SourceCatalog:
         self._encoder.partitions[topic.topic] = len(found.partitions)
 
     async def describe(self, relation: Relation) -> tuple[str, ...]:
-        """The columns of the table's primary key, as far as they are needed; the encoder is told
-        of types that it does not know.
+        """The columns of the table's primary key, if they matter. Types that the encoder does not
+        know are looked up for it.
         """
         try:
             if self._encoder.unknown_types(relation):

@@ -1,6 +1,7 @@
-"""`python -m dragoman.cdc.removal`: drops what a capture has in the database, when it is removed.
+"""Drops the slot and the publication of a capture that is removed.
 
-Reads the definition as JSON from standard input; prints one finding of the doctor's form.
+`python -m dragoman.cdc.removal` reads the definition as JSON from standard input, and prints one
+finding.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""A capture at work: from its position to the first thing that goes wrong, or until it is told to
-end.
+"""One session of a capture: from its position to the first error, or until it is asked to end.
 
-`open` settles what a predecessor has left in the log, finds the position, and checks the database
-against it. `run` then reads, writes and confirms. Whatever fails ends the session; the next one
-begins at the position, which is always right. What is worth remembering is therefore in the log and
-in the database, and nowhere else.
+`open` settles the transaction that a predecessor has left open, finds the position, and checks the
+database against it. `run` then reads, writes and confirms. Any failure ends the session; the next
+one begins at the position, which is always correct. All lasting state is therefore in the log and
+in the database.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from dragoman.protocols.postgres.replication import encode_status, format_lsn, p
 from dragoman.types import Lsn
 
 HEARTBEAT: Final = "heartbeat"
-#: What a database that is only read from says to a heart-beat, and one that forbids it.
+#: The answers to a heart-beat of a read-only database, and of one that does not permit it.
 _NO_HEARTBEAT: Final = (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.InsufficientPrivilege)
-#: Longer ones are cut by PostgreSQL.
+#: PostgreSQL truncates longer names.
 _SESSION_NAME_MAX: Final = 63
 
 
@@ -52,7 +51,7 @@ class TakenOverError(CdcError):
 
 
 class CaptureContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session works with all its life."""
+    """What all sessions of a capture share."""
 
     definition: Definition
     incarnation: str
@@ -67,9 +66,9 @@ class CaptureContext(msgspec.Struct, frozen=True, kw_only=True):
 class Session:
     """`open`, then `run` or `rewind`, then `close`, each once and whatever happens."""
 
-    def __init__(self, told: CaptureContext) -> None:
-        self._told = told
-        self._definition = told.definition
+    def __init__(self, context: CaptureContext) -> None:
+        self._context = context
+        self._definition = context.definition
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
         self._replication: ReplicationConnection | None = None
@@ -80,9 +79,9 @@ class Session:
         self._encoder: Encoder | None = None
         self.snapshots: Snapshots | None = None
         self.prepared: Prepared | None = None
-        #: What the log has, by what was committed there.
+        #: The last position that is committed in the log.
         self.position = Position(lsn=0)
-        #: Whether something was captured since it was opened.
+        #: Whether something was captured since the session was opened.
         self.has_moved = False
         self._reported_lsn = 0
         self._is_ending = False
@@ -93,15 +92,15 @@ class Session:
     # ---- opening
 
     async def open(self) -> None:
-        """Raises `SourceError`, other `CdcError`s, and what the client does."""
-        told, definition = self._told, self._definition
+        """Raises `SourceError`, other `CdcError`s, and the errors of the client."""
+        context, definition = self._context, self._definition
         try:
-            await told.producer.initialise()
+            await context.producer.initialise()
         except ProducerFencedError:
             raise TakenOverError("another process has taken the capture over") from None
-        self._where = await positions_partition(told.client, definition.name)
-        found = await last_position(told.client, self._where, definition.name)
-        if found is not None and found.incarnation != told.incarnation:
+        self._where = await positions_partition(context.client, definition.name)
+        found = await last_position(context.client, self._where, definition.name)
+        if found is not None and found.incarnation != context.incarnation:
             found = None
         self._connection = await connect(
             definition.dsn, name=definition.name, settings=dict(SESSION_SETTINGS)
@@ -109,27 +108,27 @@ class Session:
         is_known = found is not None and bool(found.slot)
         system = None
         if found is not None and is_known:
-            # Before anything is made in a database that may be another one.
+            # Before anything is created: this may be the wrong database.
             system = await self._identify()
             check_system(definition, found, system)
         self.prepared = await prepare(self._connection, definition, is_known=is_known)
         if self.prepared.slot is None:
-            self.position = found or Position(lsn=0, incarnation=told.incarnation)
+            self.position = found or Position(lsn=0, incarnation=context.incarnation)
             return
         if self.prepared.slot.active_pid:
-            # The producer was initialised: whoever wrote for this capture before is fenced.
+            # The producer was initialised, so the process that holds the slot is fenced.
             await take_over(self._connection, definition, self._session_name)
         system = system or await self._identify()
         confirmed = parse_lsn(self.prepared.slot.confirmed_lsn)
         if found is None:
             found = Position(
                 lsn=confirmed,
-                incarnation=told.incarnation,
+                incarnation=context.incarnation,
                 system=system.identifier,
                 slot=definition.slot_name,
                 timeline=system.timeline,
             )
-            # From here on the slot is known: should it be lost, that is noticed.
+            # From now on the slot is on record, and its loss is detected.
             await self._new_writer(lambda _position: None).write_alone(found)
         check_slot(definition, found, confirmed)
         self.position = msgspec.structs.replace(found, timeline=system.timeline)
@@ -140,8 +139,10 @@ class Session:
 
     @property
     def _session_name(self) -> str:
-        """Of this capture alone: one of the same name and slot may belong to another cluster."""
-        return f"dragoman {self._told.incarnation} {self._definition.name}"[:_SESSION_NAME_MAX]
+        """Unique to this capture: a capture of the same name and slot may belong to another
+        cluster.
+        """
+        return f"dragoman {self._context.incarnation} {self._definition.name}"[:_SESSION_NAME_MAX]
 
     async def _identify(self) -> System:
         self._replication = await open_replication(self._definition, self._session_name)
@@ -176,7 +177,7 @@ class Session:
     def _new_writer(self, confirm: Callable[[Position], None]) -> LogWriter:
         assert self._where is not None
         return LogWriter(
-            self._told.producer,
+            self._context.producer,
             self._definition.name,
             self._where,
             self.position,
@@ -184,10 +185,10 @@ class Session:
             now_ms=lambda: time.time_ns() // 1_000_000,
         )
 
-    # ---- at work
+    # ---- running
 
     async def run(self, begun: Callable[[], None]) -> None:
-        """Until `end` is called; `begun` once changes may come."""
+        """Returns after `end`. `begun` is called once changes may arrive."""
         assert self._connection is not None
         self._writer = self._new_writer(self._confirmed)
         definition = self._definition
@@ -196,13 +197,13 @@ class Session:
         )
         self._encoder = encoder
         catalog = SourceCatalog(
-            self._told.client, self._connection, definition, encoder, self._writer.batch_bytes
+            self._context.client, self._connection, definition, encoder, self._writer.batch_bytes
         )
-        # Before anything comes: a consumer that asks for one first would make it differently.
+        # In advance: a consumer that asks for a topic first would have it created differently.
         captured = () if self.prepared is None else self.prepared.tables
         for topic in encoder.topics_to_be((each.schema, each.name) for each in captured):
             await catalog.need(topic)
-        duties: list[Callable[[], Awaitable[None]]] = [self._fail_when_told]
+        duties: list[Callable[[], Awaitable[None]]] = [self._raise_failure]
         if definition.channels:
             duties.append(lambda: self._listen(encoder, catalog))
         if self._replication is not None:
@@ -223,11 +224,11 @@ class Session:
             await asyncio.gather(reading, *tasks, return_exceptions=True)
 
     async def _duty(self, duty: Callable[[], Awaitable[None]]) -> None:
-        """One may have nothing to do: that is not the end of the others."""
+        """A duty that returns because it has nothing to do does not end the session."""
         await duty()
         await self._loop.create_future()
 
-    async def _fail_when_told(self) -> None:
+    async def _raise_failure(self) -> None:
         raise await self._failed
 
     async def _listen(self, encoder: Encoder, catalog: SourceCatalog) -> None:
@@ -241,21 +242,21 @@ class Session:
                     break
                 except TopicNeeded as topic:
                     await catalog.need(topic)
-            self._told.counts.rows += 1
+            self._context.counts.rows += 1
             await writer.room()
 
-        await self._told.listener.run(deliver)
+        await self._context.listener.run(deliver)
 
     async def _start(
         self, replication: ReplicationConnection, encoder: Encoder, catalog: SourceCatalog
     ) -> None:
-        told, definition = self._told, self._definition
+        context, definition = self._context, self._definition
         assert self._writer is not None
         assert self.prepared is not None
         await catalog.learn_types()
-        self.snapshots = told.make_snapshots(definition, encoder, self.prepared)
+        self.snapshots = context.make_snapshots(definition, encoder, self.prepared)
         self.snapshots.replaced(self.position.snapshot)
-        self._spool = Spool(told.spool)
+        self._spool = Spool(context.spool)
         self._stream = Stream(
             decoder=Decoder(replication.version),
             encoder=encoder,
@@ -266,7 +267,7 @@ class Session:
             position=self.position,
             heartbeat_prefix=f"dragoman.{definition.name}.{HEARTBEAT}",
             marks=definition.transactions,
-            counts=told.counts,
+            counts=context.counts,
         )
         await replication.start(self.position.lsn)
 
@@ -280,19 +281,19 @@ class Session:
                 self._send_status()
 
     def end(self) -> None:
-        """Finish the transaction that is under way; then `run` returns."""
+        """Finish the transaction in progress; then `run` returns."""
         self._is_ending = True
         self._ended.set()
         if self._replication is not None:
             self._replication.interrupt()
 
     def fail(self, error: CdcError) -> None:
-        """End at once, with this."""
+        """End the session at once with this error."""
         if not self._failed.done():
             self._failed.set_result(error)
 
     async def _finish(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Reading has ended: what was read is written and confirmed."""
+        """Write and confirm what was read. Reading has ended."""
         assert self._writer is not None
         idle = asyncio.create_task(self._writer.idle())
         try:
@@ -329,7 +330,7 @@ class Session:
         self._replication.send(encode_status(Lsn(self._reported_lsn), time.time_ns() // 1000))
 
     async def _heartbeat(self) -> None:
-        """So that the position moves on while the captured tables rest."""
+        """Advance the position while the captured tables do not change."""
         pause_s = self._definition.heartbeat_s
         assert self._connection is not None
         prefix = f"dragoman.{self._definition.name}.{HEARTBEAT}"
@@ -340,7 +341,7 @@ class Session:
                     b"SELECT pg_logical_emit_message(true, %s, '')", (prefix,)
                 )
             except _NO_HEARTBEAT:
-                # Then the database's own signs of life have to do.
+                # The keepalives of the database advance the position as well.
                 return
             except psycopg.Error as error:
                 raise refusal(error, self._definition.dsn) from None
@@ -352,7 +353,7 @@ class Session:
         known = () if self.prepared is None else self.prepared.warnings
         snapshots = () if self.snapshots is None else self.snapshots.warnings
         tables = () if self._encoder is None else self._encoder.warnings
-        return tuple(dict.fromkeys((*known, *tables, *snapshots, *self._told.listener.warnings)))
+        return tuple(dict.fromkeys((*known, *tables, *snapshots, *self._context.listener.warnings)))
 
     @property
     def lag_bytes(self) -> int:

@@ -1,13 +1,13 @@
-"""From what the database sends to events in the order of its commits.
+"""From the messages of the WAL to events, in commit order.
 
-A transaction comes whole after its commit, or, when it is large, in blocks while it is under way;
-those are spooled and take their place when their commit comes. A prepared one is taken when it is
-prepared, if the slot was made for that.
+A transaction arrives as a whole after its commit. A large one arrives in blocks while it is in
+progress; the blocks are spooled and replayed when its commit arrives. A prepared transaction is
+sent when it is prepared, if the slot was created for that.
 
     Begin … Commit                          BeginPrepare … Prepare
     StreamStart … StreamStop, … StreamCommit | StreamAbort | StreamPrepare
 
-What the log has already, by the position, is left out.
+Transactions that the log has already, according to the position, are skipped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dragoman.protocols.postgres.replication import MESSAGE_START, Keepalive, de
 
 _WAL_DATA: Final = ord("w")
 _STREAM_STOP: Final = ord("E")
-#: Not rows, although a snapshot sends them among its rows.
+#: A snapshot sends records of this topic among its rows; they do not count as rows.
 _MARKS: Final = SNAPSHOTS.replace(":", ".")
 _ROWS: Final = frozenset(b"IUD")
 Row: TypeAlias = m.Insert | m.Update | m.Delete
@@ -47,11 +47,11 @@ class Catalog(Protocol):
     """Topics of the broker and the catalogue of the database, as the encoder needs them."""
 
     async def need(self, topic: TopicNeeded) -> None:
-        """Make sure of a topic, and tell the encoder how many partitions it has."""
+        """Create a topic unless it exists, and give the encoder the number of its partitions."""
 
     async def describe(self, relation: m.Relation) -> tuple[str, ...]:
-        """The columns of the table's primary key, as far as they are needed; the encoder is told
-        of types that it does not know.
+        """The columns of the table's primary key, if they matter. Types that the encoder does not
+        know are looked up for it.
         """
 
 
@@ -59,39 +59,45 @@ class Catalog(Protocol):
 
 
 class SnapshotChunk(msgspec.Struct, frozen=True):
-    """What is written at a mark."""
+    """Records to be written at a mark of the stream, in one transaction with the progress."""
 
-    #: Taken one after the other, with pauses for the event loop in between. `TopicNeeded` may come
-    #: out of it; the next record that is asked for is the same one then.
+    #: Taken one after the other, with pauses for the event loop in between. `TopicNeeded` may be
+    #: raised; the next call then gives the same record.
     records: Iterable[EventRecord] | AsyncIterable[EventRecord]
     progress: Progress
 
 
 class Snapshots(Protocol):
-    #: Whether `changed` is wanted; asked before every change, so it has to cost nothing.
+    """What the stream calls. Nothing here waits, except `run`.
+
+    Calls come in commit order: for each transaction `begin`, then its changes and messages, in
+    whatever order the database sent them.
+    """
+
+    #: Whether `changed` is to be called. Read before every change, so it has to be cheap.
     is_watching: bool
-    #: Tables that were requested, and would be forgotten if the session ended now.
+    #: Tables whose snapshot was requested and is not recorded in the log yet.
     pending: tuple[str, ...]
 
     def begin(self, transaction: Transaction) -> None:
-        """What follows, up to the next call, belongs to this transaction."""
+        """The changes up to the next call belong to this transaction."""
 
     def changed(self, relation: m.Relation, change: Change) -> bool:
-        """Whether the change is still to be sent: not when a snapshot has it, or will have."""
+        """Whether the change is to be sent. It is not if a snapshot has it, or will have it."""
 
     def message(self, prefix: str, content: bytes) -> SnapshotChunk | None:
-        """A message of `pg_logical_emit_message`, whoever has sent it."""
+        """A message of `pg_logical_emit_message`, from any session of the database."""
 
     def replaced(self, progress: Progress) -> None:
-        """The stream begins, or begins again, behind this progress: windows are forgotten."""
+        """The stream starts, or starts again, after this progress. Windows are discarded."""
 
     async def run(self) -> None:
-        """Beside the stream, until it is cancelled: take what is to be taken. Raises `CdcError`
-        for what somebody has to act on, other errors for what may go away by itself.
+        """Read the tables beside the stream, until this is cancelled. Raises `CdcError` for a
+        problem that needs an operator, and other errors for one that may pass.
         """
 
     def request(self, tables: tuple[str, ...]) -> None:
-        """Take these tables again (all: none named). Raises `CdcError`."""
+        """Read these tables again; all tables if none is named. Raises `CdcError`."""
 
     @property
     def tables(self) -> tuple[TableProgress, ...]:
@@ -106,7 +112,7 @@ class Snapshots(Protocol):
 
 
 class Counts:
-    """Since the process started."""
+    """Totals since the process started."""
 
     __slots__ = ("bytes", "rows", "transactions")
 
@@ -142,21 +148,21 @@ class Stream:
         self._heartbeat_prefix = heartbeat_prefix
         self._marks = marks
         self._counts = counts
-        #: Everything before is in the log, or on its way there.
+        #: Everything before it is in the log, or in the writer.
         self.position = position
         self._start_lsn = position.lsn
         self._relations: dict[int, m.Relation] = {}
-        #: The one that messages belong to; None between transactions and in one that is left out.
+        #: The transaction of the current messages; None between transactions and in a skipped one.
         self._transaction: Transaction | None = None
         self._progress: Progress | None = None
         self._has_events = False
         self._has_rows = False
         self._is_inside = False
         self._is_in_block = False
-        #: The end of the database's log, as far as it was told.
+        #: The last known end of the database's WAL.
         self.wal_end = 0
 
-    # ---- what the connection brings
+    # ---- frames of the connection
 
     @property
     def is_inside(self) -> bool:
@@ -164,7 +170,7 @@ class Stream:
         return self._is_inside
 
     async def take(self, frames: Sequence[bytes]) -> bool:
-        """Take frames in; whether the server wants to hear something. Raises `DecodeError`."""
+        """Process frames. Returns whether the server wants a reply. Raises `DecodeError`."""
         wants_reply = False
         if frames:
             self.wal_end = max(self.wal_end, decode_frame(frames[-1]).wal_end)
@@ -180,7 +186,7 @@ class Stream:
                     self._spool.append(frame[MESSAGE_START:])
                     continue
             elif kind in _ROWS and self._has_rows:
-                # Nearly all that comes: without a detour over the event loop.
+                # Nearly all messages are rows: they do not pass through a coroutine.
                 message: Row = decode(frame, MESSAGE_START)  # type: ignore[assignment]
                 try:
                     self._row(message)
@@ -196,8 +202,8 @@ class Stream:
         if not isinstance(message, Keepalive):
             raise DecodeError("a frame of the log has no message")
         if not self._is_inside and message.wal_end > self.position.lsn:
-            # All that was committed before has been sent. What is under way is sent again after a
-            # restart, because its commit comes later.
+            # All that was committed before has been sent. Transactions in progress are sent again
+            # after a restart, because their commits come later.
             self._advance(message.wal_end)
         return message.wants_reply
 
@@ -234,8 +240,8 @@ class Stream:
             case m.BeginPrepare(lsn, _, time_us, xid):
                 await self._begin(lsn, xid, time_us, is_new=True)
             case m.Prepare(_, end_lsn):
-                # One that was prepared before the slot was made comes when it is committed, and
-                # comes again unless the position is behind that.
+                # A transaction that was prepared before the slot was created is sent when it is
+                # committed, and is sent again unless the position is behind its commit.
                 if end_lsn > self.position.lsn:
                     await self._end(end_lsn)
             case m.CommitPrepared(_, end_lsn) if self._is_inside:
@@ -294,10 +300,10 @@ class Stream:
         self._spool.drop(xid)
         await self._end(end_lsn)
 
-    # ---- what is in them
+    # ---- changes and messages
 
     async def _first_row(self, message: Row) -> None:
-        """Of its transaction, of its topic, or of those that were spooled."""
+        """The slow path of `_row`: the first row of a transaction or topic, and spooled rows."""
         transaction = self._transaction
         if transaction is None:
             return
@@ -324,7 +330,7 @@ class Stream:
             self._writer.add(records)
 
     async def _mark_begin(self, transaction: Transaction) -> None:
-        """Before the first row; a transaction without rows has no marks."""
+        """Called before the first row: a transaction without rows has no marks."""
         self._has_rows = True
         if self._marks:
             await self._write(lambda: self._encoder.begin(transaction))
@@ -346,7 +352,7 @@ class Stream:
             await self._write(lambda: self._change(rest, transaction))
 
     async def _relation(self, message: m.Relation) -> None:
-        """Also in a transaction that is left out: the server will not repeat it."""
+        """Taken also in a skipped transaction, because the server does not repeat it."""
         self._relations[message.id] = message
         key = await self._catalog.describe(message)
         await self._write(lambda: self._encoder.relation(message, key, self._transaction))
@@ -387,7 +393,7 @@ class Stream:
         except KeyError:
             raise DecodeError(f"a change of table {number}, which was not described") from None
 
-    # ---- towards the log
+    # ---- writing
 
     async def _write(self, encode: Callable[[], list[EventRecord]]) -> None:
         records = await self._until_made(encode)
@@ -408,7 +414,7 @@ class Stream:
 
 
 async def _some(records: Iterator[EventRecord], taken: list[EventRecord]) -> None:
-    """As many as may come between two turns of the event loop."""
+    """Take as many records as may be taken in one loop turn."""
     taken.extend(islice(records, CAPTURE_RECORDS_AT_A_TIME))
 
 

@@ -1,6 +1,6 @@
-"""Rows of an outbox, which say themselves what to send and where to, under Debezium's names.
+"""The outbox pattern: each row of the table is a message, in columns with Debezium's names.
 
-    id             header `id`, for consumers that drop repeats
+    id             header `id`, for consumers that drop duplicates
     aggregatetype  the topic: `outbox.event.<aggregatetype>`
     aggregateid    the key
     type           header `type`

@@ -38,7 +38,7 @@ class Table:
         self.fields = shown_fields(definition, relation, names, form_of)
         by_name = {field.name: field for field in self.fields}
         self.key_fields = tuple(by_name[name] for name in names if name in by_name)
-        #: Columns that an old row has when it is not whole.
+        #: The columns of an old row that is not whole.
         self.identity_fields = tuple(
             field for field in self.fields if relation.columns[field.index].is_key
         )
@@ -53,7 +53,7 @@ class Table:
 
 
 def _key(fields: Sequence[Field]) -> Callable[[Row], bytes]:
-    """A row to the key as pgcdc has it: the text of one column, a JSON array of several."""
+    """The key in the form of pgcdc: the text of one column, or a JSON array of several."""
     if len(fields) != 1:
         return lambda row: b"[%b]" % b",".join([json_of(field, row) for field in fields])
     (field,) = fields
@@ -74,7 +74,7 @@ def _key(fields: Sequence[Field]) -> Callable[[Row], bytes]:
 
 
 def key_object(fields: Sequence[Field]) -> Callable[[Row], bytes]:
-    """A row to the key as Debezium has it."""
+    """The key in the form of Debezium."""
     if len(fields) == 1:
         (field,) = fields
         label = field.label
@@ -99,14 +99,16 @@ def json_list(names: Sequence[str]) -> bytes:
 
 
 def check_patterns(definition: Definition) -> None:
-    """Raises `ConfigError` for one that could never fit."""
+    """Raises `ConfigError` for a pattern of columns that cannot match."""
     for pattern in (*definition.include, *definition.exclude, *definition.mask):
         if "." not in pattern:
             raise ConfigError(f"{pattern!r} names no table: columns are schema.table.column")
 
 
 def column_matches(pattern: str, relation: Relation, column: str = "") -> bool:
-    """`schema.table.column`, or `table.column` of `public`; without `column`, any of the table."""
+    """Patterns are `schema.table.column`, or `table.column` in `public`. Without `column`: whether
+    any column of the table may match.
+    """
     table, _, wanted = pattern.rpartition(".")
     return table_matches(table, relation.schema, relation.name) and (
         not column or table_matches(wanted, "public", column)
@@ -116,12 +118,12 @@ def column_matches(pattern: str, relation: Relation, column: str = "") -> bool:
 def key_columns(
     definition: Definition, relation: Relation, primary_key: Sequence[str]
 ) -> tuple[str, ...]:
-    """As the capture is told, or the replica identity; with FULL, the primary key; or nothing."""
+    """The configured key; or the replica identity; with FULL, the primary key; or no columns."""
     for pattern, names in definition.keys.items():
         if table_matches(pattern, relation.schema, relation.name):
             return _checked_key(relation, names)
     if relation.identity is Identity.FULL:
-        # The catalogue may be ahead of the log. A part of a key would take rows for others.
+        # The catalogue may be ahead of the WAL. A part of a key would confuse different rows.
         known = {column.name for column in relation.columns}
         return tuple(primary_key) if known.issuperset(primary_key) else ()
     return tuple(column.name for column in relation.columns if column.is_key)
@@ -182,8 +184,9 @@ def _field(index: int, name: str, form: Form, way: MaskWay | None, capture: str)
 
 
 def hashed(capture: str) -> Form:
-    """Equal values stay equal within a capture, not between captures. It does not hide values that
-    can be guessed."""
+    """Equal values get equal hashes within a capture, not across captures. Values that can be
+    guessed are not hidden.
+    """
     salted = sha256(capture.encode() + b"\0")
 
     def to_json(text: bytes) -> bytes:
@@ -195,7 +198,7 @@ def hashed(capture: str) -> Form:
 
 
 def _is_included(definition: Definition, relation: Relation, column: str) -> bool:
-    """All columns are, of a table that `include` says nothing about."""
+    """Every column of a table that no pattern of `include` names is included."""
     said = [each for each in definition.include if column_matches(each, relation)]
     return not said or _any(said, relation, column)
 

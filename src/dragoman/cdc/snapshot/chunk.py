@@ -33,21 +33,21 @@ class Reading:
         self.table = table
         self.is_whole = is_whole
         self.window = Window(recent)
-        #: Of its mark; 0: not written yet.
+        #: The number of its mark; 0: not written yet.
         self.mark = 0
         self.rows: RowEncoder | None = None
         self.source: AsyncIterator[list[bytes]] | None = None
         self.last: Key | None = None
         self.count = 0
-        #: Rows that were asked for.
+        #: The most rows that the chunk may have.
         self.limit = 0
         self.size = 0
         self.is_last = False
-        #: Whether it was sent; false: do it again.
+        #: Whether it was sent. Otherwise it has to be read again.
         self.is_sent = False
         self.over = asyncio.Event()
         self.shape: Shape | None = None
-        #: Of the stream's rows.
+        #: Column names of the rows in the stream.
         self.names: list[str] = []
         self._relation: m.Relation | None = None
         self._places: list[int] = []
@@ -61,7 +61,7 @@ class Reading:
             self._note(xid, relation, change)
 
     def _note(self, xid: int, relation: m.Relation, change: m.Insert | m.Update | m.Delete) -> None:
-        """Rows by key; the chunk is of no use when it cannot be told which they are."""
+        """Record a change by key. A change whose key is not known spoils the chunk."""
         if relation is not self._relation:
             names = [column.name for column in relation.columns]
             if not set(self.table.key) <= set(names):
@@ -86,7 +86,7 @@ class Reading:
             self.window.changed(xid, set(keys), part)  # type: ignore[arg-type]
 
     def _fits(self) -> bool:
-        """Whether rows of the chunk have the columns that those of the stream have."""
+        """Whether the rows of the chunk have the same columns as those of the stream."""
         return self.shape is None or self.shape.names == self.names
 
     def _key(self, row: Row) -> Key | None:
@@ -102,7 +102,7 @@ class Reading:
 
 
 def _filled(new: Row, old: Row | None, places: list[int], *, is_whole: bool) -> Row:
-    """With what the old row says about values that were not changed; it has the key at least."""
+    """The new row, with unchanged values filled in from the old row, which has at least the key."""
     if old is None:
         return new
     return [
@@ -115,7 +115,7 @@ def _filled(new: Row, old: Row | None, places: list[int], *, is_whole: bool) -> 
 
 
 class RowEncoder:
-    """Rows of one table, at one place of the stream."""
+    """Encodes rows of one table at one place of the stream."""
 
     def __init__(self, encoder: Encoder, relation: Relation, primary_key: Sequence[str]) -> None:
         """Raises `ConfigError` when the capture's settings do not fit the table."""
@@ -145,7 +145,7 @@ class RowEncoder:
 
 
 class ChunkRecords:
-    """Of rows that are there."""
+    """Records of the rows of a chunk."""
 
     def __init__(
         self,
@@ -156,11 +156,12 @@ class ChunkRecords:
         is_first: bool,
         rows_in_all: int,
     ) -> None:
-        """`rows_in_all`: of the table when this is the end of it, else -1."""
+        """`rows_in_all`: rows of the whole table, if this is its last chunk; else -1."""
         self._rows = rows
         self._lines = lines
         self._transaction = transaction
-        #: -1: the mark before the first row; as many as there are lines: the one after the last.
+        #: Index of the next line. -1 is the mark before the first row, and the number of lines the
+        #: mark after the last.
         self._at = -1 if is_first else 0
         self._rows_in_all = rows_in_all
         self._ready: deque[EventRecord] = deque()
@@ -185,7 +186,7 @@ class ChunkRecords:
 
 
 class WholeRecords:
-    """Of rows that are still to come, while whoever asks waits."""
+    """Records of a table that is still being read: the caller waits for its rows."""
 
     def __init__(
         self,
@@ -195,7 +196,7 @@ class WholeRecords:
         *,
         over: Callable[[int, int], None],
     ) -> None:
-        """`over` is told how many rows and bytes there were, before the last record."""
+        """`over` receives the number of rows and bytes, before the last record is given."""
         self._rows = rows
         self._source = source
         self._transaction = transaction

@@ -1,8 +1,8 @@
-"""Rows of a table as they are at one moment, in chunks by key, as text that COPY writes.
+"""Reads the rows of a table as they are at one moment, in chunks by key, as the text of COPY.
 
-One chunk is one transaction. It locks the table before it looks, because what an ALTER TABLE has
-rewritten in between would be empty to it. Within it, it is known what the chunk shows
-(`Visibility`), how the table looks and which of its columns and rows are published.
+One chunk is one transaction. It locks the table before its first query, because a table that an
+ALTER TABLE rewrites in between would look empty. In the transaction it is known which transactions
+the chunk shows (`Visibility`), and which columns and rows of the table are published.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from dragoman.protocols.postgres.constants import SESSION_SETTINGS
 from dragoman.protocols.postgres.copying import decode_line
 from dragoman.protocols.postgres.messages import Column, Identity, Relation, Row
 
-#: Bytes of rows that are taken before others have their turn.
+#: Bytes of rows that are read in one loop turn.
 _TURN_BYTES = 64 << 10
 _SETTINGS = SESSION_SETTINGS | {
-    # Rows that a policy hides are an error, not a smaller table.
+    # Rows that a policy would hide are an error, not a smaller table.
     "row_security": "off",
     "standard_conforming_strings": "on",
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
-    # A chunk is read in the order of an index, never by sorting what is left of the table.
+    # A chunk is read in index order, never by sorting the rest of the table.
     "enable_sort": "off",
     "enable_bitmapscan": "off",
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
-    # A mark comes after everything whose commit waits for a standby, however long that is.
+    # A mark comes after every commit that waits for a standby, however long that takes.
     "synchronous_commit": "remote_apply",
     "default_transaction_read_only": "off",
 }
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """How a table looks while a chunk of it is read."""
+    """The columns of a table, as published, while a chunk is read."""
 
     relation: Relation
-    #: Where in a row the key is.
+    #: Indexes of the key columns in a row.
     key_places: tuple[int, ...]
-    #: Condition of the publication, if it has one.
+    #: The row filter of the publication, or an empty string.
     row_filter: str
 
     @property
@@ -63,7 +63,7 @@ class Shape(msgspec.Struct, frozen=True):
         return decode_line(line, len(self.relation.columns))
 
     def key_of(self, line: bytes) -> Key:
-        # Most keys come first in their table: what follows is not looked at.
+        # Most keys are the first columns of their table; the columns after them are not parsed.
         width = max(self.key_places) + 1
         row = decode_line(b"\t".join(line.split(b"\t", width)[:width]), width)
         return tuple(row[place] for place in self.key_places)  # type: ignore[misc]
@@ -72,12 +72,12 @@ class Shape(msgspec.Struct, frozen=True):
 class RowChunk(msgspec.Struct):
     lines: dict[Key, bytes | Row]
     bytes: int
-    #: Whether the table has no rows behind this.
+    #: Whether the table has no rows after this chunk.
     is_last: bool
 
 
 class ChunkReader:
-    """Owns a connection to read with, and one to write marks with."""
+    """Owns one connection for reading, and one for marks."""
 
     def __init__(self, reading: Connection, marking: Connection, definition: Definition) -> None:
         self._reading = reading
@@ -85,7 +85,7 @@ class ChunkReader:
         self._definition = definition
 
     async def mark(self, prefix: str, content: bytes) -> None:
-        """In the log of the database before this returns."""
+        """Write a mark. It is in the WAL when this returns."""
         await rows(
             self._marking,
             "SELECT pg_logical_emit_message(true, %s::text, %s::text)",
@@ -94,11 +94,11 @@ class ChunkReader:
         )
 
     async def query(self, query: str, *arguments: object) -> list[tuple[Any, ...]]:
-        """Outside what is being read."""
+        """Query outside the transaction of the chunk."""
         return await rows(self._marking, query, *arguments)
 
     async def visibility(self) -> Visibility:
-        """Now, outside what is being read."""
+        """What a transaction that began now would show."""
         return Visibility.parse((await self.query("SELECT pg_current_snapshot()::text"))[0][0])
 
     async def session(self) -> Connection:
@@ -108,7 +108,7 @@ class ChunkReader:
     # ---- one chunk
 
     async def begin(self, table: SourceTable) -> Visibility:
-        """From here on the table is as it is now, until `end`."""
+        """Begin the transaction of a chunk, which shows the table as it is now, until `end`."""
         await self._reading.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         only = "" if table.is_partitioned else "ONLY "
         lock = f"LOCK TABLE {only}{table.quoted} IN ACCESS SHARE MODE"
@@ -141,7 +141,7 @@ class ChunkReader:
                 f"ALTER PUBLICATION {name} ADD TABLE {table.quoted};",
             )
         ((row_filter, names),) = published
-        # Before 18 these are not sent, although 15 lists them.
+        # Generated columns are not sent before 18, although 15 lists them.
         sends_generated = self._reading.info.server_version >= 180000
         found = await rows(
             self._reading,
@@ -172,7 +172,7 @@ class ChunkReader:
     async def read(
         self, table: SourceTable, shape: Shape, after: Key | None, count_max: int
     ) -> RowChunk:
-        """Rows behind a key, in its order, up to a number of them or of their bytes."""
+        """Rows after a key, in key order, up to a number of rows or bytes."""
         order = ", ".join(quote(name) for name in table.key).encode()
         behind = b""
         if after is not None:
@@ -191,7 +191,7 @@ class ChunkReader:
         return chunk
 
     def read_whole(self, table: SourceTable, shape: Shape) -> AsyncIterator[list[bytes]]:
-        """Everything, as it comes."""
+        """All rows of a table, in no order."""
         return self._copy(_selection(table, shape, b"", b""))
 
     async def _copy(self, query: bytes) -> AsyncIterator[list[bytes]]:
@@ -239,11 +239,11 @@ def _selection(table: SourceTable, shape: Shape, behind: bytes, tail: bytes) -> 
 
 
 def _literal(text: bytes) -> bytes:
-    """Without a type: compared with a column, it is taken for one of the column's type."""
+    """A literal without a type: compared with a column, it gets the type of the column."""
     return b"'%b'" % text.replace(b"'", b"''")
 
 
-# ---- COPY, as psycopg waits: many rows for one turn of the loop
+# ---- COPY with the wait loops of psycopg, many rows in one loop turn
 
 
 def _start_copying(pgconn: pq.abc.PGconn, query: bytes) -> Generator[Wait, int, None]:
@@ -261,7 +261,7 @@ def _start_copying(pgconn: pq.abc.PGconn, query: bytes) -> Generator[Wait, int, 
 
 
 def _lines(pgconn: pq.abc.PGconn) -> Generator[Wait, int, tuple[list[bytes], bool]]:
-    """What has come, and whether that was all."""
+    """The lines that have arrived, and whether they are the last."""
     lines: list[bytes] = []
     room = _TURN_BYTES
     while room > 0:

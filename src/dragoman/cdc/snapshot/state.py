@@ -1,6 +1,4 @@
-"""How far the snapshots of a capture's tables are: what the position record keeps of it, and what
-is shown.
-"""
+"""The progress of the snapshots of tables: in the position record, and in reports."""
 
 from __future__ import annotations
 
@@ -16,18 +14,18 @@ from dragoman.cdc.source.tables import SourceTable
 
 
 class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A field that is not known is left alone by older releases, so none may change its meaning."""
+    """Older releases ignore fields that they do not know, so no field may change its meaning."""
 
-    #: Another table of the same name has another.
+    #: Tells a table from a later one of the same name.
     oid: int = 0
-    #: Columns that it is read by, and the text of the last row's; each byte is a character, as not
-    #: every database knows which encoding it has.
+    #: The columns that the table is read by, and their text in the last row that was read. Each
+    #: byte is a character, since not every database knows its encoding.
     key: tuple[str, ...] = ()
     last: tuple[str, ...] | None = None
     rows: int = 0
     bytes: int = 0
     is_done: bool = False
-    #: Whether the table was captured before, and is read once more.
+    #: Whether the table was captured before and is read again.
     is_again: bool = False
 
     @property
@@ -35,11 +33,11 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return None if self.last is None else tuple(text.encode("latin-1") for text in self.last)
 
     def behind(self, key: Key | None, rows: int, size: int, *, is_done: bool) -> TableState:
-        """After another chunk, which ends with `key`."""
+        """The state after another chunk, which ends with `key`."""
         last = self.last if key is None else tuple(text.decode("latin-1") for text in key)
         return msgspec.structs.replace(
             self,
-            # Nobody goes on from there, and it would be in every position from now on.
+            # Not needed any more, and it would be in every later position.
             last=None if is_done else last,
             rows=self.rows + rows,
             bytes=self.bytes + size,
@@ -48,7 +46,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def kept(states: Mapping[str, TableState]) -> Progress:
-    """For the position record."""
+    """The states as the position record has them."""
     return {"tables": msgspec.to_builtins(states)}
 
 
@@ -57,7 +55,7 @@ def states_of(progress: Progress) -> dict[str, TableState]:
 
 
 class Pace:
-    """How fast a table is read, since this process reads it."""
+    """The pace at which this process reads a table."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows

@@ -1,23 +1,23 @@
-"""Snapshots: what is in the tables already, sent beside what changes in them meanwhile.
+"""Takes snapshots: reads the rows that tables have already, beside the stream of changes.
 
-One way for all of them, the first, the resumed and the repeated. A table with a key is read in
-chunks. Each is sent where the stream has its mark, without the rows that the stream knows better
-(`snapshot_window`), in one transaction of the log with how far the table is:
+The first snapshot, a resumed one and a repeated one work alike. A table with a key is read in
+chunks. Each chunk is sent where the stream has its mark, without the rows for which the stream is
+more recent (`snapshot/window.py`), in one transaction of the log with the progress of the table:
 
     reader   look ── read a chunk ── write a mark ── wait ── look ── read …
-    stream   … changes, which the window hears of … mark: chunk and progress … changes …
+    stream   … changes, which the window records … mark: chunk and progress … changes …
 
-Kept by nobody else, so whatever dies, the next process goes on behind the last key that is in the
+There is no other state. Whatever dies, the next process continues after the last key that is in the
 log, and nothing is sent twice.
 
-A table without a key is read in one go, and so is an outbox, because of what they have in common:
-whoever reads their records cannot tell a row that comes twice. Changes of such a table are not sent
-before its snapshot, which has them. The mark is written right after the look, and while the stream
-stands at the mark, the rows are read and sent. Was a change between the two (the look does not show
-it, and the mark comes after it), then it is all done again.
+A table without a key is read as a whole, and so is an outbox, because readers of their records
+cannot recognise a row that comes twice. Changes of such a table are not sent before its snapshot,
+which contains them. The mark is written right after the look, and the rows are read and sent while
+the stream stands at the mark. If a change lies between the two (the look does not show it, and the
+mark comes after it), everything is done again.
 
-A table that was published only now is looked at when every transaction is over that was open then:
-what such a one had changed before is not in the stream.
+A table that was published only now is read when every transaction has ended that was open then: the
+stream does not contain what such a transaction changed before.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.types import TYPES_QUERY
 
 _log = logging.getLogger(__name__)
-#: A chunk that was spoiled is read again with half as many rows, but not with fewer than this.
+#: A spoiled chunk is read again with half as many rows, but not with fewer than this.
 _ROWS_MIN = 100
 _LEFT = "left "
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    """In the database's log. One that another process has written means nothing."""
+    """A message in the WAL. Marks of other processes are ignored."""
 
     process: str
     number: int
@@ -69,24 +69,24 @@ _decode_mark = msgspec.json.Decoder(_Mark).decode
 
 
 class SnapshotTaker:
-    """Made for one session of the stream. `hooks.Snapshots` says what calls what."""
+    """Lives as long as one session. Implements `cdc.stream.Snapshots`."""
 
     def __init__(self, definition: Definition, encoder: Encoder, prepared: Prepared) -> None:
         self._definition = definition
         self._encoder = encoder
         #: Whether the slot is younger than every transaction that can matter.
         self._is_new = prepared.is_new
-        #: Whether tables were published while transactions were open that may have written to them.
+        #: Whether tables were published while open transactions may have written to them.
         self._is_unsettled = False
         self._added = prepared.added
         self._is_publishing = prepared.is_publishing
-        #: Of `prepare`, when it was called again.
+        #: Warnings of the last call of `prepare`.
         self._later: tuple[str, ...] = ()
         self._tables = {table.label: table for table in prepared.tables}
         self._oids: set[int] = set()
         self._states: dict[str, TableState] = {}
         self._paces: dict[str, Pace] = {}
-        #: Rows that are asked for at a time.
+        #: By table, the number of rows in a chunk.
         self._limits: dict[str, int] = {}
         self._prefix = f"dragoman.{definition.name}.snapshot"
         self._process = secrets.token_hex(8)
@@ -94,20 +94,20 @@ class SnapshotTaker:
         self._recent = Recent()
         self._transaction: Transaction | None = None
         self._reading: Reading | None = None
-        #: Tables whose changes are not sent, because their snapshot will have them.
+        #: Tables whose changes are not sent, because their snapshot will contain them.
         self._hidden: set[int] = set()
         self.is_watching = False
-        #: Whether tables may be published that are not known here yet.
+        #: Whether the publication may have tables that are not known here yet.
         self._is_adding = False
         self._requested: list[str] = []
-        #: Asked for, and not in the log yet.
+        #: Tables that were requested, and whose request is not in the log yet.
         self.pending: tuple[str, ...] = ()
-        #: Whether the log has the states as they are, and the mark at which it gets them.
+        #: Whether the log has the current states, and the number of the mark at which it gets them.
         self._is_noted = True
         self._noting = 0
         self._wake = asyncio.Event()
         self._is_live = asyncio.Event()
-        #: Table, or what else it is about → what holds it up.
+        #: By table or other subject, the reason why a snapshot is held up.
         self._troubles: dict[str, str] = {}
 
     # ---- called by the stream
@@ -118,7 +118,7 @@ class SnapshotTaker:
         self._reading = None
 
     def _adopt(self, added: tuple[str, ...]) -> None:
-        """Every table that is captured has a state, and no other has."""
+        """Keep a state for each captured table, and for no other."""
         before = self._states
         is_done = self._definition.snapshot == "never"
         self._states = {}
@@ -141,7 +141,7 @@ class SnapshotTaker:
             not state.is_done and state.last is None and (label in added or not state.is_again)
             for label, state in self._states.items()
         )
-        # What is new would be found again.
+        # New tables need no note: the next process finds them again.
         self._is_noted = all(self._states.get(label) == state for label, state in before.items())
         self._hide()
 
@@ -156,7 +156,7 @@ class SnapshotTaker:
             reading.changed(self._transaction.xid, relation, change)
         if relation.id in self._hidden:
             return False
-        # One that was published a moment ago: its snapshot is still to come.
+        # The table was published a moment ago, and its snapshot is still to come.
         return not self._is_adding or relation.id in self._oids
 
     def message(self, prefix: str, content: bytes) -> SnapshotChunk | None:
@@ -165,7 +165,7 @@ class SnapshotTaker:
         try:
             mark = _decode_mark(content)
         except msgspec.MsgspecError:
-            return None  # anybody may write messages
+            return None  # any session may write messages
         if mark.process != self._process:
             return None
         self._is_live.set()
@@ -178,7 +178,7 @@ class SnapshotTaker:
         return self._whole(reading) if reading.is_whole else self._part(reading)
 
     def _part(self, reading: Reading) -> SnapshotChunk | None:
-        """Its mark has come."""
+        """The chunk, at its mark."""
         assert self._transaction is not None
         label = reading.table.label
         lines = reading.window.close()
@@ -206,14 +206,14 @@ class SnapshotTaker:
             return None
         assert reading.rows is not None
         assert reading.source is not None
-        # What comes from here on is not in the rows.
+        # Later changes are not in the rows.
         self._hidden.discard(reading.table.oid)
         progress: Progress = {}
 
         def over(rows: int, size: int) -> None:
             label = reading.table.label
             self._states[label] = self._states[label].behind(None, rows, size, is_done=True)
-            # It is written when the records have been taken, not before.
+            # The progress is written once the records have been taken, not before.
             progress.update(kept(self._states))
             reading.is_sent = True
             reading.over.set()
@@ -221,10 +221,10 @@ class SnapshotTaker:
         records = WholeRecords(reading.rows, reading.source, self._transaction, over=over)
         return SnapshotChunk(records, progress)
 
-    # ---- called for whoever looks after it
+    # ---- called for operators
 
     def request(self, tables: tuple[str, ...]) -> None:
-        """An outbox is sent again only when it is named."""
+        """Read tables again. An outbox is read again only if it is named."""
         outbox = self._definition.outbox
         chosen = [
             label
@@ -256,7 +256,9 @@ class SnapshotTaker:
     # ---- beside the stream
 
     async def run(self) -> None:
-        """Raises `SourceError`. Connected only while there is something to do."""
+        """Read tables until this is cancelled, connected only while there are tables to read.
+        Raises `SourceError`.
+        """
         try:
             while True:
                 if self._requested:
@@ -270,13 +272,13 @@ class SnapshotTaker:
             raise refusal(error, self._definition.dsn) from None
 
     def _waiting(self) -> list[str]:
-        """Those whose changes wait for it first; and what is in trouble last."""
+        """Tables to be read: first those whose changes wait for it, last those that are held up."""
         waiting = [label for label, state in self._states.items() if not state.is_done]
         waiting.sort(key=lambda each: (each in self._troubles, not self._is_whole(each), each))
         return waiting
 
     async def _work(self, reader: ChunkReader) -> None:
-        """Until nothing is left to do."""
+        """Read until no table is left."""
         await self._write_mark(reader)
         await self._is_live.wait()
         while True:
@@ -297,7 +299,7 @@ class SnapshotTaker:
                 await self._take(reader, self._tables[waiting[0]])
 
     async def _is_quiet(self, pause_s: float) -> bool:
-        """Whether nothing is asked for so long."""
+        """Whether nothing is requested for this long."""
         if self._requested:
             return False
         self._wake.clear()
@@ -320,14 +322,14 @@ class SnapshotTaker:
         self._hide()
 
     async def _note(self, reader: ChunkReader) -> None:
-        """The states are kept at once, so that what they say is done even if this process dies."""
+        """Write the states at once, so that requests survive the death of this process."""
         self._is_noted = True
         self._noting = self._mark + 1
         await self._write_mark(reader)
 
     async def _take(self, reader: ChunkReader, table: SourceTable) -> None:
-        """The next chunk of a table, or all of it. What is wrong with one table holds up none of
-        the others.
+        """Read the next chunk of a table, or all of it. A problem of one table does not hold up the
+        others.
         """
         self._paces.setdefault(table.label, Pace(self._states[table.label].rows))
         try:
@@ -386,7 +388,9 @@ class SnapshotTaker:
             pause_s = min(pause_s * 2, SNAPSHOT_LOOK_PAUSE_MAX_S)
 
     async def _is_something_prepared(self, reader: ChunkReader) -> bool:
-        """Its changes are sent when it is prepared, but nobody sees them before it is committed."""
+        """The stream has the changes of a prepared transaction, which no snapshot shows before its
+        commit.
+        """
         if not self._definition.two_phase:
             return False
         found = await reader.query(
@@ -418,12 +422,12 @@ class SnapshotTaker:
         self._mark += 1
         await reader.mark(self._prefix, msgspec.json.encode(_Mark(self._process, self._mark)))
 
-    # ---- tables that come later
+    # ---- tables that are added later
 
     async def _look_for_tables(self) -> None:
         self._is_new = False
         self._oids = {table.oid for table in self._tables.values()}
-        # Where somebody else publishes, changes of tables that have no state here are sent.
+        # If tables are published elsewhere, changes of tables without a state here are sent.
         self._is_adding = self._is_publishing and self._definition.snapshot == "initial"
         self._watch()
         async with await connect(self._definition.dsn, name=self._definition.name) as session:
@@ -439,7 +443,7 @@ class SnapshotTaker:
         self._adopt(prepared.added)
 
     async def _wait_for_writers(self, reader: ChunkReader) -> None:
-        # Whoever has no number yet has written nothing yet, and will have a higher one.
+        # A transaction without a number has written nothing yet, and will get a higher one.
         ((number,),) = await reader.query("SELECT pg_current_xact_id()::text::int8")
         pause_s = 0.001
         while (await reader.visibility()).xmin < number:
@@ -454,7 +458,7 @@ class SnapshotTaker:
         self._is_unsettled = False
         self._troubles.pop("writers", None)
 
-    # ---- what the stream has to ask
+    # ---- which changes the stream asks about
 
     def _is_whole(self, label: str) -> bool:
         table = self._tables[label]

@@ -1,24 +1,24 @@
-"""Which rows of a chunk that was read beside the stream are still true at a place of the stream.
+"""Which rows of a chunk that was read beside the stream are still true at the mark of the chunk.
 
-A chunk is read at some moment, of which the database says which transactions it shows (its
-snapshot). Later a mark is written to the database's log, and the chunk is sent where the stream has
-the mark:
+A chunk is read at some moment, and the database says which transactions it shows (its snapshot).
+Later a mark is written to the WAL, and the chunk is sent where the stream has the mark:
 
     stream   … T1 … T2 … T3 … mark … T4 …
     chunk          shows T1 and T3
 
 Every transaction the chunk shows was committed before the mark was written, so it comes before the
-mark. The chunk does not show T2, although T2 comes before the mark: rows with a key that T2 has
-touched are left out, because the stream has sent what T2 has made of them. What T4 makes of a row
-is sent after the row. So at the mark each key is as the stream would have left it.
+mark. The chunk does not show T2, although T2 comes before the mark: rows whose key T2 has changed
+are dropped, because the stream has sent them as T2 left them. A change of T4 is sent after the row.
+So at the mark each key is as the stream would have left it.
 
-An update that did not touch a large value does not say it. Then what T2 says about the row does not
-make it whole, and the row is not left out, but sent with what T2 has made of it.
+An update does not contain a large value that it did not change (TOAST). Then the change of T2 is
+not a whole row, and the row of the chunk is not dropped, but sent with the change of T2 applied.
 
-The order of commits in the log is not the order in which they become visible: a transaction whose
-commit is in the log waits, for a synchronous standby perhaps, before anybody sees it. That is why
-transactions are told apart by their numbers and not by another mark before the reading. Of those
-before the window's begin the keys are not known any more, so all of them have to be visible.
+The order of commits in the WAL is not the order in which they become visible: a transaction whose
+commit is in the WAL may wait for a synchronous standby before it is visible. That is why
+transactions are distinguished by number, and not by another mark before the reading. For
+transactions before the begin of the window the keys are not known any more, so all of them have to
+be visible.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _EPOCH = 1 << 32
 
 
 class Visibility(msgspec.Struct, frozen=True):
-    """What `pg_current_snapshot()` says: `xmin:xmax:running,…`, in 64 bits. From `xmax` on nothing
-    is shown, whether it runs or not.
+    """The result of `pg_current_snapshot()`, `xmin:xmax:running,…`, in 64 bits. Transactions from
+    `xmax` on are not visible, whether they run or not.
     """
 
     xmin: int
@@ -54,7 +54,7 @@ class Visibility(msgspec.Struct, frozen=True):
         )
 
     def shows(self, xid: int) -> bool:
-        """For a committed transaction; `xid` has the 32 bits that the stream has of it."""
+        """Whether a committed transaction is visible; `xid` has 32 bits, as in the stream."""
         full = (self.xmax & -_EPOCH) + xid
         if full > self.xmax + _EPOCH // 2:
             full -= _EPOCH
@@ -64,10 +64,10 @@ class Visibility(msgspec.Struct, frozen=True):
 
 
 class Recent:
-    """The last transactions of the stream, in case one of them is not visible yet."""
+    """The last transactions of the stream, some of which may not be visible yet."""
 
     def __init__(self, count_max: int = SNAPSHOT_RECENT_XIDS) -> None:
-        #: How many there were before it, and its number.
+        #: Pairs of the count of earlier transactions and the xid.
         self._order: deque[tuple[int, int]] = deque(maxlen=count_max)
         self.count = 0
 
@@ -76,8 +76,8 @@ class Recent:
         self.count += 1
 
     def is_hidden(self, visibility: Visibility, before: int) -> bool:
-        """Whether one of the first `before` transactions is hidden."""
-        # What is visible once stays so, and is of no interest any more.
+        """Whether one of the first `before` transactions is not visible."""
+        # A visible transaction stays visible, and is not needed any more.
         hidden = [each for each in self._order if not visibility.shows(each[1])]
         self._order.clear()
         self._order.extend(hidden)
@@ -85,8 +85,8 @@ class Recent:
 
 
 class Window:
-    """From before a chunk is read until its mark comes. The stream tells it about the table's
-    changes; whoever reads tells it what the database showed and which rows there were.
+    """Lives from before a chunk is read until its mark. The stream reports the changes of the
+    table; the reader reports what the database showed, and the rows.
     """
 
     def __init__(
@@ -95,25 +95,25 @@ class Window:
         decode: Callable[[bytes], Row] | None = None,
         keys_max: int = SNAPSHOT_KEYS_MAX,
     ) -> None:
-        """`decode` divides a line into columns, as the stream has them."""
+        """`decode` splits a line into columns, as rows of the stream are."""
         self._recent = recent
         self._begin = recent.count
         self.decode = decode
         self._keys_max = keys_max
         self._visibility: Visibility | None = None
-        #: As they were read; or, where something is known better, divided.
+        #: Lines as they were read, or decoded rows where a change was applied.
         self._rows: dict[Key, bytes | Row] | None = None
-        #: Transaction → what it has made of rows: a part of one, or `None`, which is all of it.
-        #: `None` in place of that: of all rows there are.
+        #: By transaction, its changes by key: a partial row, or None for a whole one. None instead
+        #: of a dictionary: TRUNCATE, of all rows.
         self._touched: dict[int, dict[Key, Row | None] | None] = {}
         self._count = 0
-        #: Whether it cannot be told any more which rows are true: the chunk has to be read again.
+        #: Whether it is not known any more which rows are true: the chunk has to be read again.
         self.is_spoiled = False
 
     # ---- the stream
 
     def changed(self, xid: int, keys: Iterable[Key], part: Row | None = None) -> None:
-        """What the stream says is all there is to know; or `part` of it, with `UNCHANGED` in it."""
+        """Rows of these keys have changed. `part` is the new row if it has `UNCHANGED` values."""
         if self._visibility is not None and self._visibility.shows(xid):
             return
         if self._rows is not None:
@@ -125,7 +125,7 @@ class Window:
             return
         before = len(known)
         for key in keys:
-            # Once all of it was said, a part adds nothing that readers lack.
+            # After a whole row, the stream has everything that a partial one needs.
             if part is None or key not in known:
                 known[key] = part
             elif (earlier := known[key]) is not None:
@@ -135,7 +135,7 @@ class Window:
             self.spoil()
 
     def emptied(self, xid: int) -> None:
-        """All rows, by TRUNCATE."""
+        """TRUNCATE has removed all rows."""
         if self._visibility is not None and self._visibility.shows(xid):
             return
         if self._rows is not None:
@@ -151,7 +151,7 @@ class Window:
     # ---- the reader
 
     def saw(self, visibility: Visibility) -> bool:
-        """Whether a chunk that shows this can be used; if not, look again a little later."""
+        """Whether a chunk with this visibility can be used; if not, look again a little later."""
         if self._recent.is_hidden(visibility, self._begin):
             return False
         self._visibility = visibility
@@ -163,7 +163,7 @@ class Window:
 
     @property
     def has_hidden(self) -> bool:
-        """Whether a change came that the chunk does not show, before its rows were filled in."""
+        """Whether there is a change that the chunk does not show, before its rows are filled in."""
         return bool(self._touched)
 
     def fill(self, rows: dict[Key, bytes | Row]) -> None:
@@ -185,7 +185,7 @@ class Window:
             rows[key] = _joined(self.decode(row) if isinstance(row, bytes) else row, part)
 
     def close(self) -> list[bytes | Row] | None:
-        """At the mark: the rows that are true here, in their order; `None` when spoiled."""
+        """The rows that are true at the mark, in order; `None` if the window is spoiled."""
         if self.is_spoiled or self._rows is None:
             return None
         return list(self._rows.values())

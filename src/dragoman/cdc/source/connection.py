@@ -1,8 +1,8 @@
-"""Connections to the captured database, by addresses that are secured (`captures/policy.py`), and
-what its refusals mean to an operator.
+"""Connections to the captured database, and explanations of its refusals.
 
-A message of libpq can quote the address it could not read, and with it the password, so its text is
-shown only when the address was understood and never with the password in it.
+Addresses are secured first (`captures/policy.py`). A message of libpq can quote an address that it
+could not parse, and with it the password; so its text is shown only for an address that was parsed,
+and never with the password in it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dragoman.limits import CAPTURE_FILE_BYTES_MAX
 Row: TypeAlias = tuple[Any, ...]
 Connection: TypeAlias = psycopg.AsyncConnection[Row]
 CONNECT_TIMEOUT_S = 10
-#: The first that knows `require_auth`.
+#: The first release with `require_auth`.
 _LIBPQ_MIN = 160_000
 _SYSTEM = "system"
 _GONE = re.compile(r"(publication|replication slot) \S+ does not exist")
@@ -34,7 +34,8 @@ WAL_LEVEL_REMEDY = (
     "ALTER SYSTEM SET wal_level = 'logical'; then restart PostgreSQL (on RDS: parameter"
     " rds.logical_replication = 1; Cloud SQL: flag cloudsql.logical_decoding = on)"
 )
-#: What libpq or the server says → what it means, what to do, and whether waiting may help.
+#: A part of the text of libpq or the server → its meaning, the remedy, and whether a retry may
+#: help.
 _REFUSALS: tuple[tuple[str, str, str, bool], ...] = (
     (
         "authentication method requirement",
@@ -119,7 +120,7 @@ _NOT_TEXT = "22021"
 
 
 class SourceError(CdcError):
-    """The database refuses or cannot be reached: what is wrong, and what to do about it."""
+    """The database refuses, or cannot be reached. `what` is the problem, `remedy` the cure."""
 
     code = "cdc"
 
@@ -127,7 +128,7 @@ class SourceError(CdcError):
         super().__init__(f"{what}: {remedy}" if remedy else what)
         self.what = what
         self.remedy = remedy
-        #: Whether trying again later may help without anybody doing anything.
+        #: Whether a later retry may succeed without an operator.
         self.is_transient = is_transient
 
 
@@ -139,17 +140,17 @@ async def connect(
     autocommit: bool = True,
     parameters: dict[str, str] | None = None,
 ) -> Connection:
-    """`settings` are those of the session, `parameters` libpq's own; raises `SourceError`."""
+    """`settings` are of the session, `parameters` of libpq. Raises `SourceError`."""
     given = _understood(dsn)
     given.setdefault("connect_timeout", str(CONNECT_TIMEOUT_S))
     given.setdefault("fallback_application_name", f"dragoman {name}")
-    # A server that is gone without a word is noticed within a minute.
+    # A server that vanishes silently is detected within a minute.
     given.setdefault("keepalives_idle", "20")
     given.setdefault("keepalives_interval", "10")
     given.setdefault("keepalives_count", "3")
-    # While something that was sent is not acknowledged, there are no keepalives.
+    # No keepalives are sent while sent data is unacknowledged.
     given.setdefault("tcp_user_timeout", "60000")
-    # Otherwise PGCLIENTENCODING would count, or the database's own, and SQL_ASCII has no text.
+    # Overrides PGCLIENTENCODING and the encoding of the database, which may be SQL_ASCII.
     given["client_encoding"] = "UTF8"
     given |= parameters or {}
     if settings:
@@ -191,7 +192,7 @@ def _understood(dsn: str) -> dict[str, Any]:
 
 
 def _check_file(keyword: str, path: str) -> None:
-    """Devices and pipes would be read without an end."""
+    """Raises `SourceError` unless it is a regular file: a device or a pipe could be endless."""
     try:
         found = os.stat(path)
     except OSError as error:
@@ -213,7 +214,7 @@ def _option(value: str) -> str:
 
 
 def refusal(error: psycopg.Error, dsn: str) -> SourceError:
-    """What an error of the database means. Nothing of the password is in it."""
+    """Explain an error of the database, without any secret of the address."""
     given = parameters_of(dsn) or {}
     text = hide_secrets(" ".join(str(error).split()), dsn)
     known = {
@@ -222,7 +223,7 @@ def refusal(error: psycopg.Error, dsn: str) -> SourceError:
         "port": given.get("port") or 5432,
         "dbname": given.get("dbname") or given.get("user") or "the database",
     }
-    if error.sqlstate is None:  # nothing was asked yet, or the connection is gone
+    if error.sqlstate is None:  # no query was sent yet, or the connection is lost
         for sign, what, remedy, is_transient in _REFUSALS:
             if sign in text and (sign[-1] != " " or "does not exist" in text):
                 return SourceError(
@@ -250,8 +251,8 @@ def refusal(error: psycopg.Error, dsn: str) -> SourceError:
             "correct such text there, then remove the capture and add it again: a new snapshot"
             " makes up for what is missing",
         )
-    # Classes of SQLSTATE: connection, resources, operator's intervention, system; and a busy slot,
-    # a standby that may be about to take over.
+    # Classes of SQLSTATE: connection, rollback, resources, operator intervention, system; and a
+    # slot in use, and a standby that may be about to take over.
     is_transient = error.sqlstate[:2] in {"08", "40", "53", "57", "58"} or error.sqlstate in {
         "55006",
         "25006",
@@ -261,7 +262,7 @@ def refusal(error: psycopg.Error, dsn: str) -> SourceError:
 
 
 def _last_sentence(text: str) -> str:
-    """libpq tells of every address it tried; the last part says why."""
+    """libpq reports every address that it tried; the last part is the reason."""
     for sign in ("FATAL:", "failed:", "error:"):
         before, found, after = text.rpartition(sign)
         if found and before:

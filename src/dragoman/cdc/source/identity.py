@@ -1,7 +1,7 @@
-"""Whether a database is the one that was captured so far, and has all that was captured.
+"""Checks that a database is the one that was captured so far, and has everything that was captured.
 
-Where it is not, going on would lose changes without anybody noticing, or leave topics that tell of
-rows which the database never had; so each is an error that somebody has to act on.
+Otherwise, to continue would lose changes silently, or leave rows in topics that the database never
+had. So each mismatch is an error that needs an operator.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dragoman.protocols.postgres.replication import format_lsn
 
 
 def check_system(definition: Definition, position: Position, system: System) -> None:
-    """Raises `SourceError`, as the others do."""
+    """Check the identifier of the database system and the end of its WAL. Raises `SourceError`."""
     if position.system and position.system != system.identifier:
         raise SourceError(
             f"the database is another one: its system identifier is {system.identifier}, the"
@@ -31,8 +31,8 @@ def check_system(definition: Definition, position: Position, system: System) -> 
 
 
 def check_timeline(definition: Definition, position: Position, end: int | None) -> None:
-    """Another server has taken over, and has left the position's timeline at `end`, if that is
-    known: it must have all that was captured from the last one.
+    """Check that a server that has taken over has everything that was captured before. It left the
+    timeline of the position at `end`, if that is known. Raises `SourceError`.
     """
     if end is not None and position.lsn > end:
         raise SourceError(
@@ -43,7 +43,7 @@ def check_timeline(definition: Definition, position: Position, end: int | None) 
 
 
 def check_slot(definition: Definition, position: Position, confirmed: int) -> None:
-    """The slot has to reach back to the position."""
+    """Check that the slot reaches back to the position. Raises `SourceError`."""
     if position.slot and position.slot != definition.slot_name:
         raise SourceError(
             f"the capture began with the slot {position.slot}, not with {definition.slot_name}",

@@ -1,9 +1,9 @@
-"""LISTEN: what NOTIFY sends becomes records.
+"""LISTEN: payloads of NOTIFY become records.
 
-PostgreSQL keeps nothing for a listener that is away, and says it only once: what is sent while
-nobody listens, or is on its way when the process dies, is lost. Whoever needs it all writes rows to
-an outbox. So that readers know, each time listening begins a record says so, on the channel
-`pgcdc:_notifications`, and since when it had not been so.
+PostgreSQL stores nothing for an absent listener and delivers once: a notification that is sent
+while no process listens, or is in flight when the process dies, is lost. Applications that need
+every event write to an outbox table. Each time listening begins, a record on the channel
+`pgcdc:_notifications` says so, and since when no process had listened.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class _Listening(msgspec.Struct, frozen=True):
     op: str
     capture: str
     channels: tuple[str, ...]
-    #: Nobody listened from here until now; null: not known.
+    #: The time since which no process listened; null: not known.
     away_since: str | None
 
 
 class Listener:
-    """One for the life of the process, so that it knows how long nobody listened."""
+    """Lives as long as the process, so that it knows for how long no session listened."""
 
     def __init__(self, definition: Definition) -> None:
         self._definition = definition
@@ -39,8 +39,8 @@ class Listener:
         self.warnings: tuple[str, ...] = ()
 
     async def run(self, deliver: Callable[[str, str, int], Awaitable[None]]) -> None:
-        """`deliver` is given channel, payload and time of each; while it waits, the database keeps
-        the rest for this connection. Raises `SourceError` at the end of the connection.
+        """`deliver` receives channel, payload and time of each notification. While it waits, the
+        database queues the others for this connection. Raises `SourceError` at its end.
         """
         definition = self._definition
         connection = await connect(definition.dsn, name=definition.name)

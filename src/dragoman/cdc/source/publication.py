@@ -1,8 +1,8 @@
-"""What a capture needs in the database: a publication of its tables, and a slot.
+"""The publication of a capture and its slot: created, extended, looked up and dropped.
 
-A publication that was made here says so in its comment, and only such a one is changed or dropped.
-A slot is made once. One that was there and is gone has taken changes with it, so it is never made
-again by itself: whoever starts the capture decides that, with a new snapshot.
+A publication that was created here says so in its comment, and only such a publication is changed
+or dropped. A slot is created once. A slot that has disappeared has taken changes with it, so it is
+not created again: an operator removes the capture and adds it again, with a new snapshot.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dragoman.cdc.source.connection import Connection, SourceError, refusal
 from dragoman.cdc.source.tables import SourceTable, all_tables, capturable, wanted_tables
 
 PLUGIN = "pgoutput"
-#: What a publication has to send, and what every one sends that was made here.
+#: A publication has to send these operations, and every publication that is created here does.
 OPERATIONS = ("insert", "update", "delete", "truncate")
 _MADE_HERE = "made by dragoman for the capture "
 
@@ -39,21 +39,21 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     #: reserved, extended, unreserved or lost; empty when nothing is reserved yet.
     wal_status: str
     confirmed_lsn: str
-    #: Log that is kept because of it.
+    #: WAL that is retained because of the slot.
     retained_bytes: int
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in place now."""
+    """Publication and slot as they are now."""
 
-    #: To be captured, and published.
+    #: Tables that are to be captured and are published.
     tables: tuple[SourceTable, ...]
     slot: Slot | None
-    #: Of these, those that the publication did not have before.
+    #: Labels of those tables that were added to the publication just now.
     added: tuple[str, ...] = ()
-    #: Whether tables are added to the publication here; if not, somebody else does so.
+    #: Whether tables are added to the publication here, and not by an administrator.
     is_publishing: bool = False
-    #: Whether the slot was made just now: nothing was captured before.
+    #: Whether the slot was created just now, so that nothing was captured before.
     is_new: bool
     warnings: tuple[str, ...]
 
@@ -113,9 +113,9 @@ async def find_slot(connection: Connection, name: str) -> Slot | None:
 async def prepare(
     connection: Connection, definition: Definition, *, is_known: bool = False
 ) -> Prepared:
-    """Makes what is missing, if the definition allows it, and adds tables that match by now.
+    """Create what is missing, if the definition allows it, and add new tables that match.
 
-    `is_known`: something was captured through the slot before, so it has to be there.
+    `is_known`: something was captured through the slot before, so the slot has to exist.
     """
     try:
         return await _prepare(connection, definition, is_known=is_known)
@@ -139,7 +139,7 @@ async def _prepare(connection: Connection, definition: Definition, *, is_known: 
     slot = await find_slot(connection, definition.slot_name)
     is_new = slot is None
     if slot is None:
-        slot = await _make_slot(connection, definition, is_known=is_known)
+        slot = await _create_slot(connection, definition, is_known=is_known)
     _check_slot(slot, definition, connection.info.dbname)
     return Prepared(
         tables=tuple(each for each in tables if each.label in published.tables),
@@ -171,7 +171,9 @@ async def publish(
     *,
     is_known: bool = False,
 ) -> tuple[Publication, tuple[str, ...]]:
-    """The publication with these tables in it, as far as it was made here; and those it lacked."""
+    """Add the tables to the publication if it was created here. Returns the publication, and the
+    labels of the tables that were added.
+    """
     name = definition.publication_name
     found = await find_publication(connection, name)
     identifiers = [sql.Identifier(each.schema, each.name) for each in tables]
@@ -186,7 +188,7 @@ async def publish(
             raise SourceError(
                 f"there is no publication {name}", f"CREATE PUBLICATION {name} FOR TABLE …;"
             )
-        # Without tables it is made too: the slot has to begin somewhere, and some may come.
+        # Created also without tables: the slot has to begin somewhere, and tables may follow.
         of = (
             sql.SQL(" FOR TABLE {}").format(sql.SQL(", ").join(identifiers))
             if tables
@@ -207,7 +209,7 @@ async def publish(
         added = [
             identifier
             for identifier, table in zip(identifiers, tables, strict=True)
-            # One table of somebody else's must not hold up all the others.
+            # A table of another owner must not hold up all the others.
             if table.label not in found.tables and table.is_owned
         ]
         if not added or found.is_for_all or not found.is_made_here:
@@ -219,9 +221,9 @@ async def publish(
                 )
             )
         except psycopg.errors.ReadOnlySqlTransaction:
-            return found, ()  # a standby, which is told of it by the primary
+            return found, ()  # a standby, which gets the change from its primary
         except psycopg.errors.UndefinedTable:
-            return found, ()  # dropped a moment ago; the others are added with the next look
+            return found, ()  # dropped a moment ago; the next attempt adds the others
     made = await find_publication(connection, name)
     assert made is not None
     before = () if found is None else found.tables
@@ -229,7 +231,7 @@ async def publish(
     return made, tuple(label for label in labels if label not in before)
 
 
-async def _make_slot(connection: Connection, definition: Definition, *, is_known: bool) -> Slot:
+async def _create_slot(connection: Connection, definition: Definition, *, is_known: bool) -> Slot:
     name = definition.slot_name
     if is_known:
         raise SourceError(
@@ -243,7 +245,7 @@ async def _make_slot(connection: Connection, definition: Definition, *, is_known
             f"SELECT pg_create_logical_replication_slot('{name}', '{PLUGIN}');",
         )
     arguments: list[object] = [name, PLUGIN, False, definition.two_phase]
-    # Then a standby can take over with the slot; the server refuses both at once.
+    # A failover slot survives on a standby; the server refuses it together with two_phase.
     if connection.info.server_version >= 170000 and not definition.two_phase:
         arguments.append(True)
     places = ", ".join(["%s"] * len(arguments))
@@ -271,7 +273,7 @@ def _check_slot(slot: Slot, definition: Definition, database: str) -> None:
 
 
 async def remove(connection: Connection, definition: Definition) -> None:
-    """Drops the slot, and the publication if it was made here."""
+    """Drop the slot, and the publication if it was created here."""
     try:
         if await find_slot(connection, definition.slot_name) is not None:
             await drop_slot(connection, definition.slot_name)
@@ -285,10 +287,10 @@ async def remove(connection: Connection, definition: Definition) -> None:
 
 
 async def take_over(connection: Connection, definition: Definition, session: str) -> None:
-    """End a session of that name that holds the slot: a process of the same capture that cannot
-    write any more, and may not know it yet because its node is frozen or cut off.
+    """Terminate a session of that name that holds the slot. It belongs to a process of the same
+    capture that is fenced, and may not know it yet because its node is frozen or cut off.
 
-    Who may not do that has to wait for it. Raises `SourceError`.
+    A role without that privilege has to wait for the session to end. Raises `SourceError`.
     """
     query = (
         "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"
@@ -304,7 +306,7 @@ async def take_over(connection: Connection, definition: Definition, session: str
 
 
 async def drop_slot(connection: Connection, name: str) -> None:
-    """A connection that is gone may hold the slot for a moment longer: it is ended."""
+    """Drop a slot. A session that still holds it, such as that of a lost connection, is ended."""
     await rows(
         connection,
         "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"

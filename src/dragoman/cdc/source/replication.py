@@ -1,8 +1,8 @@
-"""The connection over which the database sends its changes.
+"""The replication connection, over which the database sends its WAL.
 
-libpq reads and writes; the event loop says when. No thread, and nothing is read that was not asked
-for: while `receive` is not called, the database's messages wait in the socket, and then at the
-database.
+libpq reads and writes when the event loop says that the socket is ready; there is no thread.
+Nothing is read ahead: while `receive` is not called, messages wait in the socket, and then in the
+database. That is the back-pressure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _END: Final = -1
 
 
 class System(msgspec.Struct, frozen=True):
-    """Which database this is. `identifier` stays the same for a cluster and all its standbys."""
+    """Identity of the server. A primary and all its standbys have the same `identifier`."""
 
     identifier: str
     timeline: int
@@ -33,7 +33,7 @@ class System(msgspec.Struct, frozen=True):
 
 
 class ReplicationConnection:
-    """Made by `open_replication`. Owned by one event loop and used by one task."""
+    """Opened by `open_replication`. Owned by one event loop and used by one task."""
 
     def __init__(self, connection: Connection, definition: Definition) -> None:
         self._connection = connection
@@ -57,7 +57,7 @@ class ReplicationConnection:
         return System(str(identifier), int(timeline), parse_lsn(lsn))
 
     async def end_of_timeline(self, timeline: int, current: int) -> int | None:
-        """Where the database's log has left an earlier timeline; None: not known."""
+        """The LSN at which the WAL left an earlier timeline; None: not known."""
         try:
             cursor = await self._connection.execute(f"TIMELINE_HISTORY {current:d}".encode())
             row = await cursor.fetchone()
@@ -75,7 +75,7 @@ class ReplicationConnection:
         return None
 
     async def start(self, lsn: int) -> None:
-        """Have everything sent that was committed after this position; 0: after the slot's own."""
+        """Start sending what was committed after this LSN; 0: after that of the slot."""
         definition = self._definition
         options = {
             "proto_version": str(self.version),
@@ -108,14 +108,14 @@ class ReplicationConnection:
             raise self._failure(result)
 
     def interrupt(self) -> None:
-        """Have whoever waits in `receive`, or comes next, come back with nothing, once."""
+        """Make the current or next call of `receive` return at once with nothing."""
         self._is_interrupted = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
     async def receive(self) -> list[bytes]:
-        """What has come, at least one frame unless interrupted. Raises `SourceError` at the end of
-        the connection.
+        """The frames that have arrived, at least one unless interrupted. Raises `SourceError` at
+        the end of the connection.
         """
         pgconn = self._pgconn
         frames: list[bytes] = []
@@ -139,7 +139,7 @@ class ReplicationConnection:
             raise self.refusal(error) from None
 
     def send(self, status: bytes) -> None:
-        """Tell the server something; never waits. Raises `SourceError`."""
+        """Send a message to the server without waiting. Raises `SourceError`."""
         try:
             self._pgconn.put_copy_data(status)
             self._flush()
@@ -149,13 +149,13 @@ class ReplicationConnection:
     def _flush(self) -> None:
         if self._pgconn.flush() and not self._is_writing:
             self._is_writing = True
-            self._loop.add_writer(self._pgconn.socket, self._go_on)
+            self._loop.add_writer(self._pgconn.socket, self._flush_more)
 
-    def _go_on(self) -> None:
+    def _flush_more(self) -> None:
         try:
             is_left = bool(self._pgconn.flush())
         except psycopg.Error:
-            # Whoever receives is told.
+            # `receive` raises the error.
             is_left = False
         if not is_left:
             self._is_writing = False
@@ -195,7 +195,7 @@ class ReplicationConnection:
 
 
 async def open_replication(definition: Definition, session: str) -> ReplicationConnection:
-    """`session` is what the database shall call it. Raises `SourceError`."""
+    """`session` becomes the `application_name`. Raises `SourceError`."""
     connection = await connect(
         definition.dsn,
         name=definition.name,

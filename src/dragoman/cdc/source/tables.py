@@ -1,7 +1,7 @@
-"""Tables of the captured database, from its catalogue: what can be captured, and by which key.
+"""Tables of the captured database, from its catalogue: which can be captured, and by which key.
 
-The key a table is read by has to be one that every change in the stream names too: the primary key,
-or the columns of the index that is the table's replica identity.
+The key that a table is read by has to be in every change of the stream, too: it is the primary key,
+or the columns of the index that is the replica identity.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ class SourceTable(msgspec.Struct, frozen=True, kw_only=True):
     schema: str
     name: str
     is_partitioned: bool
-    #: Partition of another table: oids of all tables above it.
+    #: For a partition, the oids of all tables above it.
     ancestors: tuple[int, ...]
     is_unlogged: bool
-    #: d default, f full, i index, n nothing.
+    #: The replica identity: d default, f full, i index, n nothing.
     identity: str
     #: Whether the database lets rows be updated and deleted once the table is published.
     has_identity: bool
-    #: Columns to read it by; empty when it has no key.
+    #: The columns that the table is read by; empty if it has no key.
     key: tuple[str, ...]
-    #: By statistics, -1 when there are none.
+    #: From statistics; -1 if there are none.
     rows_expected: int
     is_readable: bool
     is_owned: bool
-    #: Policies hide rows of it from this role.
+    #: Whether row-level security hides rows from this role.
     hides_rows: bool
 
     @property
@@ -95,7 +95,7 @@ async def all_tables(connection: Connection) -> list[SourceTable]:
 
 
 def wanted_tables(definition: Definition, tables: Iterable[SourceTable]) -> list[SourceTable]:
-    """Those the capture's patterns name; of a partitioned table that is named, not its parts."""
+    """The tables that match the capture's patterns, without partitions of tables that match."""
     patterns = (*definition.tables, *([definition.outbox] if definition.outbox else ()))
     named = [each for each in tables if any_matches(patterns, each.schema, each.name)]
     oids = {each.oid for each in named}
@@ -103,5 +103,5 @@ def wanted_tables(definition: Definition, tables: Iterable[SourceTable]) -> list
 
 
 def capturable(tables: Iterable[SourceTable]) -> list[SourceTable]:
-    """Without those whose publication would make the database refuse updates of them."""
+    """The tables without those whose updates the database would refuse once they are published."""
     return [each for each in tables if each.has_identity and not each.is_unlogged]

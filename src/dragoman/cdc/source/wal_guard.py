@@ -1,9 +1,10 @@
-"""Watches how much log the database keeps because of a capture's slot: its disk must not fill up.
+"""Watches how much WAL the slot of a capture retains, so that the disk of the database does not
+fill up.
 
-Above one bound it is said; above the other the capture stops, or the slot is dropped and with it
-the reason to keep anything, as its definition says. It is watched while the capture is paused or in
-trouble too, because then nobody takes what is kept. A capture that catches up is left alone: the
-second bound counts once what is kept has not become less for some looks.
+Above one bound there is a warning. Above the other, the capture stops or the slot is dropped, as
+the definition says. The guard also watches while the capture is paused or fails, because nothing
+confirms WAL then. A capture that catches up is left alone: the second bound counts when the
+retained WAL has not shrunk over several looks.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def judge(definition: Definition, slot: Slot, looks: int) -> Verdict:
-    """`looks`: how many in a row found too much, and no less than the one before."""
+    """`looks`: consecutive looks that found too much WAL, and not less than the look before."""
     retained, limit = slot.retained_bytes, definition.wal_limit_bytes
     said = f"the database keeps {size_text(retained)} of log for the slot {definition.slot_name}"
     if 0 < limit < retained and looks >= GUARD_LOOKS:
@@ -40,10 +41,10 @@ def judge(definition: Definition, slot: Slot, looks: int) -> Verdict:
 
 
 class WalGuard:
-    """`run` it beside the capture."""
+    """`run` watches beside the capture."""
 
     def __init__(self, definition: Definition, stop: Callable[[SourceError], None]) -> None:
-        """`stop` is called with the reason when the capture has to end."""
+        """`stop` receives the reason when the capture has to stop."""
         self._definition = definition
         self._stop = stop
         #: -1: not known.
@@ -52,7 +53,7 @@ class WalGuard:
         self._looks = 0
 
     async def run(self) -> None:
-        """Until it is cancelled. A database that cannot be asked is others' trouble."""
+        """Watch until this is cancelled. The session reports a database that cannot be reached."""
         while True:
             try:
                 await self._watch()
@@ -61,7 +62,7 @@ class WalGuard:
             await asyncio.sleep(GUARD_LOOK_S)
 
     async def _watch(self) -> None:
-        """Over one connection, while it lasts."""
+        """Watch over one connection, while it lasts."""
         definition = self._definition
         connection = await connect(definition.dsn, name=definition.name)
         try:
@@ -77,7 +78,7 @@ class WalGuard:
         definition = self._definition
         slot = await find_slot(connection, definition.slot_name)
         if slot is None:
-            # Not made yet; or gone, which whoever uses it finds out.
+            # The slot is not created yet, or it is gone, which the session finds out.
             self.retained_bytes, self.warnings = -1, ()
             return
         is_over = 0 < definition.wal_limit_bytes < slot.retained_bytes

@@ -25,10 +25,10 @@ from dragoman.captures.control import Finding, decode_finding
 from dragoman.captures.definition import Definition
 from dragoman.captures.policy import capture_environment
 from dragoman.cli.cdc.display import (
+    print_findings,
     print_list,
     print_state,
     print_states,
-    tell_findings,
     wait_until_it_runs,
     watch,
 )
@@ -73,7 +73,7 @@ def add(
     remote = Remote(server)
     if check:
         findings = remote.post(_CHECKS, CaptureCheck(definition=definition), Findings).items
-        tell_findings(each for each in findings if each.level != "ok")
+        print_findings(each for each in findings if each.level != "ok")
         problems = sum(each.level == "problem" for each in findings)
         if problems:
             raise CommandError(f"nothing was added; problems in the way: {problems}, see above")
@@ -211,12 +211,12 @@ def doctor(
     local
         Look from this machine, not from the node.
     """
-    # The address may be that of the environment, which says nothing about what is meant.
+    # The address alone does not tell: it may come from the environment.
     is_new = options.tables or options.channels or options.outbox
     if options.dsn and (local or name is None or is_new):
         definition = options.definition(name or "doctor")
         check = CaptureCheck(definition=definition)
-        findings = _look(definition) if local else Remote(server).post(_CHECKS, check, Findings)
+        findings = _examine(definition) if local else Remote(server).post(_CHECKS, check, Findings)
     elif name is None or local:
         what = "--local needs the address of the database" if local else "name a capture"
         raise CommandError(f"{what}: --dsn DSN --tables TABLES", USAGE)
@@ -225,12 +225,12 @@ def doctor(
     if output == "json":
         print_json(findings)
     else:
-        tell_findings(findings.items)
+        print_findings(findings.items)
     return FAILED if any(each.level == "problem" for each in findings.items) else OK
 
 
-def _look(definition: Definition) -> Findings:
-    """In a process, as a node does it: the address is in nobody's arguments."""
+def _examine(definition: Definition) -> Findings:
+    """Run the doctor in a process, as a node does. The address is not among its arguments."""
     if find_spec("psycopg") is None:
         raise CommandError("this needs a driver for PostgreSQL: pip install 'dragoman[cdc]'")
     try:

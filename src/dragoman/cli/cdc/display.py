@@ -1,4 +1,4 @@
-"""Captures on a terminal: tables of how they are, findings, and bars while tables are read."""
+"""Captures on a terminal: tables of their state, findings, and progress bars of snapshots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dragoman.cli.status import CommandError, say
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-#: Between looks, and how long a capture may wait before the command does not any longer.
+#: Seconds between two looks, and seconds that the command waits for a capture that waits.
 _LOOK_S = 0.5
 _PATIENCE_S = 30.0
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -28,12 +28,14 @@ def print_list(captures: Sequence[CaptureDescription]) -> None:
 
 
 def _listed(capture: CaptureDescription) -> tuple[str | int | None, ...]:
-    told = capture.definition
+    definition = capture.definition
     shown = (capture.name, capture.status.state, capture.node)
-    if told is None:
+    if definition is None:
         return (*shown, None, None, None, None)
-    tables = ",".join([*told.tables, *([f"outbox {told.outbox}"] if told.outbox else [])])
-    return (*shown, tables or None, ",".join(told.channels) or None, told.envelope, told.dsn)
+    outbox = [f"outbox {definition.outbox}"] if definition.outbox else []
+    tables = ",".join([*definition.tables, *outbox])
+    channels = ",".join(definition.channels)
+    return (*shown, tables or None, channels or None, definition.envelope, definition.dsn)
 
 
 def print_states(captures: Sequence[CaptureDescription]) -> None:
@@ -112,20 +114,21 @@ def time_text(seconds: float) -> str | None:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-def tell_findings(findings: Iterable[Finding]) -> None:
+def print_findings(findings: Iterable[Finding]) -> None:
     for each in findings:
         say(f"{each.level}: {each.what}")
         if each.remedy:
             say(f"    {each.remedy}")
 
 
-# ---- until it streams
+# ---- waiting
 
 
 def wait_until_it_runs(look: Callable[[], CaptureDescription]) -> CaptureDescription:
-    """Until the capture streams, or is paused. Raises `CommandError` when it fails or waits long.
+    """Returns when the capture streams or is paused. Raises `CommandError` if it fails or waits
+    too long.
 
-    On a terminal there is a bar for each table that is being read.
+    A terminal shows a progress bar for each table that is being read.
     """
     from rich.console import Console
     from rich.progress import (
@@ -185,7 +188,7 @@ def _advance(progress: Progress, tasks: dict[str, TaskID], table: TableProgress)
 
 
 def watch(show: Callable[[], None]) -> None:
-    """Show it again and again until the user has seen enough."""
+    """Call `show` repeatedly until the user interrupts it."""
     from rich.console import Console
 
     console = Console(file=sys.stdout)
