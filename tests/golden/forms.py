@@ -6,12 +6,14 @@ A form that is a union has vectors of each of its members; that they are complet
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import or_
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Union, get_args
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from dragoman.broker import changes, neighbours
+from dragoman.broker import changes
 from dragoman.broker.delayed import records as delayed
 from dragoman.broker.delayed.state import Batch
 from dragoman.broker.groups import records as groups
@@ -24,7 +26,7 @@ from dragoman.broker.transactions.state import Transaction
 from dragoman.captures import control
 from dragoman.captures.definition import Definition, read_definition
 from dragoman.cdc import position
-from dragoman.cdc.snapshot_progress import TableState, kept, states_of
+from dragoman.cdc.snapshot.state import TableState, kept, states_of
 from dragoman.cluster import events
 from dragoman.cluster.etcd import layout
 from dragoman.cluster.metadata import MetadataImage
@@ -46,6 +48,7 @@ from dragoman.protocols.cursus.handlers.state import StoredProducer, StoredSnaps
 from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
 from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
 from dragoman.rpc.messages import answer_type
+from dragoman.rpc.refusals import Refusals, Refused
 from worlds.broker import World
 
 #: The name that a value has outside of its encoding, where it has one: the record's key.
@@ -127,13 +130,8 @@ def _parts(error: object) -> tuple[object, ...]:
     return type(error), error.args, vars(error)
 
 
-def _read_request(data: bytes) -> Any:
-    if _registry.serves(data):
-        return _registry.decode_request(data)
-    return neighbours.decode_request(data)
-
-
 _registry = World(start=False).broker.registry
+_refusals = Refusals(ERROR_BY_NAME)
 #: How many entries have led to the image of the vectors.
 IMAGE_VERSION = 9
 FORMS: dict[str, Form] = {
@@ -157,17 +155,13 @@ FORMS: dict[str, Form] = {
         replication.Message, replication.encode_message, replication.decode_message
     ),
     "neighbour-request": _union(
-        Union[(*get_args(neighbours.Request), *_registry.request_types)],
-        msgspec.msgpack.encode,
-        _read_request,
+        reduce(or_, _registry.request_types), msgspec.msgpack.encode, _registry.decode_request
     ),
-    "neighbour-reply": _msgpack(
-        Union[(*get_args(neighbours.Reply), *map(answer_type, _registry.request_types))]
-    ),
+    "neighbour-reply": _msgpack(reduce(or_, map(answer_type, _registry.request_types), Refused)),
     "refusal": Form(
         tuple(ERROR_BY_NAME.values()),
-        lambda error: neighbours.encode(neighbours.refusal_of(error)),
-        lambda data: neighbours.decode_answer(data, memoryview(b"")),
+        lambda error: msgspec.msgpack.encode(_refusals.encode(error)),
+        lambda data: _refusals.decode(msgspec.msgpack.decode(data, type=Refused)),
     ),
     "cursus": _union(
         cursus.Relayed, msgspec.msgpack.encode, lambda data: cursus.decode(memoryview(data))

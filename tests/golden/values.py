@@ -12,7 +12,6 @@ from dragoman import errors
 from dragoman.api import values as api_values
 from dragoman.broker import (
     changes,
-    neighbours,
     reading,
     relaying,
     replica_ends,
@@ -35,8 +34,10 @@ from dragoman.broker.transactions import participants
 from dragoman.broker.transactions import state as transactions
 from dragoman.captures import control
 from dragoman.captures import definition as captures
+from dragoman.captures import service as capture_service
+from dragoman.captures.supervisor import CaptureState
 from dragoman.cdc import position as capture_position
-from dragoman.cdc import snapshot_progress
+from dragoman.cdc.snapshot.state import TableState
 from dragoman.cluster import events, metadata
 from dragoman.cluster.etcd import layout as etcd
 from dragoman.cluster.raft import membership
@@ -56,6 +57,7 @@ from dragoman.protocols.rocketmq import bodies as rocketmq_bodies
 from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
 from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
 from dragoman.rpc import Done
+from dragoman.rpc.refusals import Refused
 from golden.forms import Frame
 
 
@@ -624,18 +626,18 @@ _PLAIN: dict[str, Any] = {
     "neighbour-request ReadDeferred default": delayed_store.ReadDelayed(partition_id=0, offset=0),
     "neighbour-request DeliverDeferred full": delayed_targets.DeliverDelayed(partition_id=1),
     "neighbour-request DeliverDeferred default": delayed_targets.DeliverDelayed(partition_id=0),
-    "neighbour-request AskCaptures full": neighbours.AskCaptures(names=("text 1", "text 2")),
-    "neighbour-request AskCaptures default": neighbours.AskCaptures(names=()),
-    "neighbour-request TellCapture full": neighbours.TellCapture(
+    "neighbour-request AskCaptures full": capture_service.AskCaptures(names=("text 1", "text 2")),
+    "neighbour-request AskCaptures default": capture_service.AskCaptures(names=()),
+    "neighbour-request TellCapture full": capture_service.TellCapture(
         name="text 1", command=control.Resume()
     ),
-    "neighbour-request TellCapture default": neighbours.TellCapture(
+    "neighbour-request TellCapture default": capture_service.TellCapture(
         name="", command=control.Resume()
     ),
-    "neighbour-request RemoveCapture full": neighbours.RemoveCapture(
+    "neighbour-request RemoveCapture full": capture_service.RemoveCapture(
         name="text 1", keeps_slot=True
     ),
-    "neighbour-request RemoveCapture default": neighbours.RemoveCapture(name=""),
+    "neighbour-request RemoveCapture default": capture_service.RemoveCapture(name=""),
     # ---- neighbour-reply
     "neighbour-reply Done full": Done(),
     "neighbour-reply Offsets full": group_coordinator.GroupOffsets(offsets=((1, 2), (3, 4))),
@@ -671,9 +673,9 @@ _PLAIN: dict[str, Any] = {
         ends={1: {2: 3, 4: 5}, 6: {7: 8, 9: 10}}
     ),
     "neighbour-reply ReplicaEnds default": replica_ends.ReplicaEnds(),
-    "neighbour-reply CaptureStates full": neighbours.CaptureStates(
+    "neighbour-reply CaptureStates full": capture_service.CaptureStates(
         states=(
-            neighbours.CaptureState(
+            CaptureState(
                 name="text 1",
                 node=2,
                 status=control.Status(
@@ -710,7 +712,7 @@ _PLAIN: dict[str, Any] = {
                 restarts=24,
                 rows=25,
             ),
-            neighbours.CaptureState(
+            CaptureState(
                 name="text 26",
                 node=27,
                 status=control.Status(
@@ -749,11 +751,11 @@ _PLAIN: dict[str, Any] = {
             ),
         )
     ),
-    "neighbour-reply CaptureStates default": neighbours.CaptureStates(),
-    "neighbour-reply Refused full": neighbours.Refused(
+    "neighbour-reply CaptureStates default": capture_service.CaptureStates(),
+    "neighbour-reply Refused full": Refused(
         name="text 1", text="text 2", fields={"text 3": 4, "text 5": 6}
     ),
-    "neighbour-reply Refused default": neighbours.Refused(name="", text=""),
+    "neighbour-reply Refused default": Refused(name="", text=""),
     # ---- cursus
     "cursus RelayedBatch full": cursus.RelayedBatch(
         batch=cursus_messages.Batch(
@@ -1211,7 +1213,7 @@ _PLAIN: dict[str, Any] = {
     ),
     "capture-position default": capture_position.Position(lsn=0),
     # ---- capture-table
-    "capture-table full": snapshot_progress.TableState(
+    "capture-table full": TableState(
         oid=1,
         key=("text 2", "text 3"),
         last=("text 4", "text 5"),
@@ -1220,7 +1222,7 @@ _PLAIN: dict[str, Any] = {
         is_done=True,
         is_again=True,
     ),
-    "capture-table default": snapshot_progress.TableState(),
+    "capture-table default": TableState(),
     # ---- group-key
     "group-key 1 full": groups.GroupKey(group_id="text 1"),
     "group-key 1 default": groups.GroupKey(group_id=""),

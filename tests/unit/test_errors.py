@@ -68,7 +68,7 @@ CODES = {
         producer too_many_aborted too_many_producers transaction_expected
     """,
     "dragoman.api.errors": "api",
-    "dragoman.cdc.database": "cdc",
+    "dragoman.cdc.source.connection": "cdc",
     "dragoman.cdc.events.rows": "unknown_value",
     "dragoman.cdc.session": "taken_over",
     "dragoman.cdc.spool": "spool_full",

@@ -10,14 +10,13 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from dragoman.broker.capturing import Capturing
 from dragoman.broker.cluster import Cluster, Links, NoLinks
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.context import NodeContext
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.copies import InternalCopies
 from dragoman.broker.delayed import DelayedRecords
-from dragoman.broker.directory import Directory
+from dragoman.broker.directory import Directory, KeyedTopic
 from dragoman.broker.errors import RequestTimedOut, ShuttingDown
 from dragoman.broker.features import Features
 from dragoman.broker.fetch import Fetch, Fetches, FetchLimits, Finish, Wanted
@@ -27,7 +26,6 @@ from dragoman.broker.groups.coordinator import GroupCoordinator, GroupDialect
 from dragoman.broker.groups.remote_members import GroupMembers, RemoteMembers
 from dragoman.broker.leadership import Leadership
 from dragoman.broker.maintenance import Maintenance
-from dragoman.broker.neighbours import Neighbours, NoNeighbours
 from dragoman.broker.partitions import Partitions, directory_name
 from dragoman.broker.quotas import ClientQuotas
 from dragoman.broker.reading import Readers
@@ -39,11 +37,8 @@ from dragoman.broker.staged_writes import StagedWrites
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.broker.transactions.service import Transactions
 from dragoman.broker.work_queue import WorkQueue
-from dragoman.captures.definition import POSITIONS_TOPIC
 from dragoman.cluster.etcd.calls import Gateway
 from dragoman.cluster.events import (
-    CaptureDefined,
-    CaptureRemoved,
     Event,
     NodeConfigChanged,
     NodeFenced,
@@ -84,6 +79,18 @@ class Coordinates(Protocol):
     def led(self, topic: str, index: int, leader_epoch: int) -> None: ...
 
     def resigned(self, topic: str, index: int) -> None: ...
+
+
+class Extension(Coordinates, KeyedTopic, Protocol):
+    """A service that stands outside the broker and works for the leaders of its internal topic."""
+
+    def serve(self, registry: Registry, /) -> None:
+        """Register the handlers of its requests."""
+        ...
+
+    def applied(self, event: Event | None, /) -> None:
+        """A metadata event was applied; None: a snapshot has replaced the metadata."""
+        ...
 
 
 class Broker:
@@ -153,8 +160,6 @@ class Broker:
         self.quotas = ClientQuotas(image, changes)
         self.leadership = Leadership(image, self.cluster)
         self.features = Features(image, changes)
-        #: The way to other nodes for what clients want of them.
-        self.neighbours: Neighbours = NoNeighbours()
         self.coordination = self._coordination(dialect)
         producer_ids = self.coordination.transactions.producer_ids
         self.staged_writes = StagedWrites(context, partitions, self.topics, producer_ids, self.rpc)
@@ -163,14 +168,13 @@ class Broker:
         self.delayed = DelayedRecords(context, partitions, self.topics, producer_ids, self.rpc)
         self.delayed.serve(self.registry)
         self.directory.add(self.delayed.store.log)
-        self.capturing = Capturing(self)
         #: What works for the leaders of internal topics.
-        self.coordinating: tuple[Coordinates, ...] = (
+        self.coordinating: list[Coordinates] = [
             self.coordination,
             self.staged_writes,
             self.delayed,
-            self.capturing,
-        )
+        ]
+        self._extensions: list[Extension] = []
         self.gatherer = Gatherer(scheduler, clock)
         self.relaying = Relaying(context, partitions, self.gatherer, self.rpc)
         self.relaying.serve(self.registry)
@@ -216,6 +220,15 @@ class Broker:
 
     def _incarnation(self) -> int:
         return self.store.node.incarnation
+
+    def attach(self, extension: Extension) -> None:
+        """Have an extension coordinate its topic, see the metadata, and serve its requests. Called
+        before the node starts.
+        """
+        self._extensions.append(extension)
+        self.coordinating.append(extension)
+        self.directory.add(extension)
+        extension.serve(self.registry)
 
     # ---- start and stop
 
@@ -356,10 +369,7 @@ class Broker:
 
     async def ensure_topic(self, new: NewTopic) -> None:
         """Create the topic unless it exists; for topics created on first use."""
-        if new.name == POSITIONS_TOPIC:
-            await self.capturing.ensure_topic()
-        else:
-            await self.topics.ensure(new)
+        await self.topics.ensure(new)
 
     # ---- fetch
 
@@ -428,12 +438,12 @@ class Broker:
             case NodeFenced():
                 for each in self.on_fenced:
                     each(event.node_id)
-            case CaptureDefined() | CaptureRemoved():
-                self.capturing.changed()
             case TopicCreated() | PartitionsAdded() if self.is_ready:
                 self.coordination.groups.topics_changed()
             case _:
-                return
+                pass
+        for extension in self._extensions:
+            extension.applied(event)
 
     def _restored(self) -> None:
         """A snapshot has replaced the image, and every object in it."""
@@ -444,7 +454,8 @@ class Broker:
             self.partitions.remove_leftovers()
             self.coordination.groups.topics_changed()
             self.delayed.targets_deleted()
-        self.capturing.changed()
+        for extension in self._extensions:
+            extension.applied(None)
 
     def _reconfigure(self) -> None:
         """Settings changed at run time: everybody who keeps some is told."""

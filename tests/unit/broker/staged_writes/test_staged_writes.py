@@ -428,17 +428,26 @@ def test_only_attempts_write_to_internal_topics_and_only_to_staging(world: World
     attempt = batch_of(b"v", producer_epoch=STAGING_EPOCH, **identity)
     ordinary = batch_of(b"v", producer_epoch=0, **identity)
     transactional = batch_of(b"v", producer_epoch=STAGING_EPOCH, attributes=16, **identity)
-    check_writable(topics[TOPIC], check_produced(memoryview(ordinary)), None)
-    check_writable(topics[STAGING_TOPIC], check_produced(memoryview(attempt)), None)
+    check_writable(world.broker.topics, topics[TOPIC], check_produced(memoryview(ordinary)), None)
+    check_writable(
+        world.broker.topics, topics[STAGING_TOPIC], check_produced(memoryview(attempt)), None
+    )
     for topic, batch in (
         (STAGING_TOPIC, ordinary),
         (STAGING_TOPIC, batch_of(b"v")),
         (stored.TOPIC, attempt),
     ):
         with pytest.raises(NotAuthorized):
-            check_writable(topics[topic], check_produced(memoryview(batch)), None)
+            check_writable(
+                world.broker.topics, topics[topic], check_produced(memoryview(batch)), None
+            )
     with pytest.raises(InvalidRecord):
-        check_writable(topics[STAGING_TOPIC], check_produced(memoryview(transactional)), None)
+        check_writable(
+            world.broker.topics,
+            topics[STAGING_TOPIC],
+            check_produced(memoryview(transactional)),
+            None,
+        )
 
 
 def test_producer_state_is_kept_while_a_batch_is_on_its_way(world: World):

@@ -103,7 +103,12 @@ class _Produce:
                 replica.check_in_sync()
             records = partition.records
             header = check_produced(memoryview(records) if records is not None else None)
-            check_writable(replica.metadata.topic, header, self._request.transactional_id)
+            check_writable(
+                self._call.service.broker.topics,
+                replica.metadata.topic,
+                header,
+                self._request.transactional_id,
+            )
             if header.attributes & CODEC_MASK == Codec.ZSTD and self._call.version < 7:
                 raise UnsupportedCompression("zstd needs version 7 of Produce")
             assert records is not None
