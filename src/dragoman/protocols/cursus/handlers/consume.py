@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import NamedTuple
 
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.tailing import Tail
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
@@ -91,12 +92,28 @@ async def committed_offsets(
     look_up = service.broker.coordination.groups.committed
     # All are looked up at the same time.
     found = [start(look_up(GroupId(group), TopicName(each))) for each in topics]
-    committed = {}
-    for topic, outcome in zip(topics, found, strict=True):
-        offsets = await outcome
-        if partition in offsets:
-            committed[topic] = offsets[partition]
-    return committed
+    return _of_partition(partition, topics, [await each for each in found])
+
+
+def _committed_here(
+    service: CursusService, group: str, topics: list[str], partition: int
+) -> dict[str, int] | None:
+    """The same at once, if this node coordinates the group; None if it does not."""
+    coordination = service.broker.coordination
+    node_id = coordination.coordinator_of(CoordinatorKind.GROUP, group)
+    if node_id != service.broker.node_id:
+        return None
+    look_up = coordination.groups.committed_here
+    found = [look_up(GroupId(group), TopicName(each)) for each in topics]
+    return _of_partition(partition, topics, found)
+
+
+def _of_partition(partition: int, topics: list[str], found: list[dict[int, int]]) -> dict[str, int]:
+    return {
+        topic: offsets[partition]
+        for topic, offsets in zip(topics, found, strict=True)
+        if partition in offsets
+    }
 
 
 def committed_offset(service: CursusService, group: str, topic: str, partition: int) -> int | None:
@@ -140,9 +157,10 @@ class _Consume:
             self._tails.append((place, tail))
             if self._remembered(place, tail) is None:
                 new.append(topic.name)
-        if new:
+        committed = _committed_here(call.service, self._wanted.group, new, partition) if new else {}
+        if committed is None:
             return self._begin_at_committed(new)
-        self._begin({})
+        self._begin(committed)
         return None
 
     async def _begin_at_committed(self, topics: list[str]) -> None:
