@@ -25,17 +25,17 @@ def test_the_same_seed_is_the_same_run() -> None:
         assert run(9) == run(9)
 
 
-#: Seeds that show the mutants; the others take `make sim`.
+#: Seeds that show the mutants, or one of the seven behind each does; the others take `make sim`.
 _FIRST_SEEDS = {
-    Mutant.NO_SYNC: 5,
+    Mutant.NO_SYNC: 6,
     Mutant.STABLE_IS_COMMITTED: 1,
     Mutant.READ_ABOVE_WATERMARK: 1,
-    Mutant.NO_VERSION_CHECK: 2,
-    Mutant.RESIGNED_IS_SERVED: 1,
-    Mutant.ROUTES_OUTLIVE_METADATA: 1,
-    Mutant.ANY_REGISTRATION: 1,
+    Mutant.NO_VERSION_CHECK: 3,
+    Mutant.RESIGNED_IS_SERVED: 5,
+    Mutant.ROUTES_OUTLIVE_METADATA: 2,
+    Mutant.ANY_REGISTRATION: 2,
     Mutant.DAMAGE_IS_IGNORED: 3,
-    Mutant.OLD_MOVE_EMPTIES: 1,
+    Mutant.OLD_MOVE_EMPTIES: 2,
 }
 
 

@@ -29,10 +29,14 @@ def test_the_same_seed_is_the_same_run() -> None:
 #: Seeds that show the mutants, or one of the four behind each does.
 _FIRST_SEEDS = {
     **dict.fromkeys(Mutant, 1),
-    Mutant.TORN_IS_VALID: 4,
-    Mutant.DAMAGE_IS_TORN: 40,
+    Mutant.NO_SYNC_BEFORE_ACK: 5,
+    Mutant.NO_COMPARE_AND_SET: 2,
+    Mutant.STALE_INCARNATION: 2,
+    Mutant.TORN_IS_VALID: 7,
+    Mutant.DAMAGE_IS_TORN: 42,
     Mutant.RETRY_AFTER_FAILED_SYNC: 21,
-    Mutant.PROPOSED_SET: 10,
+    Mutant.EPOCH_NOT_PERSISTED: 2,
+    Mutant.PROPOSED_SET: 12,
 }
 
 
