@@ -10,22 +10,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from dragoman.broker.broker import Broker
 from dragoman.broker.changes import Proposal, ProposalReply
+from dragoman.broker.cluster import Cluster
 from dragoman.broker.replication import messages as copies
 from dragoman.broker.replication.ports import Controlled, Fetched
+from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.cluster.raft import messages as votes
+from dragoman.cluster.raft.quorum import RaftQuorum
 from dragoman.config.listeners import Address, parse_address
 from dragoman.errors import ClusterError, DecodeError, DragomanError
 from dragoman.net.peering import PeerAnswer, Peering, Reply
 from dragoman.outcome import Outcome
+from dragoman.rpc import Registry, Rpc
 from dragoman.rpc.client import RawReply
 from dragoman.types import Buffer
+from dragoman.world import Scheduler
 
 log = logging.getLogger("dragoman.peers")
 _NOTHING = memoryview(b"")
@@ -47,6 +51,38 @@ class Service(IntEnum):
     RPC = 5
 
 
+class PeerBroker(Protocol):
+    """What the services for other nodes need of the broker."""
+
+    #: Called with each node that the controller has fenced.
+    on_fenced: list[Callable[[int], None]]
+    is_recovered: bool
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+    @property
+    def quorum(self) -> RaftQuorum | EtcdQuorum: ...
+
+    @property
+    def cluster(self) -> Cluster: ...
+
+    @property
+    def rpc(self) -> Rpc: ...
+
+    @property
+    def registry(self) -> Registry: ...
+
+
 class Peers:
     """`Links` of a broker. `begin` once there is one; then connections are made."""
 
@@ -61,11 +97,11 @@ class Peers:
         self.addresses = addresses
         self._founders = founders
         self._told: dict[int, Address] = {}
-        self._broker: Broker | None = None
+        self._broker: PeerBroker | None = None
         #: By node, the calls that wait for its reply.
         self._waiting: dict[int, dict[Outcome[RawReply], None]] = {}
 
-    def begin(self, broker: Broker) -> None:
+    def begin(self, broker: PeerBroker) -> None:
         self._broker = broker
         # Whoever leads may be known to this node only by what it has not been told to be agreed on.
         self._told = peer_addresses(broker.quorum.local_image())
@@ -204,7 +240,7 @@ def _answered(answer: PeerAnswer | ClusterError, read: Callable[[memoryview], Re
 class _Service:
     """Answers other nodes."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: PeerBroker) -> None:
         self._broker = broker
         self._cluster = broker.cluster
 

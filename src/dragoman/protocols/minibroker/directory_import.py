@@ -24,17 +24,17 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from dragoman.broker.broker import Broker
-from dragoman.broker.coordination import CoordinatorKind
+from dragoman.broker.coordination import Coordination, CoordinatorKind
 from dragoman.broker.errors import CoordinatorLoading
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.tailing import Tail
 from dragoman.broker.topics import NewTopic
+from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import DragomanError
 from dragoman.limits import (
     GROUPS_LOADING_PAUSE_S,
@@ -48,6 +48,7 @@ from dragoman.outcome import start
 from dragoman.protocols.minibroker.constants import OFFSET_MAX, TOPIC_CONFIG
 from dragoman.protocols.minibroker.storage import Damage, Source, StoredRecord, scan
 from dragoman.types import GroupId, Offset, Partition, TopicName
+from dragoman.world import Scheduler
 
 #: Something that calls back once, and what to do with what it says.
 Wait: TypeAlias = Callable[[Acknowledge], None]
@@ -145,12 +146,29 @@ def _commits(folder: Path) -> Iterator[SourceCommit]:
         waiting += [each for each in reversed(inside) if each.is_dir() and not each.is_symlink()]
 
 
+class Core(Protocol):
+    """What the import needs of its node."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+    @property
+    def coordination(self) -> Coordination: ...
+
+    def find(self, topic: str, index: int, /) -> Replica: ...
+
+    async def ensure_topic(self, new: NewTopic, /) -> None: ...
+
+
 class Importer:
     """Runs on the broker's scheduler; `run` calls back at the end, with what ended it early."""
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Core,
         topics: list[SourceTopic],
         imported: Imported,
         *,

@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from dragoman.broker.broker import Broker
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import encode_api_versions_fallback
 from dragoman.protocols.kafka.constants import ADVERTISED_VERSIONS, UNLISTED_KEYS, ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers.service import REQUESTS
+from dragoman.protocols.kafka.handlers.service import REQUESTS, Core
 from dragoman.protocols.kafka.handlers.session import Call
 
 #: KIP-511: what a client may call itself.
@@ -37,12 +36,12 @@ def feature_range(feature: str) -> tuple[int, int] | None:
     return (1, _LEVELS[feature]) if feature in _LEVELS else None
 
 
-def feature_level(broker: Broker, feature: str) -> int:
+def feature_level(broker: Core, feature: str) -> int:
     """The level clients are told to use: the highest, unless an operator lowered it."""
     return min(broker.features.level(feature, _LEVELS[feature]), _LEVELS[feature])
 
 
-def _finalized(broker: Broker) -> list[m.ApiVersionsResponseFinalizedFeature]:
+def _finalized(broker: Core) -> list[m.ApiVersionsResponseFinalizedFeature]:
     levels = {name: feature_level(broker, name) for name in _LEVELS}
     return [
         m.ApiVersionsResponseFinalizedFeature(

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
-from dragoman.broker.broker import Broker
+from dragoman.broker.configs import GroupConfigs, NodeConfigs
+from dragoman.broker.coordination import Coordination
+from dragoman.broker.features import Features
+from dragoman.broker.fetch import Fetch, FetchLimits, Finish, Wanted
+from dragoman.broker.leadership import Leadership
+from dragoman.broker.quotas import ClientQuotas
+from dragoman.broker.replica import Replica
+from dragoman.broker.staged_writes import StagedWrites
+from dragoman.broker.topics import NewTopic, Topics
+from dragoman.broker.work_queue import WorkQueue
+from dragoman.cluster.etcd.quorum import EtcdQuorum
+from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.cluster.raft.quorum import RaftQuorum
+from dragoman.config.settings import Settings
 from dragoman.limits import KAFKA_FENCED_NODE_LISTED_S
+from dragoman.log.store import LogStore
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
+from dragoman.protocols import service
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.handlers.fetch_sessions import FetchSessions
 from dragoman.protocols.service import Address, Service
+from dragoman.world import Clock, Random, Scheduler
 
 #: Module and function of the handler of each request that is served.
 REQUESTS: Final[dict[int, str]] = {
@@ -76,13 +92,81 @@ REQUESTS: Final[dict[int, str]] = {
 }
 
 
-class KafkaService(Service[Broker]):
+class Core(service.Core, Protocol):
+    """What this protocol needs of its node."""
+
+    #: Called with each node that the controller has fenced.
+    on_fenced: list[Callable[[int], None]]
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def random(self) -> Random: ...
+
+    @property
+    def work(self) -> WorkQueue: ...
+
+    @property
+    def store(self) -> LogStore: ...
+
+    @property
+    def quorum(self) -> RaftQuorum | EtcdQuorum: ...
+
+    @property
+    def coordination(self) -> Coordination: ...
+
+    @property
+    def topics(self) -> Topics: ...
+
+    @property
+    def leadership(self) -> Leadership: ...
+
+    @property
+    def node_configs(self) -> NodeConfigs: ...
+
+    @property
+    def group_configs(self) -> GroupConfigs: ...
+
+    @property
+    def quotas(self) -> ClientQuotas: ...
+
+    @property
+    def features(self) -> Features: ...
+
+    @property
+    def staged_writes(self) -> StagedWrites: ...
+
+    def find(self, topic: str, index: int, /) -> Replica: ...
+
+    def find_by_id(self, topic_id: bytes, index: int, /) -> Replica: ...
+
+    def replica(self, metadata: PartitionMetadata, /) -> Replica: ...
+
+    def fetch(
+        self, wanted: list[Wanted], limits: FetchLimits, finish: Finish, /
+    ) -> Fetch | None: ...
+
+    def cancel(self, fetch: Fetch, /) -> None: ...
+
+    async def ensure_topic(self, new: NewTopic, /) -> None:
+        """Create the topic unless it exists."""
+        ...
+
+
+class KafkaService(Service[Core]):
     listener = "kafka"
     word_separator = " "
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Core,
         budget: MemoryBudget,
         advertised: Callable[[Channel], Address],
     ) -> None:
