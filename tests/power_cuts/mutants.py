@@ -14,14 +14,16 @@ from unittest import mock
 
 from dragoman.checksum import crc32c
 from dragoman.limits import BATCH_HEADER_BYTES
-from dragoman.log import checkpoint, reading, recovery, store
+from dragoman.log import checkpoint, recovery, segment_reader, store
 from dragoman.log.batch import LENGTH_PREFIX_BYTES, WALK, WALKED_PREFIX_BYTES
+from dragoman.log.directory import PARTITIONS, DataDirectory
+from dragoman.log.group_commit import GroupCommit
 from dragoman.log.index import Range
 from dragoman.log.journal import EntryKind, JournalReader
 from dragoman.log.partition import PartitionLog
-from dragoman.log.reading import Place, walk_range
 from dragoman.log.salvage import Bad
 from dragoman.log.segment import Segment
+from dragoman.log.segment_reader import Place, walk_range
 from dragoman.log.store import LogStore
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import DiskFaults
@@ -30,6 +32,8 @@ from dragoman.types import Buffer
 from dragoman.world import BackgroundJob, Disk, File
 
 _walk_range = walk_range
+_run_job = DataDirectory.run_job
+_journal_now = GroupCommit.journal_now
 
 
 class Mutant(Enum):
@@ -67,11 +71,13 @@ def mutated(mutant: Mutant | None) -> Iterator[Callable[..., LogStore]]:
     """Yields what makes the store; while inside, the mutation is in force."""
     match mutant:
         case Mutant.ACK_BEFORE_SYNC:
-            yield _EagerStore
+            with mock.patch.object(DataDirectory, "run_job", run_job_eagerly):
+                yield LogStore
         case Mutant.RETRY_AFTER_FAILED_SYNC:
             yield retrying_store
         case Mutant.TRUNCATION_FORGOTTEN:
-            yield _ForgetfulStore
+            with mock.patch.object(GroupCommit, "journal_now", _journal_all_but_truncations):
+                yield LogStore
         case Mutant.TORN_IS_DAMAGE:
             yield _SternStore
         case Mutant.RELEASED_TOO_EARLY:
@@ -84,49 +90,46 @@ def mutated(mutant: Mutant | None) -> Iterator[Callable[..., LogStore]]:
             ):
                 yield LogStore
         case Mutant.HEADERS_UNCHECKED:
-            with mock.patch.object(reading, "walk_range", _unchecked):
+            with mock.patch.object(segment_reader, "walk_range", _unchecked):
                 yield LogStore
         case _:
             yield LogStore
 
 
-class _EagerStore(LogStore):
+def run_job_eagerly(
+    self: DataDirectory, job: BackgroundJob, done: Callable[[OSError | None], None]
+) -> None:
     """Answers as soon as the group is written, not when it is synced."""
-
-    def run_job(self, job: BackgroundJob, done: Callable[[OSError | None], None]) -> None:
-        if job.sync and all(path.endswith(".jnl") for path in job.sync):
-            self._scheduler.call_soon(done, None)
-            super().run_job(job, lambda _: None)
-        else:
-            super().run_job(job, done)
+    if job.sync and all(path.endswith(".jnl") for path in job.sync):
+        self.scheduler.call_soon(done, None)
+        _run_job(self, job, lambda _: None)
+    else:
+        _run_job(self, job, done)
 
 
-class _ForgetfulStore(LogStore):
-    """Does not journal truncations."""
-
-    def journal_now(
-        self,
-        kind: EntryKind,
-        partition: PartitionLog,
-        base_offset: int,
-        generation: int,
-        position: int,
-        data: bytes,
-    ) -> None:
-        if kind is not EntryKind.TRUNCATE:
-            super().journal_now(kind, partition, base_offset, generation, position, data)
+def _journal_all_but_truncations(
+    self: GroupCommit,
+    kind: EntryKind,
+    partition: PartitionLog,
+    base_offset: int,
+    generation: int,
+    position: int,
+    data: bytes,
+) -> None:
+    if kind is not EntryKind.TRUNCATE:
+        _journal_now(self, kind, partition, base_offset, generation, position, data)
 
 
 class _SternStore(LogStore):
     """Believes that every byte in a segment was journalled first, in os mode too."""
 
     def _open_journal(self) -> None:
-        self.trusts_segment_ends = True
+        self.directory.trusts_segment_ends = True
         super()._open_journal()
 
 
 def _no_sync_job(self: checkpoint.PartitionSave) -> BackgroundJob:
-    return BackgroundJob(sync_directories=(self.partition.directory, checkpoint.PARTITIONS, ""))
+    return BackgroundJob(sync_directories=(self.partition.directory, PARTITIONS, ""))
 
 
 class _CarelessReader(JournalReader):

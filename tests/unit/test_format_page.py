@@ -29,11 +29,10 @@ from dragoman.cluster.raft.storage import SNAPSHOT_FILE
 from dragoman.limits import JOURNAL_BLOCK_BYTES, JOURNAL_FILE_BYTES, JOURNAL_FIRST_FILE_BYTES
 from dragoman.log import batch, checkpoint, index, journal, journal_mark, manifest, node, pins
 from dragoman.log import producer_file as producers
+from dragoman.log.directory import LOCK_FILE, QUARANTINE
 from dragoman.log.manifest import Identity, Manifest, SegmentEntry
 from dragoman.log.producers import snapshot
-from dragoman.log.recovery import QUARANTINE
 from dragoman.log.segment import segment_name
-from dragoman.log.store import LOCK_FILE
 from dragoman.log.truncations import RESTART, truncation_entry_data
 from dragoman.protocols.cursus.handlers.state import STATE_TOPIC as CURSUS_TOPIC
 from dragoman.protocols.rocketmq.handlers.state import STATE_TOPIC as ROCKETMQ_TOPIC

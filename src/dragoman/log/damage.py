@@ -7,15 +7,19 @@ for once, range by range of the index, and from then on those offsets are refuse
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from dragoman.errors import CorruptionError
 from dragoman.limits import DAMAGE_PROBE_BYTES_MAX
-from dragoman.log.reading import check_records, clip, index_for_reading, read_bytes, walk_range
 from dragoman.log.segment import Segment
-
-if TYPE_CHECKING:
-    from dragoman.log.partition import PartitionLog
+from dragoman.log.segment_reader import (
+    SegmentOwner,
+    check_records,
+    clip,
+    index_for_reading,
+    read_bytes,
+    walk_range,
+)
 
 
 class LostRange(NamedTuple):
@@ -24,11 +28,20 @@ class LostRange(NamedTuple):
     path: str
     position: int
     first: int
-    #: Where a reader may go on.
+    #: Where a reader may continue.
     next_good: int
 
 
-def lost_ranges(partition: PartitionLog) -> list[LostRange]:
+class Segments(Protocol):
+    """The segments of a partition."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    def all_segments(self) -> list[Segment]: ...
+
+
+def lost_ranges(partition: Segments) -> list[LostRange]:
     """Everything in a partition that readers are refused."""
     start = partition.log_start_offset
     return [
@@ -41,11 +54,11 @@ def lost_ranges(partition: PartitionLog) -> list[LostRange]:
 
 
 def unreadable_around(
-    partition: PartitionLog, segment: Segment, position: int
+    partition: SegmentOwner, segment: Segment, position: int
 ) -> tuple[int, int, int] | None:
     """(first, next good, byte position) of the damage in the range of the index around `position`.
 
-    Goes on into the following ranges while they are bad, for a bounded number of bytes. None when
+    Continues into the following ranges while they are bad, for a bounded number of bytes. None when
     everything there can be read after all.
     """
     try:

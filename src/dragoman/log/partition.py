@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -32,7 +32,6 @@ from dragoman.limits import (
     DAMAGE_REPORTS_MAX,
     DAMAGED_RANGES_MAX,
     EXPANDED_BATCH_BYTES_MAX,
-    SCAN_CHUNK_BYTES,
 )
 from dragoman.log.batch import (
     NO_PRODUCER,
@@ -46,13 +45,15 @@ from dragoman.log.batch import (
     records,
 )
 from dragoman.log.damage import unreadable_around, with_range
+from dragoman.log.directory import DataDirectory
 from dragoman.log.epochs import EpochHistory
-from dragoman.log.expansion import Expanded
+from dragoman.log.expansion import Expanded, Expansions
 from dragoman.log.index import SparseIndex
 from dragoman.log.journal import EntryKind
 from dragoman.log.manifest import Identity, Manifest, SegmentEntry
 from dragoman.log.producers import Duplicate, ProducerStates
-from dragoman.log.reading import (
+from dragoman.log.segment import Run, Segment, checksum_of, scan
+from dragoman.log.segment_reader import (
     Place,
     ReadResult,
     batches_from,
@@ -61,17 +62,13 @@ from dragoman.log.reading import (
     read_segment,
     refuse_damaged,
 )
-from dragoman.log.segment import Segment, scan
 from dragoman.log.tail import Tail
 from dragoman.log.truncations import RESTART, truncation_entry_data
 from dragoman.types import Buffer
-from dragoman.world import File
-
-if TYPE_CHECKING:
-    from dragoman.log.store import LogStore
+from dragoman.world import Clock
 
 log = logging.getLogger("dragoman.log")
-__all__ = ["Appended", "LogConfig", "PartitionLog", "ReadResult", "Run"]
+__all__ = ["Appended", "LogConfig", "PartitionLog", "PartitionStore", "ReadResult"]
 
 
 class LogConfig(Protocol):
@@ -87,6 +84,68 @@ class LogConfig(Protocol):
     def index_interval_bytes(self) -> int: ...
 
 
+class Commits(Protocol):
+    """Where appended bytes are staged, to become durable with the node's next group."""
+
+    def admit(self, size: int) -> None: ...
+
+    def stage(
+        self,
+        partition: PartitionLog,
+        segment: Segment,
+        position: int,
+        base_offset: int,
+        batch: Buffer,
+        size: int,
+    ) -> None: ...
+
+    def journal_now(
+        self,
+        kind: EntryKind,
+        partition: PartitionLog,
+        base_offset: int,
+        generation: int,
+        position: int,
+        data: bytes,
+    ) -> None: ...
+
+    def settle(self, partition: PartitionLog) -> None: ...
+
+    def settle_all(self) -> None: ...
+
+
+class PartitionStore(Protocol):
+    """What a partition needs of the store that all partitions of a node share."""
+
+    @property
+    def commits(self) -> Commits: ...
+
+    @property
+    def directory(self) -> DataDirectory: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def expansions(self) -> Expansions: ...
+
+    def flush(self, partition: PartitionLog) -> None: ...
+
+    def drop_dirty(self, partition: PartitionLog, segment: Segment) -> None: ...
+
+    def segment_rolled(self, partition: PartitionLog) -> None: ...
+
+    def manifest_due(self, partition: PartitionLog) -> None: ...
+
+    def load_index(self, partition: PartitionLog, segment: Segment) -> SparseIndex: ...
+
+    def reload_producers(self, partition: PartitionLog) -> None: ...
+
+    def damage_found(self, partition: PartitionLog) -> None: ...
+
+    def damage_is_gone(self, partition: PartitionLog) -> None: ...
+
+
 class Appended(msgspec.Struct, frozen=True, gc=False):
     """Where a batch has its place. A struct: one is made per batch, and named tuples cost more."""
 
@@ -98,22 +157,6 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     timestamp: int = -1
 
 
-class Run:
-    """Bytes of one segment that follow each other and wait to be written.
-
-    While staged a chunk is a batch; once committed, small ones have been joined.
-    """
-
-    __slots__ = ("base_offset", "chunks", "position", "segment", "size")
-
-    def __init__(self, segment: Segment, position: int, base_offset: int) -> None:
-        self.segment = segment
-        self.position = position
-        self.base_offset = base_offset
-        self.chunks: list[Buffer] = []
-        self.size = 0
-
-
 class PartitionLog:
     __slots__ = (
         "_bases",
@@ -122,6 +165,7 @@ class PartitionLog:
         "appended_bytes",
         "clean_size",
         "cleaned_offset",
+        "commits",
         "config",
         "directory",
         "dirty",
@@ -155,9 +199,11 @@ class PartitionLog:
     )
 
     def __init__(
-        self, store: LogStore, identity: Identity, directory: str, config: LogConfig
+        self, store: PartitionStore, identity: Identity, directory: str, config: LogConfig
     ) -> None:
         self.store = store
+        #: That of the store: it is used for every batch.
+        self.commits = store.commits
         self.identity = identity
         self.directory = directory
         self.config = config
@@ -252,7 +298,7 @@ class PartitionLog:
         if header.producer_id != NO_PRODUCER:
             return self._append_from_producer(batch, header, epoch)
         size = len(batch)
-        self.store.admit(size)
+        self.commits.admit(size)
         base = self.log_end_offset
         assign(batch, base, epoch)
         self._place(batch, size, base, header.last_offset_delta, header.max_timestamp, epoch)
@@ -272,7 +318,7 @@ class PartitionLog:
             end = repeat.base_offset + count
             return Appended(repeat.base_offset, end, True, repeat.timestamp)
         size = len(batch)
-        self.store.admit(size)
+        self.commits.admit(size)
         base = self.log_end_offset
         assign(batch, base, epoch)
         self._place(batch, size, base, header.last_offset_delta, header.max_timestamp, epoch)
@@ -288,7 +334,7 @@ class PartitionLog:
             self.producers = ProducerStates()
         producer = (header.producer_id, header.producer_epoch)
         self.producers.check_marker(*producer, marker.coordinator_epoch)
-        self.store.admit(len(batch))
+        self.commits.admit(len(batch))
         base = self.log_end_offset
         assign(batch, base, epoch)
         self._place(batch, len(batch), base, 0, header.record_timestamp, epoch)
@@ -315,7 +361,7 @@ class PartitionLog:
             if header.is_control:
                 _marker_of(header, batch)
             expected, latest = header.last_offset + 1, header.leader_epoch
-        self.store.admit(len(view))
+        self.commits.admit(len(view))
         active = self.active
         if is_run and found and active and active.size + len(view) <= self.config.segment_bytes:
             self._place_run(active, found, view)
@@ -366,7 +412,7 @@ class PartitionLog:
         self.appended_bytes += len(data)
         base = self.log_end_offset
         self.log_end_offset = segment.next_offset = found[-1][0].last_offset + 1
-        self.store.stage(self, segment, start, base, data, len(data))
+        self.commits.stage(self, segment, start, base, data, len(data))
 
     def note_producer(self, header: BatchHeader, batch: memoryview) -> None:
         """Take a batch that is in the log already into the producer state."""
@@ -434,7 +480,7 @@ class PartitionLog:
             self.epochs.assign(epoch, base)
             self.manifest_version += 1
             self.has_rare_entries = True
-        self.store.stage(self, segment, position, base, batch, size)
+        self.commits.stage(self, segment, position, base, batch, size)
 
     def roll(self, base: int) -> Segment:
         """Close the active segment, if it holds anything, and start one at the log's end."""
@@ -619,6 +665,10 @@ class PartitionLog:
 
     # ---- tail and write-behind (called by the ring and the store)
 
+    def flush(self) -> None:
+        """Write what is committed to the segment files, if there is room."""
+        self.store.flush(self)
+
     def evict_oldest(self) -> bool:
         """Forget the oldest chunk in memory; False when it is nowhere else."""
         if self._cleared_chunks:
@@ -648,11 +698,11 @@ class PartitionLog:
         if offset >= self.log_end_offset and not is_epoch_cut:
             return
         assert offset >= self.log_start_offset
-        self.store.settle(self)
+        self.commits.settle(self)
         segment, position, next_offset = self._cut_point(offset)
         data = truncation_entry_data(next_offset, self.next_generation)
         base, generation = (segment.base_offset, segment.generation) if segment else (-1, 0)
-        self.store.journal_now(EntryKind.TRUNCATE, self, base, generation, position, data)
+        self.commits.journal_now(EntryKind.TRUNCATE, self, base, generation, position, data)
         self.apply_truncation(segment, position, next_offset)
         self.epochs.truncate(next_offset)
         self.store.manifest_due(self)
@@ -714,7 +764,7 @@ class PartitionLog:
         # Files go from the last to the first, so that a crash leaves the start of a log.
         for each in reversed(removed):
             self.forget_segment(each)
-            self.store.remove_segment_files(each)
+            self.store.directory.remove_segment_files(each)
         if segment is not None and segment.size > position:
             self._cut_segment(segment, position, next_offset)
         self.log_end_offset = next_offset
@@ -742,7 +792,7 @@ class PartitionLog:
         index = self.index_of(segment)
         number = index.range_at_position(position - 1)
         start = index.range_at(number, segment.size).start
-        file = self.store.files.get(segment.log_path)
+        file = self.store.directory.files.get(segment.log_path)
         file.truncate(position)
         segment.cuts += 1
         segment.size = segment.written = position
@@ -762,8 +812,8 @@ class PartitionLog:
         segment.unreadable = tuple(each for each in segment.unreadable if each[0] < next_offset)
         # The index file goes too: its blocks only ever grow.
         index.saved_entries = index.saved_position = 0
-        self.store.files.forget(segment.index_path)
-        self.store.disk.remove(segment.index_path)
+        self.store.directory.files.forget(segment.index_path)
+        self.store.directory.disk.remove(segment.index_path)
         if segment not in self.unsynced:
             self.unsynced.append(segment)
 
@@ -773,12 +823,12 @@ class PartitionLog:
         For a replica that is to be copied anew, perhaps from further back than it starts now. Files
         with damage are kept aside for people.
         """
-        self.store.settle_all()
+        self.commits.settle_all()
         data = truncation_entry_data(offset, self.next_generation)
-        self.store.journal_now(EntryKind.TRUNCATE, self, -1, 0, RESTART, data)
+        self.commits.journal_now(EntryKind.TRUNCATE, self, -1, 0, RESTART, data)
         for segment in self.all_segments():
             if segment.lost:
-                self.store.quarantine(segment)
+                self.store.directory.quarantine(segment)
         self.producers = None
         # Files of records deleted before may still be there, or come back when the power goes.
         self.first_generation = self.next_generation
@@ -802,7 +852,7 @@ class PartitionLog:
             return
         assert offset <= self.high_watermark
         data = offset.to_bytes(8, "little")
-        self.store.journal_now(EntryKind.LOG_START, self, 0, 0, 0, data)
+        self.commits.journal_now(EntryKind.LOG_START, self, 0, 0, 0, data)
         self.apply_log_start(offset)
         self.store.manifest_due(self)
 
@@ -848,7 +898,7 @@ class PartitionLog:
         if epoch == self.epochs.latest:
             return
         data = epoch.to_bytes(4, "little") + self.log_end_offset.to_bytes(8, "little")
-        self.store.journal_now(EntryKind.EPOCH, self, 0, 0, 0, data)
+        self.commits.journal_now(EntryKind.EPOCH, self, 0, 0, 0, data)
         self.epochs.assign(epoch, self.log_end_offset)
         self.manifest_version += 1
         self.store.manifest_due(self)
@@ -926,11 +976,3 @@ def _marker_of(header: BatchHeader, batch: memoryview) -> Marker:
     if len(found) != 1:
         raise DecodeError(f"control batch at {header.base_offset} has {len(found)} records")
     return read_marker(found[0])
-
-
-def checksum_of(file: File, end: int) -> int:
-    """CRC-32C of a file's first `end` bytes."""
-    checksum = 0
-    for position in range(0, end, SCAN_CHUNK_BYTES):
-        checksum = crc32c(file.read(min(SCAN_CHUNK_BYTES, end - position), position), checksum)
-    return checksum

@@ -27,23 +27,21 @@ import logging
 from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError
 from dragoman.log.batch import WALKED_PREFIX_BYTES
+from dragoman.log.directory import QUARANTINE
 from dragoman.log.epochs import EpochHistory
 from dragoman.log.index import Checkpoint, SparseIndex, load_index
-from dragoman.log.journal import EntryKind, EntryRef, JournalDamage, read_entry
+from dragoman.log.journal import EntryKind, EntryRef, read_entry
 from dragoman.log.manifest import NAME as MANIFEST
 from dragoman.log.manifest import Manifest, SegmentEntry, decode_manifest
-from dragoman.log.partition import PartitionLog, checksum_of
+from dragoman.log.partition import PartitionLog
 from dragoman.log.producer_file import NAME as PRODUCERS
-from dragoman.log.producer_loading import Believed, load_producers
-from dragoman.log.reading import walk_range
+from dragoman.log.producer_file import Believed, load_producers
 from dragoman.log.salvage import Bad, Found, Sound, read_batches
-from dragoman.log.segment import Segment, parse_segment_name
+from dragoman.log.segment import Segment, checksum_of, parse_segment_name
+from dragoman.log.segment_reader import walk_range
 from dragoman.log.truncations import RESTART, Truncation, read_truncation
-from dragoman.world import Disk, File, read_whole, replace_file
+from dragoman.world import File, read_whole
 
-QUARANTINE = "quarantine"
-#: Every producer id lies below: what is known of producers may have been more.
-_ALL_PRODUCERS = 1 << 62
 _NO_LIMIT = 1 << 62
 log = logging.getLogger("dragoman.log")
 
@@ -55,7 +53,7 @@ def open_partition(
 
     `is_shared`: other nodes have a say in what is committed. Then that is what surely was.
     """
-    disk = partition.store.disk
+    disk = partition.store.directory.disk
     names = disk.names(partition.directory)
     if not names and not entries:
         return
@@ -77,8 +75,8 @@ class _Opening:
 
     def __init__(self, partition: PartitionLog, entries: list[EntryRef]) -> None:
         self.partition = partition
-        self._store = partition.store
-        self._disk = partition.store.disk
+        self._directory = partition.store.directory
+        self._disk = self._directory.disk
         self._entries = entries
         #: The manifest was there and could not be read.
         self._lost_manifest = False
@@ -167,7 +165,7 @@ class _Opening:
         """Earlier releases did not note when a segment was last written to. It was at the latest
         when the next one was begun: what retention counts from must not be too early.
         """
-        latest = self._store.clock.wall_ms()
+        latest = self._directory.clock.wall_ms()
         if manifest.clean_end is not None:
             latest = min(latest, manifest.clean_end.created_ms)
         for segment in reversed(self._listed):
@@ -183,9 +181,9 @@ class _Opening:
         self.partition.cleaned_offset = min(self.partition.cleaned_offset, end)
         self.partition.saved_live_offset = min(self.partition.saved_live_offset, end)
         for key in [each for each in self._live if truncation.removes(*each)]:
-            self._store.remove_segment_files(self._live.pop(key))
+            self._directory.remove_segment_files(self._live.pop(key))
         while self._listed and self._listed[-1].base_offset > truncation.base_offset:
-            self._store.remove_segment_files(self._listed.pop())
+            self._directory.remove_segment_files(self._listed.pop())
         if self._listed and self._listed[-1].next_offset > end:
             segment = self._listed.pop()
             segment.is_rolled = False
@@ -195,12 +193,12 @@ class _Opening:
             self._live[segment.base_offset, segment.generation] = segment
             self._live_offset = min(self._live_offset, segment.base_offset)
             if self._disk.exists(segment.log_path):
-                size = self._store.files.get(segment.log_path).size()
+                size = self._directory.files.get(segment.log_path).size()
                 segment.size = segment.written = min(size, segment.size)
                 self._found_sizes[segment] = segment.size
             else:
                 segment.size = segment.written = 0
-                self._store.files.get_or_create(segment.log_path)
+                self._directory.files.get_or_create(segment.log_path)
 
     def _begin_with_entries(self) -> None:
         partition = self.partition
@@ -242,7 +240,7 @@ class _Opening:
 
     def adopt_files(self, names: list[str]) -> None:
         partition = self.partition
-        if self._manifest is not None and not self._store.was_clean:
+        if self._manifest is not None and not self._directory.was_clean:
             # A killed process may have renamed the manifest without syncing its name. What it no
             # longer lists must not be removed before that is durable.
             self._disk.sync_directory(partition.directory)
@@ -295,7 +293,7 @@ class _Opening:
     def _discard(self, base: int, generation: int) -> None:
         segment = Segment(self.partition.directory, base, generation)
         log.info("%s is left over; removed", segment.log_path)
-        self._store.remove_segment_files(segment)
+        self._directory.remove_segment_files(segment)
 
     def _discard_left_over(self, base: int, generation: int) -> None:
         manifest = self._manifest
@@ -307,24 +305,21 @@ class _Opening:
         # Newer than the manifest, yet inside what it lists: nothing we do leaves this behind.
         segment = Segment(self.partition.directory, base, generation)
         self.report(f"{segment.log_path} is not accounted for; kept in {QUARANTINE}/")
-        self._disk.make_directory(QUARANTINE)
-        kept = segment.log_path.replace("/", "_")
-        self._store.files.forget(segment.log_path)
-        self._disk.rename(segment.log_path, f"{QUARANTINE}/{kept}")
+        self._directory.quarantine(segment)
         self._disk.remove(segment.index_path)
 
     def _adopt(self, base: int, generation: int) -> None:
         segment = Segment(self.partition.directory, base, generation)
-        segment.size = segment.written = self._store.files.get(segment.log_path).size()
+        segment.size = segment.written = self._directory.files.get(segment.log_path).size()
         self._live[base, generation] = segment
         for truncation in self._truncations:
             if truncation.cuts(base, generation):
                 # The index may be from before the truncation.
-                self._store.files.forget(segment.index_path)
+                self._directory.files.forget(segment.index_path)
                 self._disk.remove(segment.index_path)
                 self._cuts[segment] = truncation
                 if segment.size > truncation.position:
-                    self._store.files.get(segment.log_path).truncate(truncation.position)
+                    self._directory.files.get(segment.log_path).truncate(truncation.position)
                     segment.size = segment.written = truncation.position
         self._found_sizes[segment] = segment.size
 
@@ -346,13 +341,13 @@ class _Opening:
             if self._manifest is not None and entry.base_offset < self._live_offset:
                 return
             segment = Segment(self.partition.directory, *key)
-            self._store.files.get_or_create(segment.log_path)
+            self._directory.files.get_or_create(segment.log_path)
             self._live[key] = segment
         data = read_entry(self._disk, entry)
         for truncation in self._truncations:
             if truncation.sequence > entry.sequence and truncation.cuts(*key):
                 data = data[: truncation.position - entry.position]
-        self._store.files.get(segment.log_path).write([data], entry.position)
+        self._directory.files.get(segment.log_path).write([data], entry.position)
         segment.size = segment.written = max(segment.size, entry.position + len(data))
         first = self._replayed_from.get(segment, entry.position)
         self._replayed_from[segment] = min(first, entry.position)
@@ -398,7 +393,7 @@ class _Opening:
 
     def _step_over_hole(self, segment: Segment, expected: int) -> bool:
         """The segment does not begin where the log ends. False: what is left of it is not ours."""
-        if not self._store.trusts_segment_ends:
+        if not self._directory.trusts_segment_ends:
             log.warning("%s does not follow what was kept; removed", segment.log_path)
             return False
         if not self._lost_manifest:
@@ -410,7 +405,7 @@ class _Opening:
     def _discard_all(self, segments: list[Segment]) -> None:
         for segment in reversed(segments):
             del self._live[segment.base_offset, segment.generation]
-            self._store.remove_segment_files(segment)
+            self._directory.remove_segment_files(segment)
             self.partition.manifest_version += 1
 
     def _place(self, segment: Segment, following: Segment | None) -> None:
@@ -418,7 +413,7 @@ class _Opening:
         partition = self.partition
         if segment.size == 0 and not segment.damage:
             del self._live[segment.base_offset, segment.generation]
-            self._store.remove_segment_files(segment)
+            self._directory.remove_segment_files(segment)
         elif following is None and not segment.damage and segment not in self._cuts:
             partition.active = segment
         else:
@@ -428,7 +423,7 @@ class _Opening:
         """True when the segment was torn: nothing that comes after it counts."""
         index, checkpoint = self._load_index(segment)
         segment.index = index
-        segment.created_ms = segment.written_ms = self._store.clock.wall_ms()
+        segment.created_ms = segment.written_ms = self._directory.clock.wall_ms()
         segment.next_offset = segment.base_offset
         segment.checksum, segment.max_timestamp = 0, -1
         synced_end = checkpoint.position if checkpoint else 0
@@ -451,9 +446,9 @@ class _Opening:
         cut = self._cuts.get(segment)
         if cut is not None:
             limit = min(limit, cut.next_offset)
-        trusted = _NO_LIMIT if self._store.trusts_segment_ends else synced_end
+        trusted = _NO_LIMIT if self._directory.trusts_segment_ends else synced_end
         reader = _LiveReader(self, segment, limit, trusted, synced_end)
-        if self._manifest is not None and self._store.trusts_segment_ends:
+        if self._manifest is not None and self._directory.trusts_segment_ends:
             # The journal keeps an epoch until a manifest has it: batches that the journal no longer
             # holds belong to epochs that are known.
             first = self._replayed_from.get(segment, segment.size)
@@ -465,7 +460,7 @@ class _Opening:
         if segment in self._replayed_from or synced_end != size or segment.size != size:
             self.partition.unsynced.append(segment)
         if segment.damage:
-            file = self._store.files.get(segment.log_path)
+            file = self._directory.files.get(segment.log_path)
             segment.checksum = checksum_of(file, segment.size)
         return reader.is_torn
 
@@ -479,24 +474,24 @@ class _Opening:
         if checkpoint is not None and checkpoint.position > size:
             self.report(f"{segment.log_path} has {size} bytes, {checkpoint.position} were synced")
             self._lost_ends[segment] = checkpoint.next_offset
-            self._store.files.forget(segment.index_path)
+            self._directory.files.forget(segment.index_path)
             self._disk.remove(segment.index_path)
             return self._shortened_index(segment, index, checkpoint, size)
         if checkpoint is None or not index.begins_with_segment:
             if good < len(data):
                 log.warning("%s is damaged; the segment is read instead", segment.index_path)
-            self._store.files.forget(segment.index_path)
+            self._directory.files.forget(segment.index_path)
             self._disk.remove(segment.index_path)
             return SparseIndex(), None
         if good < len(data):
-            self._store.files.get(segment.index_path).truncate(good)
+            self._directory.files.get(segment.index_path).truncate(good)
         return index, checkpoint
 
     def _shortened_index(
         self, segment: Segment, index: SparseIndex, checkpoint: Checkpoint, size: int
     ) -> tuple[SparseIndex, Checkpoint | None]:
         """What an index is still good for whose segment has lost its end."""
-        file = self._store.files.get(segment.log_path)
+        file = self._directory.files.get(segment.log_path)
         number = verified_ranges(file, segment, index, checkpoint.position, size)
         if not number:
             # It may be any file: batches of another partition are sound, too.
@@ -572,7 +567,7 @@ class _Opening:
         partition = self.partition
         # What is missing below the log's start was deleted.
         is_whole = known <= max(end, partition.log_start_offset)
-        if is_whole or not self._store.trusts_segment_ends:
+        if is_whole or not self._directory.trusts_segment_ends:
             return end
         if partition.active is not None:
             partition.add_rolled(partition.active)
@@ -580,10 +575,10 @@ class _Opening:
         segment = Segment(partition.directory, end, partition.next_generation)
         partition.next_generation += 1
         segment.next_offset = known
-        segment.created_ms = self._store.clock.wall_ms()
+        segment.created_ms = self._directory.clock.wall_ms()
         segment.damage = ((end, known, 0),)
         segment.index = SparseIndex()
-        self._store.files.get_or_create(segment.log_path)
+        self._directory.files.get_or_create(segment.log_path)
         partition.unsynced.append(segment)
         partition.add_rolled(segment)
         self.report(
@@ -639,14 +634,14 @@ class _Opening:
         for segment in self._listed:
             size = -1
             if self._disk.exists(segment.log_path):
-                size = self._store.files.get(segment.log_path).size()
+                size = self._directory.files.get(segment.log_path).size()
             if size < segment.size:
                 self.report(f"{segment.log_path} has {max(size, 0)} of {segment.size} bytes")
                 self._note_shortened(segment, size)
 
     def _note_shortened(self, segment: Segment, size: int) -> None:
         """A listed file that lost its end: keep what is whole, refuse the rest."""
-        file = self._store.files.get_or_create(segment.log_path)
+        file = self._directory.files.get_or_create(segment.log_path)
         end, next_offset = self._border_before(segment, file, max(size, 0))
         # Behind ranges that are verified the file is surely ours, and a CRC is enough.
         for found in read_batches(file, end, max(size, 0), next_offset) if end else ():
@@ -657,7 +652,7 @@ class _Opening:
         segment.size = segment.written = end
         segment.checksum = checksum_of(file, end)
         segment.damage = (*segment.damage, (next_offset, segment.next_offset, end))
-        self._store.files.forget(segment.index_path)
+        self._directory.files.forget(segment.index_path)
         self._disk.remove(segment.index_path)
         self.partition.manifest_version += 1
 
@@ -739,7 +734,7 @@ class _LiveReader:
 
     def read(self, start: int, borders: list[int]) -> None:
         segment = self._segment
-        file = self._partition.store.files.get(segment.log_path)
+        file = self._partition.store.directory.files.get(segment.log_path)
         for each in read_batches(file, start, segment.size, segment.next_offset, borders):
             found = self._judged(each)
             if segment.next_offset >= self._limit_offset:
@@ -782,8 +777,8 @@ class _LiveReader:
         segment = self._segment
         count = segment.size - position
         log.warning("%s: %d bytes %s; cut at %d", segment.log_path, count, why, position)
-        self._partition.store.bytes_cut(count)
-        self._partition.store.files.get(segment.log_path).truncate(position)
+        self._partition.store.directory.stats.cut_bytes += count
+        self._partition.store.directory.files.get(segment.log_path).truncate(position)
         segment.size = segment.written = position
 
     def _note_damage(self, bad: Bad) -> None:
@@ -802,16 +797,3 @@ class _LiveReader:
         segment.damage = (*segment.damage, (first, next_good, bad.position))
         segment.next_offset = next_good
         self._partition.manifest_version += 1
-
-
-def keep_damaged_journal(disk: Disk, damage: list[JournalDamage]) -> None:
-    """Put copies of damaged journal files aside, for whoever has to find out what was in them."""
-    disk.make_directory(QUARANTINE)
-    for each in damage:
-        is_there = each.path.endswith(".jnl") and disk.exists(each.path)
-        what = f"; a copy is kept in {QUARANTINE}/" if is_there else ""
-        log.error("journal: %s%s", each, what)
-        if not is_there:
-            continue
-        kept = each.path.replace("/", "_")
-        replace_file(disk, f"{QUARANTINE}/{kept}", read_whole(disk, each.path))

@@ -30,6 +30,7 @@ from dragoman.log.batch import (
     BatchHeader,
 )
 from dragoman.log.index import SparseIndex
+from dragoman.types import Buffer
 from dragoman.world import File
 
 
@@ -121,6 +122,22 @@ class Segment:
         return f"<Segment {self.log_path} {self.base_offset}..{self.next_offset} {self.size} B>"
 
 
+class Run:
+    """Bytes of one segment that follow each other and wait to be written.
+
+    While staged a chunk is a batch; once committed, small ones have been joined.
+    """
+
+    __slots__ = ("base_offset", "chunks", "position", "segment", "size")
+
+    def __init__(self, segment: Segment, position: int, base_offset: int) -> None:
+        self.segment = segment
+        self.position = position
+        self.base_offset = base_offset
+        self.chunks: list[Buffer] = []
+        self.size = 0
+
+
 def segment_name(base_offset: int, generation: int) -> str:
     return f"{base_offset:020d}.{generation}"
 
@@ -188,3 +205,11 @@ def _checked_header(data: memoryview, at: int, path: str, position: int, end: in
     if position + header.size > end:
         raise CorruptionError(path, position, "batch is cut off")
     return header
+
+
+def checksum_of(file: File, end: int) -> int:
+    """CRC-32C of a file's first `end` bytes."""
+    checksum = 0
+    for position in range(0, end, SCAN_CHUNK_BYTES):
+        checksum = crc32c(file.read(min(SCAN_CHUNK_BYTES, end - position), position), checksum)
+    return checksum

@@ -54,7 +54,7 @@ def _truncate(truncate: Any, self: PartitionLog, offset: int) -> None:
     if self.identity.partition_id == METADATA_PARTITION_ID:
         truncate(self, offset)
         return
-    process = _process(self.store._scheduler)
+    process = _process(self.store.directory.scheduler)
     checker = process.cluster.checker
     end, epochs = self.log_end_offset, list(self.epochs.entries())
     checker.cutting(process, self, offset)
@@ -66,7 +66,7 @@ def _restart_at(restart_at: Any, self: PartitionLog, offset: int) -> None:
     if self.identity.partition_id == METADATA_PARTITION_ID:
         restart_at(self, offset)
         return
-    process = _process(self.store._scheduler)
+    process = _process(self.store.directory.scheduler)
     checker = process.cluster.checker
     end = self.stable_end
     checker.cutting(process, self, 0)
@@ -78,7 +78,7 @@ def _restart_at(restart_at: Any, self: PartitionLog, offset: int) -> None:
 
 def _open_log(open_log: Any, self: Partitions, metadata: PartitionMetadata) -> PartitionLog:
     found: PartitionLog = open_log(self, metadata)
-    process = _process(self._store._scheduler)
+    process = _process(self._store.directory.scheduler)
     if metadata.partition_id not in process.opened:
         process.opened.add(metadata.partition_id)
         process.cluster.checker.reopened(process, found)
@@ -113,7 +113,7 @@ def _when_committed(
     def acknowledged(error: DragomanError | None) -> None:
         if error is None and self.role is not None:
             store = self.log.store
-            process = _process(store._scheduler)
+            process = _process(store.directory.scheduler)
             process.cluster.checker.expect(
                 not store.has_failed(), f"S13: node {process.node_id} acknowledges after EIO"
             )

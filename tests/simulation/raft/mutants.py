@@ -20,6 +20,7 @@ from dragoman.errors import DecodeError
 from dragoman.log import journal
 from dragoman.log import store as log_store
 from dragoman.log.batch import BatchHeader
+from dragoman.log.group_commit import GroupCommit
 from dragoman.log.journal import GroupRef, JournalReader
 from dragoman.log.store import LogStore
 from dragoman.types import Buffer
@@ -176,16 +177,15 @@ class _AnyChecksum(int):
     __hash__ = int.__hash__
 
 
-class _RecyclingStore(LogStore):
-    def _note_ballot(self, ballot: Ballot) -> None:
-        self.node.ballot = ballot
+def _note_ballot_in_memory(self: GroupCommit, ballot: Ballot) -> None:
+    self._directory.node.ballot = ballot
 
 
 _STORES: dict[Mutant, Callable[..., LogStore]] = {
     Mutant.SNAPSHOT_FILE_NOT_SYNCED: LogStore,
     Mutant.TORN_IS_VALID: LogStore,
     Mutant.RETRY_AFTER_FAILED_SYNC: retrying_store,
-    Mutant.BALLOT_RECYCLED: _RecyclingStore,
+    Mutant.BALLOT_RECYCLED: LogStore,
 }
 
 
@@ -226,6 +226,9 @@ def _mutated_files(mutant: Mutant) -> Iterator[Callable[[Random], Machine]]:
                 yield make_machine
         case Mutant.TORN_IS_VALID:
             with mock.patch.object(log_store, "JournalReader", _TrustingReader):
+                yield make_machine
+        case Mutant.BALLOT_RECYCLED:
+            with mock.patch.object(GroupCommit, "_note_ballot", _note_ballot_in_memory):
                 yield make_machine
         case _:
             yield make_machine

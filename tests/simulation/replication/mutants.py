@@ -5,7 +5,7 @@ Each mutant replaces one small thing from outside; the code itself has no switch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from typing import Any
@@ -20,10 +20,10 @@ from dragoman.broker.replication.replication import Replication
 from dragoman.cluster.events import Member
 from dragoman.errors import LogError
 from dragoman.log import journal, recovery, store
+from dragoman.log.directory import DataDirectory
 from dragoman.log.journal import GroupRef, JournalReader
-from dragoman.log.store import LogStore
-from dragoman.world import BackgroundJob, File
-from power_cuts.mutants import _CarelessReader, _cut_instead, retrying_store
+from dragoman.world import File
+from power_cuts.mutants import _CarelessReader, _cut_instead, retrying_store, run_job_eagerly
 from simulation.replication.cluster import Parts
 
 
@@ -50,7 +50,7 @@ def mutated(mutant: Mutant) -> Iterator[Parts]:
     parts = Parts()
     match mutant:
         case Mutant.NO_SYNC_BEFORE_ACK:
-            parts.store = _EagerStore
+            patches.append((DataDirectory, "run_job", run_job_eagerly))
         case Mutant.WATERMARK_TRUNCATION:
             patches.append((FollowedPartition, "__init__", _cut_to_watermark))
         case Mutant.NO_COMPARE_AND_SET:
@@ -81,17 +81,6 @@ def mutated(mutant: Mutant) -> Iterator[Parts]:
         for owner, name, new in patches:
             stack.enter_context(mock.patch.object(owner, name, new))
         yield parts
-
-
-class _EagerStore(LogStore):
-    """Takes a group for stable as soon as it is written."""
-
-    def run_job(self, job: BackgroundJob, done: Callable[[OSError | None], None]) -> None:
-        if job.sync and all(path.endswith(".jnl") for path in job.sync):
-            self._scheduler.call_soon(done, None)
-            super().run_job(job, lambda _: None)
-        else:
-            super().run_job(job, done)
 
 
 _follow = FollowedPartition.__init__
