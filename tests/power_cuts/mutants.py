@@ -14,7 +14,7 @@ from unittest import mock
 
 from dragoman.checksum import crc32c
 from dragoman.limits import BATCH_HEADER_BYTES
-from dragoman.log import checkpoint, recovery, segment_reader, store
+from dragoman.log import checkpoint, live_reader, segment_reader, store
 from dragoman.log.batch import LENGTH_PREFIX_BYTES, WALK, WALKED_PREFIX_BYTES
 from dragoman.log.directory import PARTITIONS, DataDirectory
 from dragoman.log.group_commit import GroupCommit
@@ -86,7 +86,7 @@ def mutated(mutant: Mutant | None) -> Iterator[Callable[..., LogStore]]:
         case Mutant.DAMAGE_IS_TORN:
             with (
                 mock.patch.object(store, "JournalReader", _CarelessReader),
-                mock.patch.object(recovery._LiveReader, "_note_damage", _cut_instead),
+                mock.patch.object(live_reader.LiveReader, "_note_damage", _cut_instead),
             ):
                 yield LogStore
         case Mutant.HEADERS_UNCHECKED:
@@ -143,7 +143,7 @@ class _CarelessReader(JournalReader):
             self.damage = []
 
 
-def _cut_instead(self: recovery._LiveReader, bad: Bad) -> None:
+def _cut_instead(self: live_reader.LiveReader, bad: Bad) -> None:
     if self._segment.size > bad.position:
         self._cut(bad.position, "were torn")
 

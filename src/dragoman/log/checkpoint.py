@@ -32,11 +32,11 @@ from dragoman.log.index_cache import IndexCache
 from dragoman.log.journal import Journal
 from dragoman.log.journal_mark import MARK_FILE
 from dragoman.log.manifest import NAME as MANIFEST
-from dragoman.log.manifest import Manifest, encode_manifest
+from dragoman.log.manifest import Manifest, SegmentEntry, encode_manifest
 from dragoman.log.partition import PartitionLog
 from dragoman.log.producer_file import NAME as PRODUCERS
 from dragoman.log.producer_file import encode_producers
-from dragoman.log.segment import Segment
+from dragoman.log.segment import Segment, entry_of
 from dragoman.log.write_behind import WriteBehind
 from dragoman.world import OUT_OF_FILES, BackgroundJob, Replacement
 
@@ -172,7 +172,7 @@ class PartitionSave:
         if partition.is_manifest_due or self._clean:
             self._manifest_version = partition.manifest_version
             self._obsolete = list(partition.obsolete)
-            manifest = partition.manifest(sequence, clean=self._clean)
+            manifest = manifest_of(partition, sequence, clean=self._clean)
             self._clean_size = manifest.clean_end.size if manifest.clean_end else -1
             self._manifest = manifest
             data = encode_manifest(manifest)
@@ -261,6 +261,46 @@ class PartitionSave:
     def settle_lists(self) -> None:
         """Put the partition on the store's lists, or take it off, as its own lists say."""
         self._checkpoints.list_work(self.partition)
+
+
+def manifest_of(partition: PartitionLog, sequence: int, *, clean: bool) -> Manifest:
+    """The state for readers of the directory. Lists only segments that are whole in files."""
+    listed = []
+    live_offset = partition.active.base_offset if partition.active else partition.log_end_offset
+    for segment in partition.segments:
+        if segment.written < segment.size or segment in partition.unsynced:
+            live_offset = segment.base_offset
+            break
+        listed.append(_entry(partition, segment))
+    clean_end = None
+    if clean and partition.active is not None and partition.active.size:
+        clean_end = _entry(partition, partition.active)
+    return Manifest(
+        identity=partition.identity,
+        sequence=sequence,
+        log_start_offset=partition.log_start_offset,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        log_end_offset=partition.stable_end,
+        next_generation=partition.next_generation,
+        first_generation=partition.first_generation,
+        epochs=tuple(partition.epochs.entries()),
+        segments=tuple(listed),
+        clean_end=clean_end,
+        live_offset=live_offset,
+        has_producers=partition.producers is not None,
+        cleaned_offset=partition.cleaned_offset,
+    )
+
+
+def _entry(partition: PartitionLog, segment: Segment) -> SegmentEntry:
+    if partition.producers is None:
+        return entry_of(segment, ())
+    aborted = tuple(
+        (each.producer_id, each.first_offset, each.last_offset)
+        for each in partition.producers.aborted_between(segment.base_offset, segment.next_offset)
+    )
+    return entry_of(segment, aborted)
 
 
 class Checkpoint:

@@ -365,7 +365,7 @@ class LogStore:
         self._checkpoints.start()
 
     def checkpoint_now(self) -> bool:
-        """The same, but before this returns. False when something could not be made durable."""
+        """Checkpoint before this returns. False when something could not be made durable."""
         return self._checkpoints.run_now()
 
     def free_journal(self) -> None:

@@ -19,7 +19,7 @@ from dragoman.broker.replication.messages import Position
 from dragoman.broker.replication.replication import Replication
 from dragoman.cluster.events import Member
 from dragoman.errors import LogError
-from dragoman.log import journal, recovery, store
+from dragoman.log import journal, live_reader, recovery, store
 from dragoman.log.directory import DataDirectory
 from dragoman.log.journal import GroupRef, JournalReader
 from dragoman.world import File
@@ -63,7 +63,7 @@ def mutated(mutant: Mutant) -> Iterator[Parts]:
             patches.append((store, "JournalReader", _TrustingReader))
         case Mutant.DAMAGE_IS_TORN:
             patches.append((store, "JournalReader", _CarelessReader))
-            patches.append((recovery._LiveReader, "_note_damage", _cut_instead))
+            patches.append((live_reader.LiveReader, "_note_damage", _cut_instead))
             patches.append((recovery._Opening, "_keep_offsets", lambda _, end: end))
         case Mutant.RETRY_AFTER_FAILED_SYNC:
             parts.store = retrying_store
