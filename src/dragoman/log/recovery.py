@@ -446,9 +446,8 @@ class _Opening:
         if segment in self._replayed_from or synced_end != size or segment.size != size:
             self.partition.unsynced.append(segment)
         if segment.damage:
-            segment.checksum = checksum_of(
-                self._directory.files.get(segment.log_path), segment.size
-            )
+            file = self._directory.files.get(segment.log_path)
+            segment.checksum = checksum_of(file, segment.size)
         return reader.is_torn
 
     def _load_index(self, segment: Segment) -> tuple[SparseIndex, Checkpoint | None]:
@@ -560,9 +559,8 @@ class _Opening:
     def lower_watermark(self) -> None:
         partition = self.partition
         known = self._manifest.high_watermark if self._manifest is not None else 0
-        partition.high_watermark = min(
-            partition.high_watermark, max(known, partition.log_start_offset)
-        )
+        known = max(known, partition.log_start_offset)
+        partition.high_watermark = min(partition.high_watermark, known)
 
     def drop_deleted(self) -> None:
         """Segments below the log start were still good for what their producers did."""
