@@ -11,7 +11,8 @@ VENV := .venv
 BENCH_VENV := .venv-bench
 BIN := $(VENV)/bin
 ARGS ?=
-JOBS ?= 2
+# Processes that run tests: one more than two cores, since tests of processes wait half of the time.
+JOBS ?= 3
 # How many faults, and which, for `chaos`.
 CYCLES ?= 50
 SEED ?= 1
@@ -86,7 +87,7 @@ types: $(VENV)/dev.stamp ## mypy, strict
 	$(BIN)/mypy
 
 .PHONY: unit
-unit: $(VENV)/dev.stamp ## pytest on JOBS cores; ARGS="-k name" picks tests
+unit: $(VENV)/dev.stamp ## pytest in JOBS processes; ARGS="-k name" picks tests
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest \
 		--numprocesses=$(JOBS) --dist=loadgroup --no-loadscope-reorder $(ARGS)
 

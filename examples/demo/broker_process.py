@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from dragoman.cli.status import CommandError
+from dragoman.cli.status import USAGE, CommandError
 from dragoman.config.listeners import LISTENER_NAMES
 
 _START_SECONDS_MAX = 30.0
@@ -28,6 +28,10 @@ _LISTENERS = (
 )
 
 
+class _UsageError(CommandError):
+    """The broker could not do what it was started for, such as to listen on a port."""
+
+
 class BrokerProcess:
     """`dragoman serve` with the listeners the demo uses. Every failure is a `CommandError`."""
 
@@ -37,6 +41,7 @@ class BrokerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         #: Addresses in use; the same after a restart, so that clients find the broker again.
         self._addresses: dict[str, str] = {}
+        self._takes_any_port = False
 
     def address(self, listener: str) -> str:
         return self._addresses[listener]
@@ -58,6 +63,18 @@ class BrokerProcess:
         """Seconds from the command to `ready`."""
         assert self._process is None
         begun = time.monotonic()
+        try:
+            self._start(begun)
+        except _UsageError:
+            if self._addresses or self._takes_any_port:
+                raise
+            # Another program has taken a port since it was found free.
+            self._takes_any_port = True
+            self._forget()
+            self._start(begun)
+        return time.monotonic() - begun
+
+    def _start(self, begun: float) -> None:
         with open(self._log_path, "ab") as log:
             # A session of its own: an interrupt at the terminal is for the demo, which stops the
             # broker when it is done with it.
@@ -70,12 +87,12 @@ class BrokerProcess:
                 start_new_session=True,
             )
         self._await_ready(begun + _START_SECONDS_MAX)
-        return time.monotonic() - begun
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "dragoman.cli.main", "serve", "--data", self.data]
         for name in _LISTENERS:
-            address = self._addresses.get(name) or f"127.0.0.1:{_usual_or_any_port(name)}"
+            port = 0 if self._takes_any_port else _usual_or_any_port(name)
+            address = self._addresses.get(name) or f"127.0.0.1:{port}"
             command += ["--listen", f"{name}={address}"]
         return command
 
@@ -90,7 +107,9 @@ class BrokerProcess:
                 raise CommandError(f"the broker was not ready within {_START_SECONDS_MAX:.0f} s")
             chunk = os.read(descriptor, 4096)
             if not chunk:
-                raise CommandError(f"the broker ended with status {self._process.wait()}")
+                status = self._process.wait()
+                kind = _UsageError if status == USAGE else CommandError
+                raise kind(f"the broker ended with status {status}")
             said += chunk
         for line in said.decode().splitlines():
             name, separator, rest = line.partition(" on ")

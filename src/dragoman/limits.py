@@ -489,12 +489,12 @@ GROUP_OFFSETS_MAX = 200_000
 INTERNAL_RECORDS_PER_SLICE = 500
 #: Seconds until an internal topic that cannot be read back yet is tried again.
 INTERNAL_LOAD_RETRY_S = 1.0
-#: Seconds that a node waits at a group's coordinator to hear of an assignment, at most.
-GUEST_WATCH_S = 5.0
-#: Seconds without a word from the node of a member until the member is taken for gone.
-GUEST_LEASE_S = 15.0
-#: Seconds until a member is tried to be seated again when its group is between two coordinators.
-SEAT_RETRY_S = 0.1
+#: Seconds until a watch for a new assignment is answered although there is none.
+REMOTE_MEMBER_WATCH_S = 5.0
+#: Seconds after which a member is removed whose node has not asked about it.
+REMOTE_MEMBER_LEASE_S = 15.0
+#: Seconds until a member joins again while its group is between two coordinators.
+MEMBER_JOIN_RETRY_S = 0.1
 #: Bytes that a reader asks the leader of a partition for that its node has no copy of.
 FAR_READ_BYTES_MAX = 262_144
 #: How long such a reader waits there for records, and until it asks again when nobody leads.
@@ -525,7 +525,7 @@ FOLLOWED_READ_BYTES_MAX = 1 << 20
 FOLLOWED_TRIES_MAX = 50
 FOLLOWED_RETRY_S = 0.1
 
-# ---- publishing
+# ---- staged writes
 
 #: Partitions of the topic in which records are staged; attempts take turns over them.
 STAGING_PARTITIONS = 8
@@ -568,28 +568,28 @@ SINGLE_WRITER_IDLE_MS_MAX = 3_600_000
 #: write it twice.
 WRITER_IDLE_MS_MAX = 90 * 86_400_000
 
-# ---- deferred records
+# ---- delayed records
 
 #: Partitions of the topic in which records wait for their time; all records for one partition wait
 #: in one of them.
-DEFERRED_PARTITIONS = 8
+DELAYED_PARTITIONS = 8
 #: Records that a node keeps aside; each takes some 200 bytes of memory. One more is refused.
-DEFERRED_RECORDS_MAX = 1_000_000
+DELAYED_RECORDS_MAX = 1_000_000
 #: Names and values of the labels of a record, together. More: refused.
-DEFERRED_LABELS_BYTES_MAX = 4096
+DELAYED_LABELS_BYTES_MAX = 4096
 #: Records that are delivered to a partition as one batch; it is cut at `GATHERED_BATCH_BYTES_MAX`,
 #: too. The rest follows in the next one.
-DEFERRED_BATCH_RECORDS_MAX = 1000
+DELAYED_BATCH_RECORDS_MAX = 1000
 #: Batches that are on their way to partitions of one node; they are in memory meanwhile. More wait.
-DEFERRED_DELIVERIES_MAX = 32
+DELAYED_DELIVERIES_MAX = 32
 #: Records that have come due, are asked about or are dropped in one loop turn.
-DEFERRED_RECORDS_PER_SLICE = 500
+DELAYED_RECORDS_PER_SLICE = 500
 #: Seconds until a delivery that failed is tried again.
-DEFERRED_RETRY_S = 1.0
+DELAYED_RETRY_S = 1.0
 #: Longest time that is waited for the next record at once: the wall clock may be set forwards.
-DEFERRED_LOOK_S_MAX = 60.0
+DELAYED_LOOK_S_MAX = 60.0
 #: Decisions that are remembered, so that who repeats one hears the same. The oldest go first.
-DEFERRED_DECISIONS_KEPT = 10_000
+DELAYED_DECISIONS_KEPT = 10_000
 
 # ---- compaction and maintenance
 
@@ -750,7 +750,8 @@ ROCKETMQ_FOUND_BYTES_MAX = 8 << 20
 
 # ---- administration
 
-#: Changes of one topic's or node's configuration that wait for the one under way. More: refused.
+#: Changes of one topic's or node's configuration, or appends to one event stream, that wait for the
+#: one under way. More: refused.
 CONFIG_CHANGES_WAITING_MAX = 1000
 #: Overrides that one resource may be given in one request; there are fewer keys. More: refused.
 CONFIG_KEYS_PER_REQUEST_MAX = 1000

@@ -2,7 +2,7 @@
 
 Five services share the connection between two nodes: votes and entries of the metadata, copies of
 partitions, requests to the controller, changes of the metadata, and what clients of one node want
-of another (`broker/neighbours.py`).
+of another (`dragoman.rpc`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,6 @@ import msgspec
 
 from dragoman.broker.broker import Broker
 from dragoman.broker.changes import Proposal, ProposalReply
-from dragoman.broker.neighbour_service import NeighbourService
-from dragoman.broker.neighbours import Answered as NeighbourAnswered
-from dragoman.broker.neighbours import Request as OldRequest
-from dragoman.broker.neighbours import decode_answer, encode
 from dragoman.broker.replication import messages as copies
 from dragoman.broker.replication.ports import Controlled, Fetched
 from dragoman.cluster.metadata import MetadataImage
@@ -79,7 +75,6 @@ class Peers:
         peering.serve(Service.CONTROL, _Control(broker))
         peering.serve(Service.CHANGES, _ForeignChanges(broker))
         peering.serve(Service.RPC, _Calls(broker))
-        broker.neighbours = self
         broker.rpc.transport = self
         broker.on_fenced.append(self._give_up_on)
         peering.on_connected.append(cluster.node_back)
@@ -143,19 +138,6 @@ class Peers:
         header = msgspec.msgpack.encode(proposal)
         self.peering.request(node, Service.CHANGES, header, answered, timeout_s=_CHANGE_TIMEOUT_S)
         return outcome
-
-    def ask(
-        self, node: int, request: OldRequest, body: Sequence[Buffer], done: NeighbourAnswered
-    ) -> None:
-        """`Neighbours` of the broker."""
-
-        def answered(reply: RawReply | DragomanError) -> None:
-            if isinstance(reply, DragomanError):
-                done(reply)
-            else:
-                done(decode_answer(reply.header, reply.body))
-
-        self.exchange(node, encode(request), body).then(answered)
 
     def exchange(self, node: int, header: bytes, body: Sequence[Buffer]) -> Outcome[RawReply]:
         """`Transport` of remote procedure calls."""
@@ -280,17 +262,10 @@ class _Control(_Service):
 
 
 class _Calls(_Service):
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(broker)
-        self._service = NeighbourService(broker)
-
     def request(self, node: int, header: memoryview, body: memoryview, reply: Reply) -> None:
         if not self._broker.is_ready:
             raise ClusterError("the node is starting")
-        if self._broker.registry.serves(header):
-            self._broker.registry.answer(node, header, body, reply)
-        else:
-            self._service.request(node, header, body, reply)
+        self._broker.registry.answer(node, header, body, reply)
 
 
 class _ForeignChanges(_Service):

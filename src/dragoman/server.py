@@ -21,7 +21,8 @@ import msgspec
 
 from dragoman.broker.broker import Broker
 from dragoman.broker.replica import Acknowledge
-from dragoman.capture_processes import CaptureProcesses
+from dragoman.captures.processes import CaptureProcesses
+from dragoman.captures.service import Captures
 from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings, connections_by_address, etcd_addresses
 from dragoman.errors import ConfigError, CorruptionError, DragomanError
@@ -44,6 +45,7 @@ from dragoman.log_limiter import LogLimiter
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Session
 from dragoman.net.connections import ConnectionCaps, ConnectionCount
+from dragoman.net.future import future_of
 from dragoman.net.hosts import CachedHostNames, look_up_beside
 from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
 from dragoman.net.peer_frames import VERSION_MIN, Hello
@@ -163,9 +165,18 @@ class Node:
         self.broker.on_fatal = self._fatal
         self.broker.after_commit = self._send_replies
         self.broker.topics.on_created = self._created
-        self.captures = CaptureProcesses(loop, self._kafka_address, _spool(disk))
+        self.captures = Captures(
+            self.broker.context,
+            self.broker.partitions,
+            self.broker.topics,
+            self.broker.changes,
+            self.broker.coordination.transactions.coordinator,
+            self.broker.rpc,
+        )
+        self.broker.attach(self.captures)
+        self.capture_processes = CaptureProcesses(loop, self._kafka_address, _spool(disk))
         if settings.listeners:
-            self.broker.capturing.runner = self.captures
+            self.captures.runner = self.capture_processes
         self.budget = MemoryBudget(settings.memory_budget_bytes)
         self.connections = ConnectionCount(self._connection_caps)
         self._log_of_connections = LogLimiter(logging.getLogger("dragoman.net"), loop)
@@ -235,7 +246,7 @@ class Node:
         return finished
 
     def _give_up(self) -> None:
-        self.broker.capturing.kill_all()
+        self.captures.kill_all()
         for listener in self.listeners:
             listener.close()
         self.peers.peering.close()
@@ -530,8 +541,8 @@ class Node:
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._stalled.stop()
-        self.broker.capturing.kill_all()
-        await self.captures.closed()
+        self.captures.kill_all()
+        await self.capture_processes.closed()
         self.store.abandon()
         if self._etcd is not None:
             self._etcd.close()
@@ -546,11 +557,9 @@ class Node:
         await asyncio.sleep(0)
 
     async def _end_captures(self) -> None:
-        """While this node is still there for their last transactions."""
-        ended = asyncio.Event()
-        self.broker.capturing.stop_all(ended.set)
-        await ended.wait()
-        await self.captures.closed()
+        """While this node can still take their last transactions."""
+        await future_of(self.captures.stop_all())
+        await self.capture_processes.closed()
 
     async def _hand_over(self) -> None:
         """While clients are still served: who leads what is known to them before this node goes."""
@@ -725,7 +734,7 @@ def _etcd_client(settings: Settings, loop: asyncio.AbstractEventLoop) -> HttpCli
 
 
 def _spool(disk: Disk) -> str:
-    """Where captures put transactions aside that are too large for memory."""
+    """The directory in which captures spool transactions that are too large for memory."""
     if isinstance(disk, RealDisk):
         return os.path.join(disk.root, "spool")
     return os.path.join(tempfile.gettempdir(), f"dragoman-spool-{os.getpid()}-{id(disk)}")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from dragoman.captures.definition import Definition, EnvelopeName
 from dragoman.cdc.events import Encoder, Transaction, build_event_batch
-from dragoman.protocols.postgres import copying
+from dragoman.protocols.postgres import copy_text as copying
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.codec import Decoder
 from dragoman.protocols.postgres.replication import MESSAGE_START

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from dragoman.broker.groups import Groups, GroupSettings, Joined, JoinRequest, SyncRequest
-from dragoman.broker.offsets import CommitRequest, OffsetCommit, Offsets
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, Offsets
 from dragoman.errors import DragomanError
 from dragoman.world import SystemClock
 

@@ -12,7 +12,7 @@ import psycopg
 from dragoman.captures.control import Done, Report, Start, Status, Stop
 from dragoman.captures.definition import Definition
 from dragoman.cdc.capture import Capture
-from dragoman.cdc.snapshot import SnapshotTaker
+from dragoman.cdc.snapshot.taker import SnapshotTaker
 from dragoman.protocols.postgres.replication import parse_lsn
 
 

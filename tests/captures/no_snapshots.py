@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dragoman.captures.control import TableProgress
 from dragoman.cdc.events.transaction import Transaction
-from dragoman.cdc.hooks import Change, Chunk, Progress
+from dragoman.cdc.position import Progress
+from dragoman.cdc.stream import Change, SnapshotChunk
 from dragoman.errors import CdcError
 from dragoman.protocols.postgres import messages as m
 
@@ -22,7 +23,7 @@ class NoSnapshots:
     def changed(self, _relation: m.Relation, _change: Change) -> bool:
         return True
 
-    def message(self, _prefix: str, _content: bytes) -> Chunk | None:
+    def message(self, _prefix: str, _content: bytes) -> SnapshotChunk | None:
         return None
 
     def replaced(self, progress: Progress) -> None: ...

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dragoman.broker.capturing.ports import TakeEnd, TakeFindings, TakeReport, Wanted
 from dragoman.captures.control import Command, Finding, Report, Stop
 from dragoman.captures.definition import Definition
+from dragoman.captures.runner import Assignment, Findings, TakeEnd, TakeReport
 from dragoman.errors import DragomanError
+from dragoman.outcome import Outcome
 
 DSN = "postgresql://app:hunter2@db.example/shop"
 
@@ -19,10 +20,10 @@ def defined(name: str = "shop", **fields: object) -> Definition:
 class Ran:
     """One process that was started."""
 
-    def __init__(self, wanted: Wanted, report: TakeReport, ended: TakeEnd) -> None:
-        self.wanted = wanted
-        self.definition = wanted.definition
-        self.is_paused = wanted.is_paused
+    def __init__(self, assignment: Assignment, report: TakeReport, ended: TakeEnd) -> None:
+        self.assignment = assignment
+        self.definition = assignment.definition
+        self.is_paused = assignment.is_paused
         self._report = report
         self._ended = ended
         self.told: list[Command] = []
@@ -63,17 +64,19 @@ class FakeRunner:
     def objection(self) -> str:
         return self.refusal
 
-    def run(self, wanted: Wanted, report: TakeReport, ended: TakeEnd, /) -> Ran:
-        ran = Ran(wanted, report, ended)
+    def run(self, assignment: Assignment, report: TakeReport, ended: TakeEnd, /) -> Ran:
+        ran = Ran(assignment, report, ended)
         self.ran.append(ran)
         return ran
 
-    def check(self, _definition: Definition, done: TakeFindings, /) -> None:
-        done(self.findings)
+    def check(self, _definition: Definition, /) -> Outcome[Findings]:
+        outcome: Outcome[Findings] = Outcome()
+        outcome.settle(self.findings)
+        return outcome
 
-    def clean_up(self, definition: Definition, done: TakeFindings, /) -> None:
+    def clean_up(self, definition: Definition, /) -> Outcome[Findings]:
         self.cleaned_up.append(definition.name)
-        done(self.findings)
+        return self.check(definition)
 
     @property
     def alive(self) -> list[str]:

@@ -223,11 +223,11 @@ def _readable(log: PartitionLog) -> dict[int, tuple[bytes | None, bytes | None]]
 
 
 def read_commits(broker: Broker) -> Commits:
-    groups = broker.coordination.groups
+    groups = broker.coordination.groups.table
     return {
         str(each.group_id): {
             where: committed.offset
-            for where, committed in broker.coordination.offsets.all_committed(
+            for where, committed in broker.coordination.groups.offsets.all_committed(
                 GroupId(each.group_id)
             ).items()
         }

@@ -24,7 +24,7 @@ from differential.scenario import (
     play,
 )
 from differential.voters import Voters
-from dragoman.cluster.etcd.leading import Leadership
+from dragoman.cluster.etcd.leadership import Leadership
 from dragoman.cluster.events import (
     Event,
     GroupConfigChanged,

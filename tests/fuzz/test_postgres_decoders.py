@@ -16,8 +16,9 @@ import pytest
 
 from dragoman.cdc.events.debezium import debezium_form
 from dragoman.errors import DecodeError
-from dragoman.protocols.postgres import copying, replication
+from dragoman.protocols.postgres import copy_text as copying
 from dragoman.protocols.postgres import messages as m
+from dragoman.protocols.postgres import replication
 from dragoman.protocols.postgres.codec import Decoder
 from dragoman.protocols.postgres.types import Kind
 from dragoman.protocols.postgres.values import form_of

@@ -6,25 +6,27 @@ A form that is a union has vectors of each of its members; that they are complet
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import or_
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Union, get_args
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from dragoman.broker import changes, neighbours
-from dragoman.broker.deferring import records as deferred
-from dragoman.broker.deferring.state import Batch
+from dragoman.broker import changes
+from dragoman.broker.delayed import records as delayed
+from dragoman.broker.delayed.state import Batch
 from dragoman.broker.groups import records as groups
-from dragoman.broker.publishing import records as publications
-from dragoman.broker.publishing.state import Writer
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.replication import messages as replication
+from dragoman.broker.staged_writes import records as publications
+from dragoman.broker.staged_writes.writer import Writer
 from dragoman.broker.transactions import records as transactions
 from dragoman.broker.transactions.state import Transaction
 from dragoman.captures import control
 from dragoman.captures.definition import Definition, read_definition
 from dragoman.cdc import position
-from dragoman.cdc.snapshot_progress import TableState, kept, states_of
+from dragoman.cdc.snapshot.state import TableState, kept, states_of
 from dragoman.cluster import events
 from dragoman.cluster.etcd import layout
 from dragoman.cluster.metadata import MetadataImage
@@ -36,16 +38,17 @@ from dragoman.cluster.raft.state import encode_image, restore_image
 from dragoman.errors import DragomanError
 from dragoman.log import manifest, node
 from dragoman.net import peer_frames
-from dragoman.pipelines.jobs.folding import Pending
-from dragoman.pipelines.jobs.materializing import Made
+from dragoman.pipelines.jobs.current_rows import Pending
 from dragoman.pipelines.jobs.replay import Plan
+from dragoman.pipelines.jobs.table_updates import Made
 from dragoman.pipelines.jobs.tier_manifest import Manifest as TierManifest
 from dragoman.pipelines.state import Status as PipelineStatus
 from dragoman.protocols.cursus.handlers import relayed as cursus
 from dragoman.protocols.cursus.handlers.state import StoredProducer, StoredSnapshot
-from dragoman.protocols.rocketmq.handlers import attributes as rocketmq_topic
 from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
+from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
 from dragoman.rpc.messages import answer_type
+from dragoman.rpc.refusals import Refusals, Refused
 from worlds.broker import World
 
 #: The name that a value has outside of its encoding, where it has one: the record's key.
@@ -82,8 +85,8 @@ def _rocketmq_topic(data: bytes) -> Any:
     return rocketmq_topic.attributes_of(SimpleNamespace(config=config))  # type: ignore[arg-type]
 
 
-def _deferred(kind: Any) -> Form:
-    return Form((kind,), deferred.encode_value, lambda data: deferred.decode_value(kind, data))
+def _delayed(kind: Any) -> Form:
+    return Form((kind,), delayed.encode_value, lambda data: delayed.decode_value(kind, data))
 
 
 class Frame(NamedTuple):
@@ -127,13 +130,8 @@ def _parts(error: object) -> tuple[object, ...]:
     return type(error), error.args, vars(error)
 
 
-def _read_request(data: bytes) -> Any:
-    if _registry.serves(data):
-        return _registry.decode_request(data)
-    return neighbours.decode_request(data)
-
-
 _registry = World(start=False).broker.registry
+_refusals = Refusals(ERROR_BY_NAME)
 #: How many entries have led to the image of the vectors.
 IMAGE_VERSION = 9
 FORMS: dict[str, Form] = {
@@ -157,17 +155,13 @@ FORMS: dict[str, Form] = {
         replication.Message, replication.encode_message, replication.decode_message
     ),
     "neighbour-request": _union(
-        Union[(*get_args(neighbours.Request), *_registry.request_types)],
-        msgspec.msgpack.encode,
-        _read_request,
+        reduce(or_, _registry.request_types), msgspec.msgpack.encode, _registry.decode_request
     ),
-    "neighbour-reply": _msgpack(
-        Union[(*get_args(neighbours.Reply), *map(answer_type, _registry.request_types))]
-    ),
+    "neighbour-reply": _msgpack(reduce(or_, map(answer_type, _registry.request_types), Refused)),
     "refusal": Form(
         tuple(ERROR_BY_NAME.values()),
-        lambda error: neighbours.encode(neighbours.refusal_of(error)),
-        lambda data: neighbours.decode_answer(data, memoryview(b"")),
+        lambda error: msgspec.msgpack.encode(_refusals.encode(error)),
+        lambda data: _refusals.decode(msgspec.msgpack.decode(data, type=Refused)),
     ),
     "cursus": _union(
         cursus.Relayed, msgspec.msgpack.encode, lambda data: cursus.decode(memoryview(data))
@@ -208,9 +202,9 @@ FORMS: dict[str, Form] = {
         lambda value: transactions.to_record(value).value,
         lambda data: transactions.decode_value(NAME, data),
     ),
-    "deferred-record": _deferred(deferred.Stored),
-    "deferred-release": _deferred(deferred.Release),
-    "deferred-batch": _deferred(Batch),
+    "deferred-record": _delayed(delayed.Stored),
+    "deferred-release": _delayed(delayed.Release),
+    "deferred-batch": _delayed(Batch),
     "publication": Form(
         (Writer,),
         lambda value: publications.to_record(value)[1],

@@ -12,25 +12,32 @@ from dragoman import errors
 from dragoman.api import values as api_values
 from dragoman.broker import (
     changes,
-    neighbours,
-    offsets,
-    publications,
     reading,
     relaying,
     replica_ends,
 )
 from dragoman.broker import errors as refusals
-from dragoman.broker.deferring import records as deferred
-from dragoman.broker.deferring import state as deferred_state
+from dragoman.broker.delayed import records as delayed
+from dragoman.broker.delayed import state as delayed_state
+from dragoman.broker.delayed import store as delayed_store
+from dragoman.broker.delayed import targets as delayed_targets
+from dragoman.broker.groups import coordinator as group_coordinator
+from dragoman.broker.groups import offsets, remote_members
 from dragoman.broker.groups import records as groups
-from dragoman.broker.publishing import state as publishing
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.replication import messages as replication
+from dragoman.broker.staged_writes import destinations, staging_topic
+from dragoman.broker.staged_writes import publication as publications
+from dragoman.broker.staged_writes import service as staged_writes
+from dragoman.broker.staged_writes import writer as publishing
+from dragoman.broker.transactions import participants
 from dragoman.broker.transactions import state as transactions
 from dragoman.captures import control
 from dragoman.captures import definition as captures
+from dragoman.captures import service as capture_service
+from dragoman.captures.supervisor import CaptureState
 from dragoman.cdc import position as capture_position
-from dragoman.cdc import snapshot_progress
+from dragoman.cdc.snapshot.state import TableState
 from dragoman.cluster import events, metadata
 from dragoman.cluster.etcd import layout as etcd
 from dragoman.cluster.raft import membership
@@ -39,14 +46,18 @@ from dragoman.cluster.raft import ports as raft_ports
 from dragoman.log import manifest, node
 from dragoman.log.producers import errors as producers
 from dragoman.net import peer_frames
-from dragoman.pipelines.jobs import folding, materializing, replay, replay_batches
+from dragoman.pipelines.jobs import current_rows as folding
+from dragoman.pipelines.jobs import replay, replay_batches
+from dragoman.pipelines.jobs import table_updates as materializing
 from dragoman.pipelines.jobs import tier_manifest as tier
 from dragoman.protocols.cursus import messages as cursus_messages
 from dragoman.protocols.cursus.handlers import relayed as cursus
 from dragoman.protocols.cursus.handlers import state as cursus_state
 from dragoman.protocols.rocketmq import bodies as rocketmq_bodies
-from dragoman.protocols.rocketmq.handlers import attributes as rocketmq_topic
 from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
+from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
+from dragoman.rpc import Done
+from dragoman.rpc.refusals import Refused
 from golden.forms import Frame
 
 
@@ -401,7 +412,7 @@ _PLAIN: dict[str, Any] = {
     "replication TransferMetadata full": replication.TransferMetadata(node_id=1),
     "replication TransferMetadata default": replication.TransferMetadata(),
     # ---- neighbour-request
-    "neighbour-request Enrol full": neighbours.Enrol(
+    "neighbour-request Enrol full": participants.Enrol(
         transactional_id="text 1",
         producer_id=2,
         epoch=3,
@@ -410,10 +421,10 @@ _PLAIN: dict[str, Any] = {
         is_check=True,
         order=(10, 11),
     ),
-    "neighbour-request Enrol default": neighbours.Enrol(
+    "neighbour-request Enrol default": participants.Enrol(
         transactional_id="", producer_id=0, epoch=0
     ),
-    "neighbour-request EndTransaction full": neighbours.EndTransaction(
+    "neighbour-request EndTransaction full": participants.EndTransaction(
         producer_id=1,
         epoch=2,
         is_commit=True,
@@ -422,10 +433,10 @@ _PLAIN: dict[str, Any] = {
         groups=("text 8", "text 9"),
         order=(10, 11),
     ),
-    "neighbour-request EndTransaction default": neighbours.EndTransaction(
+    "neighbour-request EndTransaction default": participants.EndTransaction(
         producer_id=0, epoch=0, is_commit=False, coordinator_epoch=0
     ),
-    "neighbour-request CommitOffsets full": neighbours.CommitOffsets(
+    "neighbour-request CommitOffsets full": group_coordinator.CommitOffsets(
         request=offsets.CommitRequest(
             group_id="text 1",
             offsets=(
@@ -445,16 +456,16 @@ _PLAIN: dict[str, Any] = {
             owner="text 17",
         )
     ),
-    "neighbour-request CommitOffsets default": neighbours.CommitOffsets(
+    "neighbour-request CommitOffsets default": group_coordinator.CommitOffsets(
         request=offsets.CommitRequest(group_id="", offsets=())
     ),
-    "neighbour-request CommittedOffsets full": neighbours.CommittedOffsets(
+    "neighbour-request CommittedOffsets full": group_coordinator.CommittedOffsets(
         group_id="text 1", topic="text 2"
     ),
-    "neighbour-request CommittedOffsets default": neighbours.CommittedOffsets(
+    "neighbour-request CommittedOffsets default": group_coordinator.CommittedOffsets(
         group_id="", topic=""
     ),
-    "neighbour-request JoinMember full": neighbours.JoinMember(
+    "neighbour-request JoinMember full": remote_members.JoinMember(
         group_id="text 1",
         owner="text 2",
         member_id="text 3",
@@ -462,25 +473,25 @@ _PLAIN: dict[str, Any] = {
         client_host="text 5",
         session_timeout_s=6.5,
     ),
-    "neighbour-request JoinMember default": neighbours.JoinMember(
+    "neighbour-request JoinMember default": remote_members.JoinMember(
         group_id="", owner="", member_id="", topic=""
     ),
-    "neighbour-request WatchMember full": neighbours.WatchMember(
+    "neighbour-request WatchMember full": remote_members.WatchMember(
         group_id="text 1", member_id="text 2", number=3
     ),
-    "neighbour-request WatchMember default": neighbours.WatchMember(
+    "neighbour-request WatchMember default": remote_members.WatchMember(
         group_id="", member_id="", number=0
     ),
-    "neighbour-request HeartbeatMember full": neighbours.HeartbeatMember(
+    "neighbour-request HeartbeatMember full": remote_members.HeartbeatMember(
         group_id="text 1", member_id="text 2"
     ),
-    "neighbour-request HeartbeatMember default": neighbours.HeartbeatMember(
+    "neighbour-request HeartbeatMember default": remote_members.HeartbeatMember(
         group_id="", member_id=""
     ),
-    "neighbour-request LeaveMember full": neighbours.LeaveMember(
+    "neighbour-request LeaveMember full": remote_members.LeaveMember(
         group_id="text 1", member_id="text 2"
     ),
-    "neighbour-request LeaveMember default": neighbours.LeaveMember(group_id="", member_id=""),
+    "neighbour-request LeaveMember default": remote_members.LeaveMember(group_id="", member_id=""),
     "neighbour-request Append full": relaying.Append(
         topic="text 1", partition=2, is_leader_only=True
     ),
@@ -501,7 +512,7 @@ _PLAIN: dict[str, Any] = {
     ),
     "neighbour-request FindReplicaEnds full": replica_ends.FindReplicaEnds(partition_ids=(1, 2)),
     "neighbour-request FindReplicaEnds default": replica_ends.FindReplicaEnds(partition_ids=()),
-    "neighbour-request Publish full": neighbours.Publish(
+    "neighbour-request Publish full": staged_writes.Publish(
         publication=publications.Publication(
             writer_id="text 1",
             query_id="text 2",
@@ -547,10 +558,10 @@ _PLAIN: dict[str, Any] = {
             ),
         )
     ),
-    "neighbour-request Publish default": neighbours.Publish(
+    "neighbour-request Publish default": staged_writes.Publish(
         publication=publications.Publication(writer_id="", query_id="", batch_id=0, destinations=())
     ),
-    "neighbour-request CheckPieces full": neighbours.CheckPieces(
+    "neighbour-request CheckPieces full": destinations.CheckPieces(
         destination=publications.Destination(
             topic="text 1",
             partition=2,
@@ -564,16 +575,16 @@ _PLAIN: dict[str, Any] = {
             ),
         )
     ),
-    "neighbour-request CheckPieces default": neighbours.CheckPieces(
+    "neighbour-request CheckPieces default": destinations.CheckPieces(
         destination=publications.Destination(topic="", partition=0, pieces=())
     ),
-    "neighbour-request NextSequence full": neighbours.NextSequence(
+    "neighbour-request NextSequence full": destinations.NextSequence(
         topic="text 1", partition=2, producer_id=3
     ),
-    "neighbour-request NextSequence default": neighbours.NextSequence(
+    "neighbour-request NextSequence default": destinations.NextSequence(
         topic="", partition=0, producer_id=0
     ),
-    "neighbour-request CopyPieces full": neighbours.CopyPieces(
+    "neighbour-request CopyPieces full": destinations.CopyPieces(
         target=publications.Target(
             partition_id=1,
             first_sequence=2,
@@ -588,51 +599,53 @@ _PLAIN: dict[str, Any] = {
         ),
         producer_id=13,
     ),
-    "neighbour-request CopyPieces default": neighbours.CopyPieces(
+    "neighbour-request CopyPieces default": destinations.CopyPieces(
         target=publications.Target(partition_id=0, first_sequence=0, pieces=()), producer_id=0
     ),
-    "neighbour-request KeepStaged full": neighbours.KeepStaged(
+    "neighbour-request KeepStaged full": staging_topic.KeepStaged(
         partition=1, held_from=2, released=((3, 4), (5, 6))
     ),
-    "neighbour-request KeepStaged default": neighbours.KeepStaged(partition=0),
-    "neighbour-request DeferRecord full": neighbours.DeferRecord(
+    "neighbour-request KeepStaged default": staging_topic.KeepStaged(partition=0),
+    "neighbour-request DeferRecord full": delayed_store.DelayRecord(
         topic="text 1",
         partition=2,
         when_ms=3,
         is_held=True,
         labels={"text 4": "text 5", "text 6": "text 7"},
     ),
-    "neighbour-request DeferRecord default": neighbours.DeferRecord(
+    "neighbour-request DeferRecord default": delayed_store.DelayRecord(
         topic="", partition=0, when_ms=0
     ),
-    "neighbour-request DecideDeferred full": neighbours.DecideDeferred(
+    "neighbour-request DecideDeferred full": delayed_store.DecideDelayed(
         partition_id=1, offset=2, labels={"text 3": "text 4", "text 5": "text 6"}, is_release=True
     ),
-    "neighbour-request DecideDeferred default": neighbours.DecideDeferred(partition_id=0, offset=0),
-    "neighbour-request ReadDeferred full": neighbours.ReadDeferred(partition_id=1, offset=2),
-    "neighbour-request ReadDeferred default": neighbours.ReadDeferred(partition_id=0, offset=0),
-    "neighbour-request DeliverDeferred full": neighbours.DeliverDeferred(partition_id=1),
-    "neighbour-request DeliverDeferred default": neighbours.DeliverDeferred(partition_id=0),
-    "neighbour-request AskCaptures full": neighbours.AskCaptures(names=("text 1", "text 2")),
-    "neighbour-request AskCaptures default": neighbours.AskCaptures(names=()),
-    "neighbour-request TellCapture full": neighbours.TellCapture(
+    "neighbour-request DecideDeferred default": delayed_store.DecideDelayed(
+        partition_id=0, offset=0
+    ),
+    "neighbour-request ReadDeferred full": delayed_store.ReadDelayed(partition_id=1, offset=2),
+    "neighbour-request ReadDeferred default": delayed_store.ReadDelayed(partition_id=0, offset=0),
+    "neighbour-request DeliverDeferred full": delayed_targets.DeliverDelayed(partition_id=1),
+    "neighbour-request DeliverDeferred default": delayed_targets.DeliverDelayed(partition_id=0),
+    "neighbour-request AskCaptures full": capture_service.AskCaptures(names=("text 1", "text 2")),
+    "neighbour-request AskCaptures default": capture_service.AskCaptures(names=()),
+    "neighbour-request TellCapture full": capture_service.TellCapture(
         name="text 1", command=control.Resume()
     ),
-    "neighbour-request TellCapture default": neighbours.TellCapture(
+    "neighbour-request TellCapture default": capture_service.TellCapture(
         name="", command=control.Resume()
     ),
-    "neighbour-request RemoveCapture full": neighbours.RemoveCapture(
+    "neighbour-request RemoveCapture full": capture_service.RemoveCapture(
         name="text 1", keeps_slot=True
     ),
-    "neighbour-request RemoveCapture default": neighbours.RemoveCapture(name=""),
+    "neighbour-request RemoveCapture default": capture_service.RemoveCapture(name=""),
     # ---- neighbour-reply
-    "neighbour-reply Done full": neighbours.Done(),
-    "neighbour-reply Offsets full": neighbours.Offsets(offsets=((1, 2), (3, 4))),
-    "neighbour-reply Offsets default": neighbours.Offsets(),
-    "neighbour-reply Assigned full": neighbours.Assigned(
+    "neighbour-reply Done full": Done(),
+    "neighbour-reply Offsets full": group_coordinator.GroupOffsets(offsets=((1, 2), (3, 4))),
+    "neighbour-reply Offsets default": group_coordinator.GroupOffsets(),
+    "neighbour-reply Assigned full": remote_members.Assigned(
         partitions=(1, 2), number=3, is_evicted=True
     ),
-    "neighbour-reply Assigned default": neighbours.Assigned(),
+    "neighbour-reply Assigned default": remote_members.Assigned(),
     "neighbour-reply Appended full": relaying.Appended(base_offset=1),
     "neighbour-reply Appended default": relaying.Appended(base_offset=0),
     "neighbour-reply Relayed full": relaying.Relayed(),
@@ -646,23 +659,23 @@ _PLAIN: dict[str, Any] = {
     "neighbour-reply Batches default": reading.Batches(
         high_watermark=0, last_stable_offset=0, log_start_offset=0
     ),
-    "neighbour-reply Published full": neighbours.Published(was_before=True),
-    "neighbour-reply Published default": neighbours.Published(was_before=False),
-    "neighbour-reply SequenceNumber full": neighbours.SequenceNumber(number=1),
-    "neighbour-reply SequenceNumber default": neighbours.SequenceNumber(number=0),
-    "neighbour-reply Deferred full": neighbours.Deferred(partition_id=1, offset=2),
-    "neighbour-reply Deferred default": neighbours.Deferred(partition_id=0, offset=0),
-    "neighbour-reply DeferredContent full": neighbours.DeferredContent(
+    "neighbour-reply Published full": staged_writes.Published(was_before=True),
+    "neighbour-reply Published default": staged_writes.Published(was_before=False),
+    "neighbour-reply SequenceNumber full": destinations.SequenceNumber(number=1),
+    "neighbour-reply SequenceNumber default": destinations.SequenceNumber(number=0),
+    "neighbour-reply Deferred full": delayed_store.Delayed(partition_id=1, offset=2),
+    "neighbour-reply Deferred default": delayed_store.Delayed(partition_id=0, offset=0),
+    "neighbour-reply DeferredContent full": delayed_store.DelayedContent(
         topic="text 1", partition=2, labels={"text 3": "text 4", "text 5": "text 6"}
     ),
-    "neighbour-reply DeferredContent default": neighbours.DeferredContent(topic="", partition=0),
+    "neighbour-reply DeferredContent default": delayed_store.DelayedContent(topic="", partition=0),
     "neighbour-reply ReplicaEnds full": replica_ends.ReplicaEnds(
         ends={1: {2: 3, 4: 5}, 6: {7: 8, 9: 10}}
     ),
     "neighbour-reply ReplicaEnds default": replica_ends.ReplicaEnds(),
-    "neighbour-reply CaptureStates full": neighbours.CaptureStates(
+    "neighbour-reply CaptureStates full": capture_service.CaptureStates(
         states=(
-            neighbours.CaptureState(
+            CaptureState(
                 name="text 1",
                 node=2,
                 status=control.Status(
@@ -699,7 +712,7 @@ _PLAIN: dict[str, Any] = {
                 restarts=24,
                 rows=25,
             ),
-            neighbours.CaptureState(
+            CaptureState(
                 name="text 26",
                 node=27,
                 status=control.Status(
@@ -738,11 +751,11 @@ _PLAIN: dict[str, Any] = {
             ),
         )
     ),
-    "neighbour-reply CaptureStates default": neighbours.CaptureStates(),
-    "neighbour-reply Refused full": neighbours.Refused(
+    "neighbour-reply CaptureStates default": capture_service.CaptureStates(),
+    "neighbour-reply Refused full": Refused(
         name="text 1", text="text 2", fields={"text 3": 4, "text 5": 6}
     ),
-    "neighbour-reply Refused default": neighbours.Refused(name="", text=""),
+    "neighbour-reply Refused default": Refused(name="", text=""),
     # ---- cursus
     "cursus RelayedBatch full": cursus.RelayedBatch(
         batch=cursus_messages.Batch(
@@ -1200,7 +1213,7 @@ _PLAIN: dict[str, Any] = {
     ),
     "capture-position default": capture_position.Position(lsn=0),
     # ---- capture-table
-    "capture-table full": snapshot_progress.TableState(
+    "capture-table full": TableState(
         oid=1,
         key=("text 2", "text 3"),
         last=("text 4", "text 5"),
@@ -1209,7 +1222,7 @@ _PLAIN: dict[str, Any] = {
         is_done=True,
         is_again=True,
     ),
-    "capture-table default": snapshot_progress.TableState(),
+    "capture-table default": TableState(),
     # ---- group-key
     "group-key 1 full": groups.GroupKey(group_id="text 1"),
     "group-key 1 default": groups.GroupKey(group_id=""),
@@ -1347,7 +1360,7 @@ _PLAIN: dict[str, Any] = {
         updated_ms=0,
     ),
     # ---- deferred-record
-    "deferred-record full": deferred.Stored(
+    "deferred-record full": delayed.Stored(
         target_id=1,
         when_ms=2,
         is_held=True,
@@ -1356,17 +1369,17 @@ _PLAIN: dict[str, Any] = {
         value=b"\x08\x00\xff",
         headers=(("text 9", b"\n\x00\xff"), ("text 11", b"\x0c\x00\xff")),
     ),
-    "deferred-record default": deferred.Stored(
+    "deferred-record default": delayed.Stored(
         target_id=0, when_ms=0, is_held=False, labels={}, key=None, value=None, headers=()
     ),
     # ---- deferred-release
-    "deferred-release full": deferred.Release(released_ms=1),
-    "deferred-release default": deferred.Release(released_ms=0),
+    "deferred-release full": delayed.Release(released_ms=1),
+    "deferred-release default": delayed.Release(released_ms=0),
     # ---- deferred-batch
-    "deferred-batch full": deferred_state.Batch(
+    "deferred-batch full": delayed_state.Batch(
         producer_id=1, first_sequence=2, decided_ms=3, offsets=(4, 5)
     ),
-    "deferred-batch default": deferred_state.Batch(
+    "deferred-batch default": delayed_state.Batch(
         producer_id=0, first_sequence=0, decided_ms=0, offsets=()
     ),
     # ---- publication

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.capture_processes import CaptureProcesses
 from dragoman.captures.control import Finding
 from dragoman.captures.definition import Definition
 from dragoman.captures.policy import NO_FILE
+from dragoman.captures.processes import CaptureProcesses
 from dragoman.errors import DragomanError
 
 SECRET = "hunter2-of-the-node"
@@ -77,7 +77,7 @@ async def look(tmp_path: Path, dsn: str) -> tuple[Finding, ...]:
     loop = asyncio.get_running_loop()
     processes = CaptureProcesses(loop, lambda: "127.0.0.1:1", str(tmp_path / "spool"))
     found: asyncio.Future[tuple[Finding, ...] | DragomanError] = loop.create_future()
-    processes.check(Definition(name="spy", dsn=dsn, tables=("t",)), found.set_result)
+    processes.check(Definition(name="spy", dsn=dsn, tables=("t",))).then(found.set_result)
     answer = await found
     await processes.closed()
     assert not isinstance(answer, DragomanError), answer

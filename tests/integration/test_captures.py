@@ -21,8 +21,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from dragoman.api.operations import OPERATIONS
 from dragoman.api.values import CaptureDescription
-from dragoman.capture_processes import CaptureProcesses
 from dragoman.captures.definition import POSITIONS_TOPIC
+from dragoman.captures.processes import CaptureProcesses
 from dragoman.cli.main import main
 from dragoman.cli.remote import Remote
 from dragoman.cli.status import CommandError
@@ -163,7 +163,7 @@ def test_a_capture_is_added_told_things_and_removed(
     assert (removed.status, removed.err) == (0, "capture shop is removed; its topics stay\n")
     assert "there is no capture 'shop'" in cdc("status", "shop").err
     assert broker._node is not None
-    assert not broker._node.captures._tasks
+    assert not broker._node.capture_processes._tasks
 
 
 def test_captures_and_pauses_outlive_the_node(

@@ -35,7 +35,7 @@ def _run(
     )
 
 
-class FetchServer:
+class ServingDemo:
     """A demo that has shown everything and keeps serving, and what it printed until then."""
 
     def __init__(self, tmp_path: Path, *arguments: str) -> None:
@@ -81,7 +81,7 @@ def test_every_step_is_shown_and_lines_to_copy_work_until_it_is_interrupted(
     tmp_path: Path,
 ) -> None:
     """The one run with Spark, which takes most of the time."""
-    demo = FetchServer(tmp_path, "--records", "1000")
+    demo = ServingDemo(tmp_path, "--records", "1000")
     assert demo.shown.count(" ✓ ") == 19, demo.shown
     assert demo.shown.count("1,000, each once, in order") == 2
     assert "00000000000000000000.0.log" in demo.shown
@@ -102,7 +102,7 @@ def test_every_step_is_shown_and_lines_to_copy_work_until_it_is_interrupted(
 
 def test_all_readers_are_shown_what_all_writers_wrote(tmp_path: Path) -> None:
     """The table is compared with what the broker has, which is asked for over each protocol."""
-    demo = FetchServer(tmp_path, "--without-spark", "--without-postgres", "--records", "100")
+    demo = ServingDemo(tmp_path, "--without-spark", "--without-postgres", "--records", "100")
     _, _, below = demo.shown.partition("records say who wrote them")
     heads, _, *lines = below.partition(" ✓ ")[0].strip().splitlines()
     columns = re.split(r"  +", heads.strip())
@@ -129,7 +129,7 @@ def test_ends_by_itself_when_told_to(tmp_path: Path) -> None:
 
 
 def test_serves_until_it_is_terminated(tmp_path: Path) -> None:
-    demo = FetchServer(tmp_path, "--without-spark", "--without-postgres", "--records", "100")
+    demo = ServingDemo(tmp_path, "--without-spark", "--without-postgres", "--records", "100")
     assert "topic of windows" not in demo.shown
     assert "The broker stopped cleanly" in demo.end(signal.SIGTERM)
     assert list(tmp_path.iterdir()) == []

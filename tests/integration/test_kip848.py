@@ -161,7 +161,7 @@ def test_static_member_restarts_and_the_others_do_not_notice(broker: EphemeralBr
 def group_epoch(broker: EphemeralBroker) -> int:
     node = broker._node
     assert node is not None
-    consumer_group = node.broker.coordination.groups.consumer_group("g")
+    consumer_group = node.broker.coordination.groups.table.consumer_group("g")
     assert consumer_group is not None
     return consumer_group.epoch
 
@@ -259,7 +259,7 @@ def test_cooperative_members_move_too_and_the_group_moves_back(broker: Ephemeral
         poll_until(members, lambda: shares(members) == [3, 3] and is_whole(members, 6))
         node = broker._node
         assert node is not None
-        assert node.broker.coordination.groups.describe("g").kind == "classic"
+        assert node.broker.coordination.groups.table.describe("g").kind == "classic"
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])

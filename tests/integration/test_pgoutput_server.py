@@ -26,8 +26,9 @@ from dragoman.captures.definition import Definition
 from dragoman.cdc.events import Encoder, Transaction
 from dragoman.cdc.events.debezium import debezium_form
 from dragoman.errors import DecodeError
-from dragoman.protocols.postgres import copying, values
+from dragoman.protocols.postgres import copy_text as copying
 from dragoman.protocols.postgres import messages as m
+from dragoman.protocols.postgres import values
 from dragoman.protocols.postgres.codec import Decoder
 from dragoman.protocols.postgres.constants import protocol_version
 from dragoman.protocols.postgres.types import TYPES_QUERY, Kind, Types

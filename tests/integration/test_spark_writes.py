@@ -32,7 +32,8 @@ from dragoman.client.kafka import (
     partition_for_key,
 )
 from dragoman.errors import EncodeError
-from dragoman.spark import publishing, writer
+from dragoman.spark import commit as publishing
+from dragoman.spark import writer
 from dragoman.testing import EphemeralBroker
 
 Copied = TypeVar("Copied")

@@ -14,12 +14,12 @@ from unittest import mock
 
 from dragoman.checksum import crc32c
 from dragoman.limits import BATCH_HEADER_BYTES
-from dragoman.log import checkpoint, live_reader, segment_reader, store
+from dragoman.log import checkpoint, journal, live_reader, segment_reader, store
 from dragoman.log.batch import LENGTH_PREFIX_BYTES, WALK, WALKED_PREFIX_BYTES
 from dragoman.log.directory import PARTITIONS, DataDirectory
 from dragoman.log.group_commit import GroupCommit
 from dragoman.log.index import Range
-from dragoman.log.journal import EntryKind, JournalReader
+from dragoman.log.journal import EntryKind, GroupRef, JournalReader
 from dragoman.log.partition import PartitionLog
 from dragoman.log.salvage import Bad
 from dragoman.log.segment import Segment
@@ -85,8 +85,8 @@ def mutated(mutant: Mutant | None) -> Iterator[Callable[..., LogStore]]:
                 yield LogStore
         case Mutant.DAMAGE_IS_TORN:
             with (
-                mock.patch.object(store, "JournalReader", _CarelessReader),
-                mock.patch.object(live_reader.LiveReader, "_note_damage", _cut_instead),
+                mock.patch.object(store, "JournalReader", CarelessReader),
+                mock.patch.object(live_reader.LiveReader, "_note_damage", cut_instead),
             ):
                 yield LogStore
         case Mutant.HEADERS_UNCHECKED:
@@ -132,7 +132,7 @@ def _no_sync_job(self: checkpoint.PartitionSave) -> BackgroundJob:
     return BackgroundJob(sync_directories=(self.partition.directory, PARTITIONS, ""))
 
 
-class _CarelessReader(JournalReader):
+class CarelessReader(JournalReader):
     """Stops at the first group it cannot read, as if nothing came after it."""
 
     def __init__(self, disk: Disk, seed: int, floor: int = 0, mark: int = 0) -> None:
@@ -143,7 +143,21 @@ class _CarelessReader(JournalReader):
             self.damage = []
 
 
-def _cut_instead(self: live_reader.LiveReader, bad: Bad) -> None:
+class TrustingReader(JournalReader):
+    """Believes every group that begins like one."""
+
+    def _group_at(self, file: File, path: str, position: int, end: int) -> GroupRef | None:
+        head = file.read(journal._GROUP.size, position)
+        if len(head) < journal._GROUP.size:
+            return None
+        magic, _, length, count, generation, sequence, checkpoint = journal._GROUP.unpack(head)
+        if magic != journal._MAGIC or position + journal._GROUP.size + length > end:
+            return None
+        size = journal._GROUP.size + length
+        return GroupRef(path, position, size, count, generation, sequence, checkpoint)
+
+
+def cut_instead(self: live_reader.LiveReader, bad: Bad) -> None:
     if self._segment.size > bad.position:
         self._cut(bad.position, "were torn")
 

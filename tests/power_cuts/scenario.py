@@ -9,6 +9,7 @@ simulated loop runs for a while, with background syncs that take their time.
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from random import Random
@@ -82,6 +83,19 @@ def small_bounds() -> Iterator[None]:
         for module, name, value in bounds:
             stack.enter_context(mock.patch.object(module, name, value))
         yield
+
+
+@contextmanager
+def quiet_small_world() -> Iterator[None]:
+    """Small bounds, and no log lines about damage that is made on purpose."""
+    logger = logging.getLogger("dragoman")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        with small_bounds():
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 class SmallConfig(msgspec.Struct, frozen=True):

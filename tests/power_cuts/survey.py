@@ -7,11 +7,9 @@ a mutant lived.
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import msgspec
 
@@ -27,7 +25,7 @@ from power_cuts.mutants import (
     faults_of,
     mutated,
 )
-from power_cuts.scenario import LogScenario, StoreOptions, small_bounds
+from power_cuts.scenario import LogScenario, StoreOptions, quiet_small_world
 
 _PLAN = Plan(cycles=6, operations_max=150, steps_max=60, kill_rate=0.2, restart_operations_max=40)
 #: name, durability, faults, share of the cuts.
@@ -46,19 +44,6 @@ class MutantRow(msgspec.Struct, frozen=True):
     #: The first seed that showed it; -1 when none did.
     seed: int
     how: str
-
-
-@contextmanager
-def quiet_small_world() -> Iterator[None]:
-    """Small bounds, and no log lines about damage that is made on purpose."""
-    logger = logging.getLogger("dragoman.log")
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        with small_bounds():
-            yield
-    finally:
-        logger.disabled = before
 
 
 def survey_cuts(cuts: int, first_seed: int) -> list[SurveyRow]:

@@ -48,7 +48,7 @@ from dragoman.broker.groups import (
     SyncRequest,
 )
 from dragoman.broker.groups.classic import ClassicGroup
-from dragoman.broker.offsets import CommitRequest, OffsetCommit, Offsets
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, Offsets
 from dragoman.errors import BrokerError, DragomanError
 
 GROUP = "g"

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.errors import DecodeError
-from dragoman.protocols.postgres import copying, replication
+from dragoman.protocols.postgres import copy_text as copying
 from dragoman.protocols.postgres import messages as m
+from dragoman.protocols.postgres import replication
 from dragoman.protocols.postgres.codec import Decoder
 from dragoman.protocols.postgres.constants import EPOCH_US
 from dragoman.types import Lsn

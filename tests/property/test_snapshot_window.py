@@ -12,7 +12,7 @@ import random
 
 import pytest
 
-from dragoman.cdc.snapshot_window import Recent, Visibility, Window
+from dragoman.cdc.snapshot.window import Recent, Visibility, Window
 from dragoman.protocols.postgres.messages import UNCHANGED
 
 KEYS = 12

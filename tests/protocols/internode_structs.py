@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Union, get_args
+from functools import reduce
+from operator import or_
+from typing import Any
 
 from msgspec import inspect
 
 from dragoman.broker.changes import Proposal, ProposalReply
-from dragoman.broker.neighbours import CaptureState, Reply, Request
-from dragoman.broker.offsets import CommitRequest, OffsetCommit
-from dragoman.broker.publications import Destination, Piece, Publication, Target
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.replication.messages import Fetched, InSyncChange, Position
 from dragoman.broker.replication.messages import Message as CopiesMessage
+from dragoman.broker.staged_writes.publication import Destination, Piece, Publication, Target
 from dragoman.captures.control import Resume, Rewind, Snapshot, Status, TableProgress
+from dragoman.captures.supervisor import CaptureState
 from dragoman.cluster.events import Event, Member, PartitionPlacement
 from dragoman.cluster.raft.messages import Message as VotersMessage
 from dragoman.net.peer_frames import Hello
 from dragoman.rpc.messages import answer_type
+from dragoman.rpc.refusals import Refused
 from worlds.broker import World
 
 _served = World(start=False).broker.registry.request_types
@@ -32,8 +35,8 @@ ROOTS = {
     "voters": VotersMessage,
     "copies": CopiesMessage,
     "changes": Proposal | ProposalReply,
-    "requests": Union[(*get_args(Request), *_served)],
-    "replies": Union[(*get_args(Reply), *(answer_type(each) for each in _served))],
+    "requests": reduce(or_, _served),
+    "replies": reduce(or_, map(answer_type, _served), Refused),
     "hello": Hello,
 }
 #: What `level_N.json` calls structs that are not tagged with that name. The classes may be renamed.

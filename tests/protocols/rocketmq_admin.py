@@ -37,7 +37,7 @@ from dragoman.protocols.rocketmq.client import operations
 from dragoman.protocols.rocketmq.client.operations import Servers, Upload
 from dragoman.testing import EphemeralBroker
 
-PAGE = Path(__file__).parents[1] / "docs/reference/rocketmq-admin.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/rocketmq-admin.md"
 COUNT = 20
 #: Tables of settings and figures, which grow.
 _MANY = 30

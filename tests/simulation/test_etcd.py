@@ -12,8 +12,9 @@ from random import Random
 import msgspec
 import pytest
 
-from dragoman.cluster.etcd import leading, quorum
+from dragoman.cluster.etcd import leadership as leading
 from dragoman.cluster.etcd import messages as m
+from dragoman.cluster.etcd import quorum
 from dragoman.cluster.events import Event, GroupConfigChanged
 from dragoman.cluster.raft.effects import Role, RoleChanged
 from dragoman.errors import DragomanError, NotControllerError, OutcomeUnknownError

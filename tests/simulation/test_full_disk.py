@@ -11,8 +11,8 @@ import pytest
 from dragoman.api.node import BrokerView
 from dragoman.testing.sim.faults import DiskFaults
 from simulation.cluster.cluster import Cluster
+from simulation.cluster.observers import watched
 from simulation.cluster.process import Process
-from simulation.cluster.watching import watched
 
 
 def objection(process: Process) -> str:

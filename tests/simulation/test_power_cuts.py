@@ -10,8 +10,8 @@ import pytest
 
 from dragoman.testing.sim.powercut import Plan, run_everywhere
 from power_cuts.mutants import Mutant
-from power_cuts.scenario import LogScenario
-from power_cuts.survey import hunt, quiet_small_world, survey_cuts, survey_damage
+from power_cuts.scenario import LogScenario, quiet_small_world
+from power_cuts.survey import hunt, survey_cuts, survey_damage
 
 
 def test_power_cuts_lose_nothing_that_was_acknowledged():

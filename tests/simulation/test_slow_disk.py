@@ -14,7 +14,7 @@ from dragoman.client.kafka import TopicPartition
 from dragoman.testing.sim.background import SimBackground, SyncDelays
 from simulation.cluster.clients import MAIN, Producer
 from simulation.cluster.cluster import Cluster
-from simulation.cluster.watching import watched
+from simulation.cluster.observers import watched
 
 #: Node 2 holds the first partition of three, not the third.
 SLOW_NODE = 2

@@ -15,7 +15,7 @@ import pytest
 
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, NewTopic
 from dragoman.pipelines import sdp
-from dragoman.pipelines.running import PipelineError
+from dragoman.pipelines.runner import PipelineError
 from dragoman.pipelines.templates import write_project
 from dragoman.testing import EphemeralBroker
 from spark_torture.pipeline_rounds import Rounds

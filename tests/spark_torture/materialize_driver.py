@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dragoman.pipelines.jobs import materialize, materializing
+from dragoman.pipelines.jobs import materialize
+from dragoman.pipelines.jobs import table_updates as materializing
 from dragoman.pipelines.jobs.delta import KeyedTable
 from dragoman.spark import session
 

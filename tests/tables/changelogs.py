@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from dragoman.pipelines.jobs.columns import cast_column
 from dragoman.pipelines.jobs.materialize import Options
-from dragoman.pipelines.jobs.materializing import Made, Materializer
+from dragoman.pipelines.jobs.table_updates import Made, Materializer
 
 RECORDS = pa.schema(
     [

@@ -18,7 +18,7 @@ from typing import Any
 
 from dragoman.pipelines.jobs.delta import KeyedTable
 from dragoman.pipelines.jobs.materialize import Options
-from dragoman.pipelines.jobs.materializing import Materializer
+from dragoman.pipelines.jobs.table_updates import Materializer
 from tables.changelogs import Event, history, records, shuffled
 
 #: Of the points that are passed, and of the processes.

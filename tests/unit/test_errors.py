@@ -68,7 +68,7 @@ CODES = {
         producer too_many_aborted too_many_producers transaction_expected
     """,
     "dragoman.api.errors": "api",
-    "dragoman.cdc.database": "cdc",
+    "dragoman.cdc.source.connection": "cdc",
     "dragoman.cdc.events.rows": "unknown_value",
     "dragoman.cdc.session": "taken_over",
     "dragoman.cdc.spool": "spool_full",
@@ -78,8 +78,8 @@ CODES = {
     "dragoman.pipelines.jobs.columns": "misfit",
     "dragoman.pipelines.jobs.delta": "table",
     "dragoman.pipelines.jobs.tier_manifest": "tier",
-    "dragoman.pipelines.loading": "pipeline_file",
-    "dragoman.pipelines.running": "pipeline",
+    "dragoman.pipelines.pipeline_file": "pipeline_file",
+    "dragoman.pipelines.runner": "pipeline",
     "dragoman.pipelines.sinks.batches": "batch",
     "dragoman.pipelines.sinks.postgres": "postgres",
     "dragoman.pipelines.state": "already_running",
@@ -90,7 +90,7 @@ CODES = {
     "dragoman.protocols.cursus.errors": "refusal",
     "dragoman.protocols.kafka.errors": "oversized_message unsupported_version",
     "dragoman.protocols.minibroker.handlers.refusals": "refused",
-    "dragoman.protocols.minibroker.importing": "source",
+    "dragoman.protocols.minibroker.directory_import": "source",
     "dragoman.protocols.mlog.client.errors": """
         ack_mode catch_up_timeout commit_refused mlog no_data not_leader too_few_nodes
         topic_exists topic_not_found

@@ -16,20 +16,20 @@ import msgspec
 import pytest
 
 from dragoman.broker.broker import METADATA_TOPIC, directory_name
-from dragoman.broker.coordination import TRANSACTIONS_TOPIC
-from dragoman.broker.deferring import DEFERRED_TOPIC
+from dragoman.broker.delayed import DELAYED_TOPIC
 from dragoman.broker.groups import OFFSETS_TOPIC
-from dragoman.broker.publishing.records import TOPIC as PUBLICATIONS_TOPIC
-from dragoman.broker.publishing.state import STAGING_TOPIC
+from dragoman.broker.staged_writes.publication import STAGING_TOPIC
+from dragoman.broker.staged_writes.records import TOPIC as PUBLICATIONS_TOPIC
+from dragoman.broker.transactions.service import TRANSACTIONS_TOPIC
 from dragoman.captures.definition import POSITIONS_TOPIC
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, NewTopic
 from dragoman.cluster.events import LEVELS
 from dragoman.cluster.raft.ports import Snapshot
 from dragoman.cluster.raft.storage import SNAPSHOT_FILE
 from dragoman.limits import JOURNAL_BLOCK_BYTES, JOURNAL_FILE_BYTES, JOURNAL_FIRST_FILE_BYTES
-from dragoman.log import batch, checkpoint, index, journal, journal_mark, manifest, node, pins
+from dragoman.log import batch, index, journal, journal_mark, manifest, node, pins
 from dragoman.log import producer_file as producers
-from dragoman.log.directory import LOCK_FILE, QUARANTINE
+from dragoman.log.directory import LOCK_FILE, PARTITIONS, QUARANTINE
 from dragoman.log.manifest import Identity, Manifest, SegmentEntry
 from dragoman.log.producers import snapshot
 from dragoman.log.segment import segment_name
@@ -244,7 +244,7 @@ def test_tree_names_the_files_of_the_code() -> None:
         SNAPSHOT_FILE,
         f"{journal.DIRECTORY}/",
         journal_mark.MARK_FILE.rpartition("/")[2],
-        f"{checkpoint.PARTITIONS}/",
+        f"{PARTITIONS}/",
         manifest.NAME,
         f"{segment_name(4096, 3)}.log",
         f"{segment_name(4096, 3)}.idx",
@@ -287,7 +287,7 @@ def test_internal_topics_are_those_of_the_code() -> None:
         TRANSACTIONS_TOPIC,
         STAGING_TOPIC,
         PUBLICATIONS_TOPIC,
-        DEFERRED_TOPIC,
+        DELAYED_TOPIC,
         POSITIONS_TOPIC,
         CURSUS_TOPIC,
         ROCKETMQ_TOPIC,

@@ -18,13 +18,13 @@ import pytest
 
 from dragoman import errors
 from dragoman.broker import errors as refusals
-from dragoman.broker.neighbours import Refused, decode_answer, encode, refusal_of
 from dragoman.broker.refusal_names import ERROR_BY_NAME, name_of
 from dragoman.cluster.events import VotersChanged
 from dragoman.cluster.raft.entries import membership_in
 from dragoman.cluster.raft.membership import Membership
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.log.producers import errors as producers
+from dragoman.rpc.refusals import Refusals, Refused
 from golden import vectors
 from golden.forms import FORMS, same
 from golden.values import VALUES
@@ -134,11 +134,12 @@ def test_error_without_a_name_travels_as_its_base() -> None:
 
     assert name_of(Renamed) == "NotLeader"
     assert name_of(UnknownTopic) == "InvalidRecord"
-    error = decode_answer(encode(refusal_of(Renamed("why", 3))), memoryview(b""))
+    travelling = Refusals(ERROR_BY_NAME)
+    error = travelling.decode(travelling.encode(Renamed("why", 3)))
     assert same(error, refusals.NotLeader("why", 3))
 
 
 def test_name_of_a_newer_release_is_an_error_of_the_cluster() -> None:
     refused = Refused(name="Unheard", text="why", fields={"number": 1})
-    error = decode_answer(encode(refused), memoryview(b""))
+    error = Refusals(ERROR_BY_NAME).decode(refused)
     assert same(error, ClusterError("Unheard: why"))

@@ -17,6 +17,7 @@ from dragoman.broker.fetch import Fetch, Fetched, FetchLimits, Wanted
 from dragoman.broker.produce import check_produced, place
 from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
+from dragoman.captures.service import Captures
 from dragoman.cluster.etcd.calls import Gateway
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
@@ -96,6 +97,15 @@ class World:
             KafkaGroupDialect(),
             etcd=etcd,
         )
+        self.captures = Captures(
+            self.broker.context,
+            self.broker.partitions,
+            self.broker.topics,
+            self.broker.changes,
+            self.broker.coordination.transactions.coordinator,
+            self.broker.rpc,
+        )
+        self.broker.attach(self.captures)
         self.budget = MemoryBudget(self.settings.memory_budget_bytes)
         self.channels = Channels(self.budget, self.scheduler)
         self.service = KafkaService(self.broker, self.budget, lambda _: ("broker.example", 9092))
@@ -131,7 +141,7 @@ class World:
 
     def pretend_loading(self, is_loading: bool) -> None:
         """Groups are as while they are read back, or as after that."""
-        for kept in self.broker.coordination._offsets_log._kept.values():
+        for kept in self.broker.coordination.groups.log._kept.values():
             kept.is_loaded = not is_loading
 
     # ---- topics and records

@@ -1,6 +1,6 @@
-"""Records that wait for their time, on a simulated world: short ways to defer, hold and decide.
+"""Records that wait for their time, on a simulated world: short ways to delay, hold and decide.
 
-`DeferringScenario` plays clients of a node whose power goes, and readers who must see each record
+`DelayedScenario` plays clients of a node whose power goes, and readers who must see each record
 once, not early, in order; and what was dropped, or only held, never.
 """
 
@@ -11,13 +11,13 @@ from unittest import mock
 
 import msgspec
 
-from dragoman.broker.deferring import Content, Token
+from dragoman.broker.delayed import Content, Token
 from dragoman.broker.errors import UnknownDeferredRecord
 from dragoman.broker.topics import NewTopic
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record
-from dragoman.outcome import start
+from dragoman.outcome import Outcome, start
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.scheduler import SimScheduler
 from worlds.broker import World, values_in
@@ -28,6 +28,11 @@ SETTINGS = Settings(transaction_state_log_num_partitions=1, offsets_topic_num_pa
 LABELS = {"owner": "me"}
 #: Nobody gives up while the power goes again and again.
 SCENARIO_SETTINGS = msgspec.structs.replace(SETTINGS, held_record_check_max=1_000_000)
+
+
+async def never(*_: object) -> None:
+    """Stands for work that does not end."""
+    await Outcome[None]()
 
 
 class Told:
@@ -54,11 +59,11 @@ def record_of(value: bytes) -> Record:
     return Record(key=b"k", value=value, headers=(("h", b"1"),), timestamp=5)
 
 
-def defer(
+def delay(
     world: World, value: bytes, due_ms: int, partition: int = 0, *, settle: bool = True
 ) -> Told:
     told = Told()
-    world.broker.deferring.defer(TOPIC, partition, record_of(value), due_ms, told)
+    start(world.broker.delayed.delay(TOPIC, partition, record_of(value), due_ms)).then(told)
     if settle:
         world.settle()
     return told
@@ -68,9 +73,9 @@ def hold(
     world: World, value: bytes, partition: int = 0, *, check_after_ms: int | None = None
 ) -> Told:
     told = Told()
-    world.broker.deferring.hold(
-        TOPIC, partition, record_of(value), dict(LABELS), check_after_ms, told
-    )
+    start(
+        world.broker.delayed.hold(TOPIC, partition, record_of(value), dict(LABELS), check_after_ms)
+    ).then(told)
     world.settle()
     return told
 
@@ -87,8 +92,9 @@ def _decided(
     world: World, token: Token, labels: dict[str, str], *, is_release: bool
 ) -> DragomanError | None:
     told: list[DragomanError | None] = []
-    deferring = world.broker.deferring
-    (deferring.release if is_release else deferring.drop)(token, labels, told.append)
+    delayed = world.broker.delayed
+    decide = delayed.release if is_release else delayed.drop
+    start(decide(token, labels)).then(told.append)
     world.settle()
     (outcome,) = told
     return outcome
@@ -132,7 +138,7 @@ class _Sent:
         self.is_certain = True
 
 
-class DeferringScenario:
+class DelayedScenario:
     """Records wait, are released and dropped while the power goes: each appears once or never."""
 
     def __init__(self) -> None:
@@ -149,7 +155,7 @@ class DeferringScenario:
     def _boot(self, disk: SimDisk) -> None:
         scheduler = SimScheduler()
         scheduler.advance(self._now_s)
-        with mock.patch("dragoman.broker.deferring.keeping.DEFERRED_PARTITIONS", 1):
+        with mock.patch("dragoman.broker.delayed.store.DELAYED_PARTITIONS", 1):
             self.world = World(SCENARIO_SETTINGS, disk=disk, scheduler=scheduler)
         answers: list[DragomanError | None] = []
         start(self.world.broker.ensure_topic(NewTopic(name=TOPIC, partition_count=2))).then(
@@ -159,7 +165,7 @@ class DeferringScenario:
         assert answers == [None]
 
     def step(self) -> None:
-        action = self.random.choice((self._defer_some, self._defer_some, self._hold, self._decide))
+        action = self.random.choice((self._delay_some, self._delay_some, self._hold, self._decide))
         action()
         self._pass(self.random.choice((0.0, 0.3, 1.0)))
         self._check()
@@ -188,19 +194,19 @@ class DeferringScenario:
         sent = self.sent[value] = _Sent(value, self.random.randrange(2), due_ms)
         return sent
 
-    def _defer_some(self) -> None:
+    def _delay_some(self) -> None:
         # Whole seconds: many are due at the same time.
         second = self.world.clock.wall_ms() // 1000 + self.random.randint(1, 3)
         for _ in range(self.random.randint(1, 4)):
             sent = self._new(second * 1000)
-            deferring, record = self.world.broker.deferring, record_of(sent.value)
-            deferring.defer(TOPIC, sent.partition, record, second * 1000, sent.taken)
+            delayed, record = self.world.broker.delayed, record_of(sent.value)
+            start(delayed.delay(TOPIC, sent.partition, record, second * 1000)).then(sent.taken)
         self.world.settle()
 
     def _hold(self) -> None:
         sent = self._new(None)
-        deferring, record = self.world.broker.deferring, record_of(sent.value)
-        deferring.hold(TOPIC, sent.partition, record, dict(LABELS), None, sent.taken)
+        delayed, record = self.world.broker.delayed, record_of(sent.value)
+        start(delayed.hold(TOPIC, sent.partition, record, dict(LABELS), None)).then(sent.taken)
         self.world.settle()
 
     def _decide(self) -> None:
@@ -216,8 +222,9 @@ class DeferringScenario:
             # Who has decided once sticks to it.
             sent.is_wanted, sent.is_drop = True, self.random.random() < 0.5
         assert sent.token is not None
-        deferring = self.world.broker.deferring
-        (deferring.drop if sent.is_drop else deferring.release)(sent.token, LABELS, sent.decided)
+        delayed = self.world.broker.delayed
+        decide = delayed.drop if sent.is_drop else delayed.release
+        start(decide(sent.token, LABELS)).then(sent.decided)
         self.world.settle()
 
     # ---- what readers see

@@ -60,7 +60,7 @@ from dragoman.broker.groups import (
     Synced,
     SyncRequest,
 )
-from dragoman.broker.offsets import CommitRequest, OffsetCommit, Offsets
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, Offsets
 from dragoman.errors import BrokerError, DragomanError
 from worlds.consumer_clients import FakeCatalog
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from random import Random
 from unittest import mock
 
-from dragoman.broker.publishing import (
+from dragoman.broker.staged_writes import (
     STAGING_TOPIC,
     Destination,
     Piece,
@@ -24,7 +24,7 @@ from dragoman.checksum import crc32c
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.partition import Appended
-from dragoman.outcome import start
+from dragoman.outcome import Outcome, start
 from dragoman.testing.sim.disk import SimDisk
 from worlds.broker import World, batch_of, values_in
 
@@ -38,19 +38,21 @@ SETTINGS = Settings(transaction_state_log_num_partitions=1, offsets_topic_num_pa
 def small_slices(size: int = 400) -> Iterator[None]:
     """Copying takes several slices even for a few records, and there is one staging partition."""
     with ExitStack() as stack:
-        name = "dragoman.broker.publishing.slices.PUBLISH_SLICE_BYTES"
-        stack.enter_context(mock.patch(name, size))
-        stack.enter_context(mock.patch("dragoman.broker.publishing.staging.STAGING_PARTITIONS", 1))
+        package = "dragoman.broker.staged_writes"
+        stack.enter_context(mock.patch(f"{package}.staged_batches.PUBLISH_SLICE_BYTES", size))
+        stack.enter_context(mock.patch(f"{package}.staging_topic.STAGING_PARTITIONS", 1))
         yield
 
 
+async def never(*_: object) -> None:
+    """Stands for work that does not end."""
+    await Outcome[None]()
+
+
 def opened(world: World) -> StagingPlace:
-    answers: list[StagingPlace | DragomanError] = []
-    world.broker.publishing.staging.open(answers.append)
+    opening = start(world.broker.staged_writes.staging_topic.open())
     world.settle()
-    (place,) = answers
-    assert isinstance(place, StagingPlace), place
-    return place
+    return opening.result()
 
 
 def stage(world: World, *batches: Sequence[bytes], place: StagingPlace | None = None) -> Piece:
@@ -108,7 +110,7 @@ class Published:
 
 def publish(world: World, request: Publication) -> bool | DragomanError:
     reply = Published()
-    world.broker.publishing.publisher.publish(request, reply)
+    start(world.broker.staged_writes.publisher.publish(request)).then(reply)
     world.settle()
     return reply.outcome
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from dragoman.broker.neighbour_service import NeighbourService
-from dragoman.broker.neighbours import Answered, Request, decode_answer, decode_request, encode
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import (
     Event,
@@ -24,6 +22,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, DragomanError, NotSentError
 from dragoman.log.partition import PartitionLog
 from dragoman.outcome import Outcome, start
+from dragoman.rpc import Answer, Request
 from dragoman.rpc.client import RawReply
 from dragoman.testing.sim.scheduler import SimScheduler
 from dragoman.types import Buffer
@@ -46,30 +45,23 @@ class Line:
         #: Nothing gets through; or answers do not.
         self.is_cut = False
         self.loses_answers = False
+        #: Requests that do not get through.
+        self.cuts_at: tuple[type, ...] = ()
         #: Requests whose answers come too late.
-        self.impatient_with: tuple[type[Request], ...] = ()
-        self.asked: list[Request] = []
+        self.impatient_with: tuple[type, ...] = ()
+        self.asked: list[Request[Answer]] = []
         #: When set, requests wait here until `release`.
         self.held: list[Callable[[], None]] | None = None
-
-    def ask(self, node_id: int, request: Request, body: Sequence[Buffer], done: Answered) -> None:
-        def answered(reply: RawReply | DragomanError) -> None:
-            if isinstance(reply, DragomanError):
-                done(reply)
-            else:
-                done(decode_answer(reply.header, reply.body))
-
-        self.exchange(node_id, encode(request), body).then(answered)
 
     def exchange(self, node_id: int, header: bytes, body: Sequence[Buffer]) -> Outcome[RawReply]:
         """`Transport` of remote procedure calls."""
         outcome: Outcome[RawReply] = Outcome()
         registry = self._pair.worlds[self._node].broker.registry
-        decode = registry.decode_request if registry.serves(header) else decode_request
-        request = decode(header)
+        request = registry.decode_request(header)
         self.asked.append(request)
         soon = self._pair.scheduler.call_soon
-        if self.is_cut or node_id not in self._pair.worlds:
+        is_cut = self.is_cut or isinstance(request, self.cuts_at)
+        if is_cut or node_id not in self._pair.worlds:
             soon(outcome.fail, NotSentError(f"node {node_id} is not connected"))
             return outcome
         data = memoryview(b"".join(body))
@@ -85,12 +77,8 @@ class Line:
                 soon(outcome.succeed, RawReply(reply, memoryview(b"".join(pieces))))
 
         def arrive() -> None:
-            if registry.serves(header):
-                served = self._pair.worlds[node_id].broker.registry
-                served.answer(self._node, memoryview(header), data, answered)
-            else:
-                service = self._pair.services[node_id]
-                service.request(self._node, memoryview(header), data, answered)
+            served = self._pair.worlds[node_id].broker.registry
+            served.answer(self._node, memoryview(header), data, answered)
 
         if is_late:
             soon(outcome.fail, ClusterError("no answer in time; the outcome is unknown"))
@@ -116,11 +104,7 @@ class Pair:
             for node in (1, 2)
         }
         self.lines = {node: Line(self, node) for node in self.worlds}
-        self.services = {
-            node: NeighbourService(world.broker) for node, world in self.worlds.items()
-        }
         for node, world in self.worlds.items():
-            world.broker.neighbours = self.lines[node]
             world.broker.rpc.transport = self.lines[node]
             self._forget_leads(world)
             self._share_metadata(world)

@@ -96,9 +96,14 @@ class ClusterMembers(Protocol):
     def ask(self, request: ControlRequest, done: Callable[[ControlReply | None], None]) -> None: ...
 
 
+class GroupTable(Protocol):
+    @property
+    def table(self) -> Sized: ...
+
+
 class GroupCount(Protocol):
     @property
-    def groups(self) -> Sized: ...
+    def groups(self) -> GroupTable: ...
 
 
 class ClusterBroker(Protocol):
@@ -187,7 +192,7 @@ class ClusterService:
             uptime_ms=round((self._node.clock.monotonic() - self._node.started_at) * 1000),
             topics=len(image.topics),
             partitions=len(image.partitions),
-            groups=len(broker.coordination.groups),
+            groups=len(broker.coordination.groups.table),
             nodes=tuple(self._nodes()),
             leaderless=sum(each.leader == NO_LEADER for each in partitions),
             under_replicated=sum(map(_is_under_replicated, partitions)),

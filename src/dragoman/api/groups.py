@@ -15,8 +15,7 @@ from dragoman.api.values import (
     GroupPage,
     GroupSummary,
 )
-from dragoman.broker.groups import Groups
-from dragoman.broker.offsets import Offsets
+from dragoman.broker.groups.coordinator import GroupCoordinator
 from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.types import GroupId
@@ -24,10 +23,7 @@ from dragoman.types import GroupId
 
 class Coordination(Protocol):
     @property
-    def groups(self) -> Groups: ...
-
-    @property
-    def offsets(self) -> Offsets: ...
+    def groups(self) -> GroupCoordinator: ...
 
 
 class GroupBroker(Protocol):
@@ -47,7 +43,7 @@ class GroupService:
         self._broker = broker
 
     def list_groups(self, after: str, limit: PageLimit) -> GroupPage:
-        groups = self._broker.coordination.groups
+        groups = self._broker.coordination.groups.table
         listed = {each.group_id: each for each in groups.listings()}
         names, following = page_of(listed, after, limit)
         items = tuple(
@@ -64,10 +60,10 @@ class GroupService:
     def describe_group(self, name: str) -> GroupDescription:
         coordination = self._broker.coordination
         group_id = GroupId(name)
-        if coordination.groups.get(group_id) is None:
+        if coordination.groups.table.get(group_id) is None:
             raise ApiError(404, "unknown_group", f"there is no group {name!r}")
-        described = coordination.groups.describe(group_id)
-        assigned = coordination.groups.assignments(group_id)
+        described = coordination.groups.table.describe(group_id)
+        assigned = coordination.groups.table.assignments(group_id)
         return GroupDescription(
             group=name,
             protocol=described.owner or "",
@@ -89,7 +85,7 @@ class GroupService:
             offsets=tuple(
                 self._offset(topic, partition, committed.offset)
                 for (topic, partition), committed in sorted(
-                    coordination.offsets.all_committed(group_id).items()
+                    coordination.groups.offsets.all_committed(group_id).items()
                 )
             ),
         )

@@ -7,20 +7,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from dragoman import __version__
-from dragoman.api.captures import CaptureBroker, CaptureService
+from dragoman.api.captures import CaptureService
 from dragoman.api.cluster import ClusterBroker, ClusterNode, ClusterService, damaged_ranges
 from dragoman.api.groups import GroupBroker, GroupService
 from dragoman.api.pipelines import PipelineReports
 from dragoman.api.topics import TopicBroker, TopicService
+from dragoman.broker.context import NodeContext
 from dragoman.broker.replica import Replica
+from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channels
 from dragoman.telemetry.catalogue import Stats
 
 
-class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, CaptureBroker, Protocol):
+class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, Protocol):
     """What the services, health and metrics use of the broker."""
+
+    @property
+    def context(self) -> NodeContext: ...
 
     @property
     def is_ready(self) -> bool: ...
@@ -36,6 +41,9 @@ class RunningNode(ClusterNode, Protocol):
 
     @property
     def broker(self) -> NodeBroker: ...
+
+    @property
+    def captures(self) -> Captures: ...
 
     @property
     def settings(self) -> Settings: ...
@@ -62,7 +70,7 @@ class BrokerView:
         self.topics = TopicService(node.broker, node.hidden_from)
         self.groups = GroupService(node.broker)
         self.cluster = ClusterService(node, lambda: not self.objection())
-        self.captures = CaptureService(node.broker)
+        self.captures = CaptureService(node.broker.context, node.captures)
         self.pipelines = PipelineReports(node.clock)
 
     @property

@@ -10,7 +10,7 @@
 - Readers get decoded records of a partition, from the local replica or from its leader.
 - Maintenance rolls segments, applies retention, compacts, and expires idle producers.
 
-Packages: consumer groups, transactions, replication of partitions, delayed records, atomic
-publication of staged records, and the placement of captures. The core never blocks: what waits for
+Packages: consumer groups, transactions, replication of partitions, delayed records, and atomic
+publication of staged records. The core never blocks: what waits for
 the disk or another node answers later.
 """

@@ -10,37 +10,35 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from dragoman.broker.capturing import Capturing
 from dragoman.broker.cluster import Cluster, Links, NoLinks
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.context import NodeContext
-from dragoman.broker.coordination import Coordination, GroupDialect
+from dragoman.broker.coordination import Coordination
 from dragoman.broker.copies import InternalCopies
-from dragoman.broker.deferring import Deferring
-from dragoman.broker.directory import Directory
+from dragoman.broker.delayed import DelayedRecords
+from dragoman.broker.directory import Directory, KeyedTopic
 from dragoman.broker.errors import RequestTimedOut, ShuttingDown
 from dragoman.broker.features import Features
 from dragoman.broker.fetch import Fetch, Fetches, FetchLimits, Finish, Wanted
 from dragoman.broker.gather import Gatherer
 from dragoman.broker.global_table import GlobalTables
+from dragoman.broker.groups.coordinator import GroupCoordinator, GroupDialect
+from dragoman.broker.groups.remote_members import GroupMembers, RemoteMembers
 from dragoman.broker.leadership import Leadership
 from dragoman.broker.maintenance import Maintenance
-from dragoman.broker.neighbours import Neighbours, NoNeighbours
 from dragoman.broker.partitions import Partitions, directory_name
-from dragoman.broker.publishing import Publishing
 from dragoman.broker.quotas import ClientQuotas
 from dragoman.broker.reading import Readers
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.relaying import Relaying
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.replica_ends import ReplicaEndFinder
+from dragoman.broker.staged_writes import StagedWrites
 from dragoman.broker.topics import NewTopic, Topics
+from dragoman.broker.transactions.service import Transactions
 from dragoman.broker.work_queue import WorkQueue
-from dragoman.captures.definition import POSITIONS_TOPIC
 from dragoman.cluster.etcd.calls import Gateway
 from dragoman.cluster.events import (
-    CaptureDefined,
-    CaptureRemoved,
     Event,
     NodeConfigChanged,
     NodeFenced,
@@ -81,6 +79,18 @@ class Coordinates(Protocol):
     def led(self, topic: str, index: int, leader_epoch: int) -> None: ...
 
     def resigned(self, topic: str, index: int) -> None: ...
+
+
+class Extension(Coordinates, KeyedTopic, Protocol):
+    """A service that stands outside the broker and works for the leaders of its internal topic."""
+
+    def serve(self, registry: Registry, /) -> None:
+        """Register the handlers of its requests."""
+        ...
+
+    def applied(self, event: Event | None, /) -> None:
+        """A metadata event was applied; None: a snapshot has replaced the metadata."""
+        ...
 
 
 class Broker:
@@ -150,19 +160,21 @@ class Broker:
         self.quotas = ClientQuotas(image, changes)
         self.leadership = Leadership(image, self.cluster)
         self.features = Features(image, changes)
-        #: The way to other nodes for what clients want of them.
-        self.neighbours: Neighbours = NoNeighbours()
-        self.coordination = Coordination(self, dialect)
-        self.publishing = Publishing(self, self.coordination.producer_ids)
-        self.deferring = Deferring(self, self.coordination.producer_ids)
-        self.capturing = Capturing(self)
+        self.coordination = self._coordination(dialect)
+        producer_ids = self.coordination.transactions.producer_ids
+        self.staged_writes = StagedWrites(context, partitions, self.topics, producer_ids, self.rpc)
+        self.staged_writes.serve(self.registry)
+        self.directory.add(self.staged_writes.log)
+        self.delayed = DelayedRecords(context, partitions, self.topics, producer_ids, self.rpc)
+        self.delayed.serve(self.registry)
+        self.directory.add(self.delayed.store.log)
         #: What works for the leaders of internal topics.
-        self.coordinating: tuple[Coordinates, ...] = (
+        self.coordinating: list[Coordinates] = [
             self.coordination,
-            self.publishing,
-            self.deferring,
-            self.capturing,
-        )
+            self.staged_writes,
+            self.delayed,
+        ]
+        self._extensions: list[Extension] = []
         self.gatherer = Gatherer(scheduler, clock)
         self.relaying = Relaying(context, partitions, self.gatherer, self.rpc)
         self.relaying.serve(self.registry)
@@ -191,6 +203,32 @@ class Broker:
     @property
     def is_stopping(self) -> bool:
         return self.context.is_stopping
+
+    def _coordination(self, dialect: GroupDialect | None) -> Coordination:
+        context, rpc, registry = self.context, self.rpc, self.registry
+        groups = GroupCoordinator(
+            context, self.partitions, self.topics, rpc, self.group_configs.of, dialect
+        )
+        groups.serve(registry)
+        RemoteMembers(context, groups).serve(registry)
+        transactions = Transactions(
+            context, self.partitions, self.topics, self.changes, rpc, groups, self._incarnation
+        )
+        transactions.serve(registry)
+        self.group_members = GroupMembers(context, self.directory, rpc, groups, self._incarnation)
+        return Coordination(context, self.directory, groups, transactions)
+
+    def _incarnation(self) -> int:
+        return self.store.node.incarnation
+
+    def attach(self, extension: Extension) -> None:
+        """Have an extension coordinate its topic, see the metadata, and serve its requests. Called
+        before the node starts.
+        """
+        self._extensions.append(extension)
+        self.coordinating.append(extension)
+        self.directory.add(extension)
+        extension.serve(self.registry)
 
     # ---- start and stop
 
@@ -232,7 +270,7 @@ class Broker:
                 self.context.is_ready = True
                 self.partitions.remove_leftovers()
                 self.coordination.start()
-                self.publishing.start()
+                self.staged_writes.start()
                 self._lead_coordinators()
                 self.maintenance.start()
                 done(None)
@@ -298,8 +336,8 @@ class Broker:
             each()
         self.maintenance.stop()
         self.coordination.close()
-        self.publishing.close()
-        self.deferring.close()
+        self.staged_writes.close()
+        self.delayed.close()
         self.store.settle_all()
         self.fetches.finish_all()
         # First: of records that other nodes may have by now nobody must say that they are refused.
@@ -331,10 +369,7 @@ class Broker:
 
     async def ensure_topic(self, new: NewTopic) -> None:
         """Create the topic unless it exists; for topics created on first use."""
-        if new.name == POSITIONS_TOPIC:
-            await self.capturing.ensure_topic()
-        else:
-            await self.topics.ensure(new)
+        await self.topics.ensure(new)
 
     # ---- fetch
 
@@ -345,8 +380,8 @@ class Broker:
         self.fetches.cancel(fetch)
 
     def _needs_producers(self, partition_id: int) -> bool:
-        publishing, deferring = self.publishing, self.deferring
-        return publishing.is_publishing_to(partition_id) or deferring.is_delivering_to(partition_id)
+        is_publishing = self.staged_writes.is_publishing_to(partition_id)
+        return is_publishing or self.delayed.is_delivering_to(partition_id)
 
     # ---- what the log and the quorum report
 
@@ -403,12 +438,12 @@ class Broker:
             case NodeFenced():
                 for each in self.on_fenced:
                     each(event.node_id)
-            case CaptureDefined() | CaptureRemoved():
-                self.capturing.changed()
             case TopicCreated() | PartitionsAdded() if self.is_ready:
-                self.coordination.topics_changed()
+                self.coordination.groups.topics_changed()
             case _:
-                return
+                pass
+        for extension in self._extensions:
+            extension.applied(event)
 
     def _restored(self) -> None:
         """A snapshot has replaced the image, and every object in it."""
@@ -417,9 +452,10 @@ class Broker:
         self.cluster.restored()
         if self.is_ready:
             self.partitions.remove_leftovers()
-            self.coordination.topics_changed()
-            self.deferring.targets_deleted()
-        self.capturing.changed()
+            self.coordination.groups.topics_changed()
+            self.delayed.targets_deleted()
+        for extension in self._extensions:
+            extension.applied(None)
 
     def _reconfigure(self) -> None:
         """Settings changed at run time: everybody who keeps some is told."""
@@ -434,8 +470,8 @@ class Broker:
         if self.is_ready:
             # Partitions that nobody used since the start have directories, too.
             self.partitions.remove_leftovers()
-            self.coordination.topic_deleted(TopicName(topic.name))
-            self.deferring.targets_deleted()
+            self.coordination.groups.topic_deleted(TopicName(topic.name))
+            self.delayed.targets_deleted()
 
 
 def _do_nothing() -> None:

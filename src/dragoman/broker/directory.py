@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import CoordinatorNotAvailable, UnknownTopic
-from dragoman.broker.internal import InternalTopic
-from dragoman.broker.kinds import NOBODY
+from dragoman.broker.placement import NOBODY
 from dragoman.broker.replica import not_leader
-from dragoman.outcome import acknowledged
 from dragoman.rpc import Coordinator, Leader, Node, Where
+
+
+class KeyedTopic(Protocol):
+    """An internal topic: the leaders of its partitions coordinate the names that are kept there."""
+
+    @property
+    def name(self) -> str: ...
+
+    def leader_of(self, name: str, /) -> int:
+        """The node that coordinates a name, or `NOBODY`. May raise `BrokerError`."""
+        ...
+
+    async def ensure(self) -> None:
+        """Create the topic unless it exists."""
+        ...
 
 
 class Directory:
     def __init__(self, context: NodeContext) -> None:
         self._context = context
-        self._internal_topics: dict[str, InternalTopic] = {}
+        self._internal_topics: dict[str, KeyedTopic] = {}
 
-    def add(self, topic: InternalTopic) -> None:
+    def add(self, topic: KeyedTopic) -> None:
         """The leaders of this topic's partitions coordinate the names that are kept there."""
         self._internal_topics[topic.name] = topic
 
@@ -47,7 +60,7 @@ class Directory:
         internal = self._internal_topics[topic]
         node_id = internal.leader_of(name)
         if node_id == NOBODY:
-            await acknowledged(internal.ensure)
+            await internal.ensure()
             node_id = internal.leader_of(name)
         if node_id == NOBODY:
             raise CoordinatorNotAvailable(f"no node coordinates {name!r}")

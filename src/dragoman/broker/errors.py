@@ -218,18 +218,18 @@ class NotTransactionCoordinator(TransactionError):
     """This coordinator was closed: find the present one. The outcome of the request is open."""
 
 
-# ---- deferred records
+# ---- delayed records
 
 
 class UnknownDeferredRecord(BrokerError):
-    """No such record is kept aside: it never was, or has been delivered or dropped."""
+    """No such record is stored: it never was, or has been delivered or dropped."""
 
 
 class LabelsDiffer(BrokerError):
-    """The record belongs to somebody else than who decides about it."""
+    """The record belongs to another owner than the one that decides about it."""
 
 
-# ---- publishing
+# ---- staged writes
 
 
 class InvalidPublication(BrokerError):

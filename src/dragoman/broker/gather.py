@@ -20,6 +20,7 @@ from dragoman.config.topics import TopicConfig
 from dragoman.errors import DragomanError
 from dragoman.limits import BATCH_HEADER_BYTES, GATHERED_BATCH_BYTES_MAX
 from dragoman.log.batch import Record, build_batch, read_header
+from dragoman.outcome import Outcome
 from dragoman.world import Clock, Scheduler
 
 #: Takes the (first) record's offset once all are as safe as asked for, or why not (offset -1).
@@ -30,6 +31,13 @@ _Owners: TypeAlias = list[tuple[Placed, int]]
 #: name and value: lengths, times and counts.
 _RECORD_OVERHEAD_BYTES = 36
 _HEADER_OVERHEAD_BYTES = 10
+
+
+def placed(begin: Callable[[Placed], object]) -> Outcome[int]:
+    """The outcome of a function that calls back with an offset. Raises what it raises at once."""
+    outcome: Outcome[int] = Outcome()
+    begin(lambda offset, error: outcome.settle(offset if error is None else error))
+    return outcome
 
 
 class _Gathering:

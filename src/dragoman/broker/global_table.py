@@ -9,13 +9,14 @@ the later one for both. The topic is made with the first record that is put.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final
 
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import NotLeader, UnknownTopic
-from dragoman.broker.gather import Placed
+from dragoman.broker.gather import placed
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.reading import Ends, Reader, Readers
+from dragoman.broker.reading import Reader, Readers
 from dragoman.broker.relaying import Relaying
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.metadata import PartitionMetadata
@@ -27,10 +28,8 @@ from dragoman.limits import (
     INTERNAL_RECORDS_PER_SLICE,
 )
 from dragoman.log.batch import Record
-from dragoman.outcome import start
+from dragoman.outcome import Outcome, ignore, pause, start
 
-Then: TypeAlias = Callable[[], None]
-Refuse: TypeAlias = Callable[[DragomanError], None]
 #: The leader was not reached, or hears a moment later that it is one; nothing was written.
 _TRANSIENT: Final = (NotLeader, NotSentError, UnknownTopic)
 _SEGMENT_BYTES: Final = 64 << 20
@@ -87,8 +86,9 @@ class GlobalTable:
         self._end = 0
         self._is_starting = False
         self._is_reading = False
-        #: Until where the topic has to be read for those who wait; None: until it is read back.
-        self._waiting: list[tuple[int | None, Then, Refuse]] = []
+        #: Waiters, each with the offset up to which the topic has to be read for it; None: until
+        #: it is read back.
+        self._waiting: list[tuple[int | None, Outcome[None]]] = []
 
     @property
     def partition(self) -> PartitionMetadata | None:
@@ -111,12 +111,12 @@ class GlobalTable:
 
     # ---- reading
 
-    def when_loaded(self, then: Then, refuse: Refuse) -> None:
-        """Call `then`, now or when everything has been read back, or `refuse`."""
-        if self.is_loaded:
-            then()
-        else:
-            self._wait(None, then, refuse)
+    async def loaded(self) -> None:
+        """Return when everything has been read back. Those that wait resume in the order in which
+        they came.
+        """
+        if not self.is_loaded:
+            await self._reached(None)
 
     def record_at(self, offset: int) -> Record:
         """The record that was applied with this offset, on a node that has a copy."""
@@ -127,37 +127,43 @@ class GlobalTable:
         assert record.offset == offset, "a record is not where it was written"
         return record
 
-    def _wait(self, end: int | None, then: Then, refuse: Refuse) -> None:
-        self._waiting.append((end, then, refuse))
+    async def _reached(self, end: int | None) -> None:
+        """Return when the topic has been read up to an offset; None: when it is read back."""
+        reached: Outcome[None] = Outcome()
+        self._waiting.append((end, reached))
         if self._reader is not None:
-            self._take_in()
+            self._apply_more()
         elif not self._is_starting:
             self._is_starting = True
-            self._find_end()
+            start(self._begin()).then(ignore)
+        await reached
 
-    def _find_end(self, tries: int = FOLLOWED_TRIES_MAX) -> None:
-        """How far it has to be read back."""
+    async def _begin(self) -> None:
+        """Find out where the topic ends, and read it from its beginning."""
+        try:
+            self._end = await self._find_end()
+        except DragomanError as error:
+            self._give_up(error)
+            return
         partition = self.partition
         assert partition is not None
-
-        def found(ends: Ends | DragomanError) -> None:
-            if isinstance(ends, Ends):
-                self._begin(ends.high_watermark)
-            elif isinstance(ends, _TRANSIENT) and tries:
-                self._context.scheduler.call_later(FOLLOWED_RETRY_S, self._find_end, tries - 1)
-            else:
-                self._give_up(ends)
-
-        start(self._readers.ends(partition)).then(found)
-
-    def _begin(self, end: int) -> None:
         self._is_starting = False
-        partition = self.partition
-        assert partition is not None
-        self._end = end
         self._forget()
-        self._reader = self._readers.open(partition, 0, self._take_in)
-        self._take_in()
+        self._reader = self._readers.open(partition, 0, self._apply_more)
+        self._apply_more()
+
+    async def _find_end(self) -> int:
+        tries = FOLLOWED_TRIES_MAX
+        while True:
+            partition = self.partition
+            assert partition is not None
+            try:
+                return (await self._readers.ends(partition)).high_watermark
+            except _TRANSIENT:
+                if not tries:
+                    raise
+            tries -= 1
+            await pause(self._context.scheduler, FOLLOWED_RETRY_S)
 
     def _give_up(self, error: DragomanError) -> None:
         self._is_starting = False
@@ -165,11 +171,11 @@ class GlobalTable:
             self._reader.close()
             self._reader = None
         waiting, self._waiting = self._waiting, []
-        for _, _, refuse in waiting:
-            refuse(error)
+        for _, reached in waiting:
+            reached.fail(error)
 
-    def _take_in(self) -> None:
-        """A slice of what has come; those who have waited for it go on."""
+    def _apply_more(self) -> None:
+        """Apply a slice of the records that have come, and resume those that waited for them."""
         reader = self._reader
         if reader is None or self._is_reading:
             return
@@ -183,53 +189,40 @@ class GlobalTable:
             return
         finally:
             self._is_reading = False
-        self._go_on(reader.offset)
+        self._resume_waiters(reader.offset)
         if self._reader is reader:
             if found:
-                self._context.scheduler.call_soon(self._take_in)
+                self._context.scheduler.call_soon(self._apply_more)
             else:
                 reader.wait()
 
-    def _go_on(self, reached: int) -> None:
+    def _resume_waiters(self, offset: int) -> None:
         waiting, self._waiting = self._waiting, []
-        ready: list[tuple[int | None, Then, Refuse]] = []
-        for each in waiting:
-            until = self._end if each[0] is None else each[0]
-            (ready if until <= reached else self._waiting).append(each)
-        for _, then, refuse in ready:
-            try:
-                then()
-            except DragomanError as raised:
-                refuse(raised)
+        ready: list[Outcome[None]] = []
+        for end, reached in waiting:
+            if (self._end if end is None else end) <= offset:
+                ready.append(reached)
+            else:
+                self._waiting.append((end, reached))
+        for reached in ready:
+            reached.succeed(None)
 
     # ---- writing
 
-    def put(self, key: bytes, value: bytes | None, done: Placed) -> None:
-        """`done` comes when the record is durable and has been applied here; without a value the
-        key goes.
+    async def put(self, key: bytes, value: bytes | None) -> int:
+        """Put a value, or without one delete the key. Returns the offset of the record when it is
+        durable and has been applied here. Records are appended in the order of the calls.
         """
         record = Record(key=key, value=value, timestamp=self._context.clock.wall_ms())
-
-        def ready(error: DragomanError | None) -> None:
-            if error is not None:
-                done(-1, error)
-            else:
-                partition = self.partition
-                assert partition is not None
-                self._relaying.add(partition, record, placed)
-
-        def placed(offset: int, error: DragomanError | None) -> None:
-            if error is not None:
-                done(offset, error)
-            else:
-                self._wait(
-                    offset + 1, lambda: done(offset, None), lambda refused: done(-1, refused)
-                )
-
         new = NewTopic(
             name=self.name,
             partition_count=1,
             config={"cleanup.policy": "compact", "segment.bytes": str(_SEGMENT_BYTES)},
             is_internal=True,
         )
-        start(self._topics.ensure(new)).then(ready)
+        await self._topics.ensure(new)
+        partition = self.partition
+        assert partition is not None
+        offset = await placed(partial(self._relaying.add, partition, record))
+        await self._reached(offset + 1)
+        return offset

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -35,7 +36,8 @@ from dragoman.broker.topics import NewTopic, Topics
 from dragoman.errors import BrokerError, DiskFullError, DragomanError
 from dragoman.limits import INTERNAL_LOAD_RETRY_S, INTERNAL_RECORDS_PER_SLICE
 from dragoman.log.batch import Record, build_batch, read_header
-from dragoman.outcome import start
+from dragoman.log.partition import PartitionLog
+from dragoman.outcome import acknowledged, ignore, pause, start
 
 log = logging.getLogger("dragoman.coordination")
 #: Key and value of one record; without a value the key is removed.
@@ -148,7 +150,7 @@ class InternalTopic:
         if self._is_closed:
             return CoordinatorNotAvailable("this node stops")
         if topic is None and index not in self._kept:
-            self.ensure(_unheard)
+            start(self.ensure()).then(ignore)
             return CoordinatorNotAvailable(f"{self.name} is being made")
         where = f"{self.name}-{index}"
         leader = self._context.node_id if topic is None else topic.partitions[index].leader
@@ -169,7 +171,7 @@ class InternalTopic:
             self.resign(index)
         kept = self._kept[index] = _Kept(leader_epoch)
         if self.name in self._context.image.topics:
-            self._await_commit(index, kept)
+            start(self._committed_log(index, kept)).then(partial(self._read_back, index, kept))
         else:
             self._serve(index, kept)
 
@@ -191,32 +193,35 @@ class InternalTopic:
 
     # ---- reading back
 
-    def _await_commit(self, index: int, kept: _Kept) -> None:
-        """Records of earlier leaders count, too, but this node may not know yet that they do."""
+    async def _committed_log(self, index: int, kept: _Kept) -> PartitionLog | None:
+        """The log of the partition once all of it is known to be committed: records of earlier
+        leaders count, too, but this node may not know yet that they do. None when the leadership
+        has ended before.
+        """
+        while not kept.is_over:
+            try:
+                replica = self._partitions.find(self.name, index)
+                end = replica.log.log_end_offset
+                await acknowledged(partial(replica.when_committed, end))
+            except DragomanError as error:
+                if not kept.is_over:
+                    log.warning("%s-%d cannot be read back yet: %s", self.name, index, error)
+                    await pause(self._context.scheduler, INTERNAL_LOAD_RETRY_S)
+            else:
+                return replica.log
+        return None
 
-        def committed(error: DragomanError | None) -> None:
-            if kept.is_over:
-                return
-            if error is not None:
-                log.warning("%s-%d cannot be read back yet: %s", self.name, index, error)
-                again = partial(self._await_commit, index, kept)
-                self._context.scheduler.call_later(INTERNAL_LOAD_RETRY_S, again)
-                return
-            stored = replica.log
-            records = stored.iterate(stored.log_start_offset, stored.high_watermark)
-            self._to_load.append((index, kept, records))
-            if not self._is_reading:
-                self._is_reading = True
-                self._load_some()
-
-        if kept.is_over:
+    def _read_back(
+        self, index: int, kept: _Kept, stored: PartitionLog | DragomanError | None
+    ) -> None:
+        assert not isinstance(stored, DragomanError)
+        if stored is None or kept.is_over:
             return
-        try:
-            replica = self._partitions.find(self.name, index)
-        except DragomanError as error:
-            committed(error)
-            return
-        replica.when_committed(replica.log.log_end_offset, committed)
+        records = stored.iterate(stored.log_start_offset, stored.high_watermark)
+        self._to_load.append((index, kept, records))
+        if not self._is_reading:
+            self._is_reading = True
+            self._load_some()
 
     def _load_some(self) -> None:
         room = INTERNAL_RECORDS_PER_SLICE
@@ -268,10 +273,10 @@ class InternalTopic:
                 else:
                     done(error)
 
-            self.ensure(made)
+            start(self.ensure()).then(made)
 
-    def ensure(self, done: Acknowledge) -> None:
-        """Make the topic unless there is one."""
+    async def ensure(self) -> None:
+        """Create the topic unless it exists."""
         new = NewTopic(
             name=self.name,
             partition_count=self._partition_count,
@@ -279,12 +284,9 @@ class InternalTopic:
             config={"cleanup.policy": "compact", "segment.bytes": str(64 << 20)},
             is_internal=True,
         )
-
-        def made(result: DragomanError | None) -> None:
-            # Another node may have been faster.
-            done(None if isinstance(result, TopicExists) else result)
-
-        start(self._topics.ensure(new)).then(made)
+        # Another node may be faster.
+        with suppress(TopicExists):
+            await self._topics.ensure(new)
 
     def _append(
         self,
@@ -338,7 +340,3 @@ def _in_words_of_coordinators(error: DragomanError | None) -> DragomanError | No
         case RequestTimedOut() | NotEnoughReplicas():
             return CoordinatorNotAvailable(str(error))
     return error
-
-
-def _unheard(_error: DragomanError | None) -> None:
-    """Whoever asked comes back, and finds out."""

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Final
+
+#: In place of a node's number where there is no node.
+NOBODY: Final = -1
 
 
 def java_string_hash(text: str) -> int:
@@ -25,5 +29,5 @@ def coordinator_partition(name: str, count: int) -> int:
 
 
 def only_partition(_name: str) -> int:
-    """For whoever keeps everything in one place."""
+    """Where everything is kept in one place."""
     return 0

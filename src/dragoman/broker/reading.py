@@ -21,8 +21,8 @@ from dragoman.broker.errors import (
     UnknownTopic,
 )
 from dragoman.broker.fetch import Fetched, Fetches, FetchLimits, Wanted
-from dragoman.broker.kinds import NOBODY
 from dragoman.broker.partitions import Partitions
+from dragoman.broker.placement import NOBODY
 from dragoman.broker.replica import Replica
 from dragoman.broker.tailing import Tail
 from dragoman.broker.unread import Unread

@@ -23,8 +23,8 @@ from typing import Protocol, TypeAlias
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import MessageTooLarge, NotLeader, ShuttingDown, UnknownTopic
 from dragoman.broker.gather import Gatherer, Placed, refusal, room_in_a_batch, size_of
-from dragoman.broker.kinds import NOBODY
 from dragoman.broker.partitions import Partitions
+from dragoman.broker.placement import NOBODY
 from dragoman.broker.produce import check_produced, place
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
@@ -182,6 +182,16 @@ class Relaying:
             )
             self.run(partition, records, in_leader_line=in_line)
         records.add(record, size, placed)
+
+    async def append(self, partition: PartitionMetadata, record: Record) -> int:
+        """Append a record where the partition is led; its offset once it is committed."""
+        appended: Outcome[int] = Outcome()
+
+        def placed(offset: int, error: DragomanError | None) -> None:
+            appended.settle(offset if error is None else error)
+
+        self.add(partition, record, placed)
+        return await appended
 
     def add_all(
         self,

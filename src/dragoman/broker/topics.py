@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -64,6 +64,17 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
     led_by: int = DEFAULT
 
 
+class Reservation(NamedTuple):
+    """A topic that only the broker itself creates."""
+
+    #: Gives the topic as the broker creates it when a client uses it first. None: a client cannot
+    #: have the topic created.
+    template: Callable[[], NewTopic] | None = None
+    #: The beginning of the transactional ids whose transactions may write to the topic. Empty:
+    #: clients do not write to it.
+    writers: str = ""
+
+
 class Topics:
     def __init__(
         self,
@@ -79,8 +90,7 @@ class Topics:
         self._clock = clock
         self._random = random
         self._changing: set[str] = set()
-        #: Names of topics that only the broker itself makes.
-        self._reserved: set[str] = set()
+        self._reserved: dict[str, Reservation] = {}
         #: Requests that wait for a topic which is being created on first use.
         self._ensuring: dict[str, list[Outcome[None]]] = {}
         #: Ids given to topics whose creation is not applied yet.
@@ -97,9 +107,18 @@ class Topics:
         """From now on these settings hold."""
         self._settings = settings
 
-    def reserve(self, name: str) -> None:
-        """Have nobody but the broker make the topic of this name."""
-        self._reserved.add(name)
+    def reserve(
+        self, name: str, *, template: Callable[[], NewTopic] | None = None, writers: str = ""
+    ) -> None:
+        """Let only the broker create the topic of this name; see `Reservation`."""
+        self._reserved[name] = Reservation(template, writers)
+
+    def accepts_transaction(self, name: str, transactional_id: str | None) -> bool:
+        """Whether a client with this transactional id may write to a topic of the broker's own."""
+        reserved = self._reserved.get(name)
+        if reserved is None or not reserved.writers or transactional_id is None:
+            return False
+        return transactional_id.startswith(reserved.writers)
 
     # ---- create
 
@@ -231,9 +250,15 @@ class Topics:
             self.on_created(new.name)
 
     async def ensure(self, new: NewTopic) -> None:
-        """Create the topic unless it exists; requests that come meanwhile share its creation."""
+        """Create the topic unless it exists; requests that come meanwhile share its creation.
+
+        A topic that the broker makes from a template is created from its template.
+        """
         if new.name in self._image.topics:
             return
+        reserved = self._reserved.get(new.name)
+        if reserved is not None and reserved.template is not None:
+            new = reserved.template()
         waiting = self._ensuring.setdefault(new.name, [])
         created: Outcome[None] = Outcome()
         waiting.append(created)

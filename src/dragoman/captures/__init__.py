@@ -1,10 +1,17 @@
-"""Definitions of captures, and the control messages between a capture's process and its node.
+"""Captures of databases in a cluster: their definitions, and the node that runs each capture.
 
-- The definition says which rows of which database become which records.
-- Addresses of databases are parsed as libpq does, and their secrets are removed before display.
-- A policy restricts what an address may make the node do: its hosts, its secrets, its
+A capture is defined in the metadata, like a topic. Its name maps to a partition of the internal
+topic of positions, and the leader of the partition runs the capture as a process of its own, which
+is the package `cdc`. This package never loads the driver of a database.
+
+- The service answers for all captures, on any node, and removes them.
+- The supervisor starts, watches and stops the processes of the captures that this node runs.
+- Processes implement the runner, the port between the supervisor and the operating system. Node
+  and process exchange control messages: JSON, one value to a line.
+- Positions are the internal topic that records how far each capture is.
+- The definition says which rows of which database become which records. Patterns select tables and
+  columns, topics are derived from tables, and overlap detects two captures of one topic.
+- Addresses of databases are parsed as libpq does, and their secrets are removed before display. A
+  policy restricts what an address may make the node do: its hosts, its secrets, its
   authentication.
-- Patterns select tables and columns; routing maps tables to topics; overlap detects two captures
-  that would write to one topic.
-- Control messages are JSON, one value to a line.
 """

@@ -1,7 +1,7 @@
-"""Addresses of databases as libpq takes them, `postgresql://…` or `host=… password=…`: what in them
-is secret, and which server they lead to.
+"""Addresses of databases as libpq takes them, `postgresql://…` or `host=… password=…`: their
+secrets, and the server that they name.
 
-What cannot be read for sure is hidden altogether.
+An address that cannot be parsed with certainty is hidden as a whole.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _SECRETS = frozenset(
 _SCHEMES = ("postgresql://", "postgres://")
 _PAIR = re.compile(
     r"\s*(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)(?:[^\s\\]|\\.)*|(?=\s|\Z))\s*",
-    # As libpq reads it: only spaces of ASCII part the pairs.
+    # As in libpq, only ASCII spaces separate the pairs.
     re.DOTALL | re.ASCII,
 )
-#: An address, or a part of one, in the place of a value. After `user= password=…`, with nothing for
-#: the user, libpq takes all that follows for it.
+#: An address, or a part of one, in the place of a value: libpq takes the rest of `user=
+#: password=…`, where the user is missing, for the user.
 _NESTED = re.compile(rf"(?:^|[\s'\"?&])(?:{'|'.join(sorted(_SECRETS))})\s*=|://\S*@")
-#: Shorter words would be found in any text.
+#: Shorter words occur in any text.
 _WORD_MIN = 3
 _PORT = "5432"
 
@@ -48,22 +48,22 @@ def without_secrets(dsn: str) -> str:
 
 
 def misplaced(found: Mapping[str, str]) -> str | None:
-    """The keyword, if there is one, whose value holds a secret that belongs to another."""
+    """The first keyword whose value contains the secret of another keyword; None: there is none."""
     return next((key for key in found if key not in _SECRETS and has_nested(found[key])), None)
 
 
 def has_nested(value: str) -> bool:
-    """Whether a value holds a secret as addresses do."""
+    """Whether a value contains a secret in the form of an address."""
     return _NESTED.search(value) is not None
 
 
 def compose(parameters: Mapping[str, str]) -> str:
-    """`keyword=value …`, as libpq takes it."""
+    """The address as `keyword=value …`."""
     return " ".join(f"{key}={_quoted(value)}" for key, value in parameters.items())
 
 
 def hide_secrets(text: str, dsn: str) -> str:
-    """A text, such as an error of the driver, in which the address may be found, or its parts."""
+    """Hide the address and its secrets in a text, such as an error of the driver."""
     words = {dsn}
     for key, value in (parameters(dsn) or {}).items():
         is_nested = has_nested(value)
@@ -80,7 +80,7 @@ def hide_secrets(text: str, dsn: str) -> str:
 
 
 def server_of(dsn: str) -> tuple[str, str] | None:
-    """Host and port, or lists of them; None: not known."""
+    """Host and port, or lists of them; None if they are not known."""
     found = parameters(dsn)
     if found is None or "service" in found:
         return None
@@ -88,7 +88,7 @@ def server_of(dsn: str) -> tuple[str, str] | None:
 
 
 def parameters(dsn: str) -> dict[str, str] | None:
-    """By keyword; None for what libpq might read otherwise than it is read here."""
+    """The values by keyword; None for an address that libpq may parse differently."""
     scheme = next((each for each in _SCHEMES if dsn.startswith(each)), None)
     if scheme is not None:
         return _of_uri(dsn.removeprefix(scheme))
@@ -108,7 +108,7 @@ def parameters(dsn: str) -> dict[str, str] | None:
 def _of_uri(rest: str) -> dict[str, str] | None:
     """`[user[:password]@][host[:port],…][/database][?key=value&…]`"""
     found: dict[str, str] = {}
-    # As libpq does: the user ends at the first @ that comes before any slash.
+    # As in libpq, the user ends at the first @ before any slash.
     user = re.match(r"([^@/]*)@", rest)
     if user is not None:
         name, colon, password = user[1].partition(":")
@@ -117,7 +117,7 @@ def _of_uri(rest: str) -> dict[str, str] | None:
             found["password"] = unquote(password)
         rest = rest[user.end() :]
     if "@" in rest.partition("?")[0]:
-        # Perhaps of a password with characters in it that should have been escaped.
+        # Possibly of a password with characters that should have been escaped.
         return None
     where, _, query = rest.partition("?")
     netloc, slash, database = where.partition("/")
@@ -133,7 +133,7 @@ def _of_uri(rest: str) -> dict[str, str] | None:
         key, equals, value = pair.partition("=")
         if not equals or "=" in value:
             return None
-        # A + is itself here, unlike in forms; `ssl=true` is how Java's driver says it.
+        # A + is literal here, unlike in forms. `ssl=true` is the spelling of the Java driver.
         key, value = unquote(key), unquote(value)
         if (key, value) == ("ssl", "true"):
             key, value = "sslmode", "require"

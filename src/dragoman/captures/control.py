@@ -1,4 +1,4 @@
-"""What a node and the process that captures for it say to each other: JSON, one value to a line.
+"""Control messages between a node and a process that captures: JSON, one value to a line.
 
 The node writes commands to the process's standard input and reads reports from its standard output;
 when the input ends, the process stops. Logging goes to standard error.
@@ -21,13 +21,13 @@ class Start(_Line, frozen=True, kw_only=True, tag="start"):
     """The first line, and the only one with a password in it."""
 
     definition: Definition
-    #: Where the broker speaks Kafka's protocol.
+    #: The address at which the broker serves Kafka's protocol.
     bootstrap: str
-    #: For transactions that are too large for memory; emptied at start.
+    #: The directory for transactions that are too large for memory. It is emptied at the start.
     spool: str
     is_paused: bool = False
-    #: Another one each time a capture is added: a position that one of the same name has left
-    #: behind says nothing about this one.
+    #: Differs each time a capture is added, so that the position of an earlier capture of the same
+    #: name is ignored.
     incarnation: str = ""
 
 
@@ -36,25 +36,25 @@ class Pause(_Line, frozen=True, kw_only=True, tag="pause"):
 
 
 class Resume(_Line, frozen=True, kw_only=True, tag="resume"):
-    """Go on."""
+    """Continue after `Pause`, and retry at once after a failure."""
 
 
 class Rewind(_Line, frozen=True, kw_only=True, tag="rewind"):
-    """Capture again what came after a position, as far as the database still has it."""
+    """Capture again from a position on, which the database must still have."""
 
     id: str
     lsn: str
 
 
 class Snapshot(_Line, frozen=True, kw_only=True, tag="snapshot"):
-    """Send again what is in these tables (all: none named), beside what changes meanwhile."""
+    """Read these tables again, or all if none is named, beside the stream of changes."""
 
     id: str
     tables: tuple[str, ...] = ()
 
 
 class Stop(_Line, frozen=True, kw_only=True, tag="stop"):
-    """Finish the transaction that is under way and end."""
+    """Finish the transaction in progress and end."""
 
 
 Command: TypeAlias = Start | Pause | Resume | Rewind | Snapshot | Stop
@@ -70,10 +70,10 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     table: str
     rows: int = 0
     bytes: int = 0
-    #: By PostgreSQL's statistics; -1: not known.
+    #: From the statistics of PostgreSQL; -1: not known.
     rows_expected: int = -1
     is_done: bool = False
-    #: Until it is done, by the pace so far; -1: not known.
+    #: Estimated from the pace so far; -1: not known.
     seconds_left: float = -1.0
 
 
@@ -81,27 +81,27 @@ class Status(_Line, frozen=True, kw_only=True, tag="status"):
     """How things are, about once a second and whenever the state changes."""
 
     state: State
-    #: Why it waits or has failed, with what to do about it.
+    #: The reason why the capture waits or has failed, with the remedy.
     problem: str = ""
-    #: Everything up to here is in the log.
+    #: Everything that was committed before this LSN is in the log.
     lsn: str = ""
-    #: Bytes of the database's log that are still to come, and the age of the last change taken.
+    #: Bytes of WAL that are not captured yet, and the age of the last captured change.
     lag_bytes: int = -1
     lag_s: float = -1.0
-    #: Log that the database keeps because of the slot.
+    #: WAL that the database retains because of the slot.
     retained_bytes: int = -1
-    #: Since the process started.
+    #: Totals since the process started.
     rows: int = 0
     transactions: int = 0
     bytes: int = 0
     rows_per_s: float = 0.0
     tables: tuple[TableProgress, ...] = ()
-    #: Warnings that hold now: retained log, tables without a key.
+    #: Current warnings, such as retained WAL and tables without a key.
     warnings: tuple[str, ...] = ()
 
 
 class Done(_Line, frozen=True, kw_only=True, tag="done"):
-    """A command with an id was carried out, or, with a problem, refused."""
+    """A command with an id was carried out, or was refused if there is a problem."""
 
     id: str
     problem: str = ""
@@ -118,7 +118,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
     level: Literal["ok", "warning", "problem"]
     what: str
-    #: What to do about it, ready to be run.
+    #: The remedy, ready to be executed.
     remedy: str = ""
 
 

@@ -1,7 +1,7 @@
-"""What a capture is told to do: which rows of which database become which records.
+"""The definition of a capture: which rows of which database become which records.
 
 The same values travel from the command line over HTTP into the metadata log, and from there to the
-process that captures. Only that process is given the address with its password; everybody else gets
+process that captures. Only that process gets the address with its password; everything else gets
 `shown`.
 """
 
@@ -17,14 +17,14 @@ from dragoman.errors import ConfigError
 from dragoman.limits import TOPIC_PARTITIONS_MAX
 
 EnvelopeName: TypeAlias = Literal["pgcdc", "debezium", "flat"]
-#: What is done to a column instead of showing it.
+#: What replaces the values of a masked column.
 MaskWay: TypeAlias = Literal["hash", "null", "stars"]
-#: Where captures keep how far they are: key = the name, JSON as the value, in one transaction with
-#: what they have captured. Transactional ids that begin like this are theirs.
+#: The internal topic of positions. Key: the name of a capture; value: JSON, written in one
+#: transaction with the captured rows. The transactional ids of captures have this prefix.
 POSITIONS_TOPIC = "__capture_positions"
 TRANSACTIONAL_PREFIX = "__capture."
 _SLOT = re.compile(r"[a-z0-9_]{1,63}\Z")
-#: Least and most that numbers may be.
+#: The least and the most of numbers.
 _BOUNDS = (
     ("partitions", 1, TOPIC_PARTITIONS_MAX),
     ("snapshot_rows", 1, 1_000_000),
@@ -40,56 +40,57 @@ _NAME = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{NAME_MAX - 1}}}\Z")
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
-    #: Address of the database, as libpq takes it, with the password.
+    #: The address of the database, as libpq takes it, with the password.
     dsn: str
 
     #: `schema.table`, with `*` and `?`; without a schema, `public`.
     tables: tuple[str, ...] = ()
     #: Channels of LISTEN and NOTIFY.
     channels: tuple[str, ...] = ()
-    #: A table whose inserted rows say themselves what to send and where to.
+    #: A table whose inserted rows are messages, with topic, key and payload.
     outbox: str = ""
 
     envelope: EnvelopeName = "pgcdc"
-    #: Table, with patterns → topic, with `{database}`, `{schema}` and `{table}`. The first that
-    #: fits counts; a table that none fits goes to `pgcdc.{table}`, outside `public`
+    #: By pattern of tables, a topic with `{database}`, `{schema}` and `{table}`. The first match
+    #: counts; without a match, the topic is `pgcdc.{table}`, or outside `public`
     #: `pgcdc.{schema}.{table}`.
     topics: dict[str, str] = {}
     partitions: int = 8
-    #: Table, with patterns → columns to take as the key in place of the replica identity.
+    #: By pattern of tables, the key columns instead of those of the replica identity.
     keys: dict[str, tuple[str, ...]] = {}
-    #: `schema.table.column`, with patterns. With `include`, others are left out.
+    #: Patterns of `schema.table.column`. With `include`, other columns are left out.
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     mask: dict[str, MaskWay] = {}
-    #: A record without a value after each delete, so that compaction can forget the key.
+    #: Whether a record without a value follows each delete, so that compaction removes the key.
     tombstones: bool = True
-    #: Events about transactions (`pgcdc._txn`) and about changed tables (`pgcdc._schema`).
+    #: Whether there are events about transactions (`pgcdc._txn`) and changed tables
+    #: (`pgcdc._schema`).
     transactions: bool = False
     schema_changes: bool = False
 
-    #: Whether what is in the tables already is sent before what changes.
+    #: Whether existing rows are sent first.
     snapshot: Literal["initial", "never"] = "initial"
-    #: Rows that are read at a time.
+    #: The most rows in a chunk of a snapshot.
     snapshot_rows: int = 20_000
 
     #: Names in the database; `dragoman_NAME` when empty.
     publication: str = ""
     slot: str = ""
-    #: Whether publication and slot are made when they are missing.
+    #: Whether publication and slot are created if they are missing.
     create: bool = True
-    #: Large transactions are taken while they are under way (PostgreSQL 14 and later).
+    #: Whether large transactions are sent while they are in progress (PostgreSQL 14 and later).
     streaming: bool = True
-    #: Prepared transactions are sent when they are prepared, not when they are committed.
+    #: Whether prepared transactions are sent when they are prepared, and not when committed.
     two_phase: bool = False
 
-    #: So that a database whose captured tables rest lets go of its log; 0: never.
+    #: Seconds between heart-beats, which release WAL while captured tables do not change; 0: none.
     heartbeat_s: float = 10.0
-    #: Log that the database keeps for this capture: when to warn, when to act (0: never), and how.
+    #: Retained WAL: the bytes at which to warn and at which to act (0: never), and the action.
     wal_warn_bytes: int = 1 << 30
     wal_limit_bytes: int = 0
     wal_policy: Literal["stop", "drop"] = "stop"
-    #: Log that is kept although it was captured, so that `rewind` can go back.
+    #: Bytes of WAL to retain although they were captured, so that `rewind` can go back.
     keep_wal_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -125,18 +126,18 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return TRANSACTIONAL_PREFIX + self.name
 
     def __repr__(self) -> str:
-        # In an error or a log it must not show more.
+        # No more may appear in an error or a log.
         return f"Definition(name={self.name!r})"
 
     def shown(self) -> dict[str, object]:
-        """For listings, logs and answers: everything but what is secret."""
+        """The fields without secrets, for listings, logs and answers."""
         built = msgspec.to_builtins(self)
         assert isinstance(built, dict)
         return built | {"dsn": without_secrets(self.dsn)}
 
 
 def read_definition(data: bytes) -> Definition:
-    """As the metadata has it. Raises `ConfigError`: written by a release that knows more."""
+    """Decode a definition of the metadata. Raises `ConfigError` for one of a newer release."""
     try:
         return msgspec.json.decode(data, type=Definition)
     except msgspec.DecodeError as error:

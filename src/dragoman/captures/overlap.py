@@ -1,9 +1,9 @@
-"""Whether two captures write to one topic, as far as their definitions say.
+"""Whether two captures write to one topic, as far as their definitions tell.
 
-Each definition stands for topics: names, and names with `*` where a pattern of tables, or a part of
-a template that is only known with the rows, has its place. In a topic that two captures share, rows
-of one take the place of the other's that have the same key. Where both name the topic in so many
-words, that is what their owner wants.
+A definition stands for topics: names, and names with `*` in the place of a pattern of tables or of
+a part of a template that only the rows determine. In a topic that two captures share, rows of one
+replace rows of the other with the same key. If both definitions name the topic literally, that is
+intended.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from dragoman.captures.addresses import parameters
 from dragoman.captures.definition import Definition
 from dragoman.captures.patterns import is_pattern, schema_and_name, table_matches
-from dragoman.captures.routing import channel_topic, default_topic, topic_name
+from dragoman.captures.topics import channel_topic, default_topic, topic_name
 from dragoman.limits import CAPTURE_OVERLAP_STEPS_MAX, TOPIC_NAME_BYTES_MAX
 
 _ANY = "*"
@@ -25,13 +25,13 @@ _OUTBOX = "outbox.event.{aggregatetype}"
 
 
 class Overlap(msgspec.Struct, frozen=True):
-    #: The topic, or what the names of shared topics look like.
+    #: The topic, or a pattern of the names of shared topics.
     topic: str
-    #: Whether it is so whatever tables there are.
+    #: Whether the topic is shared whichever tables exist.
     is_certain: bool
 
     def text(self, capture: str) -> str:
-        """What it means beside that capture, and what to do about it."""
+        """The consequence of the overlap with that capture, and the remedy."""
         may = "writes" if self.is_certain else "may write"
         return (
             f"capture {capture} {may} to the topic {self.topic}, too: rows of one would take the"
@@ -42,11 +42,11 @@ class Overlap(msgspec.Struct, frozen=True):
 
 
 class _Topics(msgspec.Struct, frozen=True):
-    #: Topics that a definition gets from tables' and channels' names.
+    #: Topics derived from the names of tables and channels.
     derived: frozenset[str]
-    #: Topics that it names in so many words.
+    #: Topics that the definition names literally.
     named: frozenset[str]
-    #: Derived ones of which only the form is known.
+    #: Patterns of derived topics.
     forms: tuple[str, ...]
 
 
@@ -82,7 +82,7 @@ def _topics_of(
     derived = {channel_topic(each) for each in channels}
     named: set[str] = set()
     forms: dict[str, None] = {}
-    # Of very many, the first ones.
+    # Only the first templates and patterns of very many.
     templates = templates[:CAPTURE_OVERLAP_STEPS_MAX]
     patterns_max = CAPTURE_OVERLAP_STEPS_MAX**2 // (len(templates) + 1)
     for pattern in (*tables, *((outbox,) if outbox else ()))[:patterns_max]:
@@ -112,7 +112,7 @@ def _topics(definition: Definition) -> _Topics:
 def _texts(
     pattern: str, templates: tuple[tuple[str, str], ...], *, is_outbox: bool
 ) -> Iterator[tuple[str | None, str]]:
-    """Templates that tables of a pattern may get, and what they make of it."""
+    """Templates that tables of a pattern may get, each with the pattern filled in."""
     schema, table = schema_and_name(pattern)
     for template in _templates(pattern, templates):
         if template is None and not is_outbox:
@@ -132,11 +132,11 @@ def _texts(
 
 
 def _templates(pattern: str, templates: tuple[tuple[str, str], ...]) -> Iterator[str | None]:
-    """Those that tables of a pattern may get; None: the usual one."""
+    """The templates that tables of a pattern may get; None is the default."""
     wanted = schema_and_name(pattern)
     for fits, template in templates:
         if table_matches(fits, *wanted):
-            # It fits the pattern itself, and so every table of it.
+            # The template matches the pattern itself, and so every table that it matches.
             yield template
             return
         if is_pattern(pattern) and table_matches(pattern, *schema_and_name(fits)):
@@ -145,10 +145,10 @@ def _templates(pattern: str, templates: tuple[tuple[str, str], ...]) -> Iterator
 
 
 def _meet(one: str, other: str) -> bool:
-    """Whether a name fits two forms; `*` stands for anything without a dot, `?` for a character."""
+    """Whether a name can match both forms; `*` is any text without a dot, `?` one character."""
     if max(len(one), len(other)) > TOPIC_NAME_BYTES_MAX:
         return False
-    # For each beginning of one, whether it meets what was gone through of the other.
+    # For each prefix of one, whether it can match the prefix of the other up to here.
     width = len(one) + 1
     reached = [True, *([False] * (width - 1))]
     for place in range(1, width):

@@ -9,8 +9,8 @@ from functools import lru_cache
 
 @lru_cache(1024)
 def _expression(pattern: str) -> re.Pattern[str]:
-    """Between two stars, the first place that fits is as good as any: no other is tried, so that
-    a pattern with many stars takes no longer than its length times the name's.
+    """Between two stars the first match is as good as any, and no other is tried: the time is
+    bounded by the length of the pattern times that of the name.
     """
     first, *rest = [
         "".join("." if letter == "?" else re.escape(letter) for letter in piece)
@@ -23,7 +23,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def schema_and_name(pattern: str) -> tuple[str, str]:
-    """A name without a schema is one of `public`."""
+    """Split a pattern. A name without a schema is in `public`."""
     schema, dot, name = pattern.partition(".")
     return (schema, name) if dot else ("public", schema)
 
@@ -33,7 +33,7 @@ def is_pattern(text: str) -> bool:
 
 
 def table_matches(pattern: str, schema: str, table: str) -> bool:
-    """Letters count as they are in the catalogue, which is lower case unless quoted."""
+    """Names are compared as in the catalogue, where they are lower case unless quoted."""
     wanted_schema, wanted_table = schema_and_name(pattern)
     return (
         _expression(wanted_schema).fullmatch(schema) is not None

@@ -1,22 +1,27 @@
-"""What the address of a database may ask of the node that connects to it.
+"""The policy for addresses of databases that clients give to a node.
 
-An address comes from a client of the node, and the node has secrets of its own: password files,
-service files, certificates, an environment. libpq would take from them whatever an address leaves
-out, and send a password in clear to any server that asks. Here an address is made one that
+A node has secrets of its own: password files, service files, certificates, an environment. libpq
+would take from them whatever an address leaves out, and send a password in clear text to any server
+that asks. A secured address
 
-    uses nothing of the node's that it does not name,
-    leads where its host says,
-    gives a password away only by SCRAM, or over TLS or a socket of this machine,
-    names only hosts that the node's operator allows.
+    uses nothing of the node that it does not name,
+    leads to the host that it names,
+    reveals a password only by SCRAM, or over TLS or a local socket,
+    names only hosts that the operator of the node allows.
 
-What is checked is what is used: the address is written anew from what was read of it.
+The address that is checked is the address that is used: it is composed anew from the parsed values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+
+import msgspec
 
 from dragoman.captures.addresses import compose, misplaced, parameters
+from dragoman.captures.definition import Definition
+from dragoman.config.hosts import host_matches
 from dragoman.errors import ConfigError
 
 #: A path that never exists; libpq looks for `~/.pgpass` when none is named.
@@ -45,19 +50,19 @@ _REFUSED = {
     "replication": "captures set it themselves",
 }
 _TLS_MODES = frozenset(("require", "verify-ca", "verify-full"))
-#: Ways to authenticate that show the server nothing it could use; `none` is a server that asks for
-#: nothing, such as one that trusts or that looks at a certificate.
+#: Methods that reveal nothing to the server; `none` is a server that asks for nothing, such as one
+#: that trusts the client or checks a certificate.
 _SECRET_METHODS = ("scram-sha-256", "none")
 _OPEN_METHODS = ("password", "md5")
-#: By tickets of the node's own, and so only where an address asks for it.
+#: These use tickets of the node, and so only an address that names them gets them.
 _TICKET_METHODS = ("gss", "sspi")
 _METHODS = (*_OPEN_METHODS, *_SECRET_METHODS, *_TICKET_METHODS)
 
 
 def capture_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """For a process that captures: without libpq's variables, such as PGPASSWORD and PGHOSTADDR,
-    and without the address that is meant for the command line, which may have been run from the
-    same shell as the node.
+    """The environment of a process that captures: without the variables of libpq, such as
+    PGPASSWORD and PGHOSTADDR, and without the address for the command line, which may be in the
+    shell that started the node.
     """
     return {
         name: text
@@ -67,10 +72,10 @@ def capture_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def secured(dsn: str, may_reach: Callable[[str], bool] | None = None) -> str:
-    """The address as it is to be used, `keyword=value …`; the same when it is secured again.
+    """The address as it is to be used, `keyword=value …`. Securing it again does not change it.
 
-    `may_reach` says of a host, or of the directory of a socket, whether it is allowed. Raises
-    `ConfigError`, whose text has nothing secret in it.
+    `may_reach` says whether a host, or the directory of a socket, is allowed. Raises `ConfigError`
+    with a text without secrets.
     """
     given = parameters(dsn)
     if given is None:
@@ -79,7 +84,7 @@ def secured(dsn: str, may_reach: Callable[[str], bool] | None = None) -> str:
             " with special characters of the password percent-encoded"
         )
     if any("\0" in each for pair in given.items() for each in pair):
-        # libpq would read up to it and miss what is added here.
+        # libpq would stop there and miss what is added here.
         raise ConfigError("the DSN has a zero byte")
     for keyword in given:
         if keyword not in _TAKEN:
@@ -98,10 +103,23 @@ def secured(dsn: str, may_reach: Callable[[str], bool] | None = None) -> str:
     used["require_auth"] = _methods(given, is_local=is_local)
     used.setdefault("passfile", NO_FILE)
     if "sslcert" not in given:
-        # Otherwise the node's own, `~/.postgresql/postgresql.crt`, would be shown.
+        # Otherwise the node's own certificate, `~/.postgresql/postgresql.crt`, would be sent.
         used["sslcertmode"] = "disable"
     used.setdefault("gssencmode", "disable")
     return compose(used)
+
+
+def secured_definition(definition: Definition, allowed_hosts: tuple[str, ...]) -> Definition:
+    """The definition with its address secured. Without allowed hosts, every host is allowed.
+
+    Raises `ConfigError` for an address that must not be used.
+    """
+    may_reach = partial(_is_allowed, allowed_hosts) if allowed_hosts else None
+    return msgspec.structs.replace(definition, dsn=secured(definition.dsn, may_reach))
+
+
+def _is_allowed(allowed_hosts: tuple[str, ...], host: str) -> bool:
+    return host_matches(host, allowed_hosts)
 
 
 def _check_hosts(hosts: list[str], may_reach: Callable[[str], bool] | None) -> None:
@@ -121,7 +139,7 @@ def _check_files(given: dict[str, str]) -> None:
     for keyword in FILES:
         named = given.get(keyword)
         is_system = keyword == "sslrootcert" and named == "system"
-        # A relative one would depend on where the node runs, and `engine:key` loads a library.
+        # A relative path depends on the working directory, and `engine:key` loads a library.
         if named is not None and not is_system and not named.startswith("/"):
             raise ConfigError(f"the DSN's {keyword} has to be the whole path of a file")
     if ("sslcert" in given) != ("sslkey" in given):
@@ -135,9 +153,9 @@ def _usual(*, is_sealed: bool) -> tuple[str, ...]:
 
 
 def _methods(given: dict[str, str], *, is_local: bool) -> str:
-    """For libpq's `require_auth`."""
+    """The value of `require_auth` for libpq."""
     is_sealed = given.get("sslmode") in _TLS_MODES or is_local
-    # What stands in the node's file must not be had in clear by any server that has a certificate.
+    # No server, not even one with a certificate, gets a password of the node's file in clear text.
     is_own = given.get("passfile", NO_FILE) == NO_FILE
     usual = _usual(is_sealed=is_sealed and is_own)
     if not given.get("require_auth"):
@@ -157,8 +175,8 @@ def _methods(given: dict[str, str], *, is_local: bool) -> str:
 
 
 def with_methods(dsn: str, environment: Mapping[str, str]) -> str:
-    """An address that an operator has written, and which may use libpq's files and variables: only
-    how passwords may be given away is added, unless it says so itself.
+    """An address of an operator, which may use the files and variables of libpq. Only
+    `require_auth` is added, unless the address has it.
     """
     given = parameters(dsn)
     keeps = given is None or "require_auth" in given or "PGREQUIREAUTH" in environment

@@ -16,7 +16,7 @@ import uvloop
 
 from dragoman.captures.control import Report, Start, Stop, decode_command, encode_line
 from dragoman.cdc.capture import Capture
-from dragoman.cdc.snapshot import SnapshotTaker
+from dragoman.cdc.snapshot.taker import SnapshotTaker
 from dragoman.limits import CAPTURE_LINE_BYTES_MAX, CAPTURE_ORPHAN_S
 
 _log = logging.getLogger("dragoman.cdc")
@@ -61,8 +61,8 @@ async def _listen(reader: asyncio.StreamReader, capture: Capture) -> None:
     except ValueError:
         _log.error("a line is longer than %d bytes", CAPTURE_LINE_BYTES_MAX)
     capture.take(Stop())
-    # The node is gone, and a broker with it: what is under way can hardly be finished, and whoever
-    # takes over needs the slot.
+    # The node is gone, and its broker with it: the transaction in progress can hardly be finished,
+    # and the next process of this capture needs the slot.
     asyncio.get_running_loop().call_later(CAPTURE_ORPHAN_S, os._exit, 1)
 
 

@@ -1,11 +1,11 @@
-"""The life of a capture: one session after the other, and what the node is told about it.
+"""The life of a capture: one session after the other, and the reports to its node.
 
-    starting ─► snapshotting / streaming ─► waiting ─► starting …     trouble that may go away
-        │                                └► failed  ─► starting …     trouble that somebody must end
+    starting ─► snapshotting / streaming ─► waiting ─► starting …     an error that may pass
+        │                                └► failed  ─► starting …     an error for an operator
         └──────────► paused ─────► starting                           on command
 
-A failed capture looks again once in a while, because what it waits for is done at the database and
-not here. Nothing is lost meanwhile: the slot holds what was not captured.
+A failed capture is retried now and then, because its remedy is applied at the database. Nothing is
+lost meanwhile: the slot retains the WAL that was not captured.
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ from dragoman.captures.control import (
     Stop,
 )
 from dragoman.captures.definition import Definition
-from dragoman.cdc.database import SourceError, refusal
 from dragoman.cdc.events import Encoder
-from dragoman.cdc.guard import Guard
-from dragoman.cdc.hooks import Snapshots
-from dragoman.cdc.notify import Listener
-from dragoman.cdc.session import Session, TakenOverError, Told
-from dragoman.cdc.setup import Prepared
+from dragoman.cdc.session import CaptureContext, Session, TakenOverError
+from dragoman.cdc.source.connection import SourceError, refusal
+from dragoman.cdc.source.notifications import Listener
+from dragoman.cdc.source.publication import Prepared
+from dragoman.cdc.source.wal_guard import WalGuard
 from dragoman.cdc.spool import SpoolFullError
-from dragoman.cdc.stream import Counts
+from dragoman.cdc.stream import Counts, Snapshots
 from dragoman.client_core.errors import ClientError
 from dragoman.errors import CdcError, DecodeError, DragomanError
 from dragoman.limits import CAPTURE_REPORT_S, CAPTURE_RETRY_MAX_S, CAPTURE_RETRY_MIN_S
@@ -51,15 +50,15 @@ from dragoman.protocols.kafka.client.transactions import TransactionOptions
 from dragoman.protocols.postgres.replication import format_lsn, parse_lsn
 
 _log = logging.getLogger(__name__)
-#: As long as brokers allow by default: a transaction of the database may be large.
+#: The most that brokers allow by default, because a transaction of the database may be large.
 _TRANSACTION_TIMEOUT_MS = 900_000
-#: Tables, and warnings, in one report: a line has a bound, and is the end of who exceeds it.
+#: Tables, and warnings, in one report. The node kills a process whose line is too long.
 _SHOWN_MAX = 1000
 _CLIENT = ClientSettings(client_id="dragoman-cdc", operation_timeout_s=20.0)
 
 
 class Capture:
-    """`run` it; hand over commands with `take`."""
+    """`run` captures until it is stopped; `take` receives commands."""
 
     def __init__(
         self,
@@ -77,15 +76,15 @@ class Capture:
         self._is_stopping = False
         self._rewinds: list[Rewind] = []
         self._snapshots: list[Snapshot] = []
-        #: Tables of snapshots that were promised to somebody, and that a session has not noted.
+        #: Tables of snapshots that were acknowledged, and that no session has recorded yet.
         self._promised: tuple[str, ...] = ()
-        #: Something was said that whoever waits should look at.
-        self._said = asyncio.Event()
+        #: Set by every command, for the coroutine that waits.
+        self._woken = asyncio.Event()
         self._state: State = "starting"
         self._problem = ""
         self._failures = 0
         self._rate = _Rate()
-        self._guard = Guard(self._definition, self._guarded)
+        self._guard = WalGuard(self._definition, self._guarded)
 
     # ---- commands
 
@@ -107,7 +106,7 @@ class Capture:
             case Start():
                 _log.error("told to start a second time")
                 return
-        self._said.set()
+        self._woken.set()
         if self._session is not None and not isinstance(command, Resume | Snapshot):
             self._session.end()
 
@@ -124,12 +123,12 @@ class Capture:
     # ---- life
 
     async def run(self) -> None:
-        """Until it is told to stop, or another process has taken over."""
+        """Returns after a `Stop`, or when another process has taken over."""
         self._report(self._status())
         beside = [asyncio.create_task(self._report_regularly())]
         if self._definition.tables or self._definition.outbox:
             beside.append(asyncio.create_task(self._guard.run()))
-        # Not opened here: it finds its way when it is asked something.
+        # The client connects with its first request.
         client = KafkaClient(self._start.bootstrap, _CLIENT)
         try:
             await self._live(client)
@@ -140,7 +139,7 @@ class Capture:
             self._become("stopped", self._problem)
 
     async def _live(self, client: KafkaClient) -> None:
-        told = Told(
+        context = CaptureContext(
             definition=self._definition,
             incarnation=self._start.incarnation,
             spool=self._start.spool,
@@ -156,23 +155,23 @@ class Capture:
             listener=Listener(self._definition),
         )
         while not self._is_stopping:
-            self._said.clear()
+            self._woken.clear()
             if self._is_paused and not self._rewinds:
                 self._become("paused")
-                await self._said.wait()
+                await self._woken.wait()
                 continue
             try:
-                await self._one_session(told)
+                await self._one_session(context)
             except TakenOverError as error:
                 self._problem = str(error)
                 return
             except DragomanError as error:
                 await self._recover(error)
 
-    async def _one_session(self, told: Told) -> None:
+    async def _one_session(self, context: CaptureContext) -> None:
         if not self._problem:
             self._become("starting")
-        session = Session(told)
+        session = Session(context)
         self._session = session
         try:
             await session.open()
@@ -196,12 +195,12 @@ class Capture:
         self._become("streaming")
         promised, self._promised = self._promised, ()
         if promised and session.snapshots is not None:
-            with suppress(CdcError):  # they are captured no more
+            with suppress(CdcError):  # the tables are not captured any more
                 session.snapshots.request(promised)
         self._request_snapshots(session)
 
     def _guarded(self, error: SourceError) -> None:
-        """The database keeps too much log."""
+        """The database retains too much WAL."""
         if self._session is not None:
             self._session.fail(error)
 
@@ -218,7 +217,7 @@ class Capture:
                 self._report(Done(id=each.id))
 
     async def _recover(self, error: DragomanError) -> None:
-        """Say what is wrong, and wait: longer each time, but not once somebody acts."""
+        """Report the error and wait, longer each time, or until a command comes."""
         self._failures += 1
         pause_s = CAPTURE_RETRY_MAX_S
         if _may_go_away(error):
@@ -229,7 +228,7 @@ class Capture:
             self._become("failed", _explained(error))
         try:
             async with asyncio.timeout(pause_s):
-                await self._said.wait()
+                await self._woken.wait()
         except TimeoutError:
             pass
         else:
@@ -285,7 +284,7 @@ class Capture:
 
 
 class _Rate:
-    """Rows per second since the last look that was long enough ago."""
+    """Rows per second, over at least the interval between two reports."""
 
     def __init__(self) -> None:
         self._since = 0.0
@@ -308,13 +307,13 @@ def _requested(session: Session, tables: tuple[str, ...]) -> None:
 
 
 def _may_go_away(error: DragomanError) -> bool:
-    """Whether trying again may help without anybody doing anything here."""
+    """Whether a retry may succeed without an operator."""
     if isinstance(error, SourceError):
         return error.is_transient
     if isinstance(error, SpoolFullError | BatchTooLargeError):
         return True
-    # What the broker refuses for good it may allow later, as after a topic's setting was changed;
-    # and each attempt begins by settling the last one.
+    # The broker may accept later what it refuses now, for example after a change of a topic's
+    # configuration; and each attempt begins by settling the last one.
     return isinstance(error, ClientError)
 
 

@@ -1,7 +1,7 @@
-"""Whether a database can be captured, and the exact remedy for whatever stands in the way.
+"""The doctor: whether a database can be captured, and the exact remedy for every problem.
 
 `python -m dragoman.cdc.doctor` reads a definition as JSON from standard input and prints findings,
-one as JSON to a line: so that the driver of the database stays out of the process that asks. It
+one as JSON to a line, so that the driver of the database stays out of the calling process. It
 changes nothing in the database.
 """
 
@@ -21,9 +21,15 @@ from psycopg.conninfo import conninfo_to_dict
 from dragoman.captures.control import Finding
 from dragoman.captures.definition import Definition
 from dragoman.captures.patterns import is_pattern, schema_and_name, table_matches
-from dragoman.cdc.database import WAL_LEVEL_REMEDY, Connection, SourceError, connect, refusal
 from dragoman.cdc.events import Encoder
-from dragoman.cdc.setup import (
+from dragoman.cdc.source.connection import (
+    WAL_LEVEL_REMEDY,
+    Connection,
+    SourceError,
+    connect,
+    refusal,
+)
+from dragoman.cdc.source.publication import (
     OPERATIONS,
     PLUGIN,
     Publication,
@@ -32,22 +38,22 @@ from dragoman.cdc.setup import (
     rows,
     size_text,
 )
-from dragoman.cdc.tables import SourceTable, all_tables, capturable, wanted_tables
+from dragoman.cdc.source.tables import SourceTable, all_tables, capturable, wanted_tables
 from dragoman.errors import ConfigError, DragomanError
 
-#: The first release whose pgoutput streams transactions that are under way.
+#: The first release whose pgoutput streams transactions in progress.
 RELEASE_MIN = 14
 #: The first release that sends changes from a standby.
 _STANDBY_RELEASE = 16
-#: A transaction that is open for so long holds the creation of a slot, and the slot itself, back.
+#: A transaction that is open for so long delays the creation of a slot, and holds back the slot.
 OLD_TRANSACTION_S = 60
-#: Room on the database's disk below which it is said.
+#: Free space on the disk of the database below which there is a warning.
 ROOM_MIN_BYTES = 2 << 30
 _LISTED_MAX = 20
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings and rights that the checks are about."""
+    """Settings of the server, and rights of the role, that are checked."""
 
     version: int
     is_standby: bool
@@ -56,7 +62,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     slots_max: int
     senders: int
     senders_max: int
-    #: Bytes of log that a slot may keep, -1 for no limit.
+    #: Bytes of WAL that a slot may retain; -1 for no limit.
     slot_keep_bytes: int
     user: str
     may_replicate: bool
@@ -89,7 +95,7 @@ SELECT attrelid, string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute
 
 
 async def examine(definition: Definition) -> AsyncIterator[Finding]:
-    """Findings as they are made; none of them shows a password."""
+    """Findings as they are made. None of them contains a password."""
     try:
         connection = await connect(definition.dsn, name=definition.name)
     except SourceError as error:
@@ -102,7 +108,7 @@ async def examine(definition: Definition) -> AsyncIterator[Finding]:
             for finding in check_server(server, definition):
                 yield finding
             if server.version // 10_000 < RELEASE_MIN:
-                return  # its catalogue lacks what is looked at next
+                return  # its catalogue lacks what is queried next
             async for finding in _check_tables(connection, definition, server):
                 yield finding
             if definition.tables or definition.outbox:
@@ -222,7 +228,7 @@ async def _check_tables(
 def check_topics(
     definition: Definition, database: str, wanted: list[SourceTable]
 ) -> Iterator[Finding]:
-    """Tables whose topics would be one by their dots are told where they go."""
+    """Warn about tables that would share a topic because of dots in their names."""
     encoder = Encoder(definition, database=database, system="")
     try:
         encoder.topics_to_be((each.schema, each.name) for each in wanted)
@@ -360,7 +366,7 @@ def check_publication(
         yield Finding("ok", f"the publication {name} has {len(publication.tables)} tables")
 
 
-# ---- the slot, and what holds it or the log back
+# ---- the slot, and what delays it or retains WAL
 
 
 async def _check_slot(
@@ -419,7 +425,9 @@ async def _check_slot(
 
 
 async def _old_transactions(connection: Connection) -> AsyncIterator[Finding]:
-    """A slot begins once every transaction is over that was open when it was asked for."""
+    """Warn about old transactions: a slot begins when all that were open at its creation have
+    ended.
+    """
     old = await rows(
         connection,
         "SELECT pid, state, extract(epoch FROM now() - xact_start)::int FROM pg_stat_activity"
@@ -447,7 +455,7 @@ async def _old_transactions(connection: Connection) -> AsyncIterator[Finding]:
 async def _check_log(
     connection: Connection, definition: Definition, server: Server
 ) -> AsyncIterator[Finding]:
-    """What bounds the log that the slot keeps, and how much room there is for it."""
+    """Check the bound of the retained WAL, and the free space for it."""
     if not (definition.tables or definition.outbox):
         return
     if server.slot_keep_bytes < 0 and not definition.wal_limit_bytes:
@@ -482,7 +490,7 @@ async def _check_log(
 
 
 async def _room(connection: Connection, definition: Definition) -> int | None:
-    """Known only for a database on this machine, to a role that may see where it lies."""
+    """Free bytes. Known only for a database on this machine, to a role that may see its path."""
     host = str(conninfo_to_dict(definition.dsn).get("host") or "")
     if host not in {"", "localhost", "127.0.0.1", "::1"} and not host.startswith("/"):
         return None

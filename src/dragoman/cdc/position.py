@@ -1,20 +1,22 @@
-"""How far a capture is: a record of the internal topic, written with what was captured up to there.
+"""The position of a capture: a record of the internal topic, written in one transaction with the
+rows.
 
-The last one of the capture's name that is committed counts. Finding it is a walk backwards in
-windows that grow. Readers of committed records see only what lies before every open transaction,
-and another capture, killed at the wrong moment, may have one open in the same partition. So what
-lies behind is read too, and there a record counts once its own transaction's commit has come by.
-That is exact because this capture's transactions are settled before it looks
+The last committed record under the capture's name counts. It is found by reading backwards in
+windows that grow. Readers of committed records see only the records before every open transaction,
+and another capture that was killed may have a transaction open in the same partition. So the
+records behind it are read, too; such a record counts if the commit marker of its transaction
+follows. This is exact because this capture's own transactions are settled before
 (`TransactionalProducer`).
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
 
 from dragoman.broker.placement import coordinator_partition
 from dragoman.captures.definition import POSITIONS_TOPIC
-from dragoman.cdc.hooks import Progress
 from dragoman.errors import CdcError, DecodeError
 from dragoman.limits import CAPTURE_POSITION_WINDOW
 from dragoman.log.batch import BatchHeader, batches, read_marker, records
@@ -28,20 +30,23 @@ from dragoman.protocols.kafka.client.values import (
     TopicPartition,
 )
 
+#: The progress of the snapshots, as `cdc/snapshot/state.py` writes it.
+Progress: TypeAlias = dict[str, object]
+
 
 class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Fields that are not known are left alone by older releases, so none may change meaning."""
+    """Older releases ignore fields that they do not know, so no field may change its meaning."""
 
-    #: Everything that was committed before this position of the database's log is in ours. As an
-    #: integer: it is compared.
+    #: Everything that was committed before this LSN of the database is in the log. An integer,
+    #: because it is compared.
     lsn: int
-    #: Which addition of the capture this belongs to, and which database.
+    #: The incarnation of the capture, the identifier of the database system, and the slot.
     incarnation: str = ""
     system: str = ""
     slot: str = ""
-    #: Of the database's log, which gets another one when a standby takes over; 0: not known.
+    #: The timeline of the WAL, which changes when a standby takes over; 0: not known.
     timeline: int = 0
-    #: When what was captured last was committed; since 1970.
+    #: The time at which the last captured transaction was committed.
     time_us: int = 0
     snapshot: Progress = {}
 
@@ -55,13 +60,13 @@ def encode_position(position: Position) -> bytes:
 
 
 async def positions_partition(client: KafkaClient, name: str) -> TopicPartition:
-    """Where the positions of a capture are; the topic is made if it is missing."""
+    """The partition that holds the position of a capture. The topic is created if need be."""
     topic = await client.topic(POSITIONS_TOPIC, auto_create=True)
     return TopicPartition(POSITIONS_TOPIC, coordinator_partition(name, len(topic.partitions)))
 
 
 async def last_position(client: KafkaClient, where: TopicPartition, name: str) -> Position | None:
-    """Raises `CdcError` when there is one that cannot be read."""
+    """None if there is no position. Raises `CdcError` for one that cannot be read."""
     everything = Isolation.READ_UNCOMMITTED
     begin = (await client.list_offsets({where: EARLIEST}, isolation=everything))[where].offset
     end = (await client.list_offsets({where: LATEST}, isolation=everything))[where].offset
@@ -105,9 +110,9 @@ async def _last_stable(
 async def _last_undecided(
     client: KafkaClient, where: TopicPartition, key: bytes, start: int, end: int
 ) -> bytes | None:
-    """The same where the outcome of transactions is only told by their markers."""
+    """The same behind the last stable offset, where markers tell which records are committed."""
     committed: bytes | None = None
-    #: Producer → value that its open transaction would leave.
+    #: By producer, the value that its open transaction would commit.
     open_values: dict[int, bytes] = {}
     position = start
     while position < end:

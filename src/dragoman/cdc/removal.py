@@ -1,6 +1,7 @@
-"""`python -m dragoman.cdc.removal`: drops what a capture has in the database, when it is removed.
+"""Drops the slot and the publication of a capture that is removed.
 
-Reads the definition as JSON from standard input; prints one finding of the doctor's form.
+`python -m dragoman.cdc.removal` reads the definition as JSON from standard input, and prints one
+finding.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import msgspec
 
 from dragoman.captures.control import Finding
 from dragoman.captures.definition import Definition
-from dragoman.cdc.database import SourceError, connect
-from dragoman.cdc.setup import remove
+from dragoman.cdc.source.connection import SourceError, connect
+from dragoman.cdc.source.publication import remove
 
 
 async def drop_all(definition: Definition) -> Finding:

@@ -1,10 +1,9 @@
-"""A capture at work: from its position to the first thing that goes wrong, or until it is told to
-end.
+"""One session of a capture: from its position to the first error, or until it is asked to end.
 
-`open` settles what a predecessor has left in the log, finds the position, and checks the database
-against it. `run` then reads, writes and confirms. Whatever fails ends the session; the next one
-begins at the position, which is always right. What is worth remembering is therefore in the log and
-in the database, and nowhere else.
+`open` settles the transaction that a predecessor has left open, finds the position, and checks the
+database against it. `run` then reads, writes and confirms. Any failure ends the session; the next
+one begins at the position, which is always correct. All lasting state is therefore in the log and
+in the database.
 """
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ import msgspec
 import psycopg
 
 from dragoman.captures.definition import Definition
-from dragoman.cdc import setup
-from dragoman.cdc.database import Connection, connect, refusal
+from dragoman.cdc.catalog import SourceCatalog
 from dragoman.cdc.events import Encoder, TopicNeeded
-from dragoman.cdc.hooks import Snapshots
-from dragoman.cdc.identity import check_slot, check_system, check_timeline
-from dragoman.cdc.notify import Listener
 from dragoman.cdc.position import Position, last_position, positions_partition
-from dragoman.cdc.replication import ReplicationConnection, System, open_replication
+from dragoman.cdc.source.connection import Connection, connect, refusal
+from dragoman.cdc.source.identity import check_slot, check_system, check_timeline
+from dragoman.cdc.source.notifications import Listener
+from dragoman.cdc.source.publication import Prepared, prepare, take_over
+from dragoman.cdc.source.replication import ReplicationConnection, System, open_replication
 from dragoman.cdc.spool import Spool
-from dragoman.cdc.stream import Counts, Stream
-from dragoman.cdc.surroundings import Surroundings
+from dragoman.cdc.stream import Counts, Snapshots, Stream
 from dragoman.cdc.writer import LogWriter
 from dragoman.errors import CdcError
 from dragoman.limits import CAPTURE_CONFIRM_S, CAPTURE_FEEDBACK_S, CAPTURE_STOP_S
@@ -42,9 +40,9 @@ from dragoman.protocols.postgres.replication import encode_status, format_lsn, p
 from dragoman.types import Lsn
 
 HEARTBEAT: Final = "heartbeat"
-#: What a database that is only read from says to a heart-beat, and one that forbids it.
+#: The answers to a heart-beat of a read-only database, and of one that does not permit it.
 _NO_HEARTBEAT: Final = (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.InsufficientPrivilege)
-#: Longer ones are cut by PostgreSQL.
+#: PostgreSQL truncates longer names.
 _SESSION_NAME_MAX: Final = 63
 
 
@@ -52,8 +50,8 @@ class TakenOverError(CdcError):
     """The log belongs to a later process of the same capture."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session works with all its life."""
+class CaptureContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What all sessions of a capture share."""
 
     definition: Definition
     incarnation: str
@@ -61,16 +59,16 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     client: KafkaClient
     producer: TransactionalProducer
     counts: Counts
-    make_snapshots: Callable[[Definition, Encoder, setup.Prepared], Snapshots]
+    make_snapshots: Callable[[Definition, Encoder, Prepared], Snapshots]
     listener: Listener
 
 
 class Session:
     """`open`, then `run` or `rewind`, then `close`, each once and whatever happens."""
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
-        self._definition = told.definition
+    def __init__(self, context: CaptureContext) -> None:
+        self._context = context
+        self._definition = context.definition
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
         self._replication: ReplicationConnection | None = None
@@ -80,10 +78,10 @@ class Session:
         self._writer: LogWriter | None = None
         self._encoder: Encoder | None = None
         self.snapshots: Snapshots | None = None
-        self.prepared: setup.Prepared | None = None
-        #: What the log has, by what was committed there.
+        self.prepared: Prepared | None = None
+        #: The last position that is committed in the log.
         self.position = Position(lsn=0)
-        #: Whether something was captured since it was opened.
+        #: Whether something was captured since the session was opened.
         self.has_moved = False
         self._reported_lsn = 0
         self._is_ending = False
@@ -94,15 +92,15 @@ class Session:
     # ---- opening
 
     async def open(self) -> None:
-        """Raises `SourceError`, other `CdcError`s, and what the client does."""
-        told, definition = self._told, self._definition
+        """Raises `SourceError`, other `CdcError`s, and the errors of the client."""
+        context, definition = self._context, self._definition
         try:
-            await told.producer.initialise()
+            await context.producer.initialise()
         except ProducerFencedError:
             raise TakenOverError("another process has taken the capture over") from None
-        self._where = await positions_partition(told.client, definition.name)
-        found = await last_position(told.client, self._where, definition.name)
-        if found is not None and found.incarnation != told.incarnation:
+        self._where = await positions_partition(context.client, definition.name)
+        found = await last_position(context.client, self._where, definition.name)
+        if found is not None and found.incarnation != context.incarnation:
             found = None
         self._connection = await connect(
             definition.dsn, name=definition.name, settings=dict(SESSION_SETTINGS)
@@ -110,27 +108,27 @@ class Session:
         is_known = found is not None and bool(found.slot)
         system = None
         if found is not None and is_known:
-            # Before anything is made in a database that may be another one.
+            # Before anything is created: this may be the wrong database.
             system = await self._identify()
             check_system(definition, found, system)
-        self.prepared = await setup.prepare(self._connection, definition, is_known=is_known)
+        self.prepared = await prepare(self._connection, definition, is_known=is_known)
         if self.prepared.slot is None:
-            self.position = found or Position(lsn=0, incarnation=told.incarnation)
+            self.position = found or Position(lsn=0, incarnation=context.incarnation)
             return
         if self.prepared.slot.active_pid:
-            # The producer was initialised: whoever wrote for this capture before is fenced.
-            await setup.take_over(self._connection, definition, self._session_name)
+            # The producer was initialised, so the process that holds the slot is fenced.
+            await take_over(self._connection, definition, self._session_name)
         system = system or await self._identify()
         confirmed = parse_lsn(self.prepared.slot.confirmed_lsn)
         if found is None:
             found = Position(
                 lsn=confirmed,
-                incarnation=told.incarnation,
+                incarnation=context.incarnation,
                 system=system.identifier,
                 slot=definition.slot_name,
                 timeline=system.timeline,
             )
-            # From here on the slot is known: should it be lost, that is noticed.
+            # From now on the slot is on record, and its loss is detected.
             await self._new_writer(lambda _position: None).write_alone(found)
         check_slot(definition, found, confirmed)
         self.position = msgspec.structs.replace(found, timeline=system.timeline)
@@ -141,8 +139,10 @@ class Session:
 
     @property
     def _session_name(self) -> str:
-        """Of this capture alone: one of the same name and slot may belong to another cluster."""
-        return f"dragoman {self._told.incarnation} {self._definition.name}"[:_SESSION_NAME_MAX]
+        """Unique to this capture: a capture of the same name and slot may belong to another
+        cluster.
+        """
+        return f"dragoman {self._context.incarnation} {self._definition.name}"[:_SESSION_NAME_MAX]
 
     async def _identify(self) -> System:
         self._replication = await open_replication(self._definition, self._session_name)
@@ -177,7 +177,7 @@ class Session:
     def _new_writer(self, confirm: Callable[[Position], None]) -> LogWriter:
         assert self._where is not None
         return LogWriter(
-            self._told.producer,
+            self._context.producer,
             self._definition.name,
             self._where,
             self.position,
@@ -185,10 +185,10 @@ class Session:
             now_ms=lambda: time.time_ns() // 1_000_000,
         )
 
-    # ---- at work
+    # ---- running
 
     async def run(self, begun: Callable[[], None]) -> None:
-        """Until `end` is called; `begun` once changes may come."""
+        """Returns after `end`. `begun` is called once changes may arrive."""
         assert self._connection is not None
         self._writer = self._new_writer(self._confirmed)
         definition = self._definition
@@ -196,18 +196,18 @@ class Session:
             definition, database=self._connection.info.dbname, system=self.position.system
         )
         self._encoder = encoder
-        surroundings = Surroundings(
-            self._told.client, self._connection, definition, encoder, self._writer.batch_bytes
+        catalog = SourceCatalog(
+            self._context.client, self._connection, definition, encoder, self._writer.batch_bytes
         )
-        # Before anything comes: a consumer that asks for one first would make it differently.
+        # In advance: a consumer that asks for a topic first would have it created differently.
         captured = () if self.prepared is None else self.prepared.tables
         for topic in encoder.topics_to_be((each.schema, each.name) for each in captured):
-            await surroundings.need(topic)
-        duties: list[Callable[[], Awaitable[None]]] = [self._fail_when_told]
+            await catalog.need(topic)
+        duties: list[Callable[[], Awaitable[None]]] = [self._raise_failure]
         if definition.channels:
-            duties.append(lambda: self._listen(encoder, surroundings))
+            duties.append(lambda: self._listen(encoder, catalog))
         if self._replication is not None:
-            await self._start(self._replication, encoder, surroundings)
+            await self._start(self._replication, encoder, catalog)
             duties += [self._feedback, self._heartbeat]
             assert self.snapshots is not None
             duties.append(self.snapshots.run)
@@ -224,14 +224,14 @@ class Session:
             await asyncio.gather(reading, *tasks, return_exceptions=True)
 
     async def _duty(self, duty: Callable[[], Awaitable[None]]) -> None:
-        """One may have nothing to do: that is not the end of the others."""
+        """A duty that returns because it has nothing to do does not end the session."""
         await duty()
         await self._loop.create_future()
 
-    async def _fail_when_told(self) -> None:
+    async def _raise_failure(self) -> None:
         raise await self._failed
 
-    async def _listen(self, encoder: Encoder, surroundings: Surroundings) -> None:
+    async def _listen(self, encoder: Encoder, catalog: SourceCatalog) -> None:
         writer = self._writer
         assert writer is not None
 
@@ -241,33 +241,33 @@ class Session:
                     writer.insert(encoder.notification(channel, payload, now_us))
                     break
                 except TopicNeeded as topic:
-                    await surroundings.need(topic)
-            self._told.counts.rows += 1
+                    await catalog.need(topic)
+            self._context.counts.rows += 1
             await writer.room()
 
-        await self._told.listener.run(deliver)
+        await self._context.listener.run(deliver)
 
     async def _start(
-        self, replication: ReplicationConnection, encoder: Encoder, surroundings: Surroundings
+        self, replication: ReplicationConnection, encoder: Encoder, catalog: SourceCatalog
     ) -> None:
-        told, definition = self._told, self._definition
+        context, definition = self._context, self._definition
         assert self._writer is not None
         assert self.prepared is not None
-        await surroundings.learn_types()
-        self.snapshots = told.make_snapshots(definition, encoder, self.prepared)
+        await catalog.learn_types()
+        self.snapshots = context.make_snapshots(definition, encoder, self.prepared)
         self.snapshots.replaced(self.position.snapshot)
-        self._spool = Spool(told.spool)
+        self._spool = Spool(context.spool)
         self._stream = Stream(
             decoder=Decoder(replication.version),
             encoder=encoder,
             snapshots=self.snapshots,
             spool=self._spool,
             writer=self._writer,
-            surroundings=surroundings,
+            catalog=catalog,
             position=self.position,
             heartbeat_prefix=f"dragoman.{definition.name}.{HEARTBEAT}",
             marks=definition.transactions,
-            counts=told.counts,
+            counts=context.counts,
         )
         await replication.start(self.position.lsn)
 
@@ -281,19 +281,19 @@ class Session:
                 self._send_status()
 
     def end(self) -> None:
-        """Finish the transaction that is under way; then `run` returns."""
+        """Finish the transaction in progress; then `run` returns."""
         self._is_ending = True
         self._ended.set()
         if self._replication is not None:
             self._replication.interrupt()
 
     def fail(self, error: CdcError) -> None:
-        """End at once, with this."""
+        """End the session at once with this error."""
         if not self._failed.done():
             self._failed.set_result(error)
 
     async def _finish(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Reading has ended: what was read is written and confirmed."""
+        """Write and confirm what was read. Reading has ended."""
         assert self._writer is not None
         idle = asyncio.create_task(self._writer.idle())
         try:
@@ -330,7 +330,7 @@ class Session:
         self._replication.send(encode_status(Lsn(self._reported_lsn), time.time_ns() // 1000))
 
     async def _heartbeat(self) -> None:
-        """So that the position moves on while the captured tables rest."""
+        """Advance the position while the captured tables do not change."""
         pause_s = self._definition.heartbeat_s
         assert self._connection is not None
         prefix = f"dragoman.{self._definition.name}.{HEARTBEAT}"
@@ -341,7 +341,7 @@ class Session:
                     b"SELECT pg_logical_emit_message(true, %s, '')", (prefix,)
                 )
             except _NO_HEARTBEAT:
-                # Then the database's own signs of life have to do.
+                # The keepalives of the database advance the position as well.
                 return
             except psycopg.Error as error:
                 raise refusal(error, self._definition.dsn) from None
@@ -353,7 +353,7 @@ class Session:
         known = () if self.prepared is None else self.prepared.warnings
         snapshots = () if self.snapshots is None else self.snapshots.warnings
         tables = () if self._encoder is None else self._encoder.warnings
-        return tuple(dict.fromkeys((*known, *tables, *snapshots, *self._told.listener.warnings)))
+        return tuple(dict.fromkeys((*known, *tables, *snapshots, *self._context.listener.warnings)))
 
     @property
     def lag_bytes(self) -> int:

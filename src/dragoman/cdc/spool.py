@@ -1,13 +1,13 @@
-"""Transactions that the database sends while they are under way: one file each, until their end.
+"""Transactions that the database sends while they are in progress: one file each, until their end.
 
     file   | length u32 | message of pgoutput, without the xid | …
 
-A part of a transaction that is rolled back is always its end: what came since a savepoint is the
-savepoint's, or that of one within it. So the file is cut where the part began. Messages that
-describe tables are kept beside the file, because the server does not repeat them for what follows
-the part that is gone.
+A subtransaction that is rolled back is always the end of the transaction so far: everything since a
+savepoint belongs to it, or to a savepoint within it. So the file is truncated to where the
+subtransaction began. Messages that describe tables are kept beside the file, because the server
+does not repeat them after a rollback.
 
-Nothing in here has to survive: after a restart the database sends all of it again.
+Nothing here has to survive: after a restart the database sends all of it again.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class _Spooled:
         self.xid = self._highest = xid
         self.path = path
         self.size = 0
-        #: Transactions within this one, each with where its first message begins.
+        #: Subtransactions, and where the first message of each begins.
         self.xids = array("I")
         self.offsets = array("Q")
-        #: Messages about tables, and before which byte they belong.
+        #: Messages that describe tables, each with the offset in the file that it precedes.
         self.descriptions: list[tuple[int, bytes]] = []
 
     def note(self, xid: int) -> None:
-        """Where a part begins, unless it has begun: one may go on after another within it."""
-        # Numbers are given in order, so only a lower one can be there; they come round after 2^32.
+        """Note where a subtransaction begins. It may continue after another one within it."""
+        # Numbers rise, so only a lower one can be known already; they wrap around after 2^32.
         is_new = 0 < (xid - self._highest) & _MASK < _HALF
         if is_new:
             self._highest = xid
@@ -74,7 +74,7 @@ class _Spooled:
 
 class Spool:
     def __init__(self, directory: str) -> None:
-        """Whatever is in the directory is removed."""
+        """Empties the directory."""
         self._directory = Path(directory)
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
@@ -84,7 +84,7 @@ class Spool:
         self.size = 0
 
     def open(self, xid: int) -> None:
-        """What `append` gets belongs to this transaction, until `close`."""
+        """The messages up to `close` belong to this transaction."""
         assert self._file is None
         current = self._spooled.get(xid)
         if current is None:
@@ -94,12 +94,12 @@ class Spool:
             self._file = current.path.open("ab", buffering=CAPTURE_SPOOL_BUFFER_BYTES)
 
     def append(self, message: bytes) -> None:
-        """As it came, with the xid. Raises `SpoolFullError`."""
+        """Append a message of pgoutput with its xid. Raises `SpoolFullError`."""
         current, file = self._current, self._file
         assert current is not None
         assert file is not None
         if message[0] == _ORIGIN:
-            return  # the only one without an xid, and of no interest
+            return  # has no xid, and is not needed
         (xid,) = _XID.unpack_from(message)
         if xid != current.xid and (not current.xids or current.xids[-1] != xid):
             current.note(xid)
@@ -128,13 +128,13 @@ class Spool:
                 file.close()
 
     def remove(self) -> None:
-        """All of it, whatever state it is in."""
+        """Remove all files, in whatever state the spool is."""
         with suppress(OSError, SpoolFullError):
             self.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def cut(self, xid: int, part: int) -> None:
-        """A part of the transaction, or all of it, was rolled back."""
+        """Drop a subtransaction, or the whole transaction, that was rolled back."""
         if xid == part:
             self.drop(xid)
         elif xid in self._spooled:
@@ -172,7 +172,7 @@ class Spool:
 
 
 class _refusing:  # noqa: N801  # Read as a statement.
-    """A full disk becomes an error that says which."""
+    """Turns a full disk into a `SpoolFullError` that names the directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,31 +1,31 @@
-"""From what the database sends to events in the order of its commits.
+"""From the messages of the WAL to events, in commit order.
 
-A transaction comes whole after its commit, or, when it is large, in blocks while it is under way;
-those are spooled and take their place when their commit comes. A prepared one is taken when it is
-prepared, if the slot was made for that.
+A transaction arrives as a whole after its commit. A large one arrives in blocks while it is in
+progress; the blocks are spooled and replayed when its commit arrives. A prepared transaction is
+sent when it is prepared, if the slot was created for that.
 
     Begin … Commit                          BeginPrepare … Prepare
     StreamStart … StreamStop, … StreamCommit | StreamAbort | StreamPrepare
 
-What the log has already, by the position, is left out.
+Transactions that the log has already, according to the position, are skipped.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
+from dragoman.captures.control import TableProgress
 from dragoman.cdc.events import Encoder, TopicNeeded
 from dragoman.cdc.events.marks import SNAPSHOTS
 from dragoman.cdc.events.records import EventRecord
 from dragoman.cdc.events.transaction import Transaction
-from dragoman.cdc.hooks import Chunk, Progress, Snapshots
-from dragoman.cdc.position import Position
+from dragoman.cdc.position import Position, Progress
 from dragoman.cdc.spool import Spool
 from dragoman.cdc.writer import LogWriter
 from dragoman.errors import DecodeError
@@ -36,26 +36,83 @@ from dragoman.protocols.postgres.replication import MESSAGE_START, Keepalive, de
 
 _WAL_DATA: Final = ord("w")
 _STREAM_STOP: Final = ord("E")
-#: Not rows, although a snapshot sends them among its rows.
+#: A snapshot sends records of this topic among its rows; they do not count as rows.
 _MARKS: Final = SNAPSHOTS.replace(":", ".")
 _ROWS: Final = frozenset(b"IUD")
 Row: TypeAlias = m.Insert | m.Update | m.Delete
+Change: TypeAlias = Row | m.Truncate
 
 
-class Surroundings(Protocol):
-    """What is asked of broker and database while changes are read."""
+class Catalog(Protocol):
+    """Topics of the broker and the catalogue of the database, as the encoder needs them."""
 
     async def need(self, topic: TopicNeeded) -> None:
-        """Make sure of a topic, and tell the encoder how many partitions it has."""
+        """Create a topic unless it exists, and give the encoder the number of its partitions."""
 
     async def describe(self, relation: m.Relation) -> tuple[str, ...]:
-        """The columns of the table's primary key, as far as they are needed; the encoder is told
-        of types that it does not know.
+        """The columns of the table's primary key, if they matter. Types that the encoder does not
+        know are looked up for it.
         """
 
 
+# ---- snapshots, which are taken beside the stream
+
+
+class SnapshotChunk(msgspec.Struct, frozen=True):
+    """Records to be written at a mark of the stream, in one transaction with the progress."""
+
+    #: Taken one after the other, with pauses for the event loop in between. `TopicNeeded` may be
+    #: raised; the next call then gives the same record.
+    records: Iterable[EventRecord] | AsyncIterable[EventRecord]
+    progress: Progress
+
+
+class Snapshots(Protocol):
+    """What the stream calls. Nothing here waits, except `run`.
+
+    Calls come in commit order: for each transaction `begin`, then its changes and messages, in
+    whatever order the database sent them.
+    """
+
+    #: Whether `changed` is to be called. Read before every change, so it has to be cheap.
+    is_watching: bool
+    #: Tables whose snapshot was requested and is not recorded in the log yet.
+    pending: tuple[str, ...]
+
+    def begin(self, transaction: Transaction) -> None:
+        """The changes up to the next call belong to this transaction."""
+
+    def changed(self, relation: m.Relation, change: Change) -> bool:
+        """Whether the change is to be sent. It is not if a snapshot has it, or will have it."""
+
+    def message(self, prefix: str, content: bytes) -> SnapshotChunk | None:
+        """A message of `pg_logical_emit_message`, from any session of the database."""
+
+    def replaced(self, progress: Progress) -> None:
+        """The stream starts, or starts again, after this progress. Windows are discarded."""
+
+    async def run(self) -> None:
+        """Read the tables beside the stream, until this is cancelled. Raises `CdcError` for a
+        problem that needs an operator, and other errors for one that may pass.
+        """
+
+    def request(self, tables: tuple[str, ...]) -> None:
+        """Read these tables again; all tables if none is named. Raises `CdcError`."""
+
+    @property
+    def tables(self) -> tuple[TableProgress, ...]:
+        """For reports."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What holds up a table, for reports."""
+
+
+# ---- the stream
+
+
 class Counts:
-    """Since the process started."""
+    """Totals since the process started."""
 
     __slots__ = ("bytes", "rows", "transactions")
 
@@ -74,7 +131,7 @@ class Stream:
         snapshots: Snapshots,
         spool: Spool,
         writer: LogWriter,
-        surroundings: Surroundings,
+        catalog: Catalog,
         position: Position,
         heartbeat_prefix: str,
         marks: bool,
@@ -87,25 +144,25 @@ class Stream:
         self._snapshots = snapshots
         self._spool = spool
         self._writer = writer
-        self._surroundings = surroundings
+        self._catalog = catalog
         self._heartbeat_prefix = heartbeat_prefix
         self._marks = marks
         self._counts = counts
-        #: Everything before is in the log, or on its way there.
+        #: Everything before it is in the log, or in the writer.
         self.position = position
         self._start_lsn = position.lsn
         self._relations: dict[int, m.Relation] = {}
-        #: The one that messages belong to; None between transactions and in one that is left out.
+        #: The transaction of the current messages; None between transactions and in a skipped one.
         self._transaction: Transaction | None = None
         self._progress: Progress | None = None
         self._has_events = False
         self._has_rows = False
         self._is_inside = False
         self._is_in_block = False
-        #: The end of the database's log, as far as it was told.
+        #: The last known end of the database's WAL.
         self.wal_end = 0
 
-    # ---- what the connection brings
+    # ---- frames of the connection
 
     @property
     def is_inside(self) -> bool:
@@ -113,7 +170,7 @@ class Stream:
         return self._is_inside
 
     async def take(self, frames: Sequence[bytes]) -> bool:
-        """Take frames in; whether the server wants to hear something. Raises `DecodeError`."""
+        """Process frames. Returns whether the server wants a reply. Raises `DecodeError`."""
         wants_reply = False
         if frames:
             self.wal_end = max(self.wal_end, decode_frame(frames[-1]).wal_end)
@@ -129,7 +186,7 @@ class Stream:
                     self._spool.append(frame[MESSAGE_START:])
                     continue
             elif kind in _ROWS and self._has_rows:
-                # Nearly all that comes: without a detour over the event loop.
+                # Nearly all messages are rows: they do not pass through a coroutine.
                 message: Row = decode(frame, MESSAGE_START)  # type: ignore[assignment]
                 try:
                     self._row(message)
@@ -145,8 +202,8 @@ class Stream:
         if not isinstance(message, Keepalive):
             raise DecodeError("a frame of the log has no message")
         if not self._is_inside and message.wal_end > self.position.lsn:
-            # All that was committed before has been sent. What is under way is sent again after a
-            # restart, because its commit comes later.
+            # All that was committed before has been sent. Transactions in progress are sent again
+            # after a restart, because their commits come later.
             self._advance(message.wal_end)
         return message.wants_reply
 
@@ -183,8 +240,8 @@ class Stream:
             case m.BeginPrepare(lsn, _, time_us, xid):
                 await self._begin(lsn, xid, time_us, is_new=True)
             case m.Prepare(_, end_lsn):
-                # One that was prepared before the slot was made comes when it is committed, and
-                # comes again unless the position is behind that.
+                # A transaction that was prepared before the slot was created is sent when it is
+                # committed, and is sent again unless the position is behind its commit.
                 if end_lsn > self.position.lsn:
                     await self._end(end_lsn)
             case m.CommitPrepared(_, end_lsn) if self._is_inside:
@@ -243,10 +300,10 @@ class Stream:
         self._spool.drop(xid)
         await self._end(end_lsn)
 
-    # ---- what is in them
+    # ---- changes and messages
 
     async def _first_row(self, message: Row) -> None:
-        """Of its transaction, of its topic, or of those that were spooled."""
+        """The slow path of `_row`: the first row of a transaction or topic, and spooled rows."""
         transaction = self._transaction
         if transaction is None:
             return
@@ -257,7 +314,7 @@ class Stream:
                 self._row(message)
                 return
             except TopicNeeded as topic:
-                await self._surroundings.need(topic)
+                await self._catalog.need(topic)
 
     def _row(self, message: Row) -> None:
         transaction = self._transaction
@@ -273,7 +330,7 @@ class Stream:
             self._writer.add(records)
 
     async def _mark_begin(self, transaction: Transaction) -> None:
-        """Before the first row; a transaction without rows has no marks."""
+        """Called before the first row: a transaction without rows has no marks."""
         self._has_rows = True
         if self._marks:
             await self._write(lambda: self._encoder.begin(transaction))
@@ -295,9 +352,9 @@ class Stream:
             await self._write(lambda: self._change(rest, transaction))
 
     async def _relation(self, message: m.Relation) -> None:
-        """Also in a transaction that is left out: the server will not repeat it."""
+        """Taken also in a skipped transaction, because the server does not repeat it."""
         self._relations[message.id] = message
-        key = await self._surroundings.describe(message)
+        key = await self._catalog.describe(message)
         await self._write(lambda: self._encoder.relation(message, key, self._transaction))
 
     async def _message(self, message: m.LogicalMessage) -> None:
@@ -311,7 +368,7 @@ class Stream:
         if chunk is not None:
             await self._chunk(chunk)
 
-    async def _chunk(self, chunk: Chunk) -> None:
+    async def _chunk(self, chunk: SnapshotChunk) -> None:
         self._progress = chunk.progress
         self._has_events = True
         if isinstance(chunk.records, AsyncIterable):
@@ -325,7 +382,7 @@ class Stream:
                 await some(taken)
                 is_more = len(taken) == CAPTURE_RECORDS_AT_A_TIME
             except TopicNeeded as topic:
-                await self._surroundings.need(topic)
+                await self._catalog.need(topic)
             self._writer.add(taken)
             self._counts.rows += sum(record.topic != _MARKS for record in taken)
             await self._pause()
@@ -336,7 +393,7 @@ class Stream:
         except KeyError:
             raise DecodeError(f"a change of table {number}, which was not described") from None
 
-    # ---- towards the log
+    # ---- writing
 
     async def _write(self, encode: Callable[[], list[EventRecord]]) -> None:
         records = await self._until_made(encode)
@@ -349,7 +406,7 @@ class Stream:
             try:
                 return encode()
             except TopicNeeded as topic:
-                await self._surroundings.need(topic)
+                await self._catalog.need(topic)
 
     async def _pause(self) -> None:
         await self._writer.room()
@@ -357,7 +414,7 @@ class Stream:
 
 
 async def _some(records: Iterator[EventRecord], taken: list[EventRecord]) -> None:
-    """As many as may come between two turns of the event loop."""
+    """Take as many records as may be taken in one loop turn."""
     taken.extend(islice(records, CAPTURE_RECORDS_AT_A_TIME))
 
 

@@ -1,16 +1,16 @@
-"""From events to the log: whole transactions of the database, in transactions of the log.
+"""The writer: whole transactions of the database, in transactions of the log.
 
     add… ──► open ──commit──► complete ──► one transaction of the log ──► confirmed
               │                   ▲
               └── too large: written before its end is known, in a transaction that stays open
 
-While a transaction of the log is on its way, what the database commits meanwhile gathers and goes
-into the next one together; a transaction of the database is never divided between two. The position
-is part of each. What is held is bounded: past the bound `room` waits, and nothing is read from the
-database.
+While a transaction of the log is being written, transactions that the database commits are
+collected for the next one; a transaction of the database is never split between two. The position
+is part of each. Held memory is bounded: past the bound `room` waits, and nothing is read from the
+database, which is back-pressure up to the WAL.
 
-A transaction of the database that has no events moves the position only. That is worth a record
-once in a while, not one for each.
+A transaction of the database without events only advances the position, which is written now and
+then and not once per transaction.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from dragoman.log.compression import Codec
 from dragoman.protocols.kafka.client.transactions import Batch, TransactionalProducer
 from dragoman.protocols.kafka.client.values import TopicPartition
 
-#: Bytes of a position.
+#: Positions of more bytes are compressed.
 _LARGE = 4096
 
 
 class _Part:
-    """What is for one partition, in order."""
+    """Records for one partition, in order."""
 
     __slots__ = ("records", "size")
 
@@ -47,7 +47,7 @@ class _Part:
 
 
 class _Gathered:
-    """What is for all partitions."""
+    """Records for all partitions."""
 
     __slots__ = ("parts", "size")
 
@@ -67,7 +67,7 @@ class _Gathered:
 
 
 class LogWriter:
-    """Owned by one event loop. `run` writes; everything else is called by whoever reads."""
+    """Owned by one event loop. `run` writes; the stream calls everything else."""
 
     def __init__(
         self,
@@ -84,15 +84,16 @@ class LogWriter:
         self._positions = positions
         self._confirm = confirm
         self._now_ms = now_ms
-        #: Topic → how large a batch may be there, where it is less than usual.
+        #: By topic, the largest batch that it accepts, where that is less than usual.
         self.batch_bytes: dict[str, int] = {}
         self._open = _Gathered()
         self._complete = _Gathered()
-        #: Behind everything that was taken in.
+        #: The position after everything that was taken in.
         self._last = position
-        #: Whether a part of what is open is in the log's transaction already.
+        #: Whether a part of the open transaction has been written already.
         self._is_spilled = False
-        #: Of the last complete transaction that is not on its way yet, with and without events.
+        #: The position after the last complete transaction that is not being written yet, with
+        #: events and without.
         self._position: Position | None = None
         self._idle_position: Position | None = None
         self._held = 0
@@ -100,13 +101,13 @@ class LogWriter:
         self._written = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
-        #: Whether something is on its way.
+        #: Whether a transaction is being written.
         self._is_writing = False
 
-    # ---- taking in
+    # ---- events
 
     def add(self, records: Iterable[EventRecord]) -> None:
-        """Events of the transaction that is open."""
+        """Add events of the open transaction."""
         gathered = self._open
         parts = gathered.parts
         for record in records:
@@ -123,7 +124,7 @@ class LogWriter:
             self._wake.set()
 
     def commit(self, position: Position) -> None:
-        """The transaction that is open ends here."""
+        """End the open transaction."""
         if self._complete.parts:
             self._complete.take_in(self._open)
         else:
@@ -135,19 +136,19 @@ class LogWriter:
         self._wake.set()
 
     def advance(self, position: Position) -> None:
-        """Nothing of interest up to here, and nothing is open."""
+        """Advance the position: there are no events up to here, and no transaction is open."""
         assert not self._open.parts
         self._last = position
         if self._position is not None:
-            # It goes along with what waits.
+            # It is written with the transactions that wait.
             self._position = position
         else:
             self._idle_position = position
 
     def insert(self, records: Iterable[EventRecord]) -> None:
-        """Events that belong to no transaction of the database."""
+        """Add events that belong to no transaction of the database."""
         if self._is_spilled:
-            # They cannot come before it is complete.
+            # They are written with the open transaction, of which a part is written already.
             self.add(records)
             return
         between, self._open = self._open, _Gathered()
@@ -157,11 +158,11 @@ class LogWriter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was taken in is written."""
+        """Whether all events are written."""
         return not (self._held or self._is_writing or self._position)
 
     async def idle(self) -> None:
-        """Wait until everything is written, with the position."""
+        """Wait until all events and the position are written."""
         if self._idle_position is not None:
             self.commit(self._idle_position)
         while not self.is_idle:
@@ -169,12 +170,12 @@ class LogWriter:
             await self._written.wait()
 
     async def write_alone(self, position: Position) -> None:
-        """Nothing but a position; `run` must not be under way."""
+        """Write a position without events. `run` must not be running."""
         self._position = position
         await self._write_complete()
 
     async def room(self) -> None:
-        """Wait until there is room for more."""
+        """Wait until there is room for more events."""
         if self._held < CAPTURE_HELD_BYTES_MAX:
             return
         self._room.clear()
@@ -183,7 +184,7 @@ class LogWriter:
     # ---- writing
 
     async def run(self) -> None:
-        """Until it is cancelled. Raises what the producer does."""
+        """Write until this is cancelled. Raises the errors of the producer."""
         while True:
             if self._position is not None:
                 await self._write_complete()
@@ -198,7 +199,7 @@ class LogWriter:
             async with asyncio.timeout(CAPTURE_IDLE_POSITION_S):
                 await self._wake.wait()
         except TimeoutError:
-            # Not while a transaction is open in the log: its position comes with its end.
+            # Not while a transaction is open in the log: the position is written with its end.
             if self._idle_position is not None and not self._producer.is_open:
                 self._position, self._idle_position = self._idle_position, None
 
@@ -236,11 +237,11 @@ class LogWriter:
     def _batch_of(self, position: Position) -> Batch:
         value = encode_position(position)
         record = Record(key=self._key, value=value, timestamp=self._now_ms())
-        # How far each of very many tables is: nearly the same text again and again.
+        # The progress of very many tables is repetitive text.
         return self._producer.batch([record], Codec.ZSTD if len(value) > _LARGE else None)
 
     def _rounds(self, gathered: _Gathered) -> list[dict[TopicPartition, Batch]]:
-        """What is written at a time: a batch for each partition that still has records."""
+        """What one request writes: a batch for each partition that still has records."""
         rounds: list[dict[TopicPartition, Batch]] = []
         for (topic, partition), part in gathered.parts.items():
             where = TopicPartition(topic, partition)
@@ -254,7 +255,7 @@ class LogWriter:
 
 
 def _cut(part: _Part, bytes_max: int) -> Iterable[Batch]:
-    """Batches that topics take; a record that is larger has one of its own."""
+    """Batches of a size that the topic accepts; a larger record gets a batch of its own."""
     records = part.records
     if part.size <= bytes_max and len(records) <= KAFKA_CLIENT_BATCH_RECORDS_MAX:
         yield _batch(records)

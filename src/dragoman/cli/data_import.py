@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from dragoman.config.settings import Settings
-    from dragoman.protocols.minibroker.importing import Imported, SourceTopic
+    from dragoman.protocols.minibroker.directory_import import Imported, SourceTopic
 
 app = App(name="import", help="Take over the data of other brokers.")
 
@@ -38,7 +38,7 @@ def minibroker(directory: Path, /, *, data: str, skip_damaged: bool = False) -> 
     skip_damaged
         Go on behind damaged records; otherwise nothing behind them is imported.
     """
-    from dragoman.protocols.minibroker.importing import SourceError, find_topics
+    from dragoman.protocols.minibroker.directory_import import SourceError, find_topics
 
     try:
         topics = find_topics(directory)
@@ -67,7 +67,7 @@ def _settings(data: str) -> Settings:
 
 
 def _import(settings: Settings, topics: list[SourceTopic], *, skip_damaged: bool) -> Imported:
-    from dragoman.protocols.minibroker.importing import Imported, Importer
+    from dragoman.protocols.minibroker.directory_import import Imported, Importer
     from dragoman.server import work_offline
 
     total = sum(each.size for topic in topics for part in topic.segments.values() for each in part)

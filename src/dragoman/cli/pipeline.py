@@ -97,7 +97,7 @@ def run(
     """
     with _one_line_failures():
         from dragoman.pipelines import sdp
-        from dragoman.pipelines.loading import load
+        from dragoman.pipelines.pipeline_file import load
 
         if (project := sdp.project_in(target)) is not None:
             if bootstrap:
@@ -115,7 +115,7 @@ def run(
 
 def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> int:
     from dragoman.cli.pipeline_status import StatusReports, StatusView
-    from dragoman.pipelines.running import Run
+    from dragoman.pipelines.runner import Run
     from dragoman.pipelines.state import StateFolder
 
     with StatusView() as view, StatusReports(server) as reports:
@@ -152,7 +152,7 @@ def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> 
 
 def _job(target: str, options: tuple[str, ...], bootstrap: str) -> Definition | None:
     """A pipeline of one job, when the target names one and no file."""
-    from dragoman.pipelines.loading import JOBS, single_job
+    from dragoman.pipelines.pipeline_file import JOBS, single_job
 
     if target not in JOBS or os.path.exists(target):
         if options:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dragoman.errors import ConfigError
-from dragoman.pipelines.running import PipelineError
+from dragoman.pipelines.runner import PipelineError
 from dragoman.spark.failures import readable
 from dragoman.spark.java import use_java
 from dragoman.spark.python import use_python

@@ -24,6 +24,7 @@ from dragoman.security.authorizer import Authorizer, Operation, Principal, Resou
 
 Key = TypeVar("Key")
 Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 #: Host and port.
 Address = tuple[str, int]
 
@@ -100,22 +101,22 @@ class Service(Generic[CoreT_co]):
 
 def handlers_by_name(
     package: str, names: Mapping[Key, str]
-) -> dict[Key, Callable[Arguments, None]]:
+) -> dict[Key, Callable[Arguments, Result]]:
     """The handler of each request, given as `module.function` of a package.
 
     A module is loaded with the first request that it handles: most clients send few kinds of
     requests, and a node starts without loading what handles the others.
     """
-    handlers: dict[Key, Callable[Arguments, None]] = {}
+    handlers: dict[Key, Callable[Arguments, Result]] = {}
 
-    def loader(key: Key, name: str) -> Callable[Arguments, None]:
-        def load_and_handle(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+    def loader(key: Key, name: str) -> Callable[Arguments, Result]:
+        def load_and_handle(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
             module, _, function = name.partition(".")
-            handler: Callable[Arguments, None] = getattr(
+            handler: Callable[Arguments, Result] = getattr(
                 import_module(f"{package}.{module}"), function
             )
             handlers[key] = handler
-            handler(*args, **kwargs)
+            return handler(*args, **kwargs)
 
         return load_and_handle
 

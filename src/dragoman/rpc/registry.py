@@ -76,14 +76,6 @@ class Registry:
 
     # ---- for other nodes
 
-    def serves(self, header: Buffer) -> bool:
-        """Whether a request of this type has a handler."""
-        try:
-            self.decode_request(header)
-        except DecodeError:
-            return False
-        return True
-
     def answer(self, node_id: int, header: Buffer, body: memoryview, send: Send) -> None:
         """Answer what another node asks, now or later, exactly once. Raises `DecodeError`."""
         request = self.decode_request(header)

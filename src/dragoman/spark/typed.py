@@ -37,7 +37,7 @@ class TypedReading:
         check_columns(schema, is_value_typed=is_typed)
         if is_typed:
             from dragoman.spark.value_schemas import value_format
-            from dragoman.spark.values.fitting import check_fits
+            from dragoman.spark.values.schema_fit import check_fits
 
             self._format = value_format(options)
             kind = self._format.spark_type()
@@ -75,7 +75,7 @@ def _decoded(
     import pyarrow as pa
 
     from dragoman.spark.values.decoded import scattered
-    from dragoman.spark.values.fitting import forbidden_nulls
+    from dragoman.spark.values.schema_fit import forbidden_nulls
 
     values = batch.column("value")
     rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))

@@ -31,8 +31,8 @@ from pyspark.sql.types import (
 )
 
 from dragoman.errors import ConfigError
+from dragoman.spark.commit import Staged, open_client, publish, shared_client
 from dragoman.spark.failures import plainly
-from dragoman.spark.publishing import Staged, open_client, publish, shared_client
 from dragoman.spark.sink_options import SinkOptions, parse_sink
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from captures.process import WAIT_S, CaptureProcess
 from demo.postgres import LocalPostgres
 from dragoman.captures.control import Pause, Resume, Rewind
 from dragoman.captures.definition import Definition
-from dragoman.cdc.database import connect
 from dragoman.cdc.position import encode_position, last_position, positions_partition
-from dragoman.cdc.setup import take_over
+from dragoman.cdc.source.connection import connect
+from dragoman.cdc.source.publication import take_over
 from dragoman.client.kafka import (
     BlockingKafkaClient,
     KafkaClient,

@@ -18,11 +18,12 @@ from demo.postgres import RELEASES, LocalPostgres
 from dragoman.captures.control import Pause, Snapshot
 from dragoman.captures.definition import Definition
 from dragoman.cdc import capture as capture_module
-from dragoman.cdc import guard, snapshot, snapshot_reader
 from dragoman.cdc.doctor import examine
-from dragoman.cdc.snapshot_reader import ChunkReader
-from dragoman.cdc.snapshot_window import Visibility
-from dragoman.cdc.tables import SourceTable
+from dragoman.cdc.snapshot import reader, taker
+from dragoman.cdc.snapshot.reader import ChunkReader
+from dragoman.cdc.snapshot.window import Visibility
+from dragoman.cdc.source import wal_guard
+from dragoman.cdc.source.tables import SourceTable
 from dragoman.testing import EphemeralBroker
 
 
@@ -55,9 +56,9 @@ def database(postgres: LocalPostgres, request: pytest.FixtureRequest) -> Iterato
 
 @pytest.fixture(autouse=True)
 def _faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "SNAPSHOT_NEW_TABLES_S", 0.05)
-    monkeypatch.setattr(snapshot, "SNAPSHOT_RETRY_S", 0.05)
-    monkeypatch.setattr(guard, "GUARD_LOOK_S", 0.05)
+    monkeypatch.setattr(taker, "SNAPSHOT_NEW_TABLES_S", 0.05)
+    monkeypatch.setattr(taker, "SNAPSHOT_RETRY_S", 0.05)
+    monkeypatch.setattr(wal_guard, "GUARD_LOOK_S", 0.05)
     monkeypatch.setattr(capture_module, "CAPTURE_REPORT_S", 0.05)
 
 
@@ -130,8 +131,8 @@ async def test_a_row_whose_commit_is_sent_before_anybody_sees_it_is_not_undone(
     postgres: LocalPostgres, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit waits for a standby, and the capture's own sessions do not."""
-    local = snapshot_reader._SETTINGS | {"synchronous_commit": "local"}
-    monkeypatch.setattr(snapshot_reader, "_SETTINGS", local)
+    local = reader._SETTINGS | {"synchronous_commit": "local"}
+    monkeypatch.setattr(reader, "_SETTINGS", local)
     looks = 0
     begin = ChunkReader.begin
 

@@ -7,9 +7,10 @@ import pytest
 
 from demo.postgres import LocalPostgres
 from dragoman.captures.definition import Definition
-from dragoman.cdc import setup, snapshot_reader
-from dragoman.cdc.database import SourceError
-from dragoman.cdc.snapshot_reader import open_reader
+from dragoman.cdc.snapshot import reader as snapshot_reader
+from dragoman.cdc.snapshot.reader import open_reader
+from dragoman.cdc.source import publication
+from dragoman.cdc.source.connection import SourceError
 
 #: Type of the key → values, some of them hard to quote, to escape or to order.
 KEYS = {
@@ -56,8 +57,8 @@ async def reading(postgres, pattern, **fields):
     given = Definition(name="r", tables=(pattern,), **fields)
     async with open_reader(given) as reader:
         async with await reader.session() as connection:
-            await setup.remove(connection, given)
-            (table,) = (await setup.prepare(connection, given)).tables
+            await publication.remove(connection, given)
+            (table,) = (await publication.prepare(connection, given)).tables
         yield reader, table
 
 

@@ -17,7 +17,7 @@ from dragoman.client.kafka import BlockingKafkaClient, ConsumedRecord, TopicPart
 from dragoman.errors import ConfigError
 from dragoman.pipelines.jobs import replay, tier
 from dragoman.pipelines.jobs.materialize import Options as Materialize
-from dragoman.pipelines.jobs.materializing import Materializer
+from dragoman.pipelines.jobs.table_updates import Materializer
 from dragoman.testing import EphemeralBroker
 from tables.changelogs import RECORDS, record
 from tables.source_readers import make_topic, write

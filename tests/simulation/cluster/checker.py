@@ -1,6 +1,6 @@
 """What must hold of a whole cluster: the invariants of replication.md, section 5.
 
-Partitions are watched as in `simulation.replication`; here come the metadata, which nodes agree on
+Partitions are checked as in every simulated cluster. Here come the metadata, which nodes agree on
 by themselves, and what clients are told.
 """
 
@@ -26,8 +26,8 @@ from dragoman.cluster.events import (
 )
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.cluster.raft.state import _holders, image_events
-from simulation.replication.checker import Checker, Violation
-from simulation.replication.metadata import check_chain
+from simulation.harness.checker import Checker, check_chain
+from simulation.harness.runs import Violation
 
 if TYPE_CHECKING:
     from simulation.cluster.cluster import Cluster
@@ -38,7 +38,7 @@ class ClusterChecker(Checker):
     _cluster: Cluster
 
     def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)  # type: ignore[arg-type]
+        super().__init__(cluster)
         #: The first promise that was broken. Whoever raises may be inside of a node.
         self.violation: Violation | None = None
         self._terms: dict[int, int] = {}
@@ -73,10 +73,10 @@ class ClusterChecker(Checker):
 
     def watermark(self, node: Process, leading: LedPartition, before: int) -> None:
         if leading.replica.metadata.partition_id in self._cluster.agreed.image.partitions:
-            super().watermark(node, leading, before)  # type: ignore[arg-type]
+            super().watermark(node, leading, before)
 
     def _note_committed(self, node: Process, leading: LedPartition, watermark: int) -> None:
-        super()._note_committed(node, leading, watermark)  # type: ignore[arg-type]
+        super()._note_committed(node, leading, watermark)
         partition_id = leading.replica.metadata.partition_id
         # The victim's log may be damaged where it should be read; another leader makes up for it.
         if self.committed_end.get(partition_id, 0) < watermark:

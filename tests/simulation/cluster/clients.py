@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -25,7 +25,8 @@ from dragoman.client.kafka import (
 from dragoman.client_core.errors import ClientError
 from dragoman.cluster.events import Event, TopicConfigChanged, TopicCreated, TopicDeleted
 from dragoman.errors import DragomanError, OutcomeUnknownError
-from dragoman.log.batch import Record, batches, build_batch, records
+from dragoman.log.batch import Record, batches, build_batch
+from dragoman.outcome import start
 from dragoman.testing.sim.clock import SimClock
 
 if TYPE_CHECKING:
@@ -289,22 +290,22 @@ class Admin(Client):
                 if error is None:
                     self.cluster.topics[new.name] = new.partition_count
 
-            process.loop.call_soon(topics.create, new, created)
+            process.loop.call_soon(lambda: start(topics.create(new)).then(created))
         elif kind == "delete":
             name = self.random.choice(extra)
             del self.cluster.topics[name]
             process.loop.call_soon(
-                topics.delete, name, lambda error: self._note(TopicDeleted, name, error)
+                lambda: start(topics.delete(name)).then(partial(self._note, TopicDeleted, name))
             )
         else:
             value = str(1_000_000_000 + self._number)
             topic = self.random.choice([MAIN, *extra])
-            process.loop.call_soon(
-                topics.alter_config,
-                topic,
-                lambda config: {**config, "retention.ms": value},
-                lambda error: self._note(TopicConfigChanged, value, error),
-            )
+
+            def alter() -> None:
+                altered = topics.alter_config(topic, lambda old: {**old, "retention.ms": value})
+                start(altered).then(partial(self._note, TopicConfigChanged, value))
+
+            process.loop.call_soon(alter)
 
     def _note(self, kind: type[Event], mark: str, error: DragomanError | None) -> None:
         if error is None:
@@ -353,33 +354,6 @@ class LastReader(Client):
 # ---- the end
 
 
-def check_writes(cluster: Cluster, logs: dict[TopicPartition, list[bytes]]) -> None:
-    """S4, S11 and S15: what producers were told is true of the final logs."""
-    expect = cluster.checker.expect
-    found: dict[bytes, list[tuple[TopicPartition, int]]] = {}
-    starts: dict[TopicPartition, int] = {}
-    for where, data in logs.items():
-        sequences: dict[int, int] = {}
-        for offset, value, producer_id, sequence in _values_of(data):
-            starts.setdefault(where, offset)
-            found.setdefault(value, []).append((where, offset))
-            if producer_id >= 0:
-                # The first ones may have been deleted.
-                expected = sequences.get(producer_id, sequence if starts[where] else 0)
-                text = f"S11: producer {producer_id} has {sequence} at {offset} of {where}"
-                expect(sequence == expected, f"{text}, not {expected}")
-                sequences[producer_id] = sequence + 1
-    for producer in cluster.producers:
-        for value, place in producer.acknowledged.items():
-            where, offset = place
-            if where in logs and offset >= starts.get(where, 0):
-                text = f"S4: {value[:30]!r} was acknowledged at {place}"
-                expect(found.get(value) == [place], f"{text}, found at {found.get(value)}")
-        for value, why in producer.refused.items():
-            text = f"S15: {value[:30]!r} was refused and is there: {why}"
-            expect(value not in found, f"{text}; {found.get(value)}")
-
-
 def check_changes(cluster: Cluster) -> None:
     """S4 and S15, of the metadata: what was said to be done was agreed on, and only that."""
     ids: dict[bytes, str] = {}
@@ -400,11 +374,3 @@ def check_changes(cluster: Cluster) -> None:
         if change.outcome != "unknown":
             text = f"S15: {change.kind.__name__} {change.mark} was {change.outcome}"
             cluster.checker.expect(is_there == (change.outcome == "done"), text)
-
-
-def _values_of(data: list[bytes]) -> Iterator[tuple[int, bytes, int, int]]:
-    for each in data:
-        for header, batch in batches(memoryview(each)):
-            for number, record in enumerate(records(batch, header)):
-                sequence = header.base_sequence + number
-                yield record.offset, record.value or b"", header.producer_id, sequence

@@ -1,14 +1,12 @@
-"""A whole cluster in simulation: nodes, clients, and one seeded run with its faults."""
+"""A whole cluster in simulation: unchanged nodes and clients, each on an event loop of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from random import Random
-
-import msgspec
+from collections.abc import Callable, Iterable
 
 from dragoman.broker.topics import NewTopic
 from dragoman.client.kafka import TopicPartition
+from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
 from dragoman.outcome import start
 from dragoman.testing.sim.loop import SimWorld
 from simulation.cluster.checker import AgreedMetadata, ClusterChecker
@@ -21,32 +19,30 @@ from simulation.cluster.clients import (
     LastReader,
     Producer,
     check_changes,
-    check_writes,
 )
 from simulation.cluster.process import Process
-from simulation.replication.checker import Violation
-from simulation.surveys import Failure
+from simulation.harness.checker import check_writes
+from simulation.harness.cluster import ReplicatedCluster, node_count
+from simulation.harness.runs import Violation
 
-FAULT_SECONDS = 20.0
-HEALED_SECONDS_MAX = 10.0
 _START_SECONDS_MAX = 15.0
-_PARTITIONS = 3
 
 
-class Cluster:
-    def __init__(self, seed: int, node_count: int) -> None:
-        self.seed = seed
-        self.random = Random(seed)
+class Cluster(ReplicatedCluster):
+    checker: ClusterChecker
+    nodes: list[Process]
+    victim: Process
+
+    def __init__(self, seed: int, nodes: int | None = None) -> None:
+        super().__init__(seed)
+        count = node_count(seed) if nodes is None else nodes
         self.world = SimWorld(self.random.getrandbits(64))
-        self.history: list[str] = []
         self.agreed = AgreedMetadata(self)
         self.checker = ClusterChecker(self)
         speeds = (1.0, 1.0, 0.98, 1.02)
         self.nodes = [
-            Process(self, number + 1, node_count, self.random.choice(speeds))
-            for number in range(node_count)
+            Process(self, number + 1, count, self.random.choice(speeds)) for number in range(count)
         ]
-        #: The only node whose disk ever gets flipped bits.
         self.victim = self.random.choice(self.nodes)
         #: From then on clients use the main topic only, every partition of which has to work.
         self.is_healed = False
@@ -63,18 +59,24 @@ class Cluster:
         self.consumers: list[Consumer] = []
         self._others: list[Client] = []
 
-    # ---- what the checker of replication asks
+    def time(self) -> float:
+        return self.world.now
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.world.after(seconds, callback)
 
     @property
-    def metadata(self) -> AgreedMetadata:
-        return self.agreed
+    def image(self) -> MetadataImage:
+        return self.agreed.image
 
-    @property
-    def scheduler(self) -> _Time:
-        return _Time(self.world)
+    def main_partitions(self) -> Iterable[PartitionMetadata]:
+        return self.image.topics[MAIN].partitions
 
-    def note(self, text: str) -> None:
-        self.history.append(f"{self.world.now:8.3f} {text}")
+    def key(self, partition: PartitionMetadata) -> TopicPartition:
+        return TopicPartition(partition.topic.name, partition.index)
+
+    def counts(self) -> dict[str, int]:
+        return {**super().counts(), "turns of loops": self.world.turns}
 
     # ---- a run
 
@@ -158,45 +160,28 @@ class Cluster:
         return [*self.producers, *self.consumers, *self._others]
 
     def why_not_whole(self, since: float) -> str:
-        """L1: every partition is led, all replicas are in sync and have all, writes succeed."""
-        for node in self.nodes:
-            if not node.is_ready:
-                return f"node {node.node_id} is not ready"
-        for partition in self.agreed.image.partitions.values():
-            where = f"{partition.topic.name}-{partition.index}"
-            if partition.leader < 0 or partition.target:
-                return f"{where} has leader {partition.leader}, target {partition.target}"
-            if len(partition.in_sync) != len(partition.replicas):
-                return f"{where}: {partition.in_sync} of {partition.replicas} are in sync"
+        return super().why_not_whole(since) or self._why_not_led()
+
+    def _why_not_led(self) -> str:
+        for partition in self.image.partitions.values():
             leader = self.nodes[partition.leader - 1].replicas.get(partition.partition_id)
             if len(partition.replicas) > 1 and (leader is None or not leader.is_led):
+                where = f"{partition.topic.name}-{partition.index}"
                 return f"{where} is not led by node {partition.leader}"
-        for index in range(self.topics[MAIN]):
-            where_ = TopicPartition(MAIN, index)
-            last = max(each.acknowledged_at.get(where_, 0) for each in self.producers)
-            if last < since:
-                return f"{where_} takes no writes"
-        for producer in self.producers:
-            if max(producer.acknowledged_at.values(), default=0) < since:
-                return f"{producer.name} cannot write"
         return ""
 
     def finish(self) -> None:
-        since = self.world.now
         self.is_healed = True
-        if not self.run_until(lambda: not self.why_not_whole(since), HEALED_SECONDS_MAX):
-            why = self.why_not_whole(since)
-            raise Violation(f"L1: not whole {HEALED_SECONDS_MAX:g} s after healing: {why}")
-        for client in self.clients:
-            client.is_stopped = True
+        super().finish()
+
+    def wait_for_clients(self) -> None:
         clients = self.clients
         # Damage that is only found now costs another few seconds.
         if not self.run_until(lambda: all(each.task.done() for each in clients), 20):
             raise Violation(f"L1: {[each.name for each in clients if not each.task.done()]} hang")
-        if not self.run_until(self._is_settled, 5):
-            raise Violation("L1: followers do not reach the end")
-        self.checker.compare_logs()
-        check_writes(self, self._read_all())
+
+    def check_clients(self) -> None:
+        check_writes(self.checker.expect, self.producers, self._read_all())
         check_changes(self)
 
     def _read_all(self) -> dict[TopicPartition, list[bytes]]:
@@ -208,68 +193,3 @@ class Cluster:
         if not self.run_until(reader.task.done, 30):
             raise Violation(f"L1: the logs cannot be read: {reader.why}")
         return reader.found
-
-    def _is_settled(self) -> bool:
-        for partition in self.agreed.image.partitions.values():
-            ends = set()
-            for node_id in partition.replicas:
-                replica = self.nodes[node_id - 1].replicas.get(partition.partition_id)
-                if replica is None:
-                    ends.add(0)
-                else:
-                    log = replica.log
-                    ends |= {log.log_end_offset, log.stable_end, log.high_watermark}
-            if len(ends) > 1:
-                return False
-        return True
-
-
-class _Time:
-    def __init__(self, world: SimWorld) -> None:
-        self._world = world
-
-    def time(self) -> float:
-        return self._world.now
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    seed: int
-    seconds: float
-    acks: int
-    elections: int
-    truncations: int
-    copied_anew: int
-    faults: tuple[str, ...]
-    trace: tuple[int, ...]
-
-
-def run(seed: int, node_count: int = 3) -> Outcome:
-    """One seeded run, inside `watched`. Raises `Failure`."""
-    from simulation.cluster.faults import Faults
-
-    cluster = Cluster(seed, node_count)
-    chosen: list[str] = []
-    try:
-        faults = Faults(cluster)
-        chosen = faults.chosen
-        cluster.begin(faults.config())
-        faults.begin()
-        cluster.run_until(lambda: False, FAULT_SECONDS)
-        faults.heal()
-        cluster.finish()
-    except Exception as error:
-        last = "\n".join(cluster.history[-400:])
-        text = f"seed {seed}, {node_count} nodes: {type(error).__name__}: {error}"
-        text = f"{text}\nfaults: {', '.join(chosen)}\n{last}"
-        raise Failure(text, cluster.world.now) from error
-    checker = cluster.checker
-    return Outcome(
-        seed=seed,
-        seconds=cluster.world.now,
-        acks=checker.acks,
-        elections=checker.elections,
-        truncations=checker.truncations,
-        copied_anew=checker.copied_anew,
-        faults=tuple(chosen),
-        trace=(cluster.world.turns, len(cluster.history), *checker.committed_end.values()),
-    )

@@ -1,45 +1,31 @@
-"""What goes wrong in one run: every seed switches on a random subset of faults (swarm).
-
-Fault budget: only one node, the *victim*, gets flipped bits, and only while another one has all
-that is committed and may lead. What fails then is a bug and not arithmetic.
-"""
+"""What goes wrong with whole nodes: power, disks, clocks, connections, operators."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from random import Random
-from typing import TYPE_CHECKING
+from functools import partial
 
-from dragoman.cluster.metadata import MIN_INSYNC, PartitionMetadata
+from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.outcome import start
-from dragoman.testing.sim.faults import DiskFaults
 from dragoman.testing.sim.network import NetworkFaults
-from simulation.cluster.clients import MAIN
+from simulation.cluster.cluster import Cluster
 from simulation.cluster.process import Process
-
-if TYPE_CHECKING:
-    from simulation.cluster.cluster import Cluster
+from simulation.harness import faults
 
 
-class Faults:
+class Faults(faults.Faults):
+    _cluster: Cluster
+
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
         self._world = cluster.world
-        self._random = random = Random(cluster.random.getrandbits(64))
-        kinds: dict[str, Callable[[], None]] = {
-            "power": self._power,
+        kinds = {
             "power in operation": self._power_in_operation,
-            "kill": self._kill,
             "kill leader": self._kill_leader,
-            "all power": self._all_power,
             "pause": self._pause,
             "pause in flush": self._pause_in_flush,
             "cut": self._cut,
             "isolate": self._isolate,
             "reset": self._reset,
             "stop": self._stop,
-            "flip": self._flip,
-            "sync error": self._sync_error,
             "full disk": self._full_disk,
             "slow disk": self._slow_disk,
             "clock": self._clock,
@@ -47,13 +33,12 @@ class Faults:
             "round trip": self._round_trip,
             "elect": self._elect,
         }
-        names = sorted(kinds)
-        self.chosen = sorted(random.sample(names, random.randint(2, 8)))
+        super().__init__(cluster, kinds, (0.4, 1.0, 2.5))
+        random = self._random
         if "flip" in self.chosen and "round trip" in self.chosen:
             # The one copy that is left on the way must not be the damaged one.
             self.chosen.remove("round trip")
-        self._kinds = {name: kinds[name] for name in self.chosen}
-        self._pace = random.choice((0.4, 1.0, 2.5))
+            del self._kinds["round trip"]
         # Until a sender gives up whose bytes nobody takes: as set by operators, or as it comes.
         network = {"patience_s": random.choice((1.0, 3.0, 900.0))}
         if random.random() < 0.4:
@@ -65,26 +50,10 @@ class Faults:
         self._world.network.faults = NetworkFaults(split_rate=0.1, **network)
         for node in cluster.nodes:
             node.is_slow = random.random() < 0.4
-        self._is_over = False
-
-    def config(self) -> dict[str, str]:
-        """With `min.insync.replicas` 1, a disk that is lost before the controller knows, and the
-        restart of the only other copy, are more than replication promises to survive."""
-        return {MIN_INSYNC: "2"} if "flip" in self.chosen else {}
 
     def begin(self) -> None:
         self._cluster.on_down = self._later
-        self._next()
-
-    def _next(self) -> None:
-        self._world.after(self._random.expovariate(1 / self._pace), self._happen)
-
-    def _happen(self) -> None:
-        if not self._is_over:
-            name = self._random.choice(sorted(self._kinds))
-            self._cluster.note(f"fault: {name}")
-            self._kinds[name]()
-            self._next()
+        super().begin()
 
     def heal(self) -> None:
         self._is_over = True
@@ -102,10 +71,6 @@ class Faults:
 
     # ---- nodes
 
-    def _up(self) -> Process | None:
-        up = [each for each in self._cluster.nodes if each.is_up]
-        return self._random.choice(up) if up else None
-
     def _come_back(self, node: Process) -> None:
         if not node.is_up:
             node.is_slow = self._random.random() < 0.4
@@ -113,27 +78,15 @@ class Faults:
             node.try_begin()
 
     def _later(self, node: Process) -> None:
-        """Whatever ends a process, somebody starts it again."""
+        """Whatever has ended a process, it is started again."""
         delay = 0.1 if self._is_over else self._random.choice((0.01, 0.1, 0.5, 3.0))
         self._cluster.note(f"node {node.node_id} is down")
         self._world.after(delay, lambda: self._come_back(node))
-
-    def _power(self) -> None:
-        node = self._up()
-        if node is not None:
-            self._cluster.note(f"node {node.node_id} loses power")
-            node.cut_power()
 
     def _power_in_operation(self) -> None:
         node = self._up()
         if node is not None:
             node.disk.crash_at(self._random.randint(1, 60))
-
-    def _kill(self) -> None:
-        node = self._up()
-        if node is not None:
-            self._cluster.note(f"node {node.node_id} is killed")
-            node.kill()
 
     def _kill_leader(self) -> None:
         """Of the metadata."""
@@ -142,11 +95,6 @@ class Faults:
                 self._cluster.note(f"node {node.node_id}, which leads, is killed")
                 node.kill()
                 return
-
-    def _all_power(self) -> None:
-        for node in self._cluster.nodes:
-            if node.is_up:
-                node.cut_power()
 
     def _pause(self) -> None:
         node = self._up()
@@ -222,12 +170,6 @@ class Faults:
 
     # ---- disks
 
-    def _sync_error(self) -> None:
-        node = self._up()
-        if node is not None:
-            node.disk.faults = DiskFaults(sync_error_rate=self._random.choice((0.02, 0.2)))
-            self._world.after(2.0, lambda: self._good_disk(node))
-
     def _full_disk(self) -> None:
         node = self._up()
         if node is not None:
@@ -240,42 +182,6 @@ class Faults:
         node = self._up()
         if node is not None and node.node is not None:
             node.node.store.commits.sync_average_s = 1.0
-
-    def _good_disk(self, node: Process) -> None:
-        node.disk.faults = DiskFaults()
-        node.disk.capacity_bytes = DiskFaults().capacity_bytes
-
-    def _is_budget_free(self) -> bool:
-        """Somebody else has all that is committed, and may lead."""
-        victim = self._cluster.victim.node_id
-        return all(
-            set(each.in_sync) | set(each.eligible) > {victim}
-            for each in self._cluster.agreed.image.partitions.values()
-            if victim in each.replicas and each.topic.name == MAIN
-        )
-
-    def _flip(self) -> None:
-        """Somewhere in a log of the main topic; half of the time the node goes down as well."""
-        node, random = self._cluster.victim, self._random
-        main = self._cluster.agreed.image.topics[MAIN]
-        ids = {str(each.partition_id) for each in main.partitions}
-        if self._is_over or not node.is_up or not self._is_budget_free():
-            return
-        files = [
-            (path, len(data))
-            for path, data in node.disk.image().items()
-            if path.startswith("partitions/") and path.endswith(".log") and data
-            if path.split("/")[1].partition("-")[0] in ids
-        ]
-        if not files:
-            return
-        path, size = random.choice(files)
-        node.disk.flip(path, random.randrange(size), random.randrange(8))
-        self._cluster.note(f"node {node.node_id}: a bit of {path} is flipped")
-        self._cluster.checker.flipped(node, int(path.split("/")[1].partition("-")[0]))  # type: ignore[arg-type]
-        if random.random() < 0.5:
-            node.cut_power()
-            self._world.after(0.05, lambda: self._come_back(node))
 
     # ---- operators
 
@@ -336,5 +242,5 @@ class Faults:
         nodes = [each.node_id for each in self._cluster.nodes]
         here, there = self._random.sample(nodes, 2)
         for delay, replicas in ((0.0, [here]), (0.6, [there]), (1.2, [here])):
-            self._world.after(delay, lambda to=replicas: self._move_to(partition, to))  # type: ignore[misc]
+            self._world.after(delay, partial(self._move_to, partition, replicas))
         self._world.after(2.0, self._all_power)

@@ -6,11 +6,9 @@ Each mutant replaces one small thing from outside; the code itself has no switch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from enum import Enum
-from typing import Any
-from unittest import mock
 
 from dragoman.broker import fetch, produce
 from dragoman.broker.broker import Broker
@@ -27,6 +25,7 @@ from dragoman.errors import DragomanError
 from dragoman.protocols.kafka.handlers.express import Express
 from dragoman.testing.sim import file
 from dragoman.testing.sim.file import SimFile
+from simulation.harness.runs import Patch, patched
 
 
 class Mutant(Enum):
@@ -42,46 +41,6 @@ class Mutant(Enum):
     UNAGREED_DELETION = "a start drops the journal of topics whose deletion is not agreed on"
     REFUSED_AT_STOP = "a stop says of records that are there that they are refused"
     DAMAGE_IS_IGNORED = "a leader keeps a log that clients cannot read"
-
-
-@contextmanager
-def mutated(mutant: Mutant) -> Iterator[None]:
-    """While inside, the mutation is in force. `watched` goes inside of this."""
-    patches: list[tuple[Any, str, Any]] = []
-    match mutant:
-        case Mutant.NO_SYNC:
-            patches.append((SimFile, "write_durable", SimFile.write))
-            patches.append((file, "sync_inode", lambda *_: None))
-        case Mutant.STABLE_IS_COMMITTED:
-            patches.append((Replica, "when_committed", Replica.when_stable))
-        case Mutant.READ_ABOVE_WATERMARK:
-            patches.append((fetch, "_read_one", _read_to_the_end))
-        case Mutant.NO_VERSION_CHECK:
-            patches.append((RaftQuorum, "propose", _propose_anyway))
-        case Mutant.STALE_DECISION:
-            # Either is enough.
-            patches.append((Decisions, "settle", lambda *_: []))
-            patches.append((_Draft, "_drop_earlier_lives", lambda _: None))
-        case Mutant.RESIGNED_IS_SERVED:
-            patches.append((Replication, "_resign", _resign_in_secret))
-        case Mutant.ROUTES_OUTLIVE_METADATA:
-            # Either is enough.
-            patches.append((Express, "_forget_if_outdated", lambda _: None))
-            patches.append((produce, "check_led", lambda _: None))
-        case Mutant.ANY_REGISTRATION:
-            patches.append((Life, "is_named_by", lambda *_: True))
-        case Mutant.OLD_MOVE_EMPTIES:
-            patches.append((Replication, "_pause", _empty_at_once))
-        case Mutant.UNAGREED_DELETION:
-            patches.append((RaftQuorum, "local_image", _image_with_deletions))
-        case Mutant.REFUSED_AT_STOP:
-            patches.append((Broker, "stop", _refuse_then_stop))
-        case Mutant.DAMAGE_IS_IGNORED:
-            patches.append((Replication, "damaged", lambda *_: None))
-    with ExitStack() as stack:
-        for owner, name, new in patches:
-            stack.enter_context(mock.patch.object(owner, name, new))
-        yield
 
 
 _read_one = fetch._read_one
@@ -140,3 +99,35 @@ def _refuse_then_stop(self: Broker) -> None:
     self.store.settle_all()
     self.partitions.fail_all(ShuttingDown("the node is stopping"))
     _stop(self)
+
+
+_PATCHES: dict[Mutant, tuple[Patch, ...]] = {
+    Mutant.NO_SYNC: (
+        (SimFile, "write_durable", SimFile.write),
+        (file, "sync_inode", lambda *_: None),
+    ),
+    Mutant.STABLE_IS_COMMITTED: ((Replica, "when_committed", Replica.when_stable),),
+    Mutant.READ_ABOVE_WATERMARK: ((fetch, "_read_one", _read_to_the_end),),
+    Mutant.NO_VERSION_CHECK: ((RaftQuorum, "propose", _propose_anyway),),
+    # Either is enough.
+    Mutant.STALE_DECISION: (
+        (Decisions, "settle", lambda *_: []),
+        (_Draft, "_drop_earlier_lives", lambda _: None),
+    ),
+    Mutant.RESIGNED_IS_SERVED: ((Replication, "_resign", _resign_in_secret),),
+    # Either is enough.
+    Mutant.ROUTES_OUTLIVE_METADATA: (
+        (Express, "_forget_if_outdated", lambda _: None),
+        (produce, "check_led", lambda _: None),
+    ),
+    Mutant.ANY_REGISTRATION: ((Life, "is_named_by", lambda *_: True),),
+    Mutant.OLD_MOVE_EMPTIES: ((Replication, "_pause", _empty_at_once),),
+    Mutant.UNAGREED_DELETION: ((RaftQuorum, "local_image", _image_with_deletions),),
+    Mutant.REFUSED_AT_STOP: ((Broker, "stop", _refuse_then_stop),),
+    Mutant.DAMAGE_IS_IGNORED: ((Replication, "damaged", lambda *_: None),),
+}
+
+
+def mutated(mutant: Mutant) -> AbstractContextManager[None]:
+    """While inside, the mutation is in force. `watched` goes inside of this."""
+    return patched(_PATCHES[mutant])

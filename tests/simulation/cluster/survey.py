@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import sys
 
-from simulation.cluster.cluster import run
+from simulation.cluster.cluster import Cluster
+from simulation.cluster.faults import Faults
 from simulation.cluster.mutants import Mutant, mutated
-from simulation.cluster.watching import watched
-from simulation.surveys import (
+from simulation.cluster.observers import watched
+from simulation.harness.runs import Outcome
+from simulation.harness.survey import (
     SEEDS_PER_MUTANT_MAX,
     MutantRow,
     Survey,
@@ -19,6 +21,12 @@ from simulation.surveys import (
     main,
     survey_of,
 )
+
+
+def run(seed: int) -> Outcome:
+    """One run, inside `watched`. Raises `Failure`."""
+    cluster = Cluster(seed)
+    return cluster.play(Faults(cluster))
 
 
 def survey(seconds: float, first_seed: int) -> Survey:
@@ -32,4 +40,4 @@ def hunt(mutant: Mutant, first_seed: int, seeds_max: int = SEEDS_PER_MUTANT_MAX)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], survey, hunt, Mutant))
+    sys.exit(main(sys.argv[1:], {"cluster": survey}, hunt, Mutant))

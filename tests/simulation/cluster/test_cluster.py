@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import pytest
 
-from simulation.cluster.cluster import run
 from simulation.cluster.mutants import Mutant
-from simulation.cluster.survey import hunt, survey
-from simulation.cluster.watching import watched
+from simulation.cluster.observers import watched
+from simulation.cluster.survey import hunt, run, survey
 
 
 def test_no_promise_is_broken_under_faults() -> None:
     result = survey(seconds=120, first_seed=2001)
     assert result.failures == []
-    assert sum(each.acks for each in result.outcomes) > 200
-    assert sum(each.elections for each in result.outcomes) > 30
+    assert result.counts["batches acknowledged"] > 200
+    assert result.counts["elections"] > 30
 
 
 def test_the_same_seed_is_the_same_run() -> None:
@@ -26,17 +25,17 @@ def test_the_same_seed_is_the_same_run() -> None:
         assert run(9) == run(9)
 
 
-#: Seeds that show the mutants; the others take `make sim`.
+#: Seeds that show the mutants, or one of the seven behind each does; the others take `make sim`.
 _FIRST_SEEDS = {
-    Mutant.NO_SYNC: 5,
+    Mutant.NO_SYNC: 6,
     Mutant.STABLE_IS_COMMITTED: 1,
     Mutant.READ_ABOVE_WATERMARK: 1,
-    Mutant.NO_VERSION_CHECK: 2,
-    Mutant.RESIGNED_IS_SERVED: 1,
-    Mutant.ROUTES_OUTLIVE_METADATA: 1,
-    Mutant.ANY_REGISTRATION: 1,
+    Mutant.NO_VERSION_CHECK: 3,
+    Mutant.RESIGNED_IS_SERVED: 5,
+    Mutant.ROUTES_OUTLIVE_METADATA: 2,
+    Mutant.ANY_REGISTRATION: 2,
     Mutant.DAMAGE_IS_IGNORED: 3,
-    Mutant.OLD_MOVE_EMPTIES: 1,
+    Mutant.OLD_MOVE_EMPTIES: 2,
 }
 
 

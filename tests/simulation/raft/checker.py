@@ -18,15 +18,12 @@ from dragoman.cluster.raft.messages import Message, VoteReply, VoteRequest
 from dragoman.cluster.raft.ports import RaftStorage
 from dragoman.cluster.raft.state import encode_image
 from dragoman.log.batch import BatchHeader, batches
-
-
-class ViolationError(AssertionError):
-    """An invariant is broken."""
+from simulation.harness.runs import Violation
 
 
 def expect(condition: bool, text: str) -> None:
     if not condition:
-        raise ViolationError(text)
+        raise Violation(text)
 
 
 class Operation(msgspec.Struct):

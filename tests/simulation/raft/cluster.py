@@ -7,7 +7,6 @@ quorum; `Machines` says what they store things on (`memory.py` or `disk.py`).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Protocol
@@ -33,6 +32,7 @@ from dragoman.log.batch import batches
 from dragoman.testing.sim.clock import SimClock
 from dragoman.testing.sim.scheduler import SimScheduler
 from dragoman.world import Scheduler
+from simulation.harness.runs import Outcome, reported
 from simulation.raft.checker import Checker, Operation, expect
 from simulation.raft.network import Network, NetworkFaults, NodeScheduler
 
@@ -140,7 +140,7 @@ class SimNode:
         cluster.checker.started(self.node_id, storage)
         is_first = self.node_id <= cluster.plan.voters
         initial = Membership(tuple(range(1, cluster.plan.voters + 1)) if is_first else ())
-        self.raft = cluster.make_raft(
+        self.raft = Raft(
             self.node_id,
             storage,
             Random(cluster.random.getrandbits(32)),
@@ -207,18 +207,15 @@ class SimNode:
         self.quorum.node.receive(message)
 
 
-MakeRaft = Callable[..., Raft]
-
-
 class Cluster:
     def __init__(
         self,
         seed: int,
         make_machine: Callable[[Random], Machine],
         *,
-        make_raft: MakeRaft = Raft,
         plan: Plan | None = None,
     ) -> None:
+        self.seed = seed
         self.random = Random(seed)
         self.plan = plan if plan is not None else draw_plan(self.random)
         self.scheduler = SimScheduler(Random(self.random.getrandbits(32)))
@@ -226,23 +223,37 @@ class Cluster:
             self.scheduler, Random(self.random.getrandbits(32)), self.plan.network
         )
         self.checker = Checker()
-        self.make_raft = make_raft
-        self.trace: deque[str] = deque(maxlen=200)
+        self.history: list[str] = []
         self.is_healing = False
-        self.answers: dict[str, int] = {}
+        #: Proposals by what their clients were told.
+        self.answers = {"agreed": 0, "refused": 0, "unknown": 0}
         self._next_operation = 0
         self.nodes = {
             number: SimNode(self, number, make_machine(Random(self.random.getrandbits(32))))
             for number in range(1, self.plan.voters + self.plan.spares + 1)
         }
 
+    def time(self) -> float:
+        return self.scheduler.time()
+
     def note(self, text: str) -> None:
-        self.trace.append(f"{self.scheduler.time():9.4f} {text}")
+        self.history.append(f"{self.time():9.4f} {text}")
 
     # ---- a run
 
-    def run(self, seconds: float) -> None:
-        """Raises `ViolationError`, or whatever a node raises."""
+    def play(self, seconds: float) -> Outcome:
+        """Raises `Failure`."""
+        with reported(self, f"seed {self.seed}", lambda: self.plan):
+            self._play(seconds)
+        counts = {
+            "leaders": len(self.checker.leaders),
+            "messages": self.network.delivered,
+            "entries agreed on": len(self.checker.agreed),
+            **{f"proposals {outcome}": count for outcome, count in self.answers.items()},
+        }
+        return Outcome(self.time(), counts, self.plan.misfortunes, tuple(self.history))
+
+    def _play(self, seconds: float) -> None:
         for node in self.nodes.values():
             node.start()
         self._propose_again()
@@ -312,7 +323,7 @@ class Cluster:
 
         def done(error: DragomanError | None) -> None:
             outcome = _outcome(error)
-            self.answers[outcome] = self.answers.get(outcome, 0) + 1
+            self.answers[outcome] += 1
             self.checker.answered(operation, outcome)
             then(error)
 
@@ -447,20 +458,3 @@ def _outcome(error: DragomanError | None) -> str:
     if isinstance(error, OutcomeUnknownError | LogStoppedError):
         return "unknown"
     return "refused"
-
-
-class RunError(AssertionError):
-    """A run failed; the message has what is needed to repeat it."""
-
-    def __init__(self, seed: int, cluster: Cluster, cause: BaseException) -> None:
-        events = "\n".join(cluster.trace)
-        super().__init__(f"seed {seed}: {type(cause).__name__}: {cause}\n{cluster.plan}\n{events}")
-
-
-def run(seed: int, cluster: Cluster, seconds: float = 20.0) -> Cluster:
-    """Raises `RunError`."""
-    try:
-        cluster.run(seconds)
-    except (AssertionError, DragomanError, OSError, RuntimeError, ValueError, LookupError) as error:
-        raise RunError(seed, cluster, error) from error
-    return cluster

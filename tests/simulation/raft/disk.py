@@ -38,16 +38,9 @@ class CheckedStorage(PartitionStorage):
 class DiskMachine:
     """A node's disk through all its lives."""
 
-    def __init__(
-        self,
-        random: Random,
-        make_store: Callable[..., LogStore] = LogStore,
-        make_storage: Callable[..., PartitionStorage] = CheckedStorage,
-    ) -> None:
+    def __init__(self, random: Random) -> None:
         self._random = random
         self._disk = SimDisk(Random(random.getrandbits(32)))
-        self._make_store = make_store
-        self._make_storage = make_storage
         self._seconds_max = 0.004
         self._background: SimBackground
         self._store: LogStore
@@ -62,7 +55,7 @@ class DiskMachine:
             Random(random.getrandbits(32)),
             SyncDelays(usual_seconds_max=self._seconds_max),
         )
-        store = self._make_store(
+        store = LogStore(
             self._disk,
             background,
             scheduler,
@@ -72,7 +65,7 @@ class DiskMachine:
         identity = Identity(partition_id=0, topic="metadata", partition=0, topic_id="")
         log = store.partition(identity, "0-metadata-0", SmallConfig())
         store.finish_recovery()
-        storage = self._make_storage(store, log, scheduler)
+        storage = CheckedStorage(store, log, scheduler)
 
         def stable(_partitions: list[PartitionLog]) -> None:
             storage.stable()

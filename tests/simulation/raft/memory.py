@@ -208,17 +208,16 @@ class MemoryStorage:
 class MemoryMachine:
     """A node's storage through all its lives."""
 
-    def __init__(self, random: Random, make: Callable[..., MemoryStorage] = MemoryStorage) -> None:
+    def __init__(self, random: Random) -> None:
         self._random = random
         self._speed = DiskSpeed(random)
         self._durable = Durable()
-        self._make = make
         self._storage: MemoryStorage
 
     def open(
         self, scheduler: Scheduler, on_stable: Callable[[], None], on_failure: Callable[[], None]
     ) -> MemoryStorage:
-        self._storage = self._make(self._durable, scheduler, self._speed, on_stable, on_failure)
+        self._storage = MemoryStorage(self._durable, scheduler, self._speed, on_stable, on_failure)
         return self._storage
 
     def crash(self) -> None:

@@ -5,11 +5,8 @@ Each mutant replaces one small thing from outside; the product has no switches f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from enum import Enum
-from random import Random
-from unittest import mock
 
 from dragoman.cluster.raft import storage as raft_storage
 from dragoman.cluster.raft.core import Raft
@@ -17,18 +14,16 @@ from dragoman.cluster.raft.leadership import Leadership
 from dragoman.cluster.raft.messages import VoteRequest
 from dragoman.cluster.raft.ports import NOBODY, Ballot, Snapshot
 from dragoman.errors import DecodeError
-from dragoman.log import journal
 from dragoman.log import store as log_store
 from dragoman.log.batch import BatchHeader
 from dragoman.log.group_commit import GroupCommit
-from dragoman.log.journal import GroupRef, JournalReader
-from dragoman.log.store import LogStore
 from dragoman.types import Buffer
-from dragoman.world import Disk, File, aside_of, write_aside
-from power_cuts.mutants import retrying_store
-from simulation.raft.cluster import Machine, Plan
-from simulation.raft.disk import DiskMachine
-from simulation.raft.memory import Durable, MemoryMachine, MemoryStorage
+from dragoman.world import Disk, aside_of, write_aside
+from power_cuts.mutants import TrustingReader, retrying_store
+from simulation.harness.runs import Patch, patched
+from simulation.raft import cluster, disk, memory
+from simulation.raft.cluster import Plan
+from simulation.raft.memory import Durable, MemoryStorage
 from simulation.raft.network import NetworkFaults
 
 
@@ -42,7 +37,6 @@ class Mutant(Enum):
     PRE_VOTE_BLIND = "pre-vote granted without a look at the log"
     MEMBERS_BEFORE_TERM = "membership changed before the term's first entry is agreed on"
     SNAPSHOT_NOT_SYNCED = "snapshot installed without a sync"
-    # These need files.
     SNAPSHOT_FILE_NOT_SYNCED = "snapshot file renamed without a sync"
     TORN_IS_VALID = "torn end of the journal taken for valid"
     RETRY_AFTER_FAILED_SYNC = "retry after a failed sync"
@@ -102,15 +96,6 @@ class _HastySnapshots(MemoryStorage):
         self._scheduler.call_later(1.0, synced)
 
 
-_STORAGES: dict[Mutant, type[MemoryStorage]] = {
-    Mutant.NO_SYNC_BEFORE_VOTE: _HastyVotes,
-    Mutant.VOTE_NOT_KEPT: _NoVotes,
-    Mutant.TERM_NOT_KEPT: _NoTerms,
-    Mutant.NO_SYNC_BEFORE_REPORT: _HastyReports,
-    Mutant.SNAPSHOT_NOT_SYNCED: _HastySnapshots,
-}
-
-
 # ---- rules
 
 
@@ -132,16 +117,6 @@ class _BlindPreVotes(Raft):
         return request.is_pre_vote or super()._is_log_current(request)
 
 
-_CORES: dict[Mutant, type[Raft]] = {
-    Mutant.TRUNCATE_ON_MATCH: _TruncatesOnMatch,
-    Mutant.PRE_VOTE_BLIND: _BlindPreVotes,
-}
-
-
-def _always(self: Leadership, _end: int = 0) -> bool:
-    return True
-
-
 def _only_one_at_a_time(self: Leadership) -> bool:
     return self._raft.commit > self._raft.membership_offset
 
@@ -154,84 +129,39 @@ def _replace_unsynced(disk: Disk, path: str, data: Buffer) -> None:
     disk.rename(aside_of(path), path)
 
 
-class _TrustingReader(JournalReader):
-    """Believes a group whose head it can read."""
-
-    def _group_at(self, file: File, path: str, position: int, end: int) -> GroupRef | None:
-        with mock.patch.object(journal, "crc32c", _AnyChecksum):
-            return super()._group_at(file, path, position, end)
-
-
-class _AnyChecksum(int):
-    """Equal to whatever it is compared with."""
-
-    def __new__(cls, *_: object) -> _AnyChecksum:
-        return super().__new__(cls, 0)
-
-    def __eq__(self, _other: object) -> bool:
-        return True
-
-    def __ne__(self, _other: object) -> bool:
-        return False
-
-    __hash__ = int.__hash__
-
-
 def _note_ballot_in_memory(self: GroupCommit, ballot: Ballot) -> None:
     self._directory.node.ballot = ballot
 
 
-_STORES: dict[Mutant, Callable[..., LogStore]] = {
-    Mutant.SNAPSHOT_FILE_NOT_SYNCED: LogStore,
-    Mutant.TORN_IS_VALID: LogStore,
-    Mutant.RETRY_AFTER_FAILED_SYNC: retrying_store,
-    Mutant.BALLOT_RECYCLED: LogStore,
+_PATCHES: dict[Mutant, tuple[Patch, ...]] = {
+    Mutant.NO_SYNC_BEFORE_VOTE: ((memory, "MemoryStorage", _HastyVotes),),
+    Mutant.VOTE_NOT_KEPT: ((memory, "MemoryStorage", _NoVotes),),
+    Mutant.TERM_NOT_KEPT: ((memory, "MemoryStorage", _NoTerms),),
+    Mutant.NO_SYNC_BEFORE_REPORT: ((memory, "MemoryStorage", _HastyReports),),
+    Mutant.OLD_TERM_BY_COUNT: ((Leadership, "_may_commit", lambda *_: True),),
+    Mutant.TRUNCATE_ON_MATCH: ((cluster, "Raft", _TruncatesOnMatch),),
+    Mutant.PRE_VOTE_BLIND: ((cluster, "Raft", _BlindPreVotes),),
+    Mutant.MEMBERS_BEFORE_TERM: ((Leadership, "may_change_membership", _only_one_at_a_time),),
+    Mutant.SNAPSHOT_NOT_SYNCED: ((memory, "MemoryStorage", _HastySnapshots),),
+    Mutant.SNAPSHOT_FILE_NOT_SYNCED: ((raft_storage, "replace_file", _replace_unsynced),),
+    Mutant.TORN_IS_VALID: ((log_store, "JournalReader", TrustingReader),),
+    Mutant.RETRY_AFTER_FAILED_SYNC: ((disk, "LogStore", retrying_store),),
+    Mutant.BALLOT_RECYCLED: ((GroupCommit, "_note_ballot", _note_ballot_in_memory),),
 }
+#: The others are shown by storage in memory, which is quicker.
+NEED_FILES = frozenset(
+    {
+        Mutant.SNAPSHOT_FILE_NOT_SYNCED,
+        Mutant.TORN_IS_VALID,
+        Mutant.RETRY_AFTER_FAILED_SYNC,
+        Mutant.BALLOT_RECYCLED,
+    }
+)
 
 
-@contextmanager
-def mutated(
-    mutant: Mutant | None,
-) -> Iterator[tuple[Callable[[Random], Machine], type[Raft]]]:
-    """Yields what makes machines and cores; while inside, the mutation is in force."""
-    if mutant in _STORES:
-        with _mutated_files(mutant) as make:
-            yield make, Raft
-        return
-    storage = _STORAGES.get(mutant, MemoryStorage) if mutant else MemoryStorage
-    core = _CORES.get(mutant, Raft) if mutant else Raft
-
-    def make_machine(random: Random) -> Machine:
-        return MemoryMachine(random, storage)
-
-    match mutant:
-        case Mutant.OLD_TERM_BY_COUNT:
-            with mock.patch.object(Leadership, "_may_commit", _always):
-                yield make_machine, core
-        case Mutant.MEMBERS_BEFORE_TERM:
-            with mock.patch.object(Leadership, "may_change_membership", _only_one_at_a_time):
-                yield make_machine, core
-        case _:
-            yield make_machine, core
-
-
-@contextmanager
-def _mutated_files(mutant: Mutant) -> Iterator[Callable[[Random], Machine]]:
-    def make_machine(random: Random) -> DiskMachine:
-        return DiskMachine(random, _STORES[mutant])
-
-    match mutant:
-        case Mutant.SNAPSHOT_FILE_NOT_SYNCED:
-            with mock.patch.object(raft_storage, "replace_file", _replace_unsynced):
-                yield make_machine
-        case Mutant.TORN_IS_VALID:
-            with mock.patch.object(log_store, "JournalReader", _TrustingReader):
-                yield make_machine
-        case Mutant.BALLOT_RECYCLED:
-            with mock.patch.object(GroupCommit, "_note_ballot", _note_ballot_in_memory):
-                yield make_machine
-        case _:
-            yield make_machine
+def mutated(mutant: Mutant) -> AbstractContextManager[None]:
+    """While inside, the mutation is in force."""
+    return patched(_PATCHES[mutant])
 
 
 def _plan(misfortunes: tuple[str, ...], **others: object) -> Plan:

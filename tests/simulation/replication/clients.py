@@ -6,11 +6,9 @@ each value once and notes the outcome. A consumer reads committed records from w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dragoman.log.batch import Record, batches, build_batch, records
-from simulation.replication.checker import Checker
+from dragoman.log.batch import Record, build_batch
 
 if TYPE_CHECKING:
     from simulation.replication.cluster import Cluster
@@ -23,6 +21,7 @@ class Client:
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.cluster = cluster
         self.address = _FIRST_CLIENT + number
+        self.name = f"client {self.address}"
         self.random = cluster.random
         self.scheduler = cluster.new_process(self.address)
         self.is_stopped = False
@@ -51,7 +50,7 @@ class Producer(Client):
         self._attempts = 0
         #: Values by what their producer was told.
         self.acknowledged: dict[bytes, tuple[int, int]] = {}
-        self.refused: set[bytes] = set()
+        self.refused: dict[bytes, str] = {}
         self.acknowledged_at: dict[int, float] = {}
         self._next()
 
@@ -105,8 +104,8 @@ class Producer(Client):
             # An idempotent producer never gives up: what it sends next depends on this.
             self.scheduler.call_later(self.random.uniform(0.01, 0.2), self._send)
             return
-        elif kind == "no":
-            self.refused.update(self._values)
+        elif isinstance(answer, tuple) and kind == "no":
+            self.refused.update(dict.fromkeys(self._values, answer[1]))
         self.scheduler.call_later(self.random.uniform(0.01, 0.15), self._next)
 
 
@@ -143,36 +142,3 @@ class Consumer(Client):
             answered,
             _TIMEOUT_S,
         )
-
-
-def check_outcomes(checker: Checker, producers: list[Producer], starts: dict[int, int]) -> None:
-    """S4, S11 and S15: what producers were told is true of the final log."""
-    found: dict[bytes, list[tuple[int, int]]] = {}
-    sequences: dict[tuple[int, int], int] = {}
-    for partition_id in checker.committed:
-        for offset, value, producer_id, sequence in _values_of(checker, partition_id):
-            found.setdefault(value, []).append((partition_id, offset))
-            if producer_id >= 0:
-                expected = sequences.get((partition_id, producer_id), 0)
-                checker.expect(
-                    sequence == expected,
-                    f"S11: producer {producer_id} has {sequence} at {offset} of partition "
-                    f"{partition_id}, not {expected}",
-                )
-                sequences[partition_id, producer_id] = sequence + 1
-    for producer in producers:
-        for value, place in producer.acknowledged.items():
-            checker.expect(
-                found.get(value, []) == [place] or place[1] < starts.get(place[0], 0),
-                f"S4: {value!r} was acknowledged at {place}, found at {found.get(value)}",
-            )
-        for value in producer.refused:
-            checker.expect(value not in found, f"S15: {value!r} was refused and is there")
-
-
-def _values_of(checker: Checker, partition_id: int) -> Iterator[tuple[int, bytes, int, int]]:
-    for each in checker.committed[partition_id].values():
-        for header, batch in batches(memoryview(each.data)):
-            for number, record in enumerate(records(batch, header)):
-                sequence = header.base_sequence + number
-                yield record.offset, record.value or b"", header.producer_id, sequence

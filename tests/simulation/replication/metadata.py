@@ -12,7 +12,7 @@ from random import Random
 from typing import TypeAlias
 
 from dragoman.broker.replication.controller import Controller
-from dragoman.cluster.events import Event, PartitionChanged, decode_event, encode_event
+from dragoman.cluster.events import Event, decode_event, encode_event
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import ClusterError, DragomanError
 from simulation.replication.network import Network, ProcessScheduler
@@ -87,23 +87,6 @@ class MetadataLog:
     def _replaced(self) -> None:
         self._is_replacing = False
         self.controller.begin()
-
-
-def check_chain(image: MetadataImage, event: Event) -> str | None:
-    """S9: one chain of changes, and leaders from those who may lead."""
-    if not isinstance(event, PartitionChanged):
-        return None
-    before = image.partitions.get(event.partition_id)
-    if before is None:
-        return None
-    if event.partition_epoch != before.partition_epoch + 1:
-        return f"S9: partition epoch {event.partition_epoch} after {before.partition_epoch}"
-    may_lead = {*before.in_sync, *before.eligible, -1}
-    if not event.is_unclean and event.leader not in may_lead:
-        return f"S9: node {event.leader} leads, of {sorted(may_lead)}"
-    if event.leader != before.leader and event.leader_epoch <= before.leader_epoch:
-        return f"S1: two leaders in epoch {event.leader_epoch}"
-    return None
 
 
 class Subscription:

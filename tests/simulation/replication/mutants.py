@@ -5,11 +5,9 @@ Each mutant replaces one small thing from outside; the code itself has no switch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
 from enum import Enum
-from typing import Any
-from unittest import mock
 
 from dragoman.broker.replica import Replica
 from dragoman.broker.replication.decisions import Decisions, _Draft
@@ -19,12 +17,17 @@ from dragoman.broker.replication.messages import Position
 from dragoman.broker.replication.replication import Replication
 from dragoman.cluster.events import Member
 from dragoman.errors import LogError
-from dragoman.log import journal, live_reader, recovery, store
+from dragoman.log import live_reader, recovery, store
 from dragoman.log.directory import DataDirectory
-from dragoman.log.journal import GroupRef, JournalReader
-from dragoman.world import File
-from power_cuts.mutants import _CarelessReader, _cut_instead, retrying_store, run_job_eagerly
-from simulation.replication.cluster import Parts
+from power_cuts.mutants import (
+    CarelessReader,
+    TrustingReader,
+    cut_instead,
+    retrying_store,
+    run_job_eagerly,
+)
+from simulation.harness.runs import Patch, patched
+from simulation.replication import node
 
 
 class Mutant(Enum):
@@ -41,46 +44,6 @@ class Mutant(Enum):
     PROPOSED_SET = "watermark over the proposed set"
     TRUNCATION_ON_FETCH = "truncation on every fetch"
     SAME_EPOCH_AFTER_RESTART = "a leader that comes back goes on in its epoch"
-
-
-@contextmanager
-def mutated(mutant: Mutant) -> Iterator[Parts]:
-    """Yields what nodes are made of; while inside, the mutation is in force."""
-    patches: list[tuple[Any, str, Any]] = []
-    parts = Parts()
-    match mutant:
-        case Mutant.NO_SYNC_BEFORE_ACK:
-            patches.append((DataDirectory, "run_job", run_job_eagerly))
-        case Mutant.WATERMARK_TRUNCATION:
-            patches.append((FollowedPartition, "__init__", _cut_to_watermark))
-        case Mutant.NO_COMPARE_AND_SET:
-            patches.append((Decisions, "_is_newest", lambda *_: True))
-        case Mutant.BELOW_MIN_INSYNC:
-            patches.append((LedPartition, "committed_end", _committed_by_any))
-        case Mutant.STALE_INCARNATION:
-            patches.append((Decisions, "is_current", lambda *_: True))
-        case Mutant.TORN_IS_VALID:
-            patches.append((store, "JournalReader", _TrustingReader))
-        case Mutant.DAMAGE_IS_TORN:
-            patches.append((store, "JournalReader", _CarelessReader))
-            patches.append((live_reader.LiveReader, "_note_damage", _cut_instead))
-            patches.append((recovery._Opening, "_keep_offsets", lambda _, end: end))
-        case Mutant.RETRY_AFTER_FAILED_SYNC:
-            parts.store = retrying_store
-        case Mutant.EPOCH_NOT_PERSISTED:
-            parts.replication = _HastyReplication
-        case Mutant.WRITTEN_REPORTED:
-            patches.append((FollowedPartition, "position", _written_position))
-        case Mutant.PROPOSED_SET:
-            patches.append((LedPartition, "maximal", _proposed))
-        case Mutant.TRUNCATION_ON_FETCH:
-            patches.append((FollowedPartition, "position", _position_after_cut))
-        case Mutant.SAME_EPOCH_AFTER_RESTART:
-            patches.append((_Draft, "_is_new_leadership", _is_another_node))
-    with ExitStack() as stack:
-        for owner, name, new in patches:
-            stack.enter_context(mock.patch.object(owner, name, new))
-        yield parts
 
 
 _follow = FollowedPartition.__init__
@@ -108,20 +71,6 @@ def _committed_by_any(self: LedPartition) -> int:
 
 
 _committed_end = LedPartition.committed_end
-
-
-class _TrustingReader(JournalReader):
-    """Believes every group that begins like one."""
-
-    def _group_at(self, file: File, path: str, position: int, end: int) -> GroupRef | None:
-        head = file.read(journal._GROUP.size, position)
-        if len(head) < journal._GROUP.size:
-            return None
-        magic, _, length, count, generation, sequence, checkpoint = journal._GROUP.unpack(head)
-        if magic != journal._MAGIC or position + journal._GROUP.size + length > end:
-            return None
-        size = journal._GROUP.size + length
-        return GroupRef(path, position, size, count, generation, sequence, checkpoint)
 
 
 class _HastyReplication(Replication):
@@ -157,3 +106,29 @@ def _is_another_node(self: _Draft) -> bool:
 def _position_after_cut(self: FollowedPartition) -> Position:
     _cut(self)
     return _position(self)
+
+
+_PATCHES: dict[Mutant, tuple[Patch, ...]] = {
+    Mutant.NO_SYNC_BEFORE_ACK: ((DataDirectory, "run_job", run_job_eagerly),),
+    Mutant.WATERMARK_TRUNCATION: ((FollowedPartition, "__init__", _cut_to_watermark),),
+    Mutant.NO_COMPARE_AND_SET: ((Decisions, "_is_newest", lambda *_: True),),
+    Mutant.BELOW_MIN_INSYNC: ((LedPartition, "committed_end", _committed_by_any),),
+    Mutant.STALE_INCARNATION: ((Decisions, "is_current", lambda *_: True),),
+    Mutant.TORN_IS_VALID: ((store, "JournalReader", TrustingReader),),
+    Mutant.DAMAGE_IS_TORN: (
+        (store, "JournalReader", CarelessReader),
+        (live_reader.LiveReader, "_note_damage", cut_instead),
+        (recovery._Opening, "_keep_offsets", lambda _, end: end),
+    ),
+    Mutant.RETRY_AFTER_FAILED_SYNC: ((node, "LogStore", retrying_store),),
+    Mutant.EPOCH_NOT_PERSISTED: ((node, "Replication", _HastyReplication),),
+    Mutant.WRITTEN_REPORTED: ((FollowedPartition, "position", _written_position),),
+    Mutant.PROPOSED_SET: ((LedPartition, "maximal", _proposed),),
+    Mutant.TRUNCATION_ON_FETCH: ((FollowedPartition, "position", _position_after_cut),),
+    Mutant.SAME_EPOCH_AFTER_RESTART: ((_Draft, "_is_new_leadership", _is_another_node),),
+}
+
+
+def mutated(mutant: Mutant) -> AbstractContextManager[None]:
+    """While inside, the mutation is in force."""
+    return patched(_PATCHES[mutant])

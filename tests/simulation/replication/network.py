@@ -32,6 +32,8 @@ class ProcessScheduler:
     def __init__(self, scheduler: SimScheduler, on_power_cut: Callable[[], None]) -> None:
         self._scheduler = scheduler
         self._on_power_cut = on_power_cut
+        #: What runs on it.
+        self.process: object = None
         self.is_dead = False
         self._is_paused = False
         self._held: list[tuple[Handle, Callable[..., object], tuple[object, ...]]] = []

@@ -70,6 +70,7 @@ class Node:
     def start(self) -> None:
         cluster = self.cluster
         scheduler = ProcessScheduler(cluster.scheduler, self.cut_power)
+        scheduler.process = self
         self.scheduler = scheduler
         try:
             self._start(scheduler)
@@ -84,9 +85,7 @@ class Node:
         self.clock = SimClock(scheduler)
         delays = SyncDelays(usual_seconds_max=0.02, slow_seconds_max=0.8, slow_rate=0.02)
         background = SimBackground(self.disk, scheduler, self.random, delays)
-        self.store: LogStore = cluster.parts.store(
-            self.disk, background, scheduler, self.clock, self.random
-        )
+        self.store = LogStore(self.disk, background, scheduler, self.clock, self.random)
         self.image = MetadataImage()
         self.replicas: dict[int, Replica] = {}
         timing = Timing(
@@ -97,7 +96,7 @@ class Node:
             fetch_bytes_max=3000,
             moved_bytes_per_s=lambda: cluster.moved_bytes_per_s,
         )
-        self.replication: Replication = cluster.parts.replication(
+        self.replication = Replication(
             self.node_id,
             self.image,
             scheduler,
@@ -107,7 +106,6 @@ class Node:
             self._unshared,
             timing,
         )
-        self.replication.sim_node = self  # type: ignore[attr-defined]
         self.subscription = Subscription(
             cluster.metadata, cluster.network, self.node_id, self._apply
         )

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from simulation.replication.cluster import run, watched
-from simulation.replication.mutants import Mutant, mutated
-from simulation.surveys import (
+from simulation.harness.runs import Outcome
+from simulation.harness.survey import (
     SEEDS_PER_MUTANT_MAX,
     MutantRow,
     Survey,
@@ -18,6 +17,16 @@ from simulation.surveys import (
     main,
     survey_of,
 )
+from simulation.replication.cluster import Cluster
+from simulation.replication.faults import Faults
+from simulation.replication.mutants import Mutant, mutated
+from simulation.replication.observers import watched
+
+
+def run(seed: int) -> Outcome:
+    """One run, inside `watched`. Raises `Failure`."""
+    cluster = Cluster(seed)
+    return cluster.play(Faults(cluster))
 
 
 def survey(seconds: float, first_seed: int) -> Survey:
@@ -26,9 +35,9 @@ def survey(seconds: float, first_seed: int) -> Survey:
 
 
 def hunt(mutant: Mutant, first_seed: int, seeds_max: int = SEEDS_PER_MUTANT_MAX) -> MutantRow:
-    with watched(), mutated(mutant) as parts:
-        return hunt_in(lambda *which: run(*which, parts), mutant, first_seed, seeds_max)
+    with mutated(mutant), watched():
+        return hunt_in(run, mutant, first_seed, seeds_max)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], survey, hunt, Mutant))
+    sys.exit(main(sys.argv[1:], {"replication": survey}, hunt, Mutant))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.groups import OFFSETS_TOPIC
-from dragoman.broker.kinds import Kind
 from dragoman.broker.replication.messages import ControlReply, Heartbeat, RemoveNode
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import Member, NodeRegistered, PartitionChanged
@@ -16,6 +16,7 @@ from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError
 from dragoman.limits import CONTROLLER_PATIENCE_S
+from dragoman.outcome import start
 from worlds.broker import World
 from worlds.remote_leaders import propose
 
@@ -99,7 +100,7 @@ def test_internal_topics_have_their_copies(wanted: int, copies: int) -> None:
     )
     propose(world, NodeRegistered(node_id=2, incarnation=1))
     for log in world.broker.coordination._logs.values():
-        log.ensure(lambda _: None)
+        start(log.ensure())
         world.settle()
         partitions = world.broker.image.topics[log.name].partitions
         assert {len(each.replicas) for each in partitions} == {copies}
@@ -145,7 +146,9 @@ def test_internal_topics_get_copies_when_nodes_come_and_topics_of_users_do_not()
     world = node(offsets_topic_num_partitions=2, broker_session_timeout_ms=600_000)
     image = world.broker.image
     assert world.create_outcome(NewTopic(name="t")) is None
-    world.broker.coordination.find_coordinator(Kind.GROUP, "g", lambda _: None)
+    start(world.broker.coordination.find_coordinator(CoordinatorKind.GROUP, "g")).then(
+        lambda _: None
+    )
     world.settle()
     partitions = image.topics[OFFSETS_TOPIC].partitions
 

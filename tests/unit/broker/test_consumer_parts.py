@@ -32,15 +32,14 @@ from dragoman.broker.groups import (
     JoinRequest,
     StateRecord,
 )
-from dragoman.broker.groups.consumer.checks import check_heartbeat
+from dragoman.broker.groups.consumer.members import Position, Target, reconcile
 from dragoman.broker.groups.consumer.messages import (
     NOTHING,
     MemberState,
     by_topic,
+    check_heartbeat,
     flattened,
 )
-from dragoman.broker.groups.consumer.patterns import Patterns, TopicPattern
-from dragoman.broker.groups.consumer.reconcile import Position, Target, reconcile
 from dragoman.broker.groups.consumer.unstored import Unstored
 from dragoman.broker.groups.records import (
     ConsumerGroupValue,
@@ -55,6 +54,7 @@ from dragoman.broker.groups.records import (
     decode_target,
     record,
 )
+from dragoman.broker.patterns import Patterns, TopicPattern
 from dragoman.errors import BrokerError, DragomanError, FormatError
 from worlds.consumer_clients import DIALECT, FakeCatalog, subscription
 from worlds.group_script import FakeLog, VirtualTime
@@ -99,7 +99,7 @@ def test_nasty_pattern_takes_no_time() -> None:
 
 
 def test_only_so_many_patterns_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.broker.groups.consumer.patterns.TOPIC_PATTERNS_CACHED", 2)
+    monkeypatch.setattr("dragoman.broker.patterns.TOPIC_PATTERNS_CACHED", 2)
     patterns = Patterns()
     first, second = patterns.get("a"), patterns.get("b")
     assert patterns.get("a") is first
@@ -111,7 +111,7 @@ def test_only_so_many_patterns_are_kept(monkeypatch: pytest.MonkeyPatch) -> None
 def test_library_is_imported_with_the_first_pattern() -> None:
     code = (
         "import sys; import dragoman.broker.groups; assert 're2' not in sys.modules;"
-        "from dragoman.broker.groups.consumer.patterns import Patterns; Patterns().get('a');"
+        "from dragoman.broker.patterns import Patterns; Patterns().get('a');"
         "assert 're2' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=200)

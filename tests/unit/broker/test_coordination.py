@@ -10,7 +10,7 @@ from unittest import mock
 import msgspec
 import pytest
 
-from dragoman.broker.coordination import TRANSACTIONS_TOPIC
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
@@ -22,14 +22,16 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.groups import OFFSETS_TOPIC, JoinRequest
 from dragoman.broker.groups.direct import DirectGroup, DirectMember, DirectRules
-from dragoman.broker.kinds import Kind
-from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
-from dragoman.broker.publishing import STAGING_TOPIC
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.broker.replica import Replica
+from dragoman.broker.staged_writes import STAGING_TOPIC
 from dragoman.broker.transactions import ProducerIdentity, TransactionState
+from dragoman.broker.transactions.service import TRANSACTIONS_TOPIC
 from dragoman.config.settings import Settings
 from dragoman.errors import DiskFullError, DragomanError
 from dragoman.log.batch import TRANSACTIONAL, Record, build_batch
+from dragoman.outcome import Outcome as Unsettled
+from dragoman.outcome import start
 from dragoman.types import GroupId, MemberId, Offset, Partition, TopicName
 from worlds.broker import Outcome, World, batch_of
 from worlds.remote_leaders import move, register_another
@@ -54,14 +56,14 @@ def commit(world: World, offset: int, group: str = G) -> list[DragomanError | No
     def done(_prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
         told.append(error)
 
-    world.broker.coordination.commit(
+    world.broker.coordination.groups.commit(
         CommitRequest(group_id=GroupId(group), offsets=(each,), owner="mlog"), done
     )
     return told
 
 
 def committed(world: World, group: str = G) -> int | None:
-    found = world.broker.coordination.offsets.committed(GroupId(group), T, Partition(0))
+    found = world.broker.coordination.groups.offsets.committed(GroupId(group), T, Partition(0))
     return None if found is None else found.offset
 
 
@@ -80,7 +82,7 @@ def test_a_node_that_resigns_forgets_its_groups_and_reads_them_back_when_it_lead
     world.settle()
     coordination.resigned(OFFSETS_TOPIC, 0)
     assert committed(world) is None
-    assert not len(coordination.groups)
+    assert not len(coordination.groups.table)
     coordination.led(OFFSETS_TOPIC, 0, 0)
     assert committed(world) == 7
 
@@ -96,13 +98,13 @@ def test_requests_are_refused_while_a_partition_is_read_back_and_served_after(
     with mock.patch("dragoman.broker.internal.INTERNAL_RECORDS_PER_SLICE", 1):
         coordination.led(OFFSETS_TOPIC, 0, 0)
         with pytest.raises(CoordinatorLoading):
-            coordination.require_group(G)
+            coordination.groups.require(G)
         with pytest.raises(CoordinatorLoading):
-            coordination.require_loaded(Kind.GROUP)
+            coordination.require_loaded(CoordinatorKind.GROUP)
         (error,) = commit(world, 9)
         assert isinstance(error, CoordinatorLoading)
         world.settle()
-    coordination.require_group(G)
+    coordination.groups.require(G)
     assert committed(world) == 2
 
 
@@ -116,7 +118,7 @@ def test_a_resignation_while_loading_ends_it(world: World) -> None:
         coordination.led(OFFSETS_TOPIC, 0, 0)
         coordination.resigned(OFFSETS_TOPIC, 0)
         world.settle()
-    assert not len(coordination.groups)
+    assert not len(coordination.groups.table)
     coordination.led(OFFSETS_TOPIC, 0, 0)
     assert committed(world) == 2
 
@@ -127,14 +129,14 @@ def test_leading_again_in_a_newer_epoch_reads_anew_and_in_an_older_one_does_noth
     coordination = world.broker.coordination
     commit(world, 1)
     world.settle()
-    stale = world.broker.coordination.groups.get(G)
+    stale = world.broker.coordination.groups.table.get(G)
     epoch = move(world, OFFSETS_TOPIC, world.broker.node_id)
     coordination.led(OFFSETS_TOPIC, 0, epoch)
-    assert coordination.groups.get(G) is not stale
-    fresh = coordination.groups.get(G)
+    assert coordination.groups.table.get(G) is not stale
+    fresh = coordination.groups.table.get(G)
     coordination.led(OFFSETS_TOPIC, 0, 0)
     coordination.led(OFFSETS_TOPIC, 0, epoch)
-    assert coordination.groups.get(G) is fresh
+    assert coordination.groups.table.get(G) is fresh
     assert commit(world, 2) == []
     world.settle()
     assert committed(world) == 2
@@ -149,10 +151,10 @@ def test_only_the_groups_of_the_partition_go() -> None:
     coordination = world.broker.coordination
     coordination.resigned(OFFSETS_TOPIC, 4)
     gone = [name for name in names if committed(world, name) is None]
-    assert gone == [name for name in names if coordination.group_partition(name)[1] == 4] != []
+    assert gone == [name for name in names if coordination.groups.home_of(name)[1] == 4] != []
     with pytest.raises(CoordinatorLoading):
         # The image still says that this node leads: it has not been told to.
-        coordination.require_group(gone[0])
+        coordination.groups.require(gone[0])
     coordination.led(OFFSETS_TOPIC, 4, 0)
     assert all(committed(world, name) == 3 for name in names)
 
@@ -170,7 +172,7 @@ def test_records_of_earlier_leaders_are_read_once_they_are_known_to_be_committed
     commit_elsewhere(world, 5)
     coordination.led(OFFSETS_TOPIC, 0, 0)
     with pytest.raises(CoordinatorLoading):
-        coordination.require_group(G)
+        coordination.groups.require(G)
     role.end = replica.log.stable_end
     replica.advance()
     assert committed(world) == 5
@@ -206,7 +208,7 @@ def test_a_topic_deleted_while_groups_are_read_back_takes_its_offsets_along(worl
     coordination.resigned(OFFSETS_TOPIC, 0)
     with mock.patch("dragoman.broker.internal.INTERNAL_RECORDS_PER_SLICE", 1):
         coordination.led(OFFSETS_TOPIC, 0, 0)
-        coordination.topic_deleted(T)
+        coordination.groups.topic_deleted(T)
         world.settle()
     assert committed(world) is None
     # From then on it is a name like any other.
@@ -236,10 +238,10 @@ def test_a_partition_that_cannot_be_read_is_not_served_and_keeps_no_other(
         coordination.led(OFFSETS_TOPIC, index, 0)
     assert "cannot be read and is not served" in caplog.text
     for group in groups:
-        if coordination.group_partition(group)[1] == 0:
+        if coordination.groups.home_of(group)[1] == 0:
             assert committed(world, group) is None
             with pytest.raises(CoordinatorLoading):
-                coordination.require_group(group)
+                coordination.groups.require(group)
         else:
             assert committed(world, group) == 1
 
@@ -253,7 +255,7 @@ def test_a_partition_that_cannot_be_opened_yet_is_tried_again(world: World) -> N
         coordination.led(OFFSETS_TOPIC, 0, 0)
         world.advance(3)
     with pytest.raises(CoordinatorLoading):
-        coordination.require_group(G)
+        coordination.groups.require(G)
     world.advance(1)
     assert committed(world) == 1
 
@@ -286,7 +288,7 @@ def test_a_node_that_stops_makes_no_topics(world: World) -> None:
 
 def test_who_waits_in_a_group_is_told_to_look_elsewhere(world: World) -> None:
     told: list[object] = []
-    world.broker.coordination.groups.join(join_request(), told.append)
+    world.broker.coordination.groups.table.join(join_request(), told.append)
     commit(world, 1, "other")
     world.settle()
     assert told == []
@@ -346,7 +348,7 @@ def test_after_an_unknown_outcome_the_partition_is_read_anew(world: World) -> No
     replica.fail_waiters(RequestTimedOut("the leader changed; the outcome is unknown"))
     assert isinstance(told[0], CoordinatorNotAvailable)
     with pytest.raises(CoordinatorLoading):
-        world.broker.coordination.require_group(G)
+        world.broker.coordination.groups.require(G)
     world.settle()
     assert committed(world) == 2
     assert commit(world, 3) == []
@@ -357,11 +359,11 @@ def test_after_an_unknown_outcome_the_partition_is_read_anew(world: World) -> No
 def test_after_a_full_disk_nothing_is_read_anew(world: World) -> None:
     commit(world, 1)
     world.settle()
-    group = world.broker.coordination.groups.get(G)
+    group = world.broker.coordination.groups.table.get(G)
     told = commit(world, 2)
     offsets_replica(world).fail_waiters(DiskFullError("the disk is full"))
     assert isinstance(told[0], DiskFullError)
-    assert world.broker.coordination.groups.get(G) is group
+    assert world.broker.coordination.groups.table.get(G) is group
     assert committed(world) == 1
 
 
@@ -390,8 +392,8 @@ def test_direct_groups_stop_without_writing(world: World) -> None:
 
 def direct(world: World) -> DirectGroup:
     coordination = world.broker.coordination
-    rules = DirectRules(lambda _m, _c: {}, 15, 5, coordination.partition_count)
-    return coordination.direct_group(G, "cursus", rules)
+    rules = DirectRules(lambda _m, _c: {}, 15, 5, coordination.groups.partition_count)
+    return coordination.groups.direct(G, "cursus", rules)
 
 
 # ---- who coordinates
@@ -401,8 +403,8 @@ def test_before_the_topic_is_made_a_node_that_is_alone_coordinates_everything(
     world: World,
 ) -> None:
     coordination = world.broker.coordination
-    assert coordination.coordinator_of(Kind.GROUP, G) == world.broker.node_id
-    coordination.require_group(G)
+    assert coordination.coordinator_of(CoordinatorKind.GROUP, G) == world.broker.node_id
+    coordination.groups.require(G)
     assert OFFSETS_TOPIC not in world.broker.image.topics
 
 
@@ -410,11 +412,11 @@ def test_one_that_is_not_alone_makes_the_topic_first(world: World) -> None:
     coordination = world.broker.coordination
     for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
         coordination.resigned(name, 0)
-    assert coordination.coordinator_of(Kind.GROUP, G) == -1
+    assert coordination.coordinator_of(CoordinatorKind.GROUP, G) == -1
     with pytest.raises(CoordinatorNotAvailable):
-        coordination.require_group(G)
+        coordination.groups.require(G)
     found: list[object] = []
-    coordination.find_coordinator(Kind.TRANSACTION, "x", found.append)
+    start(coordination.find_coordinator(CoordinatorKind.TRANSACTION, "x")).then(found.append)
     world.settle()
     assert found == [world.broker.node_id]
     assert {OFFSETS_TOPIC, TRANSACTIONS_TOPIC} <= world.broker.image.topics.keys()
@@ -439,8 +441,8 @@ def test_settings_say_how_many_replicas_internal_topics_have_at_most() -> None:
     world.create("t", partitions=2)
     register_another(world)
     for log in world.broker.coordination._logs.values():
-        log.ensure(lambda _: None)
-    world.broker.publishing.staging.open(lambda _: None)
+        start(log.ensure())
+    start(world.broker.staged_writes.staging_topic.open())
     world.settle()
     topics = world.broker.image.topics
     names = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, STAGING_TOPIC)
@@ -455,15 +457,15 @@ def test_another_node_that_leads_is_named(world: World) -> None:
     move(world, OFFSETS_TOPIC, 2)
     coordination.resigned(OFFSETS_TOPIC, 0)
     with pytest.raises(NotCoordinator) as refused:
-        coordination.require_group(G)
+        coordination.groups.require(G)
     assert refused.value.leader == 2
-    assert coordination.coordinator_of(Kind.GROUP, G) == 2
-    coordination.require_loaded(Kind.GROUP)
+    assert coordination.coordinator_of(CoordinatorKind.GROUP, G) == 2
+    coordination.require_loaded(CoordinatorKind.GROUP)
     move(world, OFFSETS_TOPIC, -1)
     with pytest.raises(CoordinatorNotAvailable):
-        coordination.require_group(G)
+        coordination.groups.require(G)
     found: list[object] = []
-    coordination.find_coordinator(Kind.GROUP, G, found.append)
+    start(coordination.find_coordinator(CoordinatorKind.GROUP, G)).then(found.append)
     world.settle()
     assert isinstance(found[0], CoordinatorNotAvailable)
 
@@ -473,7 +475,7 @@ def test_another_node_that_leads_is_named(world: World) -> None:
 
 def begin(world: World, name: str = "x") -> ProducerIdentity:
     told: list[object] = []
-    transactions = world.broker.coordination.transactions
+    transactions = world.broker.coordination.transactions.coordinator
     transactions.init_producer_id(name, 60_000, None, told.append)
     world.settle()
     (identity,) = told
@@ -492,20 +494,25 @@ def begin(world: World, name: str = "x") -> ProducerIdentity:
     return identity
 
 
+async def never(*_: object) -> None:
+    """Markers that are never written."""
+    await Unsettled()
+
+
 def test_a_decided_transaction_is_finished_by_whoever_leads_next(world: World) -> None:
     identity = begin(world)
     coordination = world.broker.coordination
     told: list[object] = []
-    with mock.patch.object(coordination.transacting, "tell_end"):
-        coordination.transactions.end("x", identity, True, False, told.append)
+    with mock.patch.object(coordination.transactions.participants, "tell_end", never):
+        coordination.transactions.coordinator.end("x", identity, True, False, told.append)
         world.settle()
     assert told == [identity]
     coordination.resigned(TRANSACTIONS_TOPIC, 0)
-    assert coordination.transactions.list_transactions() == []
+    assert coordination.transactions.coordinator.list_transactions() == []
     epoch = move(world, TRANSACTIONS_TOPIC, world.broker.node_id)
     coordination.led(TRANSACTIONS_TOPIC, 0, epoch)
     world.settle()
-    state = coordination.transactions.describe("x").state
+    state = coordination.transactions.coordinator.describe("x").state
     assert state is TransactionState.COMPLETE_COMMIT
     log = world.broker.find(T, 0).log
     assert log.last_stable_offset == log.high_watermark == 2
@@ -518,12 +525,12 @@ def test_an_operation_under_way_is_answered_when_the_node_resigns(world: World) 
     identity = begin(world)
     coordination = world.broker.coordination
     told: list[object] = []
-    coordination.transactions.end("x", identity, True, False, told.append)
+    coordination.transactions.coordinator.end("x", identity, True, False, told.append)
     coordination.resigned(TRANSACTIONS_TOPIC, 0)
     assert [type(each) for each in told] == [NotTransactionCoordinator]
     world.settle()
     assert len(told) == 1
-    coordination.transactions.end("x", identity, True, False, told.append)
+    coordination.transactions.coordinator.end("x", identity, True, False, told.append)
     assert isinstance(told[1], TransactionCoordinatorLoading)
     # Nothing is written any more, neither markers nor the completion.
     assert world.broker.find(T, 0).log.last_stable_offset == 0
@@ -539,7 +546,7 @@ def test_a_marker_of_an_older_coordinator_is_refused(world: World) -> None:
     epoch = move(world, TRANSACTIONS_TOPIC, world.broker.node_id)
     coordination.led(TRANSACTIONS_TOPIC, 0, epoch)
     ended: list[object] = []
-    coordination.transactions.end("x", identity, True, False, ended.append)
+    coordination.transactions.coordinator.end("x", identity, True, False, ended.append)
     world.settle()
     with pytest.raises(DragomanError, match="coordinator epoch is 1, got 0"):
         world.end_transaction(world.broker.find(T, 0), identity.producer_id, commit=False)

@@ -12,7 +12,7 @@ import pytest
 from dragoman.broker.errors import ForeignGroup, IllegalGeneration, UnknownMember
 from dragoman.broker.groups.direct import DirectGroup, DirectMember, DirectRules
 from dragoman.broker.groups.messages import State
-from dragoman.broker.offsets import CommitRequest, OffsetCommit
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.outcome import start
 from dragoman.types import GroupId, MemberId, Offset, Partition, TopicName
 from worlds.broker import Outcome, World
@@ -48,8 +48,8 @@ def group(world: World) -> DirectGroup:
 
 def claim(world: World, owner: str = "minibroker") -> DirectGroup:
     coordination = world.broker.coordination
-    rules = DirectRules(by_turns, 15, 5, coordination.partition_count)
-    return coordination.direct_group(GROUP, owner, rules)
+    rules = DirectRules(by_turns, 15, 5, coordination.groups.partition_count)
+    return coordination.groups.direct(GROUP, owner, rules)
 
 
 def test_members_share_at_once_and_the_others_are_told(group: DirectGroup) -> None:
@@ -118,7 +118,7 @@ def test_commits_name_the_generation_or_nobody(world: World, group: DirectGroup)
 
 def test_what_is_shown_of_it(group: DirectGroup, world: World) -> None:
     group.join(Member("a").member)
-    described = world.broker.coordination.groups.describe(GROUP)
+    described = world.broker.coordination.groups.table.describe(GROUP)
     assert (described.owner, described.state) == ("minibroker", State.STABLE)
     assert [each.member_id for each in described.members] == ["a"]
 
@@ -146,7 +146,7 @@ def commit(world: World, owner: str, member: str = "", generation: int = -1) -> 
         generation=generation,
         offsets=(OffsetCommit(topic=TOPIC, partition=Partition(0), offset=Offset(3)),),
     )
-    world.broker.coordination.commit(
+    world.broker.coordination.groups.commit(
         request, lambda _, error: told.append(type(error).__name__ if error else None)
     )
     world.settle()

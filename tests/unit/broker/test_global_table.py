@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman.broker.broker import Broker
-from dragoman.broker.errors import NotLeader
+from dragoman.broker.errors import NotEnoughReplicas, NotLeader
 from dragoman.broker.topics import NewTopic
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.limits import (
@@ -48,18 +48,19 @@ class Table:
     def put(self, key: str, value: str | None) -> Outcome:
         outcome = Outcome()
 
-        def done(offset: int, error: DragomanError | None) -> None:
-            assert (offset < 0) is (error is not None)
-            if error is None:
-                assert offset in self.offsets, "told before it counts"
-            outcome(error)
+        def done(offset: int | DragomanError) -> None:
+            if isinstance(offset, DragomanError):
+                outcome(offset)
+            else:
+                assert offset in self.offsets, "acknowledged before it is applied"
+                outcome(None)
 
-        self.topic.put(key.encode(), None if value is None else value.encode(), done)
+        start(self.topic.put(key.encode(), None if value is None else value.encode())).then(done)
         return outcome
 
     def loaded(self) -> Outcome:
         outcome = Outcome()
-        self.topic.when_loaded(lambda: outcome(None), outcome)
+        start(self.topic.loaded()).then(outcome)
         return outcome
 
 
@@ -110,19 +111,49 @@ def test_everything_is_read_back_after_a_start_in_slices(kill: bool) -> None:
     assert table.loaded().error is None
 
 
-def test_what_raises_when_it_goes_on_is_refused() -> None:
+def test_an_error_after_the_wait_is_that_of_its_waiter_alone() -> None:
     world = World()
     Table(world.broker).put("a", "1")
     world.settle()
     table = Table(world.broker)
     refused = Outcome()
 
-    def then() -> None:
+    async def wait_and_raise() -> None:
+        await table.topic.loaded()
         raise NotLeader("for the test", 7)
 
-    table.topic.when_loaded(then, refused)
+    start(wait_and_raise()).then(refused)
+    loaded = table.loaded()
     world.settle()
     assert isinstance(refused.error, NotLeader)
+    assert loaded.error is None
+
+
+def test_those_that_wait_resume_in_the_order_in_which_they_came() -> None:
+    world = World()
+    Table(world.broker).put("a", "1")
+    world.settle()
+    table = Table(world.broker)
+    resumed: list[str] = []
+    for name in ("first", "second", "third"):
+        start(table.topic.loaded()).then(lambda _, name=name: resumed.append(name))
+    start(table.topic.put(b"b", b"2")).then(lambda _: resumed.append("put"))
+    start(table.topic.put(b"c", b"3")).then(lambda _: resumed.append("put after it"))
+    world.settle()
+    assert resumed == ["first", "second", "third", "put", "put after it"]
+
+
+def test_a_put_that_the_leader_refuses_at_once_fails_like_any_other() -> None:
+    world = World()
+    table = Table(world.broker)
+    table.put("a", "1")
+    world.settle()
+
+    def refuse(*_: object) -> None:
+        raise NotEnoughReplicas("for the test")
+
+    table.topic._relaying.add = refuse
+    assert isinstance(table.put("b", "2").error, NotEnoughReplicas)
 
 
 def test_after_a_failure_everything_is_read_anew() -> None:

@@ -37,8 +37,8 @@ from dragoman.broker.groups import (
     Synced,
     SyncRequest,
 )
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, Offsets
 from dragoman.broker.groups.records import GroupKey, GroupValue, OffsetKey, record
-from dragoman.broker.offsets import CommitRequest, OffsetCommit, Offsets
 from dragoman.errors import BrokerError, DragomanError, FormatError
 from worlds.group_script import FakeLog, VirtualTime
 

@@ -156,11 +156,11 @@ def join_with(session_ms: int) -> Callable[[World], object]:
 
 def joined_at_once(world: World) -> object:
     """-1 while the first rebalance waits for more members."""
-    return join(world, 10_000, name=f"g{len(world.broker.coordination.groups)}").error_code
+    return join(world, 10_000, name=f"g{len(world.broker.coordination.groups.table)}").error_code
 
 
 def second_member(world: World) -> object:
-    name = f"g{len(world.broker.coordination.groups)}"
+    name = f"g{len(world.broker.coordination.groups.table)}"
     join(world, 10_000, name)
     return join(world, 10_000, name).error_code
 
@@ -182,7 +182,7 @@ def offset_after(seconds: float) -> Callable[[World], object]:
     def probe(world: World) -> object:
         assert commit(world) == 0
         world.advance(seconds)
-        return len(world.broker.coordination.offsets.all_committed("c"))  # type: ignore[arg-type]
+        return len(world.broker.coordination.groups.offsets.all_committed("c"))  # type: ignore[arg-type]
 
     return probe
 
@@ -200,7 +200,7 @@ def id_after_days(days: float) -> Callable[[World], object]:
     def probe(world: World) -> object:
         assert begin_transaction(world, 1000).error_code == 0
         world.advance(days * DAY_S)
-        return len(world.broker.coordination.transactions.list_transactions())
+        return len(world.broker.coordination.transactions.coordinator.list_transactions())
 
     return probe
 
@@ -217,7 +217,7 @@ def open_transaction_after(seconds: float) -> Callable[[World], object]:
         )
         Wire(world).ask(request, 3, m.AddPartitionsToTxnResponse)
         world.advance(seconds)
-        return world.broker.coordination.transactions.describe("x").state.value
+        return world.broker.coordination.transactions.coordinator.describe("x").state.value
 
     return probe
 
@@ -297,7 +297,7 @@ def members_after(seconds: float) -> Callable[[World], object]:
     def probe(world: World) -> object:
         assert consumer_join(world).error_code == 0
         world.advance(seconds)
-        return len(world.broker.coordination.groups.describe_consumer(GroupId("g")).members)
+        return len(world.broker.coordination.groups.table.describe_consumer(GroupId("g")).members)
 
     return probe
 
@@ -420,12 +420,12 @@ def checks_within(seconds: float) -> Callable[[World], object]:
     def probe(world: World) -> object:
         _topic(world)
         held, asked = Told(), []
-        deferring = world.broker.deferring
-        deferring.hold("t", 0, Record(value=b"v"), {}, None, held)
+        delayed = world.broker.delayed
+        start(delayed.hold("t", 0, Record(value=b"v"), {}, None)).then(held)
         world.settle()
-        deferring.on_check.append(lambda token, *_: asked.append(token))
+        delayed.on_check.append(lambda token, *_: asked.append(token))
         world.advance(seconds)
-        deferring.drop(held.token, {}, lambda _: None)
+        start(delayed.drop(held.token, {})).then(lambda _: None)
         world.settle()
         return asked.count(held.token)
 

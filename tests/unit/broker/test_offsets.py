@@ -11,8 +11,8 @@ import pytest
 from dragoman import limits
 from dragoman.broker.errors import OffsetMetadataTooLarge, TooManyOffsets
 from dragoman.broker.groups import Groups, GroupSettings
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, Offsets
 from dragoman.broker.groups.records import decode_key
-from dragoman.broker.offsets import CommitRequest, OffsetCommit, Offsets
 from worlds.group_script import FakeLog, VirtualTime
 
 

@@ -16,7 +16,7 @@ from dragoman.broker.errors import (
     TransactionTimeoutInvalid,
 )
 from dragoman.broker.groups import Joined, JoinRequest
-from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import ProducerIdentity
 from dragoman.config.settings import Settings
@@ -32,7 +32,7 @@ HOUR_S = 3600
 def join(world: World, group: str = "g", session_timeout_ms: int = 10_000) -> list[object]:
     """Replies so far of a member that joins."""
     replies: list[object] = []
-    world.broker.coordination.groups.join(
+    world.broker.coordination.groups.table.join(
         JoinRequest(
             group_id=GroupId(group),
             protocol_type="consumer",
@@ -51,14 +51,16 @@ def commit(world: World, metadata: str = "") -> tuple[PreparedOffsets | None, Dr
         topic=TopicName("t"), partition=Partition(0), offset=Offset(1), metadata=metadata
     )
     request = CommitRequest(group_id=GroupId("g"), offsets=(offset,))
-    world.broker.coordination.commit(request, lambda *result: outcome.append(result))
+    world.broker.coordination.groups.commit(request, lambda *result: outcome.append(result))
     world.settle()
     return outcome[0]
 
 
 def init(world: World, timeout_ms: int = 60_000, name: str = "id") -> object:
     replies: list[object] = []
-    world.broker.coordination.transactions.init_producer_id(name, timeout_ms, None, replies.append)
+    world.broker.coordination.transactions.coordinator.init_producer_id(
+        name, timeout_ms, None, replies.append
+    )
     world.settle()
     return replies[0]
 
@@ -123,7 +125,7 @@ def test_offsets_retention_minutes_and_check_interval_ms() -> None:
     )
     world.create("t")
     commit(world)
-    offsets = world.broker.coordination.offsets
+    offsets = world.broker.coordination.groups.offsets
     world.advance(9 * 60)
     assert offsets.all_committed(GroupId("g"))
     world.advance(2 * 60)
@@ -134,7 +136,7 @@ def test_offsets_retention_minutes_and_check_interval_ms() -> None:
     rarely.create("t")
     commit(rarely)
     rarely.advance(HOUR_S)
-    assert rarely.broker.coordination.offsets.all_committed(GroupId("g"))
+    assert rarely.broker.coordination.groups.offsets.all_committed(GroupId("g"))
 
 
 def test_offsets_topic_num_partitions() -> None:
@@ -162,7 +164,7 @@ def test_transaction_state_log_num_partitions() -> None:
 def test_transactional_id_expiration_ms() -> None:
     world = World(Settings(transactional_id_expiration_ms=2 * HOUR_S * 1000))
     init(world)
-    transactions = world.broker.coordination.transactions
+    transactions = world.broker.coordination.transactions.coordinator
     world.advance(1.5 * HOUR_S)
     assert transactions.describe("id")
     world.advance(2 * HOUR_S)
@@ -178,7 +180,7 @@ def test_transaction_abort_timed_out_transaction_cleanup_interval_ms() -> None:
         world.create("t")
         identity = init(world, timeout_ms=2000)
         assert isinstance(identity, ProducerIdentity)
-        transactions = world.broker.coordination.transactions
+        transactions = world.broker.coordination.transactions.coordinator
         where = [(TopicName("t"), Partition(0))]
         transactions.add_partitions("id", identity, where, lambda _: None)
         world.advance(60)

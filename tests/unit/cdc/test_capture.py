@@ -23,9 +23,9 @@ from dragoman.captures.control import (
 from dragoman.captures.definition import Definition
 from dragoman.cdc import capture as module
 from dragoman.cdc.capture import Capture
-from dragoman.cdc.database import SourceError
 from dragoman.cdc.position import Position
 from dragoman.cdc.session import TakenOverError
+from dragoman.cdc.source.connection import SourceError
 from dragoman.cdc.spool import SpoolFullError
 from dragoman.client_core.errors import UnreachableError
 from dragoman.errors import CdcError, DragomanError

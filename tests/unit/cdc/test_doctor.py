@@ -5,8 +5,8 @@ import pytest
 
 from dragoman.captures.definition import Definition
 from dragoman.cdc.doctor import Server, check_publication, check_server, check_tables
-from dragoman.cdc.setup import OPERATIONS, Publication
-from dragoman.cdc.tables import SourceTable
+from dragoman.cdc.source.publication import OPERATIONS, Publication
+from dragoman.cdc.source.tables import SourceTable
 
 SERVER = Server(
     version=160004,

@@ -14,10 +14,9 @@ import pytest
 from captures.no_snapshots import NoSnapshots
 from dragoman.captures.definition import Definition
 from dragoman.cdc.events import Encoder, EventRecord, TopicNeeded, Transaction
-from dragoman.cdc.hooks import Chunk
 from dragoman.cdc.position import Position
 from dragoman.cdc.spool import Spool
-from dragoman.cdc.stream import Counts, Stream
+from dragoman.cdc.stream import Counts, SnapshotChunk, Stream
 from dragoman.errors import DecodeError
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.codec import Decoder
@@ -151,7 +150,7 @@ class Desk:
             snapshots=snapshots or NoSnapshots(),
             spool=self.spool,
             writer=self.log,  # type: ignore[arg-type]
-            surroundings=self.around,
+            catalog=self.around,
             position=Position(lsn=position),
             heartbeat_prefix="beat",
             marks=definition.transactions,
@@ -292,8 +291,12 @@ class Watching(NoSnapshots):
     def changed(self, relation: m.Relation, _change: object) -> bool:
         return relation.name != "u"
 
-    def message(self, prefix: str, content: bytes) -> Chunk | None:
-        return Chunk(iter(self._records), {"t": content.decode()}) if prefix == "mark" else None
+    def message(self, prefix: str, content: bytes) -> SnapshotChunk | None:
+        return (
+            SnapshotChunk(iter(self._records), {"t": content.decode()})
+            if prefix == "mark"
+            else None
+        )
 
 
 async def test_snapshots_are_told_and_their_chunks_are_written_with_their_progress(

@@ -37,7 +37,7 @@ def looks(*states: Status) -> Callable[[], CaptureDescription]:
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(display, "_POLL_S", 0)
+    monkeypatch.setattr(display, "_LOOK_S", 0)
 
 
 def read(rows: int, *, is_done: bool = False) -> Status:

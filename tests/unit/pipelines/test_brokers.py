@@ -9,7 +9,7 @@ import pytest
 from dragoman.errors import ConfigError
 from dragoman.pipelines.brokers import with_bootstrap
 from dragoman.pipelines.definition import Definition
-from dragoman.pipelines.loading import load
+from dragoman.pipelines.pipeline_file import load
 
 FILE = """
 name = "p"

@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.errors import ConfigError
 from dragoman.pipelines.definition import TopicSource
-from dragoman.pipelines.loading import load
+from dragoman.pipelines.pipeline_file import load
 
 GOOD = """
 from dragoman.pipelines import pipeline, sink, source, transform

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dragoman.pipelines import definition
-from dragoman.pipelines.loading import JOBS, load
+from dragoman.pipelines.pipeline_file import JOBS, load
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "reference" / "pipeline-file.md").read_text()

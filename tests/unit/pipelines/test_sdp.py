@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.pipelines import sdp
-from dragoman.pipelines.running import PipelineError
+from dragoman.pipelines.runner import PipelineError
 
 GOOD = """2026-11-16 08:44:26: Creating Spark session...
 conf.py:61: UserWarning: Failed to set a due to [CANNOT_MODIFY_STATIC_CONFIG] Cannot modify it.

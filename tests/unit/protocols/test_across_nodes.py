@@ -8,9 +8,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dragoman.broker.coordination import TRANSACTIONS_TOPIC
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.groups import OFFSETS_TOPIC
-from dragoman.broker.kinds import Kind
+from dragoman.broker.transactions.service import TRANSACTIONS_TOPIC
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
@@ -32,7 +32,7 @@ def pair() -> Pair:
     return pair
 
 
-def far(pair: Pair, kind: Kind, node: int = 2) -> str:
+def far(pair: Pair, kind: CoordinatorKind, node: int = 2) -> str:
     coordination = pair.one.broker.coordination
     names = (f"name-{number}" for number in range(1000))
     return next(each for each in names if coordination.coordinator_of(kind, each) == node)
@@ -42,7 +42,7 @@ def far(pair: Pair, kind: Kind, node: int = 2) -> str:
 
 
 def test_an_mlog_client_commits_and_reads_on_from_any_node(pair: Pair) -> None:
-    group = far(pair, Kind.GROUP)
+    group = far(pair, CoordinatorKind.GROUP)
     pipe = MlogPipe(pair.one)
     for value in (b"a", b"b", b"c"):
         pipe.ask(mlog.Produce(topic=TOPIC, value=value, acks=1), mlog.ProduceResp)
@@ -57,14 +57,14 @@ def test_an_mlog_client_commits_and_reads_on_from_any_node(pair: Pair) -> None:
     answers = pipe.ask_all(stream, stream, mlog.Fetch(topic=TOPIC, id=group))
     assert len(answers) == 3
     # Another group has its own place, and the same node tells it.
-    other = far(pair, Kind.GROUP, 1)
+    other = far(pair, CoordinatorKind.GROUP, 1)
     assert pipe.ask(mlog.Fetch(topic=TOPIC, id=other), mlog.FetchResp).entry.value == b"a"
 
 
 def test_an_mlog_client_hears_that_a_coordinator_is_away_and_its_connection_goes_on(
     pair: Pair,
 ) -> None:
-    group = far(pair, Kind.GROUP)
+    group = far(pair, CoordinatorKind.GROUP)
     pipe = MlogPipe(pair.one)
     pipe.ask(mlog.Produce(topic=TOPIC, value=b"a", acks=1), mlog.ProduceResp)
     pair.lines[1].is_cut = True
@@ -82,7 +82,7 @@ def test_an_mlog_client_hears_that_a_coordinator_is_away_and_its_connection_goes
 
 
 def test_cursus_reads_on_where_a_group_of_another_node_has_committed(pair: Pair) -> None:
-    group = far(pair, Kind.GROUP)
+    group = far(pair, CoordinatorKind.GROUP)
     pipe = CursusPipe(pair.one)
     for value in ("a", "b", "c"):
         text = f"PUBLISH topic={TOPIC} partition=0 producerId=p message={value}"
@@ -127,7 +127,7 @@ def produced(
 
 
 def test_a_transactional_write_is_checked_with_a_coordinator_elsewhere(pair: Pair) -> None:
-    name = far(pair, Kind.TRANSACTION)
+    name = far(pair, CoordinatorKind.TRANSACTION)
     producer = identity(pair, name)
     # Old clients announce partitions first.
     assert produced(pair, name, producer, 11) == ErrorCode.TRANSACTION_ABORTABLE
@@ -150,7 +150,7 @@ def test_a_transactional_write_is_checked_with_a_coordinator_elsewhere(pair: Pai
 
 @pytest.mark.parametrize("version", [3, 5])
 def test_offsets_in_a_transaction_go_to_the_groups_coordinator(pair: Pair, version: int) -> None:
-    name, group = far(pair, Kind.TRANSACTION), far(pair, Kind.GROUP, 1)
+    name, group = far(pair, CoordinatorKind.TRANSACTION), far(pair, CoordinatorKind.GROUP, 1)
     producer = identity(pair, name)
     who = {
         "transactional_id": name,
@@ -178,7 +178,10 @@ class Offsets:
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
-        name, self.group = far(pair, Kind.TRANSACTION), far(pair, Kind.GROUP, 1)
+        name, self.group = (
+            far(pair, CoordinatorKind.TRANSACTION),
+            far(pair, CoordinatorKind.GROUP, 1),
+        )
         producer = identity(pair, name)
         self._who = {
             "transactional_id": name,
@@ -202,7 +205,7 @@ class Offsets:
         return [each.topics[0].partitions[0].error_code for each in messages]
 
     def move_group(self) -> None:
-        index = self._pair.one.broker.coordination.group_partition(self.group)[1]
+        index = self._pair.one.broker.coordination.groups.home_of(self.group)[1]
         self._pair.move(OFFSETS_TOPIC, index, 2)
         self._pair.settle()
 

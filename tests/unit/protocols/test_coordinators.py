@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.broker.coordination import TRANSACTIONS_TOPIC
 from dragoman.broker.groups import OFFSETS_TOPIC
+from dragoman.broker.transactions.service import TRANSACTIONS_TOPIC
 from dragoman.config.settings import Settings
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode

@@ -1,16 +1,18 @@
 """Consumer groups: membership, generations, and one table that all protocols share.
 
 - `messages`: requests and results.
+- `coordinator`: the groups of a node, joined to the internal topic that keeps them.
 - `registry`: the table of groups, the rule that one protocol owns a group's members, and replay.
-- `group`: one entry of the table; `ledger`: its committed and its staged offsets.
-- `classic`: Kafka's first protocol, request by request and state by state. `rebalance` has states,
-  phases and their ends; `roster` the members, the leader and the vote; `static` returning members.
+- `group`: one entry of the table, with its committed and its staged offsets.
+- `offsets`: which commits are valid, and the records that they write.
+- `classic`: Kafka's first protocol, request by request and state by state, and static members that
+  come back. `rebalance` has the states and phases of a group, and its members.
 - `consumer`: Kafka's second protocol (KIP-848), a package of its own.
 - `direct`: groups whose members the broker assigns at once, for minibroker and Cursus.
-- `parked`: requests that wait; `promises`: member ids not used yet; `timer`: deadlines.
-- `memory`: what groups hold in memory, and the bound on it.
+- `remote_members`: members of such groups whose clients are connected to other nodes.
+- `pending`: deadlines, member ids that were given out, and requests that wait.
 - `records`: keys and values in `__consumer_offsets`.
-- `ports`: what a group reaches outside itself; `settings`: bounds under Kafka's names.
+- `ports`: what a group reaches outside itself, and settings under Kafka's names.
 """
 
 from __future__ import annotations
@@ -36,11 +38,12 @@ from dragoman.broker.groups.messages import (
     SyncReply,
     SyncRequest,
 )
-from dragoman.broker.groups.parked import Parked
+from dragoman.broker.groups.pending import Parked
 from dragoman.broker.groups.ports import (
     Catalog,
     ClassicSubscription,
     Dialect,
+    GroupSettings,
     NamedPartitions,
     Persist,
     ReadSubscription,
@@ -53,7 +56,6 @@ from dragoman.broker.groups.records import (
     TopicPartition,
 )
 from dragoman.broker.groups.registry import Groups
-from dragoman.broker.groups.settings import GroupSettings
 
 __all__ = [
     "OFFSETS_TOPIC",

@@ -1,15 +1,128 @@
-"""One entry of the table of groups: offsets, and members of at most one protocol."""
+"""One entry of the table of groups, with its offsets, and what all entries hold in memory.
+
+The ledger of a group keeps its offsets. It takes what durable records say and checks nothing; which
+commits are valid is decided in `offsets.py`.
+
+Members bring metadata and get assignments, both opaque and up to a megabyte; group ids and the
+metadata of offsets stay as long as their groups. What all groups of a node hold in memory has a
+bound. A running total would have to follow every way in which members and groups come and go. So
+what comes in is added up, and when that could be too much, all groups are measured anew, at most
+once a second.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
-from dragoman.broker.errors import ForeignGroup
-from dragoman.broker.groups.ledger import Ledger
+from dragoman import limits
+from dragoman.broker.errors import ForeignGroup, TooManyGroups
 from dragoman.broker.groups.messages import GroupDescription, State
+from dragoman.broker.groups.records import CommittedOffset, TopicPartition
 from dragoman.errors import BrokerError
 from dragoman.limits import GROUP_OVERHEAD_BYTES
-from dragoman.types import GroupId, MemberId, TopicName
+from dragoman.types import GroupId, MemberId, ProducerId, TopicName
+from dragoman.world import Clock
+
+# ---- memory
+
+
+class GroupMemory:
+    """The bound on what all groups of a node hold in memory."""
+
+    def __init__(self, measure: Callable[[], int], clock: Clock) -> None:
+        self._measure = measure
+        self._clock = clock
+        #: As measured last, and what has come in since.
+        self._measured = 0
+        self._added = 0
+        self._measured_at = -limits.GROUPS_MEASURE_INTERVAL_S
+
+    def take(self, size: int) -> None:
+        """Make room for so many bytes; raises `TooManyGroups` when there is none."""
+        most = limits.GROUPS_BYTES_MAX
+        is_much = self._added + size > most // 8
+        if is_much or self._measured + self._added + size > most:
+            self._look()
+        if self._measured + self._added + size > most:
+            raise TooManyGroups(f"the groups of this node may hold {most} bytes in memory")
+        self._added += size
+
+    def _look(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._measured_at >= limits.GROUPS_MEASURE_INTERVAL_S:
+            self._measured_at = now
+            self._measured = self._measure()
+            self._added = 0
+
+
+# ---- offsets
+
+
+class Ledger:
+    """The committed offsets of one group, and those that open transactions have staged for it."""
+
+    __slots__ = ("_committed", "_staged", "_unstable", "metadata_size")
+
+    def __init__(self) -> None:
+        self._committed: dict[TopicPartition, CommittedOffset] = {}
+        self._staged: dict[ProducerId, dict[TopicPartition, CommittedOffset]] = {}
+        #: Characters of the metadata of committed offsets.
+        self.metadata_size = 0
+        #: Open transactions per partition.
+        self._unstable: Counter[TopicPartition] = Counter()
+
+    def __len__(self) -> int:
+        """Offsets of both sorts."""
+        return len(self._committed) + self._unstable.total()
+
+    @property
+    def committed(self) -> Mapping[TopicPartition, CommittedOffset]:
+        return MappingProxyType(self._committed)
+
+    @property
+    def producers(self) -> tuple[ProducerId, ...]:
+        """Those with a transaction open here."""
+        return tuple(self._staged)
+
+    def staged(self, producer_id: ProducerId) -> Mapping[TopicPartition, CommittedOffset]:
+        return MappingProxyType(self._staged.get(producer_id, {}))
+
+    def is_unstable(self, partition: TopicPartition) -> bool:
+        return partition in self._unstable
+
+    def commit(self, partition: TopicPartition, offset: CommittedOffset) -> None:
+        old = self._committed.get(partition)
+        self.metadata_size += len(offset.metadata) - (0 if old is None else len(old.metadata))
+        self._committed[partition] = offset
+
+    def forget(self, partition: TopicPartition) -> None:
+        old = self._committed.pop(partition, None)
+        if old is not None:
+            self.metadata_size -= len(old.metadata)
+
+    def stage(
+        self, producer_id: ProducerId, partition: TopicPartition, offset: CommittedOffset
+    ) -> None:
+        offsets = self._staged.setdefault(producer_id, {})
+        if partition not in offsets:
+            self._unstable[partition] += 1
+        offsets[partition] = offset
+
+    def unstage(self, producer_id: ProducerId, partition: TopicPartition) -> None:
+        offsets = self._staged.get(producer_id, {})
+        if offsets.pop(partition, None) is None:
+            return
+        self._unstable[partition] -= 1
+        if not self._unstable[partition]:
+            del self._unstable[partition]
+        if not offsets:
+            del self._staged[producer_id]
+
+
+# ---- groups
 
 
 class Membership(Protocol):

@@ -1,7 +1,8 @@
-"""What callers hand to groups, and what they get back. Values without behaviour."""
+"""What callers hand to groups, and what they get back. Values without behaviour of their own."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeAlias
@@ -10,6 +11,7 @@ import msgspec
 
 from dragoman.errors import DragomanError
 from dragoman.types import GroupId, MemberId
+from dragoman.world import Random
 
 #: Name and opaque metadata, in the member's order of preference.
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
@@ -124,3 +126,24 @@ class GroupListing(msgspec.Struct, frozen=True, kw_only=True):
 
 JoinReply: TypeAlias = Callable[[Joined | DragomanError], None]
 SyncReply: TypeAlias = Callable[[Synced | DragomanError], None]
+
+
+def new_member_id(request: JoinRequest, random: Random) -> MemberId:
+    name = request.client_id if request.instance_id is None else request.instance_id
+    return MemberId(f"{name}-{uuid.UUID(int=random.getrandbits(128), version=4)}")
+
+
+def rebalance_timeout_ms(request: JoinRequest) -> int:
+    if request.rebalance_timeout_ms < 0:
+        return request.session_timeout_ms
+    return request.rebalance_timeout_ms
+
+
+def request_bytes(request: JoinRequest) -> int:
+    return member_bytes(request.client_id, request.client_host, request.protocols)
+
+
+def member_bytes(client_id: str, client_host: str, protocols: Protocols) -> int:
+    """Roughly what a member takes: characters stand for bytes, which is near enough for a bound."""
+    size = len(client_id) + len(client_host)
+    return size + sum(len(name) + len(metadata) for name, metadata in protocols)

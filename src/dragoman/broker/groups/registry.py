@@ -37,7 +37,6 @@ from dragoman.broker.errors import (
     UnknownMember,
 )
 from dragoman.broker.groups.classic import ClassicGroup
-from dragoman.broker.groups.consumer.checks import check_heartbeat, member_bytes
 from dragoman.broker.groups.consumer.classic_members import ClassicMembers
 from dragoman.broker.groups.consumer.conversion import names_of, read_members, take_in
 from dragoman.broker.groups.consumer.group import PROTOCOL_TYPE, ConsumerGroup
@@ -46,11 +45,11 @@ from dragoman.broker.groups.consumer.messages import (
     ConsumerGroupDescription,
     HeartbeatRequest,
     Reply,
+    check_heartbeat,
+    member_bytes,
 )
-from dragoman.broker.groups.consumer.patterns import Patterns
 from dragoman.broker.groups.direct import DirectGroup, DirectRules
-from dragoman.broker.groups.group import Group, Membership
-from dragoman.broker.groups.memory import GroupMemory
+from dragoman.broker.groups.group import Group, GroupMemory, Membership
 from dragoman.broker.groups.messages import (
     GroupDescription,
     GroupListing,
@@ -62,12 +61,14 @@ from dragoman.broker.groups.messages import (
     Synced,
     SyncReply,
     SyncRequest,
+    request_bytes,
 )
-from dragoman.broker.groups.parked import Parked
+from dragoman.broker.groups.pending import Parked
 from dragoman.broker.groups.ports import (
     Catalog,
     Dialect,
     GroupPorts,
+    GroupSettings,
     NamedPartitions,
     NoTopics,
     OwnConfig,
@@ -93,8 +94,7 @@ from dragoman.broker.groups.records import (
     decode_target,
     record,
 )
-from dragoman.broker.groups.roster import request_bytes
-from dragoman.broker.groups.settings import GroupSettings
+from dragoman.broker.patterns import Patterns
 from dragoman.broker.placement import only_partition
 from dragoman.errors import BrokerError, FormatError
 from dragoman.types import GroupId, MemberId, TopicName

@@ -63,17 +63,15 @@ from dragoman.broker.transactions.rules import (
 from dragoman.broker.transactions.state import (
     AT_REST,
     PREPARED,
+    CoordinatorStats,
     ProducerIdentity,
     TopicPartition,
     Transaction,
-    TransactionState,
-    identity_after,
-)
-from dragoman.broker.transactions.views import (
-    CoordinatorStats,
     TransactionDescription,
     TransactionListing,
+    TransactionState,
     described,
+    identity_after,
     listed,
 )
 from dragoman.limits import (

@@ -1,9 +1,9 @@
-"""Changes of rows to records: the one object that the capturing process talks to.
+"""Encodes changes of rows as records.
 
     message and transaction → table → envelope's value, key and headers → partition
 
-It reads no clock and asks nobody: whatever it needs to know about a topic it asks for by raising
-`TopicNeeded`, before anything has changed, so that the same call can be made again.
+The encoder does no input or output and reads no clock. When it needs to know a topic it raises
+`TopicNeeded`, before anything has changed, so that the caller can repeat the call.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import msgspec
 
 from dragoman.captures.definition import Definition
 from dragoman.captures.patterns import any_matches, table_matches
-from dragoman.captures.routing import channel_topic, is_dotted, table_topic, topic_apart
+from dragoman.captures.topics import channel_topic, is_dotted, table_topic, topic_apart
 from dragoman.cdc.events import marks, notifications
-from dragoman.cdc.events.columns import check_patterns
 from dragoman.cdc.events.debezium import debezium_form
 from dragoman.cdc.events.envelopes import (
     DebeziumEnvelope,
@@ -33,7 +32,7 @@ from dragoman.cdc.events.records import (
     headers_bytes,
     partitioner,
 )
-from dragoman.cdc.events.tables import Table
+from dragoman.cdc.events.tables import Table, check_patterns
 from dragoman.cdc.events.transaction import (
     Transaction,
     headers_opening,
@@ -53,7 +52,7 @@ _DEFAULT = "default"
 
 
 class CapturedTable:
-    """A table with its envelope, and the headers that its events begin with."""
+    """A table with its envelope, and the first headers of its events."""
 
     def __init__(self, table: Table, envelope: Envelope) -> None:
         self.table = table
@@ -69,33 +68,33 @@ class CapturedTable:
 
 class Encoder:
     def __init__(self, definition: Definition, *, database: str, system: str) -> None:
-        """`system` is the database's system identifier: ids of events depend on it."""
+        """`system` is the identifier of the database system; ids of events depend on it."""
         check_patterns(definition)
         self._definition = definition
         self._database = database
         self._system = system
         self._source = source_headers(definition.name, database)
         self._types = Types()
-        #: What tables were made from: description, primary key, kinds of columns.
+        #: What each table was made from: description, primary key, kinds of columns.
         self._looks: dict[int, tuple[m.Relation, tuple[str, ...], list[Kind]]] = {}
-        #: None: not captured.
+        #: By relation id; None for a table that is not captured.
         self._tables: dict[int, CapturedTable | Outbox | None] = {}
-        #: Topic → how many partitions it has.
+        #: By topic, the number of its partitions.
         self.partitions: dict[str, int] = {}
         self._partitioners: dict[str, tuple[int, Callable[[bytes], int]]] = {}
         self._notifications = 0
         self._warned_of_updates = False
-        #: Topic, by the names of tables alone → the captured tables that get it.
+        #: By topic, the captured tables whose names lead to it.
         self._sharing: dict[str, set[tuple[str, str]]] = {}
         self._mark_topics = _mark_topics(definition)
-        #: What holds now, by what it is about.
+        #: Current warnings, by subject.
         self._warnings: dict[tuple[str, str], str] = {}
 
     @property
     def warnings(self) -> tuple[str, ...]:
         return tuple(self._warnings.values())
 
-    # ---- what tables look like
+    # ---- descriptions of tables
 
     def learn_types(self, rows: Iterable[tuple[int, int, int]]) -> None:
         """Rows of `types.TYPES_QUERY`."""
@@ -105,7 +104,7 @@ class Encoder:
         self._types.learn_message(message)
 
     def unknown_types(self, relation: m.Relation) -> tuple[int, ...]:
-        """Types about which `learn_types` could say more; not knowing them is no error."""
+        """Types that `learn_types` may know more about. An unknown type is not an error."""
         return self._types.unknown(relation)
 
     def relation(
@@ -114,7 +113,7 @@ class Encoder:
         primary_key: Sequence[str] = (),
         transaction: Transaction | None = None,
     ) -> list[EventRecord]:
-        """How a table looks from here on, and an event about it when that was asked for.
+        """Take the description of a table, and give an event about a change of it, if configured.
 
         `primary_key` matters for replica identity FULL only. Raises `ConfigError` when the
         capture's settings do not fit the table.
@@ -123,7 +122,7 @@ class Encoder:
         look = (msgspec.structs.replace(relation, xid=0), tuple(primary_key), kinds)
         before = self._looks.get(relation.id)
         if look == before:
-            # The server repeats itself whenever something about the table might have changed.
+            # The server repeats a description whenever the table may have changed.
             return []
         captured = self._captured(relation, primary_key)
         if isinstance(captured, CapturedTable):
@@ -143,7 +142,7 @@ class Encoder:
         return records
 
     def table(self, relation: m.Relation, primary_key: Sequence[str] = ()) -> CapturedTable:
-        """For rows that were read and not replicated. Raises `ConfigError`."""
+        """A table for rows of a snapshot. Raises `ConfigError`."""
         definition = self._definition
         self._note_tables([(relation.schema, relation.name)])
         topic = self._table_topic(relation.schema, relation.name)
@@ -159,7 +158,7 @@ class Encoder:
         return CapturedTable(table, envelope)
 
     def outbox(self, relation: m.Relation) -> Outbox | None:
-        """If that is what the table is."""
+        """The outbox, if the table is one."""
         wanted = self._definition.outbox
         if not wanted or not table_matches(wanted, relation.schema, relation.name):
             return None
@@ -183,7 +182,7 @@ class Encoder:
     # ---- columns that were added
 
     def new_columns(self, relation: m.Relation, primary_key: Sequence[str] = ()) -> tuple[str, ...]:
-        """Shown ones that the table has not had when it was described before."""
+        """The columns in events that the last description of the table did not have."""
         before = self._looks.get(relation.id)
         if before is None or before[0].columns == relation.columns:
             return ()
@@ -194,7 +193,7 @@ class Encoder:
         return tuple(each.name for each in captured.table.fields if each.name not in known)
 
     def filled_by_default(self, relation: m.Relation, columns: Sequence[str]) -> None:
-        """Such columns were added with a default. PostgreSQL gives it to the rows that are there
+        """Warn about columns that were added with a default: PostgreSQL gives it to existing rows
         without a change of any of them.
         """
         label, names = f"{relation.schema}.{relation.name}", ", ".join(columns)
@@ -253,7 +252,7 @@ class Encoder:
         if old is not None:
             new = _filled(new, old, is_whole)
             if table.has_key and table.envelope.key(old) != table.envelope.key(new):
-                # Each key's events are in order in its partition, so there is one for each key.
+                # Events of a key are ordered in the partition of the key: each key gets an event.
                 if self._definition.transactions:
                     transaction.counts[table.table.label] += 1
                 records = self._deleted(table, old, is_whole, transaction, partition)
@@ -275,7 +274,7 @@ class Encoder:
         record = self._record(table, table.deleted, key, value, transaction, partition)
         if key is None or not self._definition.tombstones:
             return [record]
-        # With the same headers: once compaction is through, they are all that is left.
+        # The tombstone has the same headers: after compaction only the tombstone is left.
         place = (record.topic, record.partition, key)
         return [record, EventRecord(*place, None, record.headers, record.timestamp)]
 
@@ -291,7 +290,7 @@ class Encoder:
                 transaction.counts[label] = transaction.counts.get(label, 0) + 1
             value = table.envelope.truncate(transaction, transaction.seq + 1)
             first = self._record(table, table.truncated, None, value, transaction, lambda _: 0)
-            # Whoever reads a partition has to see it, so there is one in each.
+            # Every partition gets the event, because a reader may read one partition only.
             records += [
                 EventRecord(
                     first.topic, partition, first.key, value, first.headers, first.timestamp
@@ -309,7 +308,7 @@ class Encoder:
         transaction: Transaction,
         partition: Callable[[bytes], int],
     ) -> EventRecord:
-        """The next event of the transaction."""
+        """Make the next event of the transaction."""
         seq = self._next(transaction)
         headers = transaction.headers(opening, seq)
         if key is not None:
@@ -408,7 +407,7 @@ class Encoder:
     # ---- notifications
 
     def notification(self, channel: str, payload: str, now_us: int) -> list[EventRecord]:
-        """What NOTIFY has sent: it has no transaction and no position."""
+        """The event of a NOTIFY, which has no transaction and no position."""
         topic = channel_topic(channel)
         partition = self._partitioner(topic)
         operation, value = notifications.operation_and_value(payload)
@@ -431,9 +430,8 @@ class Encoder:
     # ---- topics
 
     def topics_to_be(self, tables: Iterable[tuple[str, str]]) -> list[TopicNeeded]:
-        """Those of tables, by schema and name, and of channels; an outbox's rows name theirs.
-
-        Raises `ConfigError` as `relation` does.
+        """The topics of tables, given by schema and name, and of channels. Rows of an outbox name
+        their topics themselves. Raises `ConfigError` as `relation` does.
         """
         definition = self._definition
         names = [channel_topic(each) for each in definition.channels]
@@ -445,7 +443,7 @@ class Encoder:
         ]
         self._note_tables(captured)
         names += [self._table_topic(*each) for each in captured]
-        # As many as there may be; whose event is one too many says so when it comes.
+        # Up to the bound: the first event of a topic beyond it raises the error.
         distinct = list(dict.fromkeys(names))[:CAPTURE_TOPICS_MAX]
         return [TopicNeeded(each, definition.partitions) for each in distinct]
 
@@ -455,7 +453,7 @@ class Encoder:
             self._sharing.setdefault(topic, set()).add((schema, name))
 
     def _table_topic(self, schema: str, name: str) -> str:
-        """Of a table that was noted: its own, where another's or one of marks would be the same."""
+        """The topic of a noted table: another one if its own belongs to other tables or marks."""
         topic = table_topic(self._definition, self._database, schema, name)
         others = self._sharing[topic] - {(schema, name)}
         is_apart = others and is_dotted(self._definition, schema, name)
@@ -473,7 +471,7 @@ class Encoder:
         return apart
 
     def _move_apart(self, relation: m.Relation) -> None:
-        """A table has come whose topic a dotted one may have had until now."""
+        """Move tables with dots in their names off the topic of a table that is new."""
         name = table_topic(self._definition, self._database, relation.schema, relation.name)
         if len(self._sharing.get(name, ())) < 2:
             return
@@ -501,7 +499,7 @@ class Encoder:
 
 
 def _mark_topics(definition: Definition) -> frozenset[str]:
-    """Those that this capture writes to."""
+    """The topics of marks that this capture writes to."""
     used = [marks.SNAPSHOTS]
     used += [marks.HEARTBEATS] if definition.heartbeat_s else []
     used += [marks.TRANSACTIONS] if definition.transactions else []
@@ -514,7 +512,7 @@ def _shape(relation: m.Relation) -> tuple[object, ...]:
 
 
 def _filled(new: Row, old: Row | None, is_whole: bool) -> Row:
-    """With values from the old row in place of those that were not changed, where it has them."""
+    """The new row, with unchanged values filled in from the old row where it has them."""
     if old is None or UNCHANGED not in new:
         return new
     return [

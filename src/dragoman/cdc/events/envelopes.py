@@ -1,10 +1,11 @@
-"""What the value of a record looks like: three envelopes, one object for each table.
+"""Envelopes, the forms of a value. Each table has one object of its envelope.
 
     pgcdc      {"op":…,"table":…,"row":{…},"old":…}
     debezium   {"before":…,"after":…,"source":{…},"op":…,"ts_ms":…}
     flat       {columns…,"__op":…,"__table":…,…}
 
-Encoders of rows are compiled with what comes before and after them, so that a row is joined once.
+Encoders of rows are compiled with the text before and after the row, so that a value is joined
+once.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from dragoman.cdc.events.transaction import Transaction
 from dragoman.protocols.postgres.messages import Row
 from dragoman.protocols.postgres.values import string
 
-#: What Debezium writes where it does not know a value.
+#: The value that Debezium writes for an unchanged TOAST column.
 UNAVAILABLE: Final = b'"__debezium_unavailable_value"'
 
 
 class Envelope(Protocol):
-    """Values of one table's events; `seq` is the event's position in its transaction. Old rows that
-    are not whole have the columns of the replica identity only."""
+    """Values of the events of one table. `seq` numbers the events of a transaction. An old row that
+    is not whole has only the columns of the replica identity.
+    """
 
     def key(self, row: Row) -> bytes:
-        """Of a table that has one."""
+        """The key of a row, for a table with a key."""
 
     def insert(self, new: Row, transaction: Transaction, seq: int) -> bytes: ...
 
@@ -168,7 +170,7 @@ class DebeziumEnvelope:
             return partial(self._fields, row, UNAVAILABLE)[0] + b"}"
 
     def _end(self, transaction: Transaction, seq: int, operation: bytes) -> bytes:
-        """The source and what follows it; the same for a transaction's rows but for `seq`."""
+        """The end of a value from the source on. Within a transaction only `seq` differs."""
         if transaction is not self._transaction:
             self._transaction = transaction
             self._ends.clear()
@@ -247,5 +249,5 @@ class FlatEnvelope:
 
 
 def _open(fields: Sequence[Field], width: int) -> EncodeRow:
-    """Objects to which more is to be added."""
+    """An encoder of rows whose object is left open."""
     return compiled(fields, width, closing=b"," if fields else b"")

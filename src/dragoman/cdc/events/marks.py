@@ -1,6 +1,6 @@
-"""Events that are not about a row: they have topics of their own, with one partition.
+"""Marks: events that are not about a row, in topics of their own with one partition.
 
-Their key is the name of the capture, so several captures may share them.
+Their key is the name of the capture, so that several captures may share the topics.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def begin_value(transaction: Transaction) -> bytes:
 
 
 def commit_value(transaction: Transaction) -> bytes:
-    """Events of the transaction before this one, in all and for each table."""
+    """With the number of events of the transaction, in total and for each table."""
     return _encode(
         {
             "op": "COMMIT",

@@ -1,4 +1,4 @@
-"""Payloads of NOTIFY, as pgcdc sends them on."""
+"""Payloads of NOTIFY, as pgcdc forwards them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ID: Final = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|true|
 
 
 def operation_and_value(payload: str) -> tuple[str, bytes]:
-    """An object goes as it is, and may say in `op` what it is; anything else becomes a string."""
+    """A JSON object is the value, and its `op` the operation. Other text becomes a string."""
     try:
         parsed = msgspec.json.decode(payload)
     except (msgspec.DecodeError, RecursionError):
@@ -27,7 +27,7 @@ def operation_and_value(payload: str) -> tuple[str, bytes]:
 
 
 def key_in(payload: str) -> bytes | None:
-    """The first `id` at any depth."""
+    """The first `id` in the payload, at any depth."""
     found = _ID.search(payload)
     if found is None:
         return None

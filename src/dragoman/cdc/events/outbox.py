@@ -1,6 +1,6 @@
-"""Rows of an outbox, which say themselves what to send and where to, under Debezium's names.
+"""The outbox pattern: each row of the table is a message, in columns with Debezium's names.
 
-    id             header `id`, for consumers that drop repeats
+    id             header `id`, for consumers that drop duplicates
     aggregatetype  the topic: `outbox.event.<aggregatetype>`
     aggregateid    the key
     type           header `type`
@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from dragoman.captures.definition import Definition
-from dragoman.captures.routing import OUTBOX_PLACES, checked_template, filled, template_for
+from dragoman.captures.topics import OUTBOX_PLACES, checked_template, filled, template_for
 from dragoman.cdc.events.records import sized
 from dragoman.cdc.events.transaction import COMMON_HEADERS, EVENT_ID_NAME, Transaction
 from dragoman.errors import CdcError, ConfigError

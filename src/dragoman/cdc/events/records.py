@@ -1,7 +1,7 @@
-"""Records as events become, and batches of them.
+"""Records of events, their partitions, and batches of them.
 
 Headers are in wire form from the start: most of their bytes are the same for all rows of a table or
-of a transaction, and are joined instead of encoded again.
+transaction, and are joined rather than encoded again.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _RECORD_BYTES_MAX: Final = 24
 
 
 class EventRecord(msgspec.Struct, frozen=True, gc=False):
-    """Built by position: there is one for every row. `timestamp` in ms."""
+    """Built with positional arguments, since there is one for every row. `timestamp` in ms."""
 
     topic: str
     partition: int
     key: bytes | None
     value: bytes | None
-    #: In wire form, their count in front.
+    #: In wire form, after their count.
     headers: bytes
     timestamp: int
 
     @property
     def size(self) -> int:
-        """Bytes in a batch, at most."""
+        """The most bytes that the record takes in a batch."""
         return _RECORD_BYTES_MAX + len(self.key or b"") + len(self.value or b"") + len(self.headers)
 
 
-class TopicNeeded(Exception):  # noqa: N818  # It is asked for, nothing has failed.
-    """Before this event: how many partitions `topic` has. `partitions` are wanted if it is new."""
+class TopicNeeded(Exception):  # noqa: N818  # A request, not a failure.
+    """The number of partitions of `topic` is needed first. A new topic is to get `partitions`."""
 
     def __init__(self, topic: str, partitions: int) -> None:
         super().__init__(topic)
@@ -89,7 +89,7 @@ def _fnv1a_32(key: bytes) -> int:
 
 
 def sized(content: bytes) -> bytes:
-    """Behind its size, as names and values of headers are."""
+    """The content after its size, as in names and values of headers."""
     return varint(len(content)) + content
 
 
@@ -111,7 +111,7 @@ def build_event_batch(
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = True,
 ) -> bytearray:
-    """One batch for the partition that all of them are for."""
+    """One batch of records that are all for the same partition."""
     first = records[0].timestamp
     body, latest = _encoded(records, first)
     return assemble_batch(

@@ -1,8 +1,8 @@
-"""Encoders of whole rows, made once for each table.
+"""Encoders of whole rows, compiled once for each table.
 
-What a row becomes is known when its table is: names, order and forms of its columns. A function is
-written for exactly that and compiled, as is done for Kafka's messages; a loop over the columns
-takes twice as long. The loop is still here, for rows with values that are not known.
+Names, order and forms of the columns are known with the table. A function is generated for exactly
+these and compiled, as for the messages of Kafka; a loop over the columns takes twice as long. The
+loop exists, too, for rows with unknown values.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from dragoman.errors import CdcError
 from dragoman.protocols.postgres.messages import Row, Unchanged
 from dragoman.protocols.postgres.values import INLINED, Form, string
 
-#: A row to JSON. Raises `UnknownValueError`, and `CdcError` for a row of another table.
+#: Encodes a row as JSON. Raises `UnknownValueError`, and `CdcError` for a row of another table.
 EncodeRow: TypeAlias = Callable[[Row], bytes]
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A column that is shown: its place in the row, its name and how it is written."""
+    """A column in events: its index in the row, its name and its form."""
 
     index: int
     name: str
     form: Form
-    #: Not shown at all: the same for every row.
+    #: The text for every row, instead of the value.
     constant: bytes | None = None
-    #: Its name as JSON, and a colon.
+    #: The name as JSON, with a colon.
     label: bytes = b""
 
     def __post_init__(self) -> None:
@@ -36,13 +36,13 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class UnknownValueError(CdcError):
-    """The row has values that an update did not touch: it needs `partial`."""
+    """The row has values that an update did not change. `partial` encodes it."""
 
 
 def compiled(
     fields: Sequence[Field], width: int, opening: bytes = b"{", closing: bytes = b"}"
 ) -> EncodeRow:
-    """For rows of `width` columns that are all known."""
+    """An encoder for rows of `width` columns whose values are all known."""
     names: dict[str, object] = {"null": b"null", **INLINED}
     pieces: list[str] = []
     text = opening
@@ -60,7 +60,7 @@ def compiled(
     columns = "".join(f"c{index}, " for index in range(width)) or "()"
 
     def otherwise(row: Row, error: Exception) -> bytes:
-        """What the expressions cannot do, or why nothing can be done."""
+        """Encode a row that the expressions cannot encode, or raise the reason."""
         if any(isinstance(text, Unchanged) for text in row):
             raise UnknownValueError("a value that was not changed is not known") from None
         if len(row) != width:
@@ -89,8 +89,9 @@ def encode(row):
 def partial(
     fields: Sequence[Field], row: Row, placeholder: bytes | None = None
 ) -> tuple[bytes, list[str]]:
-    """The object without its closing brace, and the columns whose values are not known, which are
-    left out or get the placeholder."""
+    """The object without its closing brace, and the columns whose values are not known. They are
+    left out, or get the placeholder.
+    """
     pieces, missing = [], []
     for field in fields:
         text = None if field.constant is not None else row[field.index]

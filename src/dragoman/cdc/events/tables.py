@@ -1,17 +1,20 @@
-"""A table as events show it: its columns, its key, its topic."""
+"""A table as events show it: its topic, its key, and which of its columns are shown or masked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from typing import Final
 
-from dragoman.captures.definition import Definition
-from dragoman.cdc.events.columns import key_columns, shown_fields
+from dragoman.captures.definition import Definition, MaskWay
+from dragoman.captures.patterns import table_matches
 from dragoman.cdc.events.rows import Field
-from dragoman.errors import CdcError
-from dragoman.protocols.postgres.messages import Column, Relation, Row
+from dragoman.errors import CdcError, ConfigError
+from dragoman.protocols.postgres.messages import Column, Identity, Relation, Row
 from dragoman.protocols.postgres.values import AS_IT_IS, QUOTED, STRING, Form, string
 
-_PLAIN = (AS_IT_IS, QUOTED, STRING)
+_PLAIN: Final = (AS_IT_IS, QUOTED, STRING)
+_STARS: Final = b'"****"'
 
 
 class Table:
@@ -35,7 +38,7 @@ class Table:
         self.fields = shown_fields(definition, relation, names, form_of)
         by_name = {field.name: field for field in self.fields}
         self.key_fields = tuple(by_name[name] for name in names if name in by_name)
-        #: Columns that an old row has when it is not whole.
+        #: The columns of an old row that is not whole.
         self.identity_fields = tuple(
             field for field in self.fields if relation.columns[field.index].is_key
         )
@@ -50,7 +53,7 @@ class Table:
 
 
 def _key(fields: Sequence[Field]) -> Callable[[Row], bytes]:
-    """A row to the key as pgcdc has it: the text of one column, a JSON array of several."""
+    """The key in the form of pgcdc: the text of one column, or a JSON array of several."""
     if len(fields) != 1:
         return lambda row: b"[%b]" % b",".join([json_of(field, row) for field in fields])
     (field,) = fields
@@ -71,7 +74,7 @@ def _key(fields: Sequence[Field]) -> Callable[[Row], bytes]:
 
 
 def key_object(fields: Sequence[Field]) -> Callable[[Row], bytes]:
-    """A row to the key as Debezium has it."""
+    """The key in the form of Debezium."""
     if len(fields) == 1:
         (field,) = fields
         label = field.label
@@ -90,3 +93,122 @@ def json_of(field: Field, row: Row) -> bytes:
 
 def json_list(names: Sequence[str]) -> bytes:
     return b"[%b]" % b",".join([string(name.encode()) for name in names])
+
+
+# ---- columns
+
+
+def check_patterns(definition: Definition) -> None:
+    """Raises `ConfigError` for a pattern of columns that cannot match."""
+    for pattern in (*definition.include, *definition.exclude, *definition.mask):
+        if "." not in pattern:
+            raise ConfigError(f"{pattern!r} names no table: columns are schema.table.column")
+
+
+def column_matches(pattern: str, relation: Relation, column: str = "") -> bool:
+    """Patterns are `schema.table.column`, or `table.column` in `public`. Without `column`: whether
+    any column of the table may match.
+    """
+    table, _, wanted = pattern.rpartition(".")
+    return table_matches(table, relation.schema, relation.name) and (
+        not column or table_matches(wanted, "public", column)
+    )
+
+
+def key_columns(
+    definition: Definition, relation: Relation, primary_key: Sequence[str]
+) -> tuple[str, ...]:
+    """The configured key; or the replica identity; with FULL, the primary key; or no columns."""
+    for pattern, names in definition.keys.items():
+        if table_matches(pattern, relation.schema, relation.name):
+            return _checked_key(relation, names)
+    if relation.identity is Identity.FULL:
+        # The catalogue may be ahead of the WAL. A part of a key would confuse different rows.
+        known = {column.name for column in relation.columns}
+        return tuple(primary_key) if known.issuperset(primary_key) else ()
+    return tuple(column.name for column in relation.columns if column.is_key)
+
+
+def _checked_key(relation: Relation, names: Sequence[str]) -> tuple[str, ...]:
+    table = f"{relation.schema}.{relation.name}"
+    columns = {column.name: column for column in relation.columns}
+    for name in names:
+        if name not in columns:
+            raise ConfigError(f"the key of {table} cannot be {name}: there is no such column")
+        if not columns[name].is_key:
+            raise ConfigError(
+                f"the key of {table} cannot be {name}: deletes do not name it; "
+                f"ALTER TABLE {table} REPLICA IDENTITY FULL, or choose columns of the primary key"
+            )
+    return tuple(names)
+
+
+def shown_fields(
+    definition: Definition,
+    relation: Relation,
+    key: Sequence[str],
+    form_of: Callable[[Column], Form],
+) -> tuple[Field, ...]:
+    fields = []
+    for index, column in enumerate(relation.columns):
+        is_key = column.name in key
+        if _any(definition.exclude, relation, column.name):
+            if is_key:
+                raise ConfigError(
+                    f"{relation.schema}.{relation.name}.{column.name} is part of the key and "
+                    "cannot be left out: choose another key, or mask it with hash"
+                )
+            continue
+        if not (is_key or _is_included(definition, relation, column.name)):
+            continue
+        way = _mask(definition, relation, column.name)
+        if is_key and way in ("null", "stars"):
+            raise ConfigError(
+                f"{relation.schema}.{relation.name}.{column.name} is part of the key and "
+                f"cannot be masked with {way}: mask it with hash"
+            )
+        fields.append(_field(index, column.name, form_of(column), way, definition.name))
+    return tuple(fields)
+
+
+def _field(index: int, name: str, form: Form, way: MaskWay | None, capture: str) -> Field:
+    match way:
+        case "null":
+            return Field(index, name, form, b"null")
+        case "stars":
+            return Field(index, name, form, _STARS)
+        case "hash":
+            return Field(index, name, hashed(capture))
+        case None:
+            return Field(index, name, form)
+
+
+def hashed(capture: str) -> Form:
+    """Equal values get equal hashes within a capture, not across captures. Values that can be
+    guessed are not hidden.
+    """
+    salted = sha256(capture.encode() + b"\0")
+
+    def to_json(text: bytes) -> bytes:
+        digest = salted.copy()
+        digest.update(text)
+        return b'"%b"' % digest.hexdigest().encode()
+
+    return Form(to_json)
+
+
+def _is_included(definition: Definition, relation: Relation, column: str) -> bool:
+    """Every column of a table that no pattern of `include` names is included."""
+    said = [each for each in definition.include if column_matches(each, relation)]
+    return not said or _any(said, relation, column)
+
+
+def _mask(definition: Definition, relation: Relation, column: str) -> MaskWay | None:
+    for pattern, way in definition.mask.items():
+        if column_matches(pattern, relation, column):
+            return way
+    return None
+
+
+def _any(patterns: Iterable[str], relation: Relation, column: str) -> bool:
+    return any(column_matches(each, relation, column) for each in patterns)

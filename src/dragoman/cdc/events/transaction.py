@@ -1,7 +1,7 @@
-"""The transaction of the source that events belong to: what its records say about it in headers.
+"""The source transaction of events, as the headers of their records describe it.
 
-An event's id is a UUID of version 7 that depends on nothing but the source, so that a change that
-is captured again has the same one:
+The id of an event is a UUID of version 7 that depends only on the source, so that a change that is
+captured again has the same id:
 
     | commit time ms 48 | 7 | hash of system and LSN 12 | 2 | the hash goes on 30 | position 32 |
 """
@@ -24,19 +24,19 @@ _CAPTURE: Final = sized(b"pgcdc-capture")
 _DATABASE: Final = sized(b"pgcdc-database")
 #: Event id, LSN, position, transaction, capture and database, which every captured record has.
 COMMON_HEADERS: Final = 6
-#: Of a row's headers; the first two are the table's.
+#: The number of headers of a row: two of the table, and the common ones.
 _COUNT: Final = varint(2 + COMMON_HEADERS)
 _CHANNEL: Final = sized(b"pgcdc-channel")
 _OPERATION: Final = sized(b"pgcdc-operation")
 _SMALL: Final = 4096
 _DECIMALS: Final = [sized(b"%d" % value) for value in range(_SMALL)]
-#: Before a number's digits, of which there are at most twenty.
+#: Sizes of decimal numbers, which have at most twenty digits.
 _SIZES: Final = [varint(size) for size in range(21)]
 _HEX: Final = [b"%08x" % value for value in range(_SMALL)]
 
 
 class Transaction:
-    """`seq` is the position of the last event made for it; the encoder counts it up."""
+    """`seq` is the number of the last event of the transaction; the encoder counts."""
 
     __slots__ = (
         "_after_id",
@@ -54,15 +54,15 @@ class Transaction:
     )
 
     def __init__(self, *, lsn: int, xid: int, time_us: int) -> None:
-        """`lsn` is that of the commit, `time_us` when it was, since 1970."""
+        """`lsn` and `time_us` (since 1970) are of the commit."""
         self.lsn = lsn
         self.xid = xid
         self.time_us = time_us
         self.time_ms = time_us // 1000
         self.seq = 0
-        #: Sixteen digits, so that it sorts as text.
+        #: Sixteen digits, so that it can be sorted as text.
         self.lsn_text = b"%016x" % lsn
-        #: Events for each table, when that is asked for.
+        #: Events for each table, if events about transactions are configured.
         self.counts: dict[str, int] = {}
         self.system = ""
         self._id_start = b""
@@ -70,19 +70,17 @@ class Transaction:
         self._xid_header = self._last_headers = _XID + sized(b"%d" % xid)
 
     def belong_to(self, system: str, source: bytes) -> None:
-        """Of which database it is: has to be known before ids are asked for. `source` is from
-        `source_headers`.
-        """
+        """Set the database system, on which event ids depend. `source` is from `source_headers`."""
         self.system = system
         self._id_start = _id_start(f"{system} {self.lsn}", self.time_ms)
         self._last_headers = self._xid_header + source
 
     def event_id(self, seq: int) -> bytes:
-        """As text."""
+        """The id of an event, as text."""
         return self._id_start + (_HEX[seq] if seq < _SMALL else b"%08x" % (seq & 0xFFFF_FFFF))
 
     def headers(self, opening: bytes, seq: int) -> bytes:
-        """All of them in wire form; `opening` is from `headers_opening`, or others' own."""
+        """All headers in wire form. `opening`: their beginning, such as from `headers_opening`."""
         is_small = seq < _SMALL
         return b"".join(
             (
@@ -102,7 +100,7 @@ def _sized_decimal(value: int) -> bytes:
 
 
 def source_headers(capture: str, database: str) -> bytes:
-    """Where a record comes from: several captures may write to one topic."""
+    """The headers for capture and database: several captures may write to one topic."""
     return b"".join((_CAPTURE, sized(capture.encode()), _DATABASE, sized(database.encode())))
 
 
@@ -121,7 +119,7 @@ def headers_opening(channel: str, operation: str) -> bytes:
 
 
 def unique_id(time_ms: int, *parts: object) -> bytes:
-    """An event id of what has no transaction: the same for the same parts."""
+    """The id of an event without a transaction. Equal parts give equal ids."""
     start = _id_start(repr(parts), time_ms)
     return start + blake2b(repr(parts).encode(), digest_size=4, person=b"end").hexdigest().encode()
 

@@ -211,12 +211,12 @@ def doctor(
     local
         Look from this machine, not from the node.
     """
-    # The address may be that of the environment, which says nothing about what is meant.
+    # The address alone does not tell: it may come from the environment.
     is_new = options.tables or options.channels or options.outbox
     if options.dsn and (local or name is None or is_new):
         definition = options.definition(name or "doctor")
         check = CaptureCheck(definition=definition)
-        findings = _look(definition) if local else Remote(server).post(_CHECKS, check, Findings)
+        findings = _examine(definition) if local else Remote(server).post(_CHECKS, check, Findings)
     elif name is None or local:
         what = "--local needs the address of the database" if local else "name a capture"
         raise CommandError(f"{what}: --dsn DSN --tables TABLES", USAGE)
@@ -229,8 +229,8 @@ def doctor(
     return FAILED if any(each.level == "problem" for each in findings.items) else OK
 
 
-def _look(definition: Definition) -> Findings:
-    """In a process, as a node does it: the address is in nobody's arguments."""
+def _examine(definition: Definition) -> Findings:
+    """Run the doctor in a process, as a node does. The address is not among its arguments."""
     if find_spec("psycopg") is None:
         raise CommandError("this needs a driver for PostgreSQL: pip install 'dragoman[cdc]'")
     try:

@@ -1,4 +1,4 @@
-"""Captures on a terminal: tables of their state, findings, and progress while tables are read."""
+"""Captures on a terminal: tables of their state, findings, and progress bars of snapshots."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dragoman.cli.status import CommandError, say
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-#: Between two requests for the state; and how long the command waits for a capture that waits.
-_POLL_S = 0.5
+#: Seconds between two looks, and seconds that the command waits for a capture that waits.
+_LOOK_S = 0.5
 _PATIENCE_S = 30.0
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -28,12 +28,14 @@ def print_list(captures: Sequence[CaptureDescription]) -> None:
 
 
 def _listed(capture: CaptureDescription) -> tuple[str | int | None, ...]:
-    found = capture.definition
+    definition = capture.definition
     shown = (capture.name, capture.status.state, capture.node)
-    if found is None:
+    if definition is None:
         return (*shown, None, None, None, None)
-    tables = ",".join([*found.tables, *([f"outbox {found.outbox}"] if found.outbox else [])])
-    return (*shown, tables or None, ",".join(found.channels) or None, found.envelope, found.dsn)
+    outbox = [f"outbox {definition.outbox}"] if definition.outbox else []
+    tables = ",".join([*definition.tables, *outbox])
+    channels = ",".join(definition.channels)
+    return (*shown, tables or None, channels or None, definition.envelope, definition.dsn)
 
 
 def print_states(captures: Sequence[CaptureDescription]) -> None:
@@ -123,9 +125,10 @@ def print_findings(findings: Iterable[Finding]) -> None:
 
 
 def wait_until_it_runs(look: Callable[[], CaptureDescription]) -> CaptureDescription:
-    """Until the capture streams, or is paused. Raises `CommandError` when it fails or waits long.
+    """Returns when the capture streams or is paused. Raises `CommandError` if it fails or waits
+    too long.
 
-    On a terminal there is a bar for each table that is being read.
+    A terminal shows a progress bar for each table that is being read.
     """
     from rich.console import Console
     from rich.progress import (
@@ -160,7 +163,7 @@ def wait_until_it_runs(look: Callable[[], CaptureDescription]) -> CaptureDescrip
             waits_since = None if status.state == "snapshotting" else waits_since or now
             if waits_since is not None and now - waits_since > _PATIENCE_S:
                 raise CommandError(_given_up(capture.name, status))
-            time.sleep(_POLL_S)
+            time.sleep(_LOOK_S)
 
 
 def _given_up(name: str, status: Status) -> str:
@@ -185,7 +188,7 @@ def _advance(progress: Progress, tasks: dict[str, TaskID], table: TableProgress)
 
 
 def watch(show: Callable[[], None]) -> None:
-    """Show it again and again until the user interrupts."""
+    """Call `show` repeatedly until the user interrupts it."""
     from rich.console import Console
 
     console = Console(file=sys.stdout)
@@ -195,4 +198,4 @@ def watch(show: Callable[[], None]) -> None:
                 console.clear()
             show()
             sys.stdout.flush()
-            time.sleep(2 * _POLL_S)
+            time.sleep(2 * _LOOK_S)

@@ -1,4 +1,4 @@
-"""What a capture is told on the command line, and the definition that comes of it."""
+"""The options of a capture on the command line, and the definition that they make."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dragoman.captures.definition import Definition, EnvelopeName, MaskWay
 from dragoman.cli.status import USAGE, CommandError
 
 _WAYS = ("hash", "null", "stars")
-#: What is not said is as it is for any capture.
+#: Has the default of each option.
 _USUAL = Definition(name="usual", dsn="-", tables=("-",))
 _Many: TypeAlias = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
 
@@ -109,7 +109,7 @@ class CaptureOptions:
     keep_wal: int = _USUAL.keep_wal_bytes
 
     def definition(self, name: str) -> Definition:
-        """Raises `CommandError` and `ConfigError` for what cannot be."""
+        """Raises `CommandError` and `ConfigError` for options that are not valid."""
         return Definition(
             name=name,
             dsn=self._dsn(),

@@ -39,7 +39,7 @@ from dragoman.cluster.etcd import messages as m
 from dragoman.cluster.etcd.calls import Calls, Gateway
 from dragoman.cluster.etcd.history import Held, History, Seen
 from dragoman.cluster.etcd.layout import Entry, Holder, Keys, read_entry, read_head, to_json
-from dragoman.cluster.etcd.leading import Leadership
+from dragoman.cluster.etcd.leadership import Leadership
 from dragoman.cluster.etcd.session import Session, Settings
 from dragoman.cluster.etcd.snapshots import SnapshotWriter
 from dragoman.cluster.events import Event

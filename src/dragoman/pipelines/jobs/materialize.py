@@ -72,7 +72,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def run(spark: SparkSession, options: Options, report: Report) -> StreamingQuery:
     """The query that keeps the table up to date, started. Raises `ConfigError`."""
-    from dragoman.pipelines.jobs.materializing import Materializer
+    from dragoman.pipelines.jobs.table_updates import Materializer
     from dragoman.pipelines.sinks.batches import failing_plainly
     from dragoman.spark.tables import frame
 

@@ -18,7 +18,7 @@ from dragoman.pipelines.progress import Progress, Report
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dragoman.pipelines.jobs.profiling import CountTask
+    from dragoman.pipelines.jobs.profile_counts import CountTask
     from dragoman.spark.pins import Lease
 
 
@@ -50,7 +50,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def run(spark: SparkSession, options: Options, report: Report) -> None:
     """Read the topic and write the report. Raises `ConfigError`, `DataLossError`."""
     from dragoman.pipelines.jobs import profile_report
-    from dragoman.pipelines.jobs.profiling import count_slice
+    from dragoman.pipelines.jobs.profile_counts import count_slice
 
     tasks, lease = _tasks(options)
     if not tasks:
@@ -72,7 +72,7 @@ def run(spark: SparkSession, options: Options, report: Report) -> None:
 
 
 def _tasks(options: Options) -> tuple[list[CountTask], Lease | None]:
-    from dragoman.pipelines.jobs.profiling import CountTask
+    from dragoman.pipelines.jobs.profile_counts import CountTask
     from dragoman.pipelines.jobs.tier import source_options
     from dragoman.spark import planner
     from dragoman.spark.logs import open_logs

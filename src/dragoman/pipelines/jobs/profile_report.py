@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dragoman.pipelines.jobs.profiling import Drift, Sizes, Slice, drifts, merged
+from dragoman.pipelines.jobs.profile_counts import Drift, Sizes, Slice, drifts, merged
 from dragoman.pipelines.jobs.svg import bars, heat_map
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Records are sent again: a range of a topic, or the rows of a table, become records of a topic.
 
 What is to be sent is fixed at the first start and kept in the checkpoint, cut into batches.
-Executors stage a batch, the driver publishes it under its number (`spark/publishing.py`), so a job
+Executors stage a batch, the driver publishes it under its number (`spark/commit.py`), so a job
 that was killed goes on with the batch that was under way and sends nothing twice. Batches follow
 each other, and within one a partition's records are published in their order.
 """
@@ -80,8 +80,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(spark: SparkSession, options: Options, report: Report) -> None:
     """Send what has not been sent. Raises `ConfigError`, `DataLossError`."""
-    from dragoman.pipelines.jobs import replaying
-    from dragoman.spark.publishing import Staged, open_client, publish
+    from dragoman.pipelines.jobs import replay_sources as replaying
+    from dragoman.spark.commit import Staged, open_client, publish
     from dragoman.spark.sink_options import parse_sink
     from dragoman.spark.tables import DEFAULT_BOOTSTRAP
 
@@ -115,7 +115,7 @@ def _progress(plan: Plan, note: str = "") -> Progress:
 
 def _planned(options: Options) -> Plan:
     """The plan of the checkpoint, or a new one."""
-    from dragoman.pipelines.jobs.replaying import batches_of
+    from dragoman.pipelines.jobs.replay_sources import batches_of
 
     if not options.checkpoint:
         raise ConfigError("give checkpoint: a folder for what is to be sent and how far that is")

@@ -34,7 +34,7 @@ from dragoman.limits import CLIENT_ID_BYTES_MAX, KAFKA_HEADER_TAGS_MAX, KAFKA_IN
 from dragoman.protocols.kafka import codec, notation
 from dragoman.protocols.kafka.bounds import bound_of
 from dragoman.protocols.kafka.constants import ApiKey
-from dragoman.protocols.kafka.decoding import skip_tags
+from dragoman.protocols.kafka.decoder_source import skip_tags
 from dragoman.protocols.kafka.errors import ErrorCode, OversizedMessageError
 from dragoman.protocols.kafka.messages import (
     ApiVersionsResponse,

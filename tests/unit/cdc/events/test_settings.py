@@ -10,7 +10,7 @@ import hashlib
 import pytest
 
 from captures.orders import ORDERS, changed, encoder, relation, value
-from dragoman.captures.routing import topic_name
+from dragoman.captures.topics import topic_name
 from dragoman.errors import ConfigError
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.messages import Identity

@@ -112,12 +112,12 @@ def test_what_gathers_meanwhile_is_one_transaction(world: EtcdWorld) -> None:
 def test_transactions_stay_within_the_limits_of_etcd(
     world: EtcdWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.cluster.etcd.leading.ETCD_TRANSACTION_ENTRIES_MAX", 4)
+    monkeypatch.setattr("dragoman.cluster.etcd.leadership.ETCD_TRANSACTION_ENTRIES_MAX", 4)
     before = world.etcd.revision
     outcomes = [world.leader.propose(f"g{n}") for n in range(9)]
     world.advance()
     assert world.etcd.revision == before + 3
-    monkeypatch.setattr("dragoman.cluster.etcd.leading.ETCD_PROPOSAL_BYTES_MAX", 150)
+    monkeypatch.setattr("dragoman.cluster.etcd.leadership.ETCD_PROPOSAL_BYTES_MAX", 150)
     outcomes += [world.leader.propose(f"h{n}") for n in range(7)]
     world.advance()
     assert world.etcd.revision == before + 3 + 4
@@ -126,10 +126,10 @@ def test_transactions_stay_within_the_limits_of_etcd(
 
 
 def test_proposals_are_bounded(world: EtcdWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.cluster.etcd.leading.METADATA_PROPOSALS_MAX", 2)
+    monkeypatch.setattr("dragoman.cluster.etcd.leadership.METADATA_PROPOSALS_MAX", 2)
     outcomes = [world.leader.propose() for _ in range(4)]
     assert isinstance(outcomes[3].error, ClusterError)
-    monkeypatch.setattr("dragoman.cluster.etcd.leading.METADATA_PROPOSALS_MAX", 100)
+    monkeypatch.setattr("dragoman.cluster.etcd.leadership.METADATA_PROPOSALS_MAX", 100)
     assert isinstance(world.leader.propose("x" * (1 << 20)).error, ClusterError)
     world.advance()
     assert [each.error for each in outcomes[:3]] == [None] * 3

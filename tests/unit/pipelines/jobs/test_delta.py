@@ -18,7 +18,7 @@ from deltalake.exceptions import CommitFailedError
 from dragoman.errors import ConfigError
 from dragoman.pipelines.jobs.delta import KeyedTable
 from dragoman.pipelines.jobs.materialize import Options
-from dragoman.pipelines.jobs.materializing import Materializer
+from dragoman.pipelines.jobs.table_updates import Materializer
 from tables.changelogs import RECORDS, Event, current, history, ranges, record, records, shuffled
 
 

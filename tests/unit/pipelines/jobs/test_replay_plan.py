@@ -13,7 +13,7 @@ from msgspec import structs
 
 from dragoman.errors import ConfigError
 from dragoman.pipelines.jobs.replay import Options, _planned
-from dragoman.pipelines.jobs.replaying import _files_of
+from dragoman.pipelines.jobs.replay_sources import _files_of
 from dragoman.pipelines.jobs.tier_manifest import Twin
 
 

@@ -16,8 +16,8 @@ from dragoman.errors import DecodeError, EncodeError
 from dragoman.limits import KAFKA_ITEMS_MAX, KAFKA_RECORDS_INLINE_BYTES_MAX
 from dragoman.protocols.kafka import codec, notation
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.decoding import _DecoderEmitter
-from dragoman.protocols.kafka.encoding import _EncoderEmitter
+from dragoman.protocols.kafka.decoder_source import _DecoderEmitter
+from dragoman.protocols.kafka.encoder_source import _EncoderEmitter
 from dragoman.protocols.kafka.errors import UnsupportedVersionError
 from protocols.kafka_messages import all_versions, random_message
 

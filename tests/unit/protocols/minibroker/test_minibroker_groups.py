@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dragoman.broker.errors import ForeignGroup
 from dragoman.broker.groups.direct import DirectMember, DirectRules, by_turns
 from dragoman.broker.groups.messages import State
-from dragoman.broker.offsets import CommitRequest, OffsetCommit
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.config.settings import Settings
 from dragoman.outcome import start
 from dragoman.protocols.minibroker import messages as m
@@ -88,7 +88,7 @@ def test_unsubscribing_leaves_the_group(connect: Callable[[], Peer], world: Worl
     assert second.ask(m.Unsubscribe(topic="t")) == m.Done()
     assert assigned(first) == [(0, 1, 2, 3)]
     assert first.ask(m.Unsubscribe(topic="t")) == m.Done()
-    assert world.broker.coordination.groups.describe(GROUP).state is State.EMPTY
+    assert world.broker.coordination.groups.table.describe(GROUP).state is State.EMPTY
 
 
 def test_one_connection_may_be_a_member_for_several_topics(peer: Peer) -> None:
@@ -145,7 +145,7 @@ def test_evicted_peer_that_reads_nothing_is_cut_off(peer: Peer, world: World) ->
     peer.transport.is_stuck = True
     peer.send(JOIN)
     world.advance(21)
-    assert not world.broker.coordination.groups.describe(GROUP).members
+    assert not world.broker.coordination.groups.table.describe(GROUP).members
     aborted = []
     peer.transport.abort = lambda: aborted.append(True)  # type: ignore[method-assign]
     world.advance(60)
@@ -167,7 +167,7 @@ def kafka_commit(world: World, offset: int) -> list[object]:
     told: list[object] = []
     commit = OffsetCommit(topic=TopicName("t"), partition=Partition(1), offset=Offset(offset))
     request = CommitRequest(group_id=GROUP, offsets=(commit,), owner="kafka")
-    world.broker.coordination.commit(request, lambda _, error: told.append(error))
+    world.broker.coordination.groups.commit(request, lambda _, error: told.append(error))
     world.settle()
     return told
 
@@ -179,7 +179,7 @@ def test_other_protocols_wait_until_the_group_is_empty(peer: Peer, world: World)
     assert isinstance(error, ForeignGroup)
     peer.ask(m.Commit(topic="t", group="g", partition=1, offset=1))
     peer.lose()
-    committed = world.broker.coordination.offsets.all_committed(GROUP)
+    committed = world.broker.coordination.groups.offsets.all_committed(GROUP)
     assert [each.offset for each in committed.values()] == [1]
     assert kafka_commit(world, 0) == [None]
 
@@ -189,8 +189,8 @@ def test_group_of_another_protocol_is_refused_in_words(
 ) -> None:
     peer = connect()
     peer.publish("t", b"0")
-    rules = DirectRules(by_turns, 15, 5, world.broker.coordination.partition_count)
-    foreign = world.broker.coordination.direct_group(GROUP, "cursus", rules)
+    rules = DirectRules(by_turns, 15, 5, world.broker.coordination.groups.partition_count)
+    foreign = world.broker.coordination.groups.direct(GROUP, "cursus", rules)
     member = DirectMember(
         MemberId("x"),
         TopicName("t"),

@@ -16,9 +16,9 @@ import pytest
 from dragoman.broker.tailing import Tail
 from dragoman.errors import DiskFullError
 from dragoman.log.batch import Record
-from dragoman.protocols.minibroker import importing
+from dragoman.protocols.minibroker import directory_import as importing
 from dragoman.protocols.minibroker import messages as m
-from dragoman.protocols.minibroker.importing import (
+from dragoman.protocols.minibroker.directory_import import (
     Imported,
     Importer,
     SourceError,
@@ -62,7 +62,7 @@ def contents(world: World) -> dict[str, list[Record]]:
 def commits(world: World) -> dict[tuple[str, str, int], int]:
     return {
         (group.group_id, topic, partition): committed.offset
-        for group in world.broker.coordination.groups
+        for group in world.broker.coordination.groups.table
         for (topic, partition), committed in group.ledger.committed.items()
     }
 

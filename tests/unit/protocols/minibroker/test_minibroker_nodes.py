@@ -8,9 +8,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.groups.direct import DirectMember, DirectRules, by_turns
-from dragoman.broker.kinds import Kind
 from dragoman.broker.relaying import Append
 from dragoman.cluster.events import LeaderChanged
 from dragoman.cluster.metadata import NO_LEADER
@@ -19,7 +19,7 @@ from dragoman.limits import RELAY_PATIENCE_S
 from dragoman.outcome import start
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.errors import NOT_LEADER
-from dragoman.protocols.minibroker.routing import fnv1a_32
+from dragoman.protocols.minibroker.partitioner import fnv1a_32
 from dragoman.types import GroupId, MemberId, TopicName
 from worlds.minibroker import Peer, service_of
 from worlds.two_nodes import SETTINGS, Pair
@@ -49,7 +49,9 @@ def group_of(pair: Pair, node: int) -> str:
     """A group that a node coordinates."""
     coordination = pair.one.broker.coordination
     names = (f"group-{number}" for number in range(1000))
-    return next(each for each in names if coordination.coordinator_of(Kind.GROUP, each) == node)
+    return next(
+        each for each in names if coordination.coordinator_of(CoordinatorKind.GROUP, each) == node
+    )
 
 
 def key_of(partition: int) -> bytes:
@@ -169,7 +171,7 @@ def test_a_commit_goes_to_the_coordinator(pair: Pair) -> None:
     commit = m.Commit(topic=TOPIC, group=group, partition=0, offset=3)
     assert connect(pair, 1).ask(commit) == m.Committed(offset=3)
     assert connect(pair, 2).ask(commit) == m.Committed(offset=3)
-    committed = pair.two.broker.coordination.committed_here(GroupId(group), TopicName(TOPIC))
+    committed = pair.two.broker.coordination.groups.committed_here(GroupId(group), TopicName(TOPIC))
     assert committed == {0: 3}
 
 
@@ -310,12 +312,12 @@ def test_a_group_that_another_protocol_owns_is_refused_from_afar(pair: Pair) -> 
     answer = connect(pair, 1).ask(m.SubscribeGroup(topic=TOPIC, group=group))
     assert isinstance(answer, m.Failed)
     assert "cursus" in answer.reason
-    assert len(coordination.groups.describe(GroupId(group)).members) == 1
+    assert len(coordination.groups.table.describe(GroupId(group)).members) == 1
 
 
 def with_members(pair: Pair, group: str) -> None:
     coordination = pair.two.broker.coordination
-    rules = DirectRules(by_turns, 0, 0, coordination.partition_count)
+    rules = DirectRules(by_turns, 0, 0, coordination.groups.partition_count)
     member = DirectMember(
         MemberId("x"),
         TopicName(TOPIC),
@@ -323,7 +325,7 @@ def with_members(pair: Pair, group: str) -> None:
         on_assigned=lambda _: None,
         on_evicted=lambda: None,
     )
-    coordination.direct_group(GroupId(group), "cursus", rules).join(member)
+    coordination.groups.direct(GroupId(group), "cursus", rules).join(member)
 
 
 @pytest.mark.parametrize("node", [1, 2])
@@ -337,7 +339,7 @@ def test_when_the_coordinator_changes_members_join_again_by_themselves(
     pair.settle()
     for peer in peers:
         peer.events()
-    index = pair.one.broker.coordination.group_partition(group)[1]
+    index = pair.one.broker.coordination.groups.home_of(group)[1]
     pair.move(OFFSETS_TOPIC, index, 3 - node)
     pair.advance(1)
     publish_all(pair)
@@ -360,7 +362,7 @@ def test_a_client_that_leaves_while_its_group_cannot_be_reached_is_forgotten(pai
     peer.lose()
     pair.lines[1].is_cut = False
     pair.advance(1)
-    assert pair.two.broker.coordination.groups.get(GroupId(group)) is None
+    assert pair.two.broker.coordination.groups.table.get(GroupId(group)) is None
 
 
 def test_an_answer_that_comes_after_the_client_left_ends_its_membership(pair: Pair) -> None:
@@ -374,5 +376,5 @@ def test_an_answer_that_comes_after_the_client_left_ends_its_membership(pair: Pa
     pair.settle()
     line.release()
     pair.settle()
-    found = pair.two.broker.coordination.groups.get(GroupId(group))
+    found = pair.two.broker.coordination.groups.table.get(GroupId(group))
     assert found is None or found.is_idle

@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from dragoman.errors import DecodeError
-from dragoman.protocols.postgres import constants, copying, replication
+from dragoman.protocols.postgres import constants, replication
+from dragoman.protocols.postgres import copy_text as copying
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.codec import Decoder
 from protocols.pgoutput import encode

@@ -621,7 +621,7 @@ def test_groups_of_all_nodes_are_known_on_each(pair: Pair) -> None:
     tools = [RocketmqPipe(world) for world in pair.worlds.values()]
     homes = set()
     for name in ("a", "b", "c", "d"):
-        homes.add(pair.one.broker.coordination.group_partition(name)[1])
+        homes.add(pair.one.broker.coordination.groups.home_of(name)[1])
         commit(tools[0], 0, 0, name)
     assert homes == {0, 1}, "both nodes coordinate some"
     for tool in tools:

@@ -14,9 +14,10 @@ import pytest
 
 from dragoman import limits
 from dragoman.broker.errors import ForeignGroup
-from dragoman.broker.offsets import CommitRequest
+from dragoman.broker.groups.offsets import CommitRequest
 from dragoman.config.settings import Settings
 from dragoman.log.batch import Record, build_batch
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.codec import Command, encode
 from dragoman.protocols.rocketmq.constants import IS_ONE_WAY, Request, Response, Serialization
@@ -649,9 +650,8 @@ def test_a_group_with_members_of_another_protocol_is_not_joined(world: World) ->
     pipe = RocketmqPipe(world)
     pipe.beat("c", "g", {"T": "*"})
     outcome: list[object] = []
-    world.broker.coordination.commit_here(
-        CommitRequest(group_id=GroupId("g"), offsets=(), owner="kafka"), outcome.append
-    )
+    request = CommitRequest(group_id=GroupId("g"), offsets=(), owner="kafka")
+    start(world.broker.coordination.groups.commit_anywhere(request)).then(outcome.append)
     world.settle()
     assert isinstance(outcome[0], ForeignGroup)
 

@@ -1,11 +1,10 @@
 """Consumer groups (KIP-848): the coordinator assigns, and each member follows at its own pace.
 
-- `messages`: requests and results; `checks`: validation that needs no group.
+- `messages`: requests and results, and validation that needs no group.
 - `group`: the machine: epochs, target assignment, members that join and leave.
-- `reconcile`: the next step of one member towards its target assignment.
+- `members`: the members, their steps towards the target assignment, and who owns each partition.
 - `assignors`: server-side assignment.
-- `subscriptions`: names and patterns as topics; `patterns`: regular expressions in RE2.
-- `member`, `roster`: members, and which of them owns each partition.
+- `subscriptions`: names and patterns as topics.
 - `unstored`: changes that are not durable yet, and the requests that wait for them.
 - `classic_members`: members that still speak the first protocol.
 - `conversion`: groups that change from one protocol to the other.

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from dragoman.broker.errors import (
     FencedInstance,
@@ -26,8 +25,8 @@ from dragoman.broker.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from dragoman.broker.groups.consumer.conversion import assignment_of, ids_of
-from dragoman.broker.groups.consumer.member import ConsumerMember
+from dragoman.broker.groups.consumer.conversion import MixedGroup, assignment_of, ids_of
+from dragoman.broker.groups.consumer.members import ConsumerMember
 from dragoman.broker.groups.consumer.messages import MemberState
 from dragoman.broker.groups.messages import (
     Joined,
@@ -37,21 +36,19 @@ from dragoman.broker.groups.messages import (
     Synced,
     SyncReply,
     SyncRequest,
+    new_member_id,
+    rebalance_timeout_ms,
 )
 from dragoman.broker.groups.ports import ClassicSubscription
 from dragoman.broker.groups.records import ClassicFacts
-from dragoman.broker.groups.roster import new_member_id, rebalance_timeout_ms
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.types import MemberId
-
-if TYPE_CHECKING:
-    from dragoman.broker.groups.consumer.group import ConsumerGroup
 
 
 class ClassicMembers:
     """Requests are answered as soon as their effect is durable; none waits for another member."""
 
-    def __init__(self, group: ConsumerGroup) -> None:
+    def __init__(self, group: MixedGroup) -> None:
         self._group = group
 
     # ---- join

@@ -11,11 +11,13 @@ still read is not given away.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
 from dragoman.broker.errors import GroupNotFound
+from dragoman.broker.groups.consumer.members import ConsumerMember, ConsumerRoster, Position
 from dragoman.broker.groups.consumer.messages import (
     NOTHING,
     MemberState,
@@ -23,20 +25,63 @@ from dragoman.broker.groups.consumer.messages import (
     Partitions,
     by_topic,
 )
-from dragoman.broker.groups.consumer.reconcile import Position
+from dragoman.broker.groups.consumer.unstored import Done
 from dragoman.broker.groups.messages import Protocols
 from dragoman.broker.groups.ports import (
     Catalog,
     ClassicSubscription,
     Dialect,
+    GroupPorts,
     NamedPartitions,
 )
 from dragoman.broker.groups.records import ClassicFacts, GroupValue, StoredMember
-from dragoman.types import TopicName
+from dragoman.types import GroupId, MemberId, TopicName
 
-if TYPE_CHECKING:
-    from dragoman.broker.groups.consumer.group import ConsumerGroup
-    from dragoman.broker.groups.consumer.member import ConsumerMember
+
+class MixedGroup(Protocol):
+    """A consumer group as its members of the first protocol need it."""
+
+    group_id: GroupId
+    owner: str
+    ports: GroupPorts
+    epoch: int
+    roster: ConsumerRoster
+
+    @property
+    def protocol_type(self) -> str: ...
+
+    @property
+    def should_be_classic(self) -> bool:
+        """Whether only members of the first protocol are left, and the group may change."""
+        ...
+
+    def become_classic(self, done: Done | None = None, /) -> None: ...
+
+    def require_room(self) -> None: ...
+
+    def require_member(self, member_id: MemberId, instance_id: str | None, /) -> ConsumerMember: ...
+
+    def new_member(self, member_id: MemberId, instance_id: str | None, /) -> ConsumerMember: ...
+
+    def replace(self, old: ConsumerMember, new_id: MemberId, /) -> ConsumerMember: ...
+
+    def remove(self, members: Sequence[ConsumerMember], /) -> None: ...
+
+    def expire(self, member_id: MemberId, /) -> None: ...
+
+    def mark(self, member: ConsumerMember, /) -> None: ...
+
+    def mark_all(self) -> None: ...
+
+    def bump(self) -> None: ...
+
+    def advance(self, member: ConsumerMember, owned: Partitions | None, /) -> None: ...
+
+    def is_waiting_for_others(self, member: ConsumerMember, /) -> bool: ...
+
+    def notice_topics(self) -> None: ...
+
+    def store(self, done: Done | None = None, /) -> None: ...
 
 
 class Carried(msgspec.Struct, frozen=True):
@@ -67,7 +112,7 @@ def read_members(value: GroupValue, dialect: Dialect, catalog: Catalog) -> tuple
     return tuple(carried)
 
 
-def take_in(group: ConsumerGroup, carried: tuple[Carried, ...]) -> None:
+def take_in(group: MixedGroup, carried: tuple[Carried, ...]) -> None:
     """Fill a new consumer group with the members of a classic one."""
     for each in carried:
         stored = each.stored
@@ -87,7 +132,7 @@ def take_in(group: ConsumerGroup, carried: tuple[Carried, ...]) -> None:
     group.mark_all()
 
 
-def to_classic(group: ConsumerGroup) -> GroupValue:
+def to_classic(group: MixedGroup) -> GroupValue:
     """The group as a classic one; all its members must speak the first protocol."""
     members = list(group.roster)
     return GroupValue(
@@ -102,7 +147,7 @@ def to_classic(group: ConsumerGroup) -> GroupValue:
     )
 
 
-def _stored(group: ConsumerGroup, member: ConsumerMember) -> StoredMember:
+def _stored(group: MixedGroup, member: ConsumerMember) -> StoredMember:
     assert member.classic is not None
     return StoredMember(
         member_id=member.member_id,
@@ -116,7 +161,7 @@ def _stored(group: ConsumerGroup, member: ConsumerMember) -> StoredMember:
     )
 
 
-def assignment_of(group: ConsumerGroup, member: ConsumerMember) -> bytes:
+def assignment_of(group: MixedGroup, member: ConsumerMember) -> bytes:
     """What the member may have now, in the form that members of the first protocol read."""
     dialect = group.ports.dialect
     assert dialect is not None, "without one nobody joins by the first protocol"

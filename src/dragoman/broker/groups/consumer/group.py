@@ -48,7 +48,13 @@ from dragoman.broker.errors import (
 from dragoman.broker.groups.consumer.assignors import ASSIGNORS, Assignee
 from dragoman.broker.groups.consumer.classic_members import ClassicMembers
 from dragoman.broker.groups.consumer.conversion import to_classic
-from dragoman.broker.groups.consumer.member import ConsumerMember
+from dragoman.broker.groups.consumer.members import (
+    ConsumerMember,
+    ConsumerRoster,
+    Position,
+    Target,
+    reconcile,
+)
 from dragoman.broker.groups.consumer.messages import (
     JOIN,
     LEAVE_FOR_NOW,
@@ -64,8 +70,6 @@ from dragoman.broker.groups.consumer.messages import (
     by_topic,
     flattened,
 )
-from dragoman.broker.groups.consumer.reconcile import Position, Target, reconcile
-from dragoman.broker.groups.consumer.roster import ConsumerRoster
 from dragoman.broker.groups.consumer.subscriptions import Subscriptions, fingerprint
 from dragoman.broker.groups.consumer.unstored import Done, Unstored
 from dragoman.broker.groups.messages import (
@@ -73,6 +77,7 @@ from dragoman.broker.groups.messages import (
     MemberDescription,
     State,
 )
+from dragoman.broker.groups.pending import DeadlineTimer, PhaseTimer
 from dragoman.broker.groups.ports import GroupPorts
 from dragoman.broker.groups.records import (
     ConsumerGroupValue,
@@ -85,7 +90,6 @@ from dragoman.broker.groups.records import (
     StoredTarget,
     record,
 )
-from dragoman.broker.groups.timer import DeadlineTimer, PhaseTimer
 from dragoman.config.groups import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.types import GroupId, MemberId, TopicName

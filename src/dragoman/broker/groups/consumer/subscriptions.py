@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from dragoman.broker.groups.consumer.member import ConsumerMember
-from dragoman.broker.groups.consumer.patterns import Patterns
+from dragoman.broker.groups.consumer.members import ConsumerMember
 from dragoman.broker.groups.ports import Catalog
+from dragoman.broker.patterns import Patterns
 from dragoman.types import TopicName
 
 _Subscription: TypeAlias = tuple[frozenset[TopicName], str | None]

@@ -7,20 +7,22 @@ the named partition of all topics that match is read, in order of their names, i
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Coroutine
 from typing import NamedTuple
 
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.tailing import Tail
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import CURSUS_CONSUME_BYTES_MAX, CURSUS_WAIT_MS_MAX
 from dragoman.log.batch import Record
+from dragoman.outcome import start
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.constants import BATCH_MESSAGES_MAX
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import is_pattern, topics_named
 from dragoman.protocols.cursus.handlers.records import sent_batch
+from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.handlers.session import Call, batch_frame
 from dragoman.security.authorizer import Operation
 from dragoman.types import GroupId, Partition, TopicName
@@ -81,44 +83,46 @@ def _failed(reason: str) -> Refusal:
     return Refusal(f"command_failed reason={quoted(reason)}")
 
 
-def with_committed(
-    call: Call,
-    group: str,
-    topics: list[str],
-    partition: int,
-    use: Callable[[dict[str, int]], None],
-) -> None:
-    """Have `use` called with what a group, here or elsewhere, has committed of a partition of these
-    topics, as far as it has; what it raises refuses the request.
+async def committed_offsets(
+    service: CursusService, group: str, topics: list[str], partition: int
+) -> dict[str, int]:
+    """By topic, what a group has committed of this partition, wherever the group is coordinated;
+    without the topics of which it has committed nothing.
     """
-    found: dict[str, int] = {}
-    left = len(topics)
-
-    def looked_up(topic: str, offsets: dict[int, int] | DragomanError) -> None:
-        nonlocal left
-        left -= 1
-        if call.place.is_done or call.session.channel.is_closing:
-            return
-        if isinstance(offsets, DragomanError):
-            call.refuse(offsets)
-            return
-        if partition in offsets:
-            found[topic] = offsets[partition]
-        if not left:
-            call.attempt(lambda: use(found))
-
-    if not topics:
-        use(found)
-    look_up = call.service.broker.coordination.look_up_committed
-    for topic in topics:
-        look_up(GroupId(group), TopicName(topic), partial(looked_up, topic))
+    look_up = service.broker.coordination.groups.committed
+    # All are looked up at the same time.
+    found = [start(look_up(GroupId(group), TopicName(each))) for each in topics]
+    return _of_partition(partition, topics, [await each for each in found])
 
 
-def committed_offset(call: Call, group: str, topic: str, partition: int) -> int | None:
+def _committed_here(
+    service: CursusService, group: str, topics: list[str], partition: int
+) -> dict[str, int] | None:
+    """The same at once, if this node coordinates the group; None if it does not."""
+    coordination = service.broker.coordination
+    node_id = coordination.coordinator_of(CoordinatorKind.GROUP, group)
+    if node_id != service.broker.node_id:
+        return None
+    look_up = coordination.groups.committed_here
+    found = [look_up(GroupId(group), TopicName(each)) for each in topics]
+    return _of_partition(partition, topics, found)
+
+
+def _of_partition(partition: int, topics: list[str], found: list[dict[int, int]]) -> dict[str, int]:
+    return {
+        topic: offsets[partition]
+        for topic, offsets in zip(topics, found, strict=True)
+        if partition in offsets
+    }
+
+
+def committed_offset(service: CursusService, group: str, topic: str, partition: int) -> int | None:
     """Of a group that this node coordinates."""
-    coordination = call.service.broker.coordination
-    coordination.require_group(group)
-    found = coordination.offsets.committed(GroupId(group), TopicName(topic), Partition(partition))
+    coordination = service.broker.coordination
+    coordination.groups.require(group)
+    found = coordination.groups.offsets.committed(
+        GroupId(group), TopicName(topic), Partition(partition)
+    )
     return None if found is None else found.offset
 
 
@@ -126,10 +130,10 @@ def out_of_range(tail: Tail) -> str:
     return f"requested={tail.offset} earliest={tail.log_start_offset} latest={tail.end_offset}"
 
 
-def handle_consume(call: Call) -> None:
+def handle_consume(call: Call) -> Coroutine[object, None, None] | None:
     member = () if call.command.is_positional else ("member",)
     needed = ("topic", "partition", "offset", *member)
-    _Consume(call, wanted(call, "invalid_consume_syntax", needed, DEFAULT_GROUP)).start()
+    return _Consume(call, wanted(call, "invalid_consume_syntax", needed, DEFAULT_GROUP)).start()
 
 
 class _Consume:
@@ -139,11 +143,11 @@ class _Consume:
         self._call = call
         self._wanted = wanted
         self._tails: list[tuple[tuple[str, int], Tail]] = []
-        #: Where reading goes on, once what was read has been sent.
+        #: Where the next CONSUME begins, once what was read has been sent.
         self._moved: dict[tuple[str, int], int] = {}
         self._timer: Handle | None = None
 
-    def start(self) -> None:
+    def start(self) -> Coroutine[object, None, None] | None:
         call, partition = self._call, self._wanted.partition
         new = []
         for topic in self._wanted.topics:
@@ -153,7 +157,17 @@ class _Consume:
             self._tails.append((place, tail))
             if self._remembered(place, tail) is None:
                 new.append(topic.name)
-        with_committed(call, self._wanted.group, new, partition, self._begin)
+        committed = _committed_here(call.service, self._wanted.group, new, partition) if new else {}
+        if committed is None:
+            return self._begin_at_committed(new)
+        self._begin(committed)
+        return None
+
+    async def _begin_at_committed(self, topics: list[str]) -> None:
+        call, wanted = self._call, self._wanted
+        committed = await committed_offsets(call.service, wanted.group, topics, wanted.partition)
+        if not call.is_closed:
+            self._begin(committed)
 
     def _begin(self, committed: dict[str, int]) -> None:
         call = self._call
@@ -228,7 +242,10 @@ class _Consume:
         return found
 
     def _time_is_up(self) -> None:
-        self._call.attempt(lambda: self._answer([]))
+        try:
+            self._answer([])
+        except DragomanError as error:
+            self._call.refuse(error)
 
     def _answer(self, found: list[Record]) -> None:
         self._end()

@@ -10,15 +10,16 @@ Snapshots are kept in `state.py`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 from typing import Final
 
 import msgspec
 
-from dragoman.broker.gather import Placed
-from dragoman.broker.global_table import Refuse, Then
+from dragoman.broker.gather import placed
 from dragoman.broker.replica import Replica
 from dragoman.broker.tailing import Tail
+from dragoman.broker.turns import Turns
 from dragoman.errors import DragomanError
 from dragoman.limits import (
     CURSUS_EVENTS_MAX,
@@ -27,12 +28,12 @@ from dragoman.limits import (
     INTERNAL_RECORDS_PER_SLICE,
 )
 from dragoman.log.batch import Record
+from dragoman.outcome import Outcome, ignore, pause, start
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.constants import SENT_FRAME_BYTES_MAX
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import policy_of
 from dragoman.protocols.cursus.handlers.records import aggregate_version, record_of, sent_batch
-from dragoman.protocols.cursus.handlers.scan import Scan
 from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.handlers.session import Call, batch_frame
 from dragoman.protocols.cursus.handlers.state import StoredSnapshot
@@ -65,34 +66,54 @@ class StreamIndex:
 
     def __init__(self, service: CursusService, replica: Replica) -> None:
         self.replica = replica
-        self._scan = Scan(service.scheduler, self._look)
+        #: An append holds the turn of its stream.
+        self.turns = Turns()
+        self._scheduler = service.scheduler
         self._streams: dict[bytes, _Events] = {}
         #: Everything before it is in the index.
         self._next_offset = replica.log.log_start_offset
         self._count = 0
-        #: Streams with an append under way, and who waits to append next.
-        self._appending: dict[bytes, list[Then]] = {}
+        #: Commands that wait until the log has been scanned up to its present end.
+        self._waiting: list[Outcome[None]] = []
 
-    def when_current(self, then: Then, refuse: Refuse) -> None:
-        """Call `then` when everything in the log has been looked at, or `refuse`."""
-        if self._count > CURSUS_EVENTS_MAX:
-            refuse(Refusal('command_failed reason="the partition has too many events"'))
-        elif self._next_offset >= self.replica.log.high_watermark:
-            then()
-        else:
-            # More may come while it is looked at.
-            self._scan.start(self._new, lambda: self.when_current(then, refuse), refuse)
+    async def current(self) -> None:
+        """Return when every event in the log is in the index."""
+        while True:
+            if self._count > CURSUS_EVENTS_MAX:
+                raise Refusal('command_failed reason="the partition has too many events"')
+            if self._next_offset >= self.replica.log.high_watermark:
+                return
+            # More may come in the meantime.
+            await self._scanned()
 
-    def _new(self) -> Iterator[Record]:
+    async def _scanned(self) -> None:
+        """Commands share a scan, and resume in the order in which they came."""
+        scanned: Outcome[None] = Outcome()
+        self._waiting.append(scanned)
+        if len(self._waiting) == 1:
+            start(self._scan()).then(self._finish_scan)
+        await scanned
+
+    async def _scan(self) -> None:
         log = self.replica.log
         end = log.high_watermark
-        yield from log.iterate(max(self._next_offset, log.log_start_offset), end)
+        records = log.iterate(max(self._next_offset, log.log_start_offset), end)
+        while True:
+            count = 0
+            for record in islice(records, INTERNAL_RECORDS_PER_SLICE):
+                version = aggregate_version(record)
+                if version:
+                    self.add(record.key or b"", version, record.offset)
+                count += 1
+            if count < INTERNAL_RECORDS_PER_SLICE:
+                break
+            await pause(self._scheduler, 0)
         self._next_offset = max(self._next_offset, end)
 
-    def _look(self, record: Record) -> None:
-        version = aggregate_version(record)
-        if version:
-            self.add(record.key or b"", version, record.offset)
+    def _finish_scan(self, error: DragomanError | None) -> None:
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.acknowledge(error)
 
     def add(self, key: bytes, version: int, offset: int) -> None:
         """An event that is durable; one that is known, or does not follow, changes nothing."""
@@ -114,29 +135,12 @@ class StreamIndex:
         start = self.replica.log.log_start_offset
         return [] if stream is None else [each for each in stream.since(version) if each >= start]
 
-    # ---- one append at a time
-
-    def begin(self, key: bytes, append: Then) -> None:
-        waiting = self._appending.get(key)
-        if waiting is not None:
-            waiting.append(append)
-        else:
-            self._appending[key] = []
-            append()
-
-    def end(self, key: bytes) -> None:
-        waiting = self._appending[key]
-        if waiting:
-            waiting.pop(0)()
-        else:
-            del self._appending[key]
-
 
 class EventStore:
     def __init__(self, service: CursusService) -> None:
         self._service = service
         self._indexes: dict[int, StreamIndex] = {}
-        service.state.when_loaded(self._forget_snapshots, lambda _error: None)
+        start(self._forget_snapshots()).then(ignore)
 
     def index(self, replica: Replica) -> StreamIndex:
         partition_id = replica.metadata.partition_id
@@ -148,12 +152,13 @@ class EventStore:
             found = self._indexes[partition_id] = StreamIndex(self._service, replica)
         return found
 
-    def _forget_snapshots(self) -> None:
-        """Those of topics that were deleted."""
-        state, topics = self._service.state, self._service.broker.image.topics_by_id
+    async def _forget_snapshots(self) -> None:
+        """Delete the snapshots of topics that were deleted."""
+        state, image = self._service.state, self._service.broker.image
+        await state.loaded()
         for topic_id, key in list(state.snapshots):
-            if bytes.fromhex(topic_id) not in topics:
-                state.put_snapshot(topic_id, key, None, lambda _offset, _error: None)
+            if bytes.fromhex(topic_id) not in image.topics_by_id:
+                start(state.put_snapshot(topic_id, key, None)).then(ignore)
 
 
 class _Stream:
@@ -174,26 +179,25 @@ class _Stream:
         service = call.service
         store = service.part(EventStore, lambda: EventStore(service))
         self.index = store.index(service.replica(topic, self.partition))
-        self._call = call
-        self._state = call.service.state
+        self._state = service.state
 
     @property
     def version(self) -> int:
         return self.index.version(self.key_bytes)
 
-    def when_current(self, then: Then) -> None:
-        """Go on when index and snapshots are read back, or refuse the command."""
-        refuse = self._call.refuse
-        self._state.when_loaded(lambda: self.index.when_current(then, refuse), refuse)
+    async def current(self) -> None:
+        """Return when the snapshots and the index have been read back."""
+        await self._state.loaded()
+        await self.index.current()
 
     def snapshot(self) -> StoredSnapshot | None:
         return self._state.read_snapshot(self.topic.topic_id.hex(), self.key)
 
-    def save_snapshot(self, snapshot: StoredSnapshot, placed: Placed) -> None:
-        self._state.put_snapshot(self.topic.topic_id.hex(), self.key, snapshot, placed)
+    async def save_snapshot(self, snapshot: StoredSnapshot) -> None:
+        await self._state.put_snapshot(self.topic.topic_id.hex(), self.key, snapshot)
 
 
-def handle_append_stream(call: Call) -> None:
+async def handle_append_stream(call: Call) -> None:
     stream = _Stream(call, Operation.WRITE)
     version = call.number("version")
     schema_version = call.number("schema_version", 1)
@@ -209,70 +213,68 @@ def handle_append_stream(call: Call) -> None:
         metadata=call.get("metadata"),
     )
     index, broker = stream.index, call.service.broker
-
-    def append() -> None:
+    await stream.current()
+    async with index.turns.take(stream.key_bytes):
         if version != stream.version + 1:
-            conflict = f"version_conflict current={stream.version} expected={version}"
-            placed(-1, Refusal(conflict))
-        else:
-            broker.gatherer.add(index.replica, record_of(message, broker.clock.wall_ms()), placed)
-
-    def placed(offset: int, error: DragomanError | None) -> None:
-        if error is not None:
-            call.refuse(error)
-        else:
-            index.add(stream.key_bytes, version, offset)
-            call.ok(f"version={version} offset={offset} partition={stream.partition}")
-        index.end(stream.key_bytes)
-
-    stream.when_current(lambda: index.begin(stream.key_bytes, append))
+            raise Refusal(f"version_conflict current={stream.version} expected={version}")
+        record = record_of(message, broker.clock.wall_ms())
+        offset = await placed(partial(broker.gatherer.add, index.replica, record))
+        index.add(stream.key_bytes, version, offset)
+    call.ok(f"version={version} offset={offset} partition={stream.partition}")
 
 
-def handle_stream_version(call: Call) -> None:
+async def handle_stream_version(call: Call) -> None:
     stream = _Stream(call, Operation.READ)
-    stream.when_current(lambda: call.ok(f"version={stream.version}"))
+    await stream.current()
+    call.ok(f"version={stream.version}")
 
 
-def handle_read_stream(call: Call) -> None:
+async def handle_read_stream(call: Call) -> None:
     """Two frames: what there is, as JSON, and the events. An error is one frame of JSON."""
     stream = _Stream(call, Operation.READ)
-    stream.when_current(_Read(call, stream, call.number("from_version", 1)).start)
+    since = call.number("from_version", 1)
+    await stream.current()
+    snapshot = stream.snapshot()
+    if snapshot is not None and snapshot.version >= since:
+        since = snapshot.version + 1
+    else:
+        snapshot = None
+    reader = _EventReader(stream, stream.index.since(stream.key_bytes, since))
+    while not reader.read_more():
+        await pause(call.service.scheduler, 0)
+    head: dict[str, object] = {
+        "status": "OK",
+        "topic": stream.topic.name,
+        "key": stream.key,
+        "partition": stream.partition,
+        "count": len(reader.events),
+    }
+    if snapshot is not None:
+        head["snapshot"] = snapshot
+    events = batch_frame(sent_batch(stream.topic.name, stream.partition, reader.events))
+    call.place.reply(codec.frame(msgspec.json.encode(head)), events)
 
 
-class _Read:
-    """One READ_STREAM under way, a slice per loop turn."""
+class _EventReader:
+    """Reads the events of a stream, a slice in each loop turn."""
 
-    def __init__(self, call: Call, stream: _Stream, from_version: int) -> None:
-        self._call = call
+    def __init__(self, stream: _Stream, offsets: list[int]) -> None:
         self._stream = stream
-        self._from_version = from_version
-        self._snapshot: StoredSnapshot | None = None
-        #: Where events are that were not read yet, the last one first.
-        self._offsets: list[int] = []
-        self._found: list[Record] = []
+        #: Offsets of the events that were not read yet, the last one first.
+        self._offsets = offsets[::-1]
+        self.events: list[Record] = []
         self._size = 0
         self._tail = Tail(stream.index.replica, 0, lambda: None, committed_only=False)
 
-    def start(self) -> None:
-        stream, since = self._stream, self._from_version
-        snapshot = stream.snapshot()
-        if snapshot is not None and snapshot.version >= since:
-            self._snapshot = snapshot
-            since = snapshot.version + 1
-        self._offsets = stream.index.since(stream.key_bytes, since)[::-1]
-        self._call.attempt(self._go_on)
-
-    def _go_on(self) -> None:
+    def read_more(self) -> bool:
+        """Read a slice; whether that was the last one."""
         room = CURSUS_TURN_BYTES_MAX
         while self._offsets and room > 0:
-            room -= self._take()
-        if self._offsets:
-            self._call.service.scheduler.call_soon(self._call.attempt, self._go_on)
-        else:
-            self._answer()
+            room -= self._read()
+        return not self._offsets
 
-    def _take(self) -> int:
-        """Some more events; how many bytes were looked at for them."""
+    def _read(self) -> int:
+        """Read some more events; how many bytes were looked at for them."""
         wanted = self._offsets
         if self._tail.offset != wanted[-1]:
             self._tail.seek(wanted[-1])
@@ -281,55 +283,35 @@ class _Read:
             size = len(record.value or b"") + len(record.key or b"")
             looked_at += size
             while wanted and wanted[-1] < record.offset:
-                # Compaction has taken it.
+                # Compaction has removed it.
                 wanted.pop()
             if wanted and wanted[-1] == record.offset:
                 wanted.pop()
-                self._found.append(record)
+                self.events.append(record)
                 self._size += size
         if self._size > _STREAM_BYTES_MAX:
             stream = self._stream
             raise Refusal(f"stream_too_large topic={stream.topic.name} key={stream.key}")
         return looked_at
 
-    def _answer(self) -> None:
-        stream = self._stream
-        head: dict[str, object] = {
-            "status": "OK",
-            "topic": stream.topic.name,
-            "key": stream.key,
-            "partition": stream.partition,
-            "count": len(self._found),
-        }
-        if self._snapshot is not None:
-            head["snapshot"] = self._snapshot
-        events = batch_frame(sent_batch(stream.topic.name, stream.partition, self._found))
-        self._call.place.reply(codec.frame(msgspec.json.encode(head)), events)
 
-
-def handle_save_snapshot(call: Call) -> None:
+async def handle_save_snapshot(call: Call) -> None:
     stream = _Stream(call, Operation.WRITE)
     version = call.number("version")
     try:
         payload = call.message().decode()
     except UnicodeDecodeError:
         raise Refusal('invalid_message reason="a snapshot is UTF-8 text"') from None
-    answer = call.after(lambda: call.ok(f"version={version} partition={stream.partition}"))
-
-    def save() -> None:
-        current = stream.version
-        if version > current:
-            text = f"snapshot_version_exceeds_stream version={version} current={current}"
-            raise Refusal(text)
-        stream.save_snapshot(StoredSnapshot(version, payload), lambda _, error: answer(error))
-
-    stream.when_current(lambda: call.attempt(save))
+    await stream.current()
+    current = stream.version
+    if version > current:
+        text = f"snapshot_version_exceeds_stream version={version} current={current}"
+        raise Refusal(text)
+    await stream.save_snapshot(StoredSnapshot(version, payload))
+    call.ok(f"version={version} partition={stream.partition}")
 
 
-def handle_read_snapshot(call: Call) -> None:
+async def handle_read_snapshot(call: Call) -> None:
     stream = _Stream(call, Operation.READ)
-
-    def answer() -> None:
-        call.ok(f"snapshot={msgspec.json.encode(stream.snapshot()).decode()}")
-
-    stream.when_current(lambda: call.attempt(answer))
+    await stream.current()
+    call.ok(f"snapshot={msgspec.json.encode(stream.snapshot()).decode()}")

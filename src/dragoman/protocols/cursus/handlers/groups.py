@@ -9,22 +9,21 @@ and each would otherwise drive the others out in turn.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import CoordinatorNotAvailable, UnknownMember
 from dragoman.broker.groups import State
 from dragoman.broker.groups.direct import DirectGroup, DirectMember, DirectRules
-from dragoman.broker.kinds import Kind
 from dragoman.cluster.metadata import TopicMetadata
-from dragoman.errors import DragomanError
+from dragoman.outcome import acknowledged
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
-from dragoman.protocols.cursus.handlers.coordinator import when_coordinated
 from dragoman.protocols.cursus.handlers.policy import topics_named
-from dragoman.protocols.cursus.handlers.session import Call
+from dragoman.protocols.cursus.handlers.session import Arguments, Call
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, MemberId, TopicName
 
@@ -34,13 +33,15 @@ _STATES: Final = {
     State.PREPARING_REBALANCE: "Rebalancing",
     State.COMPLETING_REBALANCE: "Rebalancing",
 }
-#: Go's time that is none.
+#: Go's zero time.
 NEVER: Final = "0001-01-01T00:00:00Z"
 _LISTED_NAME: Final = re.compile(r"[^\s,]+")
 
 
 def share(members: Sequence[MemberId], count: int) -> Mapping[MemberId, tuple[int, ...]]:
-    """Ranges in order of the member ids; the first get one more where it does not come out even."""
+    """Ranges in the order of the member ids; the first members get one partition more when the
+    partitions cannot be shared evenly.
+    """
     least, extra = divmod(count, len(members)) if members else (0, 0)
     shares = {}
     start = 0
@@ -51,13 +52,20 @@ def share(members: Sequence[MemberId], count: int) -> Mapping[MemberId, tuple[in
     return shares
 
 
-def open_group(call: Call, *, to_join: bool = False) -> DirectGroup:
-    """The group that a command names, for the topic that it names. Raises `Refusal`."""
-    group_id, topic = GroupId(call.require("group")), TopicName(call.require("topic"))
+def _group_to_read(call: Arguments) -> GroupId:
+    """The group that a command names beside a topic. Raises `Refusal`."""
+    group_id = GroupId(call.require("group"))
+    call.require("topic")
     call.authorize(Operation.READ, Resource.GROUP, group_id)
-    broker = call.service.broker
-    broker.coordination.require_group(group_id)
-    known = broker.coordination.groups.get(group_id)
+    return group_id
+
+
+def open_group(call: Arguments, *, to_join: bool = False) -> DirectGroup:
+    """The group that a command names, for the topic that it names. Raises `Refusal`."""
+    group_id = _group_to_read(call)
+    topic, broker = TopicName(call.get("topic")), call.service.broker
+    broker.coordination.groups.require(group_id)
+    known = broker.coordination.groups.table.get(group_id)
     if not to_join and (known is None or not isinstance(known.membership, DirectGroup)):
         if known is not None:
             known.require_owner(OWNER)
@@ -71,9 +79,9 @@ def open_group(call: Call, *, to_join: bool = False) -> DirectGroup:
         settings.cursus_session_check_interval_ms / 1000,
         lambda name: _partition_count(topics, name),
     )
-    group = broker.coordination.direct_group(group_id, OWNER, rules)
+    group = broker.coordination.groups.direct(group_id, OWNER, rules)
     bound = group.bound_to
-    # What it was bound to may be gone, and its readers with it.
+    # The topic that it is bound to may have been deleted, and its members may have left.
     is_free = to_join and not group.has_members and bound and not topics_named(topics, bound)
     if bound is None or (is_free and bound != topic):
         group.bind(topic)
@@ -83,11 +91,11 @@ def open_group(call: Call, *, to_join: bool = False) -> DirectGroup:
 
 
 def _partition_count(topics: dict[str, TopicMetadata], name: str) -> int:
-    """Of the largest topic that a pattern names."""
+    """Partitions of the largest topic that a pattern matches."""
     return max((len(each.partitions) for each in topics_named(topics, name)), default=0)
 
 
-def find_member(call: Call, group: DirectGroup) -> DirectMember:
+def find_member(call: Arguments, group: DirectGroup) -> DirectMember:
     name = call.require("member")
     try:
         return group.require(MemberId(name))
@@ -95,7 +103,7 @@ def find_member(call: Call, group: DirectGroup) -> DirectMember:
         raise Refusal(f"member_not_found member={name} group={group.group_id}") from None
 
 
-def check_generation(call: Call, group: DirectGroup) -> None:
+def check_generation(call: Arguments, group: DirectGroup) -> None:
     """Raises `Refusal` unless the command names the present generation."""
     call.require("generation")
     generation = call.number("generation")
@@ -109,7 +117,9 @@ def check_generation(call: Call, group: DirectGroup) -> None:
 
 
 def _present(call: Call) -> tuple[DirectGroup, DirectMember]:
-    """The group and its member, in the present generation, who is alive. Raises `Refusal`."""
+    """The group and the member that a command names, in the present generation; the command counts
+    as a heartbeat. Raises `Refusal`.
+    """
     group = open_group(call)
     member = find_member(call, group)
     check_generation(call, group)
@@ -123,44 +133,25 @@ def _assigned(group: DirectGroup, member: DirectMember) -> str:
     return f"generation={group.generation} member={member.member_id} assignments=[{partitions}]"
 
 
-def handle_find_coordinator(call: Call) -> None:
-    kind, key = Kind.GROUP, call.get("group")
+async def handle_find_coordinator(call: Call) -> None:
+    kind, key = CoordinatorKind.GROUP, call.get("group")
     if not key:
         key = call.require("transactional_id", "missing_coordinator_key command=FIND_COORDINATOR")
-        kind = Kind.TRANSACTION
+        kind = CoordinatorKind.TRANSACTION
     broker = call.service.broker
-
-    def found(node: int | DragomanError) -> None:
-        if isinstance(node, DragomanError):
-            call.refuse(node)
-            return
-        address = call.host_and_port(node)
-        if address is None:
-            call.refuse(CoordinatorNotAvailable(f"node {node} has no listener like this one"))
-            return
-        # A single broker of the original calls itself so.
-        name = "standalone" if len(broker.image.nodes) == 1 else str(node)
-        host, port = address
-        call.ok(f"coordinator_id={name} coordinator_type={kind.value} host={host} port={port}")
-
-    broker.coordination.find_coordinator(kind, key, found)
+    node = await broker.coordination.find_coordinator(kind, key)
+    address = call.host_and_port(node)
+    if address is None:
+        raise CoordinatorNotAvailable(f"node {node} has no listener like this one")
+    # A single broker of the original calls itself so.
+    name = "standalone" if len(broker.image.nodes) == 1 else str(node)
+    host, port = address
+    call.ok(f"coordinator_id={name} coordinator_type={kind.value} host={host} port={port}")
 
 
-def _when_coordinated(call: Call, then: Callable[[Call], None]) -> None:
-    """A first command waits until the group can be kept here, or is refused."""
-    group_id = call.require("group")
-    call.require("topic")
-    call.authorize(Operation.READ, Resource.GROUP, group_id)
-    when_coordinated(call, Kind.GROUP, group_id, lambda: then(call))
-
-
-def handle_join_group(call: Call) -> None:
-    call.require("member")
-    _when_coordinated(call, _join)
-
-
-def _join(call: Call) -> None:
-    wanted = call.get("member")
+async def handle_join_group(call: Call) -> None:
+    wanted = call.require("member")
+    await call.service.coordinated(CoordinatorKind.GROUP, _group_to_read(call))
     group = open_group(call, to_join=True)
     resumes = "generation" in call.command.arguments
     known = group.members.get(MemberId(wanted))
@@ -174,8 +165,8 @@ def _join(call: Call) -> None:
         _new_member_id(call, group, wanted),
         TopicName(call.get("topic")),
         client_host=call.session.channel.peer_address[0],
-        on_assigned=_unheard,
-        on_evicted=_unheard,
+        on_assigned=_ignore,
+        on_evicted=_ignore,
     )
     group.join(member)
     call.ok(_assigned(group, member))
@@ -202,7 +193,7 @@ def handle_heartbeat(call: Call) -> None:
 
 
 def handle_leave_group(call: Call) -> None:
-    """Published clients name no generation; then it is not asked for."""
+    """Published clients name no generation; one that is named is checked."""
     group = open_group(call)
     member = _by_client_name(call, group) or find_member(call, group)
     if "generation" in call.command.arguments:
@@ -220,14 +211,12 @@ def _by_client_name(call: Call, group: DirectGroup) -> DirectMember | None:
     return found[0] if len(found) == 1 else None
 
 
-def handle_register_group(call: Call) -> None:
-    _when_coordinated(call, _register)
-
-
-def _register(call: Call) -> None:
+async def handle_register_group(call: Call) -> None:
+    await call.service.coordinated(CoordinatorKind.GROUP, _group_to_read(call))
     group = open_group(call, to_join=True)
-    answer = f"group={group.group_id} topic={group.bound_to} registered=true"
-    group.write_down(call.after(lambda: call.ok(answer)))
+    reply = f"group={group.group_id} topic={group.bound_to} registered=true"
+    await acknowledged(group.write_down)
+    call.ok(reply)
 
 
 handle_subscribe = handle_register_group
@@ -237,14 +226,14 @@ def handle_group_status(call: Call) -> None:
     group_id = GroupId(call.require("group"))
     call.authorize(Operation.DESCRIBE, Resource.GROUP, group_id)
     broker = call.service.broker
-    broker.coordination.require_group(group_id)
-    known = broker.coordination.groups.get(group_id)
+    broker.coordination.groups.require(group_id)
+    known = broker.coordination.groups.table.get(group_id)
     if known is None:
         reason = quoted(f"group '{group_id}' not found")
         raise Refusal(f"group_status_failed reason={reason}")
     group = known.membership if isinstance(known.membership, DirectGroup) else None
     topic = "" if group is None else group.bound_to or ""
-    listing = broker.coordination.groups.describe(group_id)
+    listing = broker.coordination.groups.table.describe(group_id)
     now_ms, now = broker.clock.wall_ms(), broker.clock.monotonic()
     status = {
         "status": "OK",
@@ -276,17 +265,17 @@ def go_time(wall_ms: int) -> str:
 
 
 def handle_list_groups(call: Call) -> None:
-    """Those whose names a list has room for: other protocols allow blanks and commas in them."""
+    """Groups whose names contain no blanks and no commas, which other protocols allow."""
     coordination = call.service.broker.coordination
-    coordination.require_loaded(Kind.GROUP)
+    coordination.require_loaded(CoordinatorKind.GROUP)
     names = sorted(
         each.group_id
-        for each in coordination.groups.listings()
+        for each in coordination.groups.table.listings()
         if _LISTED_NAME.fullmatch(each.group_id)
         and call.is_allowed(Operation.DESCRIBE, Resource.GROUP, each.group_id)
     )
     call.ok(f"count={len(names)} groups={','.join(names)}")
 
 
-def _unheard(*_: object) -> None:
-    """Cursus has no push to members: they find out when they ask."""
+def _ignore(*_: object) -> None:
+    """Cursus pushes nothing to members: they learn of changes when they ask."""

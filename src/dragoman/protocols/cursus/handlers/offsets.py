@@ -1,16 +1,15 @@
 """FETCH_OFFSET, COMMIT_OFFSET, BATCH_COMMIT, and COMMIT of the first protocol page.
 
 A committed offset is the next one to read, and never goes back. Only the member to whom a partition
-is assigned may commit it, in the present generation; COMMIT knows neither.
+is assigned may commit it, in the present generation. COMMIT names neither member nor generation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from dragoman.broker.groups.direct import DirectGroup
-from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.errors import DragomanError
+from dragoman.outcome import Acknowledge
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.consume import committed_offset
@@ -21,7 +20,8 @@ from dragoman.protocols.cursus.handlers.groups import (
     open_group,
 )
 from dragoman.protocols.cursus.handlers.policy import is_pattern
-from dragoman.protocols.cursus.handlers.session import Call, as_number
+from dragoman.protocols.cursus.handlers.service import CursusService
+from dragoman.protocols.cursus.handlers.session import Arguments, Call, as_number
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, MemberId, Offset, Partition, ProducerId, TopicName
 
@@ -29,8 +29,8 @@ from dragoman.types import GroupId, MemberId, Offset, Partition, ProducerId, Top
 def handle_fetch_offset(call: Call) -> None:
     group, topic = GroupId(call.require("group")), call.require("topic")
     call.authorize(Operation.READ, Resource.GROUP, group)
-    found = committed_offset(call, group, topic, call.number("partition"))
-    if call.service.broker.coordination.groups.get(group) is None:
+    found = committed_offset(call.service, group, topic, call.number("partition"))
+    if call.service.broker.coordination.groups.table.get(group) is None:
         raise Refusal(f"group_not_found group={group}")
     call.ok(f"offset={found or 0}")
 
@@ -38,10 +38,11 @@ def handle_fetch_offset(call: Call) -> None:
 def handle_commit_offset(call: Call) -> None:
     call.require("partition")
     offsets = {call.number("partition"): call.number("offset")}
-    # COMMIT is anybody's: it names no member.
+    # COMMIT names no member: any client may send it.
     is_members = call.command.word != "COMMIT"
     group = open_group(call, to_join=not is_members)
-    commit(call, commit_request(call, group, offsets, is_members=is_members), call.ok)
+    request = commit_request(call, group, offsets, is_members=is_members)
+    commit(call.service, request, call.acknowledge())
 
 
 handle_commit = handle_commit_offset
@@ -50,10 +51,10 @@ handle_commit = handle_commit_offset
 def handle_batch_commit(call: Call) -> None:
     offsets = parse_offsets(call)
     request = commit_request(call, open_group(call), offsets)
-    commit(call, request, lambda: call.ok(f"batched={len(offsets)}"))
+    commit(call.service, request, call.acknowledge(f"batched={len(offsets)}"))
 
 
-def parse_offsets(call: Call) -> dict[int, int]:
+def parse_offsets(call: Arguments) -> dict[int, int]:
     """The last word: `P0:2,P1:1`. Raises `Refusal`."""
     offsets: dict[int, int] = {}
     text = call.get("offsets") or call.command.last
@@ -78,7 +79,7 @@ def parse_offsets(call: Call) -> dict[int, int]:
 
 
 def commit_request(
-    call: Call,
+    call: Arguments,
     group: DirectGroup,
     offsets: dict[int, int],
     *,
@@ -93,7 +94,7 @@ def commit_request(
         if not is_pattern(topic):
             call.service.partition(call.service.topic(topic), index)
         coming = under_way.get((group_id, topic, index), ())
-        current = max([*coming, committed_offset(call, group_id, topic, index) or 0])
+        current = max([*coming, committed_offset(call.service, group_id, topic, index) or 0])
         if offset < current:
             reason = quoted(
                 f"offset regression group={group_id} topic={topic} partition={index} "
@@ -113,8 +114,8 @@ def commit_request(
     )
 
 
-def _check_owner(call: Call, group: DirectGroup, offsets: dict[int, int]) -> MemberId:
-    """The member that the command names, if the partitions are its own. Raises `Refusal`."""
+def _check_owner(call: Arguments, group: DirectGroup, offsets: dict[int, int]) -> MemberId:
+    """The member that the command names, if the partitions are assigned to it. Raises `Refusal`."""
     member = find_member(call, group)
     check_generation(call, group)
     for partition in offsets:
@@ -126,26 +127,22 @@ def _check_owner(call: Call, group: DirectGroup, offsets: dict[int, int]) -> Mem
     return member.member_id
 
 
-def commit(call: Call, request: CommitRequest, then: Callable[[], None]) -> None:
-    """Write the offsets down; `then` answers when they are durable."""
-    under_way = call.service.commits_under_way
+def commit(service: CursusService, request: CommitRequest, done: Acknowledge) -> None:
+    """Commit offsets; `done` is called when all are durable, or with why one of them is refused."""
+    under_way = service.commits_under_way
     places = {(request.group_id, each.topic, each.partition): each for each in request.offsets}
     for place, each in places.items():
         under_way.setdefault(place, []).append(each.offset)
 
-    def done(prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
+    def committed(prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
         for place, each in places.items():
             under_way[place].remove(each.offset)
             if not under_way[place]:
                 del under_way[place]
         refused = next(iter(prepared.errors), None) if prepared is not None else None
         if refused is not None:
-            call.refuse(
-                Refusal(f"invalid_offset value={places[request.group_id, *refused].offset}")
-            )
-        elif error is not None:
-            call.refuse(error)
-        else:
-            then()
+            offset = places[request.group_id, *refused].offset
+            error = Refusal(f"invalid_offset value={offset}")
+        done(error)
 
-    call.service.broker.coordination.commit(request, done)
+    service.broker.coordination.groups.commit(request, committed)

@@ -19,22 +19,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
-from dragoman.broker.broker import Broker
 from dragoman.broker.errors import NotLeader
+from dragoman.broker.gather import Gatherer
 from dragoman.broker.replica import Replica
+from dragoman.broker.transactions import ProducerIds
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_PRODUCERS_MAX
 from dragoman.log.producers import SEQUENCE_MASK
+from dragoman.outcome import Outcome, called_back, start
 from dragoman.protocols.cursus.constants import ACKS_OF_ALL, ERROR, OK, PARTIAL
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.records import append_records, record_of
 from dragoman.protocols.cursus.handlers.state import State, StoredProducer
 from dragoman.protocols.cursus.messages import Batch, Message
+from dragoman.world import Clock
 
 log = logging.getLogger("dragoman.cursus")
-_Known: TypeAlias = Callable[[int | DragomanError], None]
 #: Takes the last message that the answer is about, its offset, the status and what is wrong.
 _Answer: TypeAlias = Callable[[Message, int, str, str], None]
 _Refuse: TypeAlias = Callable[[DragomanError], None]
@@ -44,11 +47,15 @@ _EPOCH = 0
 
 
 class Producers:
-    def __init__(self, broker: Broker, state: State) -> None:
-        self._broker = broker
+    def __init__(
+        self, state: State, producer_ids: ProducerIds, gatherer: Gatherer, clock: Clock
+    ) -> None:
         self._state = state
-        #: Who waits for the id of a producer and epoch that is being written down.
-        self._registering: dict[tuple[str, int], list[_Known]] = {}
+        self._producer_ids = producer_ids
+        self._gatherer = gatherer
+        self._clock = clock
+        #: Batches that wait while a producer id is being written down, by producer and epoch.
+        self._registering: dict[tuple[str, int], list[Outcome[None]]] = {}
 
     def publish(self, batch: Batch, replica: Replica, answer: _Answer, refuse: _Refuse) -> None:
         """Take a batch whose sequence numbers count. Raises `Refusal`."""
@@ -57,7 +64,7 @@ class Producers:
         if any((each.producer_id, each.epoch) != identity for each in batch.messages):
             raise Refusal('broker_error reason="a batch with sequence numbers has one producer"')
 
-        def known(found: int | DragomanError) -> None:
+        def identified(found: int | DragomanError) -> None:
             if isinstance(found, Refusal):
                 # Of the published clients two read nothing but JSON in answer to a batch.
                 answer(first, -1, ERROR, found.text)
@@ -66,51 +73,65 @@ class Producers:
             else:
                 self._append(batch, replica, found, answer, refuse)
 
-        self._state.when_loaded(lambda: self._identify(*identity, known), refuse)
+        known = self._known(*identity)
+        if known is None:
+            start(self._identify(*identity)).then(identified)
+        else:
+            identified(known)
 
     # ---- who it is
 
-    def _identify(self, name: str, epoch: int, known: _Known) -> None:
-        stored = self._state.producers.pop(name, None)
-        if stored is not None:
-            # Back in, as the one used last.
-            self._state.producers[name] = stored
-            if stored.epoch == epoch:
-                known(stored.internal_id)
-                return
-            if epoch < stored.epoch:
-                epochs = f"current={stored.epoch} got={epoch}"
-                known(Refusal(f"stale_producer_epoch producer={name} {epochs}"))
-                return
-        waiting = self._registering.get((name, epoch))
-        if waiting is not None:
-            waiting.append(known)
-            return
-        self._registering[name, epoch] = [known]
-        self._broker.coordination.producer_ids.next(
-            lambda given: self._register(name, epoch, given)
-        )
+    def _known(self, name: str, epoch: int) -> int | Refusal | None:
+        """The producer id that the records of a producer and epoch carry in the log; None when it
+        is not known here.
+        """
+        stored = self._state.producers.pop(name, None) if self._state.is_loaded else None
+        if stored is None:
+            return None
+        # Back in, as the one used last.
+        self._state.producers[name] = stored
+        if epoch < stored.epoch:
+            epochs = f"current={stored.epoch} got={epoch}"
+            return Refusal(f"stale_producer_epoch producer={name} {epochs}")
+        return stored.internal_id if stored.epoch == epoch else None
 
-    def _register(self, name: str, epoch: int, given: int | DragomanError) -> None:
-        def placed(_offset: int, error: DragomanError | None) -> None:
-            for each in self._registering.pop((name, epoch)):
-                if error is not None:
-                    each(error)
-                else:
-                    # Asked again: a newer epoch may have come in between.
-                    self._identify(name, epoch, each)
-            self._forget_oldest()
+    async def _identify(self, name: str, epoch: int) -> int:
+        """The same for one that may have to be given an id."""
+        await self._state.loaded()
+        while True:
+            known = self._known(name, epoch)
+            if isinstance(known, Refusal):
+                raise known
+            if known is not None:
+                return known
+            # Looked up again after that: a newer epoch may have come in between.
+            await self._registered(name, epoch)
 
-        if isinstance(given, DragomanError):
-            placed(-1, given)
-        else:
-            self._state.put_producer(name, StoredProducer(epoch, given), placed)
+    async def _registered(self, name: str, epoch: int) -> None:
+        """Return when the producer and epoch have a producer id. Batches of one producer resume in
+        the order in which they came.
+        """
+        registered: Outcome[None] = Outcome()
+        waiting = self._registering.setdefault((name, epoch), [])
+        waiting.append(registered)
+        if len(waiting) == 1:
+            start(self._register(name, epoch)).then(partial(self._resume, name, epoch))
+        await registered
+
+    async def _register(self, name: str, epoch: int) -> None:
+        given = await called_back(self._producer_ids.next)
+        await self._state.put_producer(name, StoredProducer(epoch, given))
+
+    def _resume(self, name: str, epoch: int, error: DragomanError | None) -> None:
+        for each in self._registering.pop((name, epoch)):
+            each.acknowledge(error)
+        self._forget_oldest()
 
     def _forget_oldest(self) -> None:
         producers = self._state.producers
         if len(producers) > CURSUS_PRODUCERS_MAX:
             oldest = next(iter(producers))
-            self._state.put_producer(oldest, None, _logged)
+            start(self._state.put_producer(oldest, None)).then(_log_failure)
 
     # ---- what is new
 
@@ -118,10 +139,10 @@ class Producers:
         self, batch: Batch, replica: Replica, internal_id: int, answer: _Answer, refuse: _Refuse
     ) -> None:
         messages = batch.messages
-        self._broker.gatherer.flush(replica)
+        self._gatherer.flush(replica)
         expected = _expected(replica, internal_id, messages[0])
         fresh, failure = _fresh(messages, expected)
-        now_ms = self._broker.clock.wall_ms()
+        now_ms = self._clock.wall_ms()
         log_end = replica.log.log_end_offset
         if fresh:
             appended = append_records(
@@ -180,6 +201,6 @@ def _fresh(
     return fresh, None
 
 
-def _logged(_offset: int, error: DragomanError | None) -> None:
+def _log_failure(error: DragomanError | None) -> None:
     if error is not None:
         log.warning("an idle producer could not be forgotten: %s", error)

@@ -24,7 +24,7 @@ from dragoman.protocols.cursus.constants import ACKS, ACKS_OF_ALL, OK, PARTIAL
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import policy_of
 from dragoman.protocols.cursus.handlers.records import append_records, producer_header, record_of
-from dragoman.protocols.cursus.handlers.relayed import Forwarded, RelayedBatch
+from dragoman.protocols.cursus.handlers.relayed import RelayedBatch, ask_leader
 from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.handlers.session import Call, CursusSession
 from dragoman.protocols.cursus.messages import Ack, Batch, Message
@@ -35,10 +35,10 @@ _OK: Final = codec.frame(b"OK")
 _STATUS_OK: Final = b'{"status":"OK"'
 
 
-class Publishing:
-    """A PUBLISH without its payload, looked through: messages in a row often share it.
+class PublishHeader:
+    """A PUBLISH without its payload, checked once: successive messages often share it.
 
-    As in the original, the command's own arguments say who sends it. Raises `Refusal`.
+    As in the original, the command's own arguments name its producer. Raises `Refusal`.
     """
 
     __slots__ = (
@@ -84,8 +84,8 @@ class Publishing:
         is_asked = self.arguments.get("isIdempotent", "").lower() == "true"
         if self._seq_num and is_checked(session, topic, is_asked):
             batch = self._as_batch(partition, payload)
-            told = partial(self._acknowledged, session, place)
-            _publish(session, led, RelayedBatch(batch, is_counted=True), told)
+            reply = partial(self._acknowledged, session, place)
+            _publish(session, led, RelayedBatch(batch, is_counted=True), reply)
             return
         broker = service.broker
         record = Record(
@@ -142,12 +142,12 @@ class Publishing:
 
 def handle_publish(call: Call) -> None:
     session, payload = call.session, call.command.message
-    publishing = session.publishing
-    if publishing is None or publishing.arguments is not call.command.arguments:
-        publishing = session.publishing = Publishing(call)
+    header = session.publish_header
+    if header is None or header.arguments is not call.command.arguments:
+        header = session.publish_header = PublishHeader(call)
     if not payload:
         raise Refusal("missing_message command=PUBLISH")
-    publishing.publish(session, payload, call.place)
+    header.publish(session, payload, call.place)
 
 
 def named_partition(call: Call) -> int | None:
@@ -189,26 +189,25 @@ def publish_batch(session: CursusSession, batch: Batch, place: Place) -> None:
 
 
 def _publish(
-    session: CursusSession, partition: PartitionMetadata, request: RelayedBatch, told: TakeReply
+    session: CursusSession, partition: PartitionMetadata, request: RelayedBatch, reply: TakeReply
 ) -> None:
     """Here or where the partition is led. Raises `DragomanError`."""
     service = session.service
-    relaying = service.broker.relaying
     in_leader_line = session.in_leader_line(request.batch.acks not in ACKS_OF_ALL)
-    if not relaying.is_busy(partition, in_leader_line=in_leader_line):
+    if not service.broker.relaying.is_busy(partition, in_leader_line=in_leader_line):
         try:
             replica = service.broker.replica(partition)
         except NotLeader:
             pass
         else:
-            append_batch(service, request, replica, told)
+            append_batch(service, request, replica, reply)
             return
-    errand = Forwarded(request, partial(append_batch, service, request), told)
-    relaying.run(partition, errand, in_leader_line=in_leader_line)
+    append = partial(append_batch, service, request)
+    ask_leader(service, partition, request, append, reply, in_leader_line=in_leader_line)
 
 
 def append_batch(
-    service: CursusService, request: RelayedBatch, replica: Replica, told: TakeReply
+    service: CursusService, request: RelayedBatch, replica: Replica, reply: TakeReply
 ) -> None:
     """On the node that leads the partition. Raises `DragomanError`."""
     batch = request.batch
@@ -217,7 +216,7 @@ def append_batch(
     # What was published by text before, in this turn, comes first.
     service.broker.gatherer.flush(replica)
     if request.is_counted:
-        service.producers.publish(batch, replica, partial(_acknowledge, told, batch), told)
+        service.producers.publish(batch, replica, partial(_acknowledge, reply, batch), reply)
         return
     now_ms = service.broker.clock.wall_ms()
     appended = append_records(replica, [record_of(each, now_ms) for each in batch.messages], now_ms)
@@ -228,11 +227,11 @@ def append_batch(
 
     def acknowledged(error: DragomanError | None) -> None:
         if error is not None:
-            told(error)
+            reply(error)
         else:
             is_whole, reason = appended.error is None, str(appended.error or "")
             status = OK if is_whole else PARTIAL
-            _acknowledge(told, batch, last, appended.next_offset - 1, status, reason)
+            _acknowledge(reply, batch, last, appended.next_offset - 1, status, reason)
 
     if batch.acks in ACKS_OF_ALL:
         replica.when_committed(appended.next_offset, acknowledged)
@@ -241,7 +240,7 @@ def append_batch(
 
 
 def _acknowledge(
-    told: TakeReply, batch: Batch, last: Message, offset: int, status: str, error: str
+    reply: TakeReply, batch: Batch, last: Message, offset: int, status: str, error: str
 ) -> None:
     """`last` is the last message that this is about; producer and epoch are its own."""
     ack = Ack(
@@ -253,7 +252,7 @@ def _acknowledge(
         seq_end=last.seq_num if status == PARTIAL else batch.seq_end,
         error=error,
     )
-    told(codec.encode_ack(ack))
+    reply(codec.encode_ack(ack))
 
 
 def answer(session: CursusSession, place: Place, outcome: bytes | DragomanError) -> None:

@@ -1,34 +1,36 @@
-"""What nodes do for each other's Cursus clients: messages for a partition, offsets for a group.
+"""Requests between nodes for their Cursus clients: messages for a partition, offsets for a group.
 
 The original forwards PUBLISH and batches to the leader of their partition (spec, section 9), and so
-does this: the request goes as it is, and is worked on where it would have been had its client
+does this: the request travels as it is, and is worked on where it would have been had its client
 connected there. So what is known of idempotent producers stays in one place, the leader's log. The
-commands of a transaction go to its coordinator, which has the partitions' leaders stage messages,
-and the groups' coordinators offsets.
+commands of a transaction go to its coordinator, which has messages staged by the leaders of the
+partitions, and offsets by the coordinators of the groups.
 
-Who asks has seen to it that the client may. Refusals in words travel as words, others as they are.
+A request is the body of a `Relay`. The node that asks has checked what its client may do. A refusal
+of this protocol travels as its text, any other error as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final, TypeAlias, assert_never
 
 import msgspec
 
 from dragoman.broker.relaying import Answered, Relay, TakeReply
-from dragoman.broker.relaying import Relayed as RelayedReply
 from dragoman.broker.replica import Replica
+from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DecodeError, DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.service import PROTOCOL, CursusService
-from dragoman.protocols.cursus.handlers.session import Call
 from dragoman.protocols.cursus.messages import Batch, Command, Message
-from dragoman.rpc import Reply
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.rpc import Node
 from dragoman.types import Buffer
 
 _ERROR: Final = b"ERROR: "
+_RELAY: Final = Relay(protocol=PROTOCOL)
 
 
 class RelayedBatch(msgspec.Struct, frozen=True, tag="RelayedBatch"):
@@ -39,7 +41,7 @@ class RelayedBatch(msgspec.Struct, frozen=True, tag="RelayedBatch"):
 
 
 class StagedMessage(msgspec.Struct, frozen=True, tag="StagedMessage"):
-    """A message of a transaction, which the partition is part of by now. Answered with nothing."""
+    """A message of a transaction, in which its partition is enrolled. Answered with nothing."""
 
     topic: str
     partition: int
@@ -50,13 +52,97 @@ class StagedMessage(msgspec.Struct, frozen=True, tag="StagedMessage"):
 
 
 class StagedOffsets(msgspec.Struct, frozen=True, tag="StagedOffsets"):
-    """SEND_OFFSETS_TO_TXN, for a group that is part of the transaction by now."""
+    """SEND_OFFSETS_TO_TXN, for a group that is enrolled in the transaction. Answered with
+    nothing.
+    """
 
     command: Command
 
 
 Relayed: TypeAlias = RelayedBatch | StagedMessage | StagedOffsets
 _decoder: Final[msgspec.msgpack.Decoder[Relayed]] = msgspec.msgpack.Decoder(Relayed)
+
+
+# ---- on the node that asks
+
+
+async def ask(service: CursusService, node_id: int, request: Relayed) -> bytes:
+    """Have a request performed by a node, which may be this one. Raises `Refusal` in the words of
+    that node, and its other errors.
+    """
+    body = msgspec.msgpack.encode(request)
+    reply = await service.broker.rpc.exchange(_RELAY, Node(node_id), (body,))
+    result = _result_of(reply.body)
+    if isinstance(result, Refusal):
+        raise result
+    return result
+
+
+def ask_leader(
+    service: CursusService,
+    partition: PartitionMetadata,
+    request: Relayed,
+    append: Callable[[Replica, TakeReply], None],
+    reply: TakeReply,
+    *,
+    in_leader_line: bool = False,
+) -> None:
+    """Have a request performed where a partition is led, after those before it. `append` performs
+    it on this node, if this node leads the partition by then.
+    """
+    errand = _Errand(request, append, reply)
+    service.broker.relaying.run(partition, errand, in_leader_line=in_leader_line)
+
+
+class _Errand:
+    """A request for the leader of a partition."""
+
+    def __init__(
+        self, request: Relayed, append: Callable[[Replica, TakeReply], None], reply: TakeReply
+    ) -> None:
+        self._request = request
+        self._append = append
+        self._reply = reply
+
+    def here(self, replica: Replica) -> None:
+        self._append(replica, self._reply)
+
+    def request(self) -> tuple[Relay, Sequence[Buffer]]:
+        return _RELAY, (msgspec.msgpack.encode(self._request),)
+
+    def done(self, answer: Answered) -> None:
+        self._reply(answer if isinstance(answer, DragomanError) else _result_of(answer.body))
+
+
+def _result_of(body: memoryview) -> bytes | Refusal:
+    text = bytes(body)
+    return Refusal(text.removeprefix(_ERROR).decode()) if text.startswith(_ERROR) else text
+
+
+# ---- on the node that is asked
+
+
+def perform(service: CursusService, body: memoryview, reply: TakeReply) -> None:
+    """Perform what another node asks for. Raises `DecodeError`."""
+    # Both ask other nodes, too.
+    from dragoman.protocols.cursus.handlers.publish import append_batch
+    from dragoman.protocols.cursus.handlers.transactions import stage_message, stage_offsets
+
+    request, find = decode(body), service.broker.find
+    send = partial(_send, reply)
+    try:
+        match request:
+            case RelayedBatch(batch=batch):
+                append_batch(service, request, find(batch.topic, batch.partition), send)
+            case StagedMessage():
+                replica = find(request.topic, request.partition)
+                start(stage_message(service, request, replica)).then(send)
+            case StagedOffsets():
+                start(stage_offsets(service, request.command)).then(send)
+            case _:
+                assert_never(request)
+    except DragomanError as error:
+        send(error)
 
 
 def decode(body: memoryview) -> Relayed:
@@ -67,60 +153,5 @@ def decode(body: memoryview) -> Relayed:
         raise DecodeError(f"not a request on behalf of a client: {error}") from None
 
 
-def asked(request: Relayed) -> tuple[Relay, Sequence[Buffer]]:
-    return Relay(protocol=PROTOCOL), (msgspec.msgpack.encode(request),)
-
-
-def in_words(outcome: bytes | DragomanError) -> bytes | DragomanError:
-    """As it travels: a refusal of this protocol has no other form than its text."""
-    return _ERROR + outcome.text.encode() if isinstance(outcome, Refusal) else outcome
-
-
-def outcome_of(answer: Reply[RelayedReply] | Answered) -> bytes | DragomanError:
-    if isinstance(answer, DragomanError):
-        return answer
-    text = bytes(answer.body)
-    if text.startswith(_ERROR):
-        return Refusal(text.removeprefix(_ERROR).decode())
-    return text
-
-
-class Forwarded:
-    """A request on its way to whoever leads its partition."""
-
-    def __init__(
-        self, request: Relayed, perform: Callable[[Replica, TakeReply], None], told: TakeReply
-    ) -> None:
-        """`perform` is for the case that this node leads in the end."""
-        self._request = request
-        self._perform = perform
-        self._told = told
-
-    def here(self, replica: Replica) -> None:
-        self._perform(replica, self._told)
-
-    def request(self) -> tuple[Relay, Sequence[Buffer]]:
-        return asked(self._request)
-
-    def done(self, answer: Answered) -> None:
-        self._told(outcome_of(answer))
-
-
-class RelayedCall(Call):
-    """A command that another node sends in the place of its client."""
-
-    __slots__ = ("_told",)
-
-    def __init__(self, service: CursusService, command: Command, told: TakeReply) -> None:
-        self.service = service
-        self.command = command
-        self._told = told
-
-    def is_allowed(self, _operation: Operation, _resource: Resource, _name: str) -> bool:
-        return True
-
-    def ok(self, text: str = "") -> None:
-        self._told(text.encode())
-
-    def refuse(self, error: DragomanError) -> None:
-        self._told(error)
+def _send(reply: TakeReply, result: bytes | DragomanError) -> None:
+    reply(_ERROR + result.text.encode() if isinstance(result, Refusal) else result)

@@ -6,16 +6,28 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from dragoman.broker.broker import Broker
-from dragoman.broker.relaying import TakeReply
+from dragoman.broker.coordination import Coordination, CoordinatorKind
+from dragoman.broker.errors import CoordinatorLoading, CoordinatorNotAvailable
+from dragoman.broker.gather import Gatherer
+from dragoman.broker.global_table import GlobalTables
+from dragoman.broker.reading import Readers
+from dragoman.broker.relaying import Relaying, TakeReply
 from dragoman.broker.replica import Replica
+from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
+from dragoman.cluster.quorum import MetadataQuorum
+from dragoman.config.settings import Settings
+from dragoman.limits import CURSUS_COORDINATOR_RETRY_S, CURSUS_COORDINATOR_WAIT_S
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
+from dragoman.outcome import Retry, retried
+from dragoman.protocols import service
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import is_expressible
 from dragoman.protocols.cursus.handlers.state import State
 from dragoman.protocols.service import Address, Service, handlers_by_name
+from dragoman.rpc import Rpc
+from dragoman.world import Clock, Random, Scheduler
 
 if TYPE_CHECKING:
     from dragoman.protocols.cursus.handlers.producers import Producers
@@ -47,12 +59,81 @@ REQUESTS: Final[dict[str, str]] = {
     for module, words in _MODULES.items()
     for word in words.split()
 }
-
-
+#: Waiting for a coordinator that this node is about to become. The original answers at once, so
+#: that its clients do not expect to be refused.
+_COORDINATED_SOON: Final = Retry(
+    transient=(CoordinatorLoading, CoordinatorNotAvailable),
+    interval_s=CURSUS_COORDINATOR_RETRY_S,
+    patience_s=CURSUS_COORDINATOR_WAIT_S,
+)
 #: Performs what another node asks for on behalf of its client.
 _RELAYED: Final[dict[str, Callable[[CursusService, memoryview, TakeReply], None]]] = (
-    handlers_by_name(__package__, {PROTOCOL: "peer_requests.perform"})
+    handlers_by_name(__package__, {PROTOCOL: "relayed.perform"})
 )
+
+
+class Core(service.Core, Protocol):
+    """What this protocol needs of its node."""
+
+    #: Called when the node begins to stop.
+    on_stopping: list[Callable[[], None]]
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def random(self) -> Random: ...
+
+    @property
+    def is_stopping(self) -> bool: ...
+
+    @property
+    def quorum(self) -> MetadataQuorum: ...
+
+    @property
+    def topics(self) -> Topics: ...
+
+    @property
+    def tables(self) -> GlobalTables: ...
+
+    @property
+    def gatherer(self) -> Gatherer: ...
+
+    @property
+    def relaying(self) -> Relaying: ...
+
+    @property
+    def readers(self) -> Readers: ...
+
+    @property
+    def coordination(self) -> Coordination: ...
+
+    @property
+    def rpc(self) -> Rpc: ...
+
+    async def ensure_topic(self, new: NewTopic, /) -> None:
+        """Create the topic unless it exists."""
+        ...
+
+    def find(self, topic: str, index: int, /) -> Replica:
+        """The replica of this node, which leads the partition. Raises `UnknownTopic`,
+        `NotLeader`.
+        """
+        ...
+
+    def replica(self, metadata: PartitionMetadata, /) -> Replica:
+        """The replica of this node, which leads the partition. Raises `NotLeader`."""
+        ...
+
+    def open_replicas(self) -> list[Replica]:
+        """The replicas of this node that are open."""
+        ...
 
 
 class Stream(Protocol):
@@ -63,7 +144,7 @@ class Stream(Protocol):
     def name(self) -> tuple[str, int, str]: ...
 
     def pump(self) -> None:
-        """Push what there is and the peer takes."""
+        """Push the records that are there, as far as the peer takes them."""
         ...
 
     def close(self, reason: str) -> None:
@@ -95,11 +176,11 @@ class Streams:
             stream.close("stopped")
 
 
-class CursusService(Service[Broker]):
+class CursusService(Service[Core]):
     listener = "cursus"
 
     def __init__(
-        self, broker: Broker, budget: MemoryBudget, advertised: Callable[[Channel], Address]
+        self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]
     ) -> None:
         super().__init__(broker, budget, advertised)
         self.scheduler = broker.scheduler
@@ -107,7 +188,7 @@ class CursusService(Service[Broker]):
         self.requests = 0
         self.streams = Streams()
         self._parts: dict[type[object], object] = {}
-        self.state = State(broker)
+        self.state = State(broker.tables)
         #: Offsets on their way to the disk, by group, topic and partition: a later commit must not
         #: be lower than these either.
         self.commits_under_way: dict[tuple[str, str, int], list[int]] = {}
@@ -117,7 +198,7 @@ class CursusService(Service[Broker]):
         broker.relaying.protocols[PROTOCOL] = partial(_RELAYED[PROTOCOL], self)
 
     def opened(self) -> bool:
-        """A connection is there; whether it may stay."""
+        """Count a new connection; whether it may stay."""
         self._sessions += 1
         return self._sessions <= self.broker.settings.cursus_connections_max
 
@@ -133,13 +214,13 @@ class CursusService(Service[Broker]):
         return topic
 
     def partition(self, topic: TopicMetadata, partition: int) -> PartitionMetadata:
-        """The partition, whoever leads it. Raises `Refusal`."""
+        """A partition, which any node may lead. Raises `Refusal`."""
         if not 0 <= partition < len(topic.partitions):
             raise Refusal(f"partition_not_found partition={partition}")
         return topic.partitions[partition]
 
     def replica(self, topic: TopicMetadata, partition: int) -> Replica:
-        """The same, led by this node. Raises `Refusal`, `NotLeader`."""
+        """The replica of a partition that this node leads. Raises `Refusal`, `NotLeader`."""
         return self.broker.replica(self.partition(topic, partition))
 
     def next_turn(self, topic: str, count: int) -> int:
@@ -151,13 +232,34 @@ class CursusService(Service[Broker]):
     def forget_topic(self, topic: str) -> None:
         self._turns.pop(topic, None)
 
+    # ---- coordinators
+
+    async def coordinated(self, kind: CoordinatorKind, name: str) -> None:
+        """Return when this node coordinates the group or transaction.
+
+        Both are kept in internal topics, which are made when they are first needed and read back
+        after a change of leader: a first command waits for that, for a bounded time. Raises at once
+        when another node coordinates it.
+        """
+
+        async def require() -> None:
+            if kind is CoordinatorKind.GROUP:
+                self.broker.coordination.groups.require(name)
+            else:
+                self.broker.coordination.transactions.require(name)
+
+        broker = self.broker
+        await retried(_COORDINATED_SOON, broker.scheduler, require, lambda: broker.is_stopping)
+
     # ---- what few need
 
     @cached_property
     def producers(self) -> Producers:
         from dragoman.protocols.cursus.handlers.producers import Producers
 
-        return Producers(self.broker, self.state)
+        broker = self.broker
+        producer_ids = broker.coordination.transactions.producer_ids
+        return Producers(self.state, producer_ids, broker.gatherer, broker.clock)
 
     def part(self, kind: type[Part], make: Callable[[], Part]) -> Part:
         """The one of its kind, made at first use."""

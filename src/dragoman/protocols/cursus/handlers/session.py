@@ -8,15 +8,16 @@ connection only pushes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from dragoman.broker.replica import Acknowledge
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DecodeError, DragomanError, EncodeError
 from dragoman.net.channel import Channel
+from dragoman.outcome import Acknowledge, start
 from dragoman.protocols.cursus import codec, compression
 from dragoman.protocols.cursus.codec import UnreadableRequest
 from dragoman.protocols.cursus.connection import frame_reader
@@ -44,18 +45,14 @@ _IN_CODES: Final = {"producerId": "producer_id", "seqNum": "seq_num"}
 _ERROR_CHARACTERS_MAX: Final = 4096
 
 
-class Call:
-    """A command, and where its answer goes."""
+class Arguments:
+    """A command's arguments, and what its sender may do."""
 
-    __slots__ = ("command", "place", "service", "session")
+    __slots__ = ("command", "service")
 
-    def __init__(self, session: CursusSession, command: Command, place: Place) -> None:
-        self.session = session
-        self.service = session.service
+    def __init__(self, service: CursusService, command: Command) -> None:
+        self.service = service
         self.command = command
-        self.place = place
-
-    # ---- what is asked
 
     def get(self, name: str, default: str = "") -> str:
         return self.command.arguments.get(name, default)
@@ -85,7 +82,7 @@ class Call:
         return self.command.message
 
     def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
-        return self.session.is_allowed(operation, resource, name)
+        raise NotImplementedError
 
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `Refusal`."""
@@ -96,6 +93,29 @@ class Call:
             word = self.command.word
             raise Refusal(f"NOT_AUTHORIZED_FOR_OPERATION command={word} permission={permission}")
 
+
+class Call(Arguments):
+    """A client's command, and where its reply goes."""
+
+    __slots__ = ("place", "session")
+
+    def __init__(self, session: CursusSession, command: Command, place: Place) -> None:
+        # Not by the base class: a PUBLISH can do without another call.
+        self.service = session.service
+        self.command = command
+        self.session = session
+        self.place = place
+
+    def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
+        return self.session.is_allowed(operation, resource, name)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is closed, or is about to be. CONSUME and STREAM do not begin
+        then.
+        """
+        return self.place.is_done or self.session.channel.is_closing
+
     def address_of(self, node: int) -> str:
         """Where this client finds a node; empty when that is not known."""
         address = self.host_and_port(node)
@@ -104,7 +124,7 @@ class Call:
     def host_and_port(self, node: int) -> Address | None:
         return self.service.address_of(self.session.channel, node)
 
-    # ---- what is answered
+    # ---- replies; one that comes after the connection was closed is dropped
 
     def ok(self, text: str = "") -> None:
         self.place.reply(codec.frame(f"OK {text}".encode() if text else b"OK"))
@@ -120,27 +140,25 @@ class Call:
         else:
             self.session.refuse(self.place, error)
 
-    def attempt(self, work: Callable[[], None]) -> None:
-        """What the work raises refuses the request: for what goes on later."""
-        try:
-            work()
-        except DragomanError as error:
+    def acknowledge(self, text: str = "") -> Acknowledge:
+        """A callback that replies OK with this text, or refuses the command."""
+        return partial(self._acknowledged, text)
+
+    def _acknowledged(self, text: str, error: DragomanError | None) -> None:
+        if error is None:
+            self.ok(text)
+        else:
             self.refuse(error)
 
-    def after(self, then: Callable[[], None]) -> Acknowledge:
-        """A callback that goes on with `then`, or refuses the request with the error it gets."""
-
-        def told(error: DragomanError | None) -> None:
-            if error is None:
-                self.attempt(then)
-            else:
-                self.refuse(error)
-
-        return told
+    def finished(self, result: DragomanError | None) -> None:
+        """The coroutine of the handler has replied, or raised what the command is refused with."""
+        if result is not None:
+            self.refuse(result)
 
 
-#: Handles a command; raises for what it refuses at once.
-Handler: TypeAlias = Callable[[Call], None]
+#: Handles a command, and raises what it is refused with. A handler that has to wait returns a
+#: coroutine.
+Handler: TypeAlias = Callable[[Call], Coroutine[object, None, None] | None]
 HANDLERS: Final[dict[str, Handler]] = handlers_by_name(__package__, REQUESTS)
 
 
@@ -159,7 +177,7 @@ def as_number(text: str) -> int | None:
     return value if value < 1 << 64 else None
 
 
-class Publishing(Protocol):
+class PublishHeader(Protocol):
     """A PUBLISH without its payload; see `publish.py`."""
 
     @property
@@ -172,19 +190,19 @@ class CursusSession(OrderedSession[CursusService]):
     def __init__(self, channel: Channel, service: CursusService) -> None:
         super().__init__(channel, frame_reader(service.scratch), service)
         self.features: frozenset[str] = frozenset()
-        #: Where the next CONSUME of a partition goes on, whatever it says.
+        #: The offset where the next CONSUME of a partition begins, whatever offset it names.
         self.positions: dict[tuple[str, int], int] = {}
         self.stream: Stream | None = None
-        #: The last PUBLISH without its payload: most have no more that is new.
-        self.publishing: Publishing | None = None
-        #: Answers what waits for records, when the client sends no more.
+        #: The last PUBLISH without its payload, which the next one often shares.
+        self.publish_header: PublishHeader | None = None
+        #: Answers a CONSUME that waits for records, when the client sends no more.
         self.answer_now: Callable[[], None] | None = None
-        #: Ends what waits for this connection's sake, when it is gone.
+        #: Ends a CONSUME that waits, or a STREAM, when the connection is closed.
         self.release: Callable[[], None] | None = None
         self._requests = codec.RequestReader()
         #: The request that is to begin next, decoded when it was first looked at.
         self._next: Request | None = None
-        self._is_publishing = False
+        self._is_publish = False
         self._in_leader_line = False
         #: The request under way that lets no other begin.
         self._alone: Place | None = None
@@ -198,12 +216,12 @@ class CursusSession(OrderedSession[CursusService]):
         request = self._next
         if request is None:
             request = self._next = self._read(frame)
-            self._is_publishing = type(request) is Batch or (
+            self._is_publish = type(request) is Batch or (
                 type(request) is Command and request.word == "PUBLISH"
             )
         if self._alone is not None and not self._alone.is_done:
             return False
-        return self._is_publishing or not self.has_unanswered
+        return self._is_publish or not self.has_unanswered
 
     def _read(self, frame: bytearray) -> Request:
         """The request in a frame, compressed or not."""
@@ -226,15 +244,19 @@ class CursusSession(OrderedSession[CursusService]):
         if self.stream is not None:
             place.reply()
             return
-        self._alone = None if self._is_publishing else place
+        self._alone = None if self._is_publish else place
         service = self.service
         service.requests += 1
         if isinstance(request, Command):
+            # Nothing else turns what handlers of commands raise into replies.
             call = Call(self, request, place)
             try:
-                _handler(request.word)(call)
+                waiting = _handler(request.word)(call)
             except DragomanError as error:
                 call.refuse(error)
+            else:
+                if waiting is not None:
+                    start(waiting).then(call.finished)
         elif isinstance(request, Batch):
             try:
                 _PUBLISH[Batch](self, request, place)

@@ -11,9 +11,7 @@ from typing import Final
 
 import msgspec
 
-from dragoman.broker.broker import Broker
-from dragoman.broker.gather import Placed
-from dragoman.broker.global_table import Refuse, Then
+from dragoman.broker.global_table import GlobalTables
 from dragoman.log.batch import Record
 
 STATE_TOPIC: Final = "__cursus_state"
@@ -39,17 +37,21 @@ _decode_snapshot: Final = msgspec.json.Decoder(StoredSnapshot).decode
 
 
 class State:
-    def __init__(self, broker: Broker) -> None:
-        self._topic = broker.tables.open(STATE_TOPIC, self._apply, self._forget)
+    def __init__(self, tables: GlobalTables) -> None:
+        self._table = tables.open(STATE_TOPIC, self._apply, self._forget)
         #: The longest unused first.
         self.producers: dict[str, StoredProducer] = {}
         #: Offset of the newest, by topic id and key of the stream; where this node has no copy of
         #: the topic, its value.
         self.snapshots: dict[tuple[str, str], int | bytes] = {}
 
-    def when_loaded(self, then: Then, refuse: Refuse) -> None:
-        """Call `then`, now or when everything has been read back, or `refuse`."""
-        self._topic.when_loaded(then, refuse)
+    @property
+    def is_loaded(self) -> bool:
+        return self._table.is_loaded
+
+    async def loaded(self) -> None:
+        """Return when everything has been read back."""
+        await self._table.loaded()
 
     def _forget(self) -> None:
         self.producers.clear()
@@ -63,7 +65,7 @@ class State:
         elif kind == _SNAPSHOT:
             self.snapshots.pop((name[0], name[1]), None)
             if record.value is not None:
-                place = record.offset if self._topic.has_copy else record.value
+                place = record.offset if self._table.has_copy else record.value
                 self.snapshots[name[0], name[1]] = place
 
     def _apply_producer(self, name: str, value: bytes | None) -> None:
@@ -76,15 +78,13 @@ class State:
             stored = known
         self.producers[name] = stored
 
-    # ---- changes
+    # ---- changes; each returns when it is durable and has taken effect
 
-    def put_producer(self, name: str, stored: StoredProducer | None, done: Placed) -> None:
-        self._put([_PRODUCER, name], stored, done)
+    async def put_producer(self, name: str, stored: StoredProducer | None) -> None:
+        await self._put([_PRODUCER, name], stored)
 
-    def put_snapshot(
-        self, topic_id: str, key: str, stored: StoredSnapshot | None, done: Placed
-    ) -> None:
-        self._put([_SNAPSHOT, topic_id, key], stored, done)
+    async def put_snapshot(self, topic_id: str, key: str, stored: StoredSnapshot | None) -> None:
+        await self._put([_SNAPSHOT, topic_id, key], stored)
 
     def read_snapshot(self, topic_id: str, key: str) -> StoredSnapshot | None:
         place = self.snapshots.get((topic_id, key))
@@ -92,13 +92,10 @@ class State:
             return None
         if isinstance(place, bytes):
             return _decode_snapshot(place)
-        record = self._topic.record_at(place)
+        record = self._table.record_at(place)
         assert record.value is not None
         return _decode_snapshot(record.value)
 
-    def _put(
-        self, key: list[str], value: StoredProducer | StoredSnapshot | None, done: Placed
-    ) -> None:
-        """Takes effect when it is durable; `done` comes after that."""
+    async def _put(self, key: list[str], value: StoredProducer | StoredSnapshot | None) -> None:
         encoded = None if value is None else msgspec.json.encode(value)
-        self._topic.put(msgspec.json.encode(key), encoded, done)
+        await self._table.put(msgspec.json.encode(key), encoded)

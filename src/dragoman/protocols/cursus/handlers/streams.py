@@ -1,9 +1,9 @@
 """STREAM: a connection that only pushes the records of one partition, as they come.
 
 Nothing is acknowledged; delivery commits nothing. An empty frame every five seconds shows that the
-stream lives, whatever else flows. One stream per topic, partition and group: a new one ends the old
-one. The last frame says why a stream ends and where it would go on. A reader that does not take
-what is pushed is pushed nothing more until it does.
+stream lives, whatever else is sent. There is one stream per topic, partition and group: a new one
+ends the old one. The last frame says why a stream ends, and at which offset it would continue.
+While a reader does not take what is pushed, nothing more is pushed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.consume import (
     DEFAULT_GROUP,
     Wanted,
+    committed_offsets,
     out_of_range,
     wanted,
-    with_committed,
 )
 from dragoman.protocols.cursus.handlers.policy import is_pattern
 from dragoman.protocols.cursus.handlers.records import sent_batch
@@ -30,7 +30,7 @@ from dragoman.world import Handle
 KEEP_ALIVE_S = 5.0
 
 
-def handle_stream(call: Call) -> None:
+async def handle_stream(call: Call) -> None:
     service, default = call.service, DEFAULT_GROUP if call.command.is_positional else ""
     asked = wanted(call, "invalid_stream_syntax", ("topic", "partition"), default)
     if not asked.group or is_pattern(call.get("topic")):
@@ -38,13 +38,11 @@ def handle_stream(call: Call) -> None:
     if len(service.streams) >= service.broker.settings.cursus_streams_max:
         raise Refusal('command_failed reason="too many streams"')
     (topic,) = asked.topics
-    # Who does not lead says so, before anybody is asked.
+    # A node that does not lead the partition refuses before it asks other nodes.
     service.replica(topic, asked.partition)
-
-    def begin(committed: dict[str, int]) -> None:
+    committed = await committed_offsets(service, asked.group, [topic.name], asked.partition)
+    if not call.is_closed:
         _begin(call, asked, committed.get(topic.name, asked.offset))
-
-    with_committed(call, asked.group, [topic.name], asked.partition, begin)
 
 
 def _begin(call: Call, asked: Wanted, offset: int) -> None:

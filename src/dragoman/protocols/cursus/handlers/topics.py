@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import suppress
 
 import msgspec
 
@@ -12,7 +11,6 @@ from dragoman.broker.reading import Ends
 from dragoman.broker.topics import DEFAULT, NewTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import ClusterError, DragomanError
-from dragoman.outcome import start
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import (
@@ -29,7 +27,7 @@ from dragoman.security.authorizer import Operation, Resource
 _INVALID_PARTITIONS = 'invalid_partitions reason="must be a positive integer"'
 
 
-def handle_create(call: Call) -> None:
+async def handle_create(call: Call) -> None:
     """Makes a topic, or grows the one there is; settings that are named are changed."""
     expected = quoted("CREATE topic=<name> [partitions=<N>]")
     name = call.require("topic", f"missing_topic expected={expected}")
@@ -41,14 +39,6 @@ def handle_create(call: Call) -> None:
     factor = call.number("replication_factor", 0)
     if not count:
         raise Refusal(_INVALID_PARTITIONS)
-
-    def there(error: DragomanError | None) -> None:
-        # Others may have made it at the same time, and otherwise.
-        if error is None or isinstance(error, TopicExists):
-            call.attempt(lambda: _change(call, name, count))
-        else:
-            _answer(call, name, error)
-
     new = NewTopic(
         name=name,
         partition_count=count,
@@ -56,7 +46,20 @@ def handle_create(call: Call) -> None:
         replication_factor=min(factor, len(broker.image.nodes)) if factor else DEFAULT,
         config=_config(call, {}),
     )
-    start(broker.ensure_topic(new)).then(there)
+    try:
+        # Others may have made it at the same time, and otherwise.
+        with suppress(TopicExists):
+            await broker.ensure_topic(new)
+        await _change(call, name, count)
+    except (Refusal, ClusterError):
+        # A `ClusterError` is no fault of the request: its code tells clients to come again.
+        raise
+    except DragomanError as error:
+        raise _not_created(name, str(error)) from None
+    topic = broker.image.topics.get(name)
+    if topic is None:
+        raise _not_created(name, "deleted meanwhile")
+    call.ok(f"topic={name} partitions={len(topic.partitions)} {policy_text(topic)}")
 
 
 def _config(call: Call, present: dict[str, str]) -> dict[str, str]:
@@ -64,7 +67,8 @@ def _config(call: Call, present: dict[str, str]) -> dict[str, str]:
     return config_from(call.command.arguments, hours, size, present)
 
 
-def _change(call: Call, name: str, count: int) -> None:
+async def _change(call: Call, name: str, count: int) -> None:
+    """Give a topic that exists the partitions and the settings that the command names."""
     topic = call.service.topic(name)
     present = len(topic.partitions)
     if topic.is_internal:
@@ -73,53 +77,32 @@ def _change(call: Call, name: str, count: int) -> None:
         count = present
     if count < present:
         reason = f"cannot decrease partition count for topic '{name}': {present} -> {count}"
-        raise Refusal(f"create_topic_failed topic={name} reason={quoted(reason)}")
+        raise _not_created(name, reason)
     if count > present and policy_of(topic).is_event_sourced:
-        reason = quoted("event streams would move to other partitions")
-        raise Refusal(f"create_topic_failed topic={name} reason={reason}")
+        raise _not_created(name, "event streams would move to other partitions")
     topics, config = call.service.broker.topics, _config(call, topic.config)
-
-    def grown(error: DragomanError | None) -> None:
-        if error is not None or config == topic.config:
-            _answer(call, name, error)
-        else:
-            start(topics.change_config(name, config)).then(partial(_answer, call, name))
-
     if count > present:
-        start(topics.add_partitions(name, count, ())).then(grown)
-    else:
-        grown(None)
+        await topics.add_partitions(name, count, ())
+    if config != topic.config:
+        await topics.change_config(name, config)
 
 
-def _answer(call: Call, name: str, error: DragomanError | None) -> None:
-    topic = call.service.broker.image.topics.get(name)
-    if error is None and topic is not None:
-        call.ok(f"topic={name} partitions={len(topic.partitions)} {policy_text(topic)}")
-    elif isinstance(error, ClusterError):
-        # No fault of the request: its code tells clients to come again.
-        call.refuse(error)
-    else:
-        reason = quoted(str(error or "deleted meanwhile"))
-        call.refuse(Refusal(f"create_topic_failed topic={name} reason={reason}"))
+def _not_created(name: str, reason: str) -> Refusal:
+    return Refusal(f"create_topic_failed topic={name} reason={quoted(reason)}")
 
 
-def handle_delete(call: Call) -> None:
+async def handle_delete(call: Call) -> None:
     name = call.require("topic")
     call.authorize(Operation.DELETE, Resource.TOPIC, name)
     service = call.service
     if service.topic(name).is_internal:
         raise Refusal(f"internal_topic_write_forbidden topic={name}")
-
-    def done(error: DragomanError | None) -> None:
-        if isinstance(error, UnknownTopic):
-            call.refuse(Refusal(f"topic_not_found topic={name}"))
-        elif error is not None:
-            call.refuse(error)
-        else:
-            service.forget_topic(name)
-            call.ok(f"topic={name} deleted=true")
-
-    start(service.broker.topics.delete(name)).then(done)
+    try:
+        await service.broker.topics.delete(name)
+    except UnknownTopic:
+        raise Refusal(f"topic_not_found topic={name}") from None
+    service.forget_topic(name)
+    call.ok(f"topic={name} deleted=true")
 
 
 def handle_list(call: Call) -> None:
@@ -152,40 +135,25 @@ def handle_metadata(call: Call) -> None:
     )
 
 
-def handle_describe(call: Call) -> None:
+async def handle_describe(call: Call) -> None:
     topic = _described(call)
     fields = policy_fields(topic)
     shown = ("cleanup_policy", "partitioner", "auth_policy")
     rest = ("retention_hours", "retention_bytes", "read_acl", "write_acl")
     policy = {name: fields[name] for name in (*shown, *rest) if name in shown or fields[name]}
-
-    def found(ends: list[Ends]) -> None:
-        described = {
-            "status": "OK",
-            "topic": topic.name,
-            "partitions": [
-                _described_partition(call, *each)
-                for each in zip(topic.partitions, ends, strict=True)
-            ],
-            "policy": policy,
-        }
-        call.json(msgspec.json.format(msgspec.json.encode(described), indent=2))
-
-    _with_ends(call, topic.partitions, found)
-
-
-def _with_ends(
-    call: Call, partitions: Sequence[PartitionMetadata], then: Callable[[list[Ends]], None]
-) -> None:
-    """A client cannot ask several nodes at once: its node does."""
-
-    def found(ends: list[Ends] | DragomanError) -> None:
-        if isinstance(ends, DragomanError):
-            call.refuse(ends)
-        else:
-            then(ends)
-
-    start(call.service.broker.readers.all_ends(partitions)).then(found)
+    # A topic may grow while its partitions are looked up.
+    partitions = list(topic.partitions)
+    # A client cannot ask several nodes at once: its node does.
+    ends = await call.service.broker.readers.all_ends(partitions)
+    described = {
+        "status": "OK",
+        "topic": topic.name,
+        "partitions": [
+            _described_partition(call, *each) for each in zip(partitions, ends, strict=True)
+        ],
+        "policy": policy,
+    }
+    call.json(msgspec.json.format(msgspec.json.encode(described), indent=2))
 
 
 def _described_partition(call: Call, partition: PartitionMetadata, ends: Ends) -> dict[str, object]:
@@ -206,18 +174,16 @@ def _described_partition(call: Call, partition: PartitionMetadata, ends: Ends) -
     }
 
 
-def handle_list_offsets(call: Call) -> None:
+async def handle_list_offsets(call: Call) -> None:
     topic = _described(call)
-    wanted = topic.partitions
+    # The topic may grow while its partitions are looked up.
+    wanted = list(topic.partitions)
     if "partition" in call.command.arguments:
         wanted = [call.service.partition(topic, call.number("partition"))]
-
-    def found(ends: list[Ends]) -> None:
-        shown = ",".join(
-            f"P{partition.index}:earliest={each.log_start_offset}:latest={each.last_stable_offset}"
-            f":leo={each.log_end_offset}:hwm={each.high_watermark}"
-            for partition, each in zip(wanted, ends, strict=True)
-        )
-        call.ok(f"topic={topic.name} partitions={len(topic.partitions)} offsets={shown}")
-
-    _with_ends(call, wanted, found)
+    ends = await call.service.broker.readers.all_ends(wanted)
+    shown = ",".join(
+        f"P{partition.index}:earliest={each.log_start_offset}:latest={each.last_stable_offset}"
+        f":leo={each.log_end_offset}:hwm={each.high_watermark}"
+        for partition, each in zip(wanted, ends, strict=True)
+    )
+    call.ok(f"topic={topic.name} partitions={len(topic.partitions)} offsets={shown}")

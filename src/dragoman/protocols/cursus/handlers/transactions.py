@@ -7,17 +7,19 @@ in memory. Each epoch serves one transaction: another needs INIT_PRODUCER_ID aga
 
 Every command is for the transaction's coordinator, and other nodes name it. The coordinator has
 messages staged by the leaders of their partitions, and offsets by the coordinators of their groups
-(`relayed.py`): no client could find a node that is all of these. Those ask back whether the
-transaction still goes on before they write.
+(`relayed.py`): no client could find a node that is all of these. Those ask the coordinator whether
+the transaction is still open before they write.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, NamedTuple
 
-from dragoman.broker.broker import Broker
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import (
     ConcurrentTransactions,
     CoordinatorNotAvailable,
@@ -30,35 +32,32 @@ from dragoman.broker.errors import (
     TransactionalIdNotFound,
 )
 from dragoman.broker.groups import TopicPartition
-from dragoman.broker.kinds import Kind
 from dragoman.broker.relaying import TakeReply
-from dragoman.broker.replica import Acknowledge, Replica
+from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import (
     ProducerIdentity,
     TransactionDescription,
     TransactionState,
 )
+from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import ClusterError, DragomanError, NotSentError
 from dragoman.log.batch import TRANSACTIONAL
+from dragoman.outcome import Outcome, acknowledged, attempt, called_back, start
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
-from dragoman.protocols.cursus.handlers.coordinator import when_coordinated
 from dragoman.protocols.cursus.handlers.groups import open_group
 from dragoman.protocols.cursus.handlers.offsets import commit, commit_request, parse_offsets
 from dragoman.protocols.cursus.handlers.publish import route
 from dragoman.protocols.cursus.handlers.records import append_records, record_of
 from dragoman.protocols.cursus.handlers.relayed import (
-    Forwarded,
-    RelayedCall,
     StagedMessage,
     StagedOffsets,
-    asked,
-    outcome_of,
+    ask,
+    ask_leader,
 )
-from dragoman.protocols.cursus.handlers.service import CursusService
-from dragoman.protocols.cursus.handlers.session import Call
-from dragoman.protocols.cursus.messages import Message
-from dragoman.rpc import Node
+from dragoman.protocols.cursus.handlers.service import Core, CursusService
+from dragoman.protocols.cursus.handlers.session import Arguments, Call
+from dragoman.protocols.cursus.messages import Command, Message
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 
@@ -78,12 +77,12 @@ _OFFSETS_FAILED: Final = "transaction_offsets_failed"
 _NOT_FOUND: Final = "transaction_not_found"
 #: Characters of an unreadable argument that a refusal repeats.
 _QUOTED_MAX: Final = 256
-#: How often the end of an earlier transaction is waited for; each time it comes by itself.
+#: Attempts at a new identity, each after the end of the operation that is under way.
 _INIT_TRIES: Final = 5
 
 
 class _Producer(NamedTuple):
-    """Who sends a command, in which transaction."""
+    """The producer that sends a command, and its transaction."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -95,13 +94,13 @@ class _Begun:
     """What this node knows of a transaction since it began, or since the node started."""
 
     __slots__ = (
+        "_last_sequence",
+        "_staging",
         "identity",
         "is_in_doubt",
-        "last_sequence",
         "messages",
         "offsets",
         "result",
-        "staging",
     )
 
     def __init__(self, identity: ProducerIdentity) -> None:
@@ -112,27 +111,46 @@ class _Begun:
         #: How it was ended: "commit" or "abort".
         self.result = ""
         #: By topic and partition: a repeated TXN_PUBLISH is not staged twice.
-        self.last_sequence: dict[tuple[str, int], int] = {}
-        #: By topic, partition and sequence number: who waits for a message that is being staged.
-        self.staging: dict[tuple[str, int, int], list[Acknowledge]] = {}
-        #: It is not known whether a message was staged: it can only be aborted.
+        self._last_sequence: dict[tuple[str, int], int] = {}
+        #: By topic, partition and sequence number: the commands that wait for a message that is
+        #: being staged.
+        self._staging: dict[tuple[str, int, int], list[Outcome[None]]] = {}
+        #: Whether a message was staged is unknown: the transaction can only be aborted.
         self.is_in_doubt = False
 
-    def staged(self, place: TopicPartition, seq_num: int, error: DragomanError | None) -> None:
-        """What has become of a message."""
+    async def stage(
+        self,
+        place: TopicPartition,
+        seq_num: int,
+        write: Callable[[], Coroutine[object, None, None]],
+    ) -> None:
+        """Stage a message with `write`, unless a command before this one does or did so. Commands
+        that wait for one message resume in the order in which they came.
+        """
+        waiting = self._staging.get((*place, seq_num))
+        if waiting is None:
+            if seq_num <= self._last_sequence.get(place, 0):
+                return
+            waiting = self._staging[*place, seq_num] = []
+        staged: Outcome[None] = Outcome()
+        waiting.append(staged)
+        if len(waiting) == 1:
+            start(write()).then(partial(self._staged, place, seq_num))
+        await staged
+
+    def _staged(self, place: TopicPartition, seq_num: int, error: DragomanError | None) -> None:
         if error is None:
-            self.last_sequence[place] = seq_num
+            self._last_sequence[place] = seq_num
             self.messages += 1
         elif _is_outcome_unknown(error):
             self.is_in_doubt = True
-        for each in self.staging.pop((*place, seq_num)):
-            each(error)
+        for each in self._staging.pop((*place, seq_num)):
+            each.acknowledge(error)
 
 
 class Transactions:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.coordinator = broker.coordination.transactions
+    def __init__(self, broker: Core) -> None:
+        self.coordinator = broker.coordination.transactions.coordinator
         #: By transactional id; only of ids that the coordinator knows.
         self._begun: dict[str, _Begun] = {}
 
@@ -182,8 +200,8 @@ class Transactions:
             self._begun[who.transactional_id] = _Begun(who.identity)
 
     def to_be_ended(self, who: _Producer, result: str) -> tuple[TransactionState, _Begun | None]:
-        """Also one that has ended the same way: its answer may have been lost. Without anything
-        begun there is nothing to abort. Raises `Refusal`.
+        """A transaction that may be ended so, or has been: the reply may have been lost. When
+        nothing was begun there is nothing to abort. Raises `Refusal`.
         """
         known = self.known(who.transactional_id)
         if known is None:
@@ -205,46 +223,18 @@ class Transactions:
     def forget(self, transactional_id: str) -> None:
         self._begun.pop(transactional_id, None)
 
-    # ---- on the nodes that write
-
-    def stage_message(self, request: StagedMessage, replica: Replica, told: TakeReply) -> None:
-        """On the leader of the partition: hidden until the transaction ends."""
-        identity = ProducerIdentity(request.producer_id, request.epoch)
-
-        def append(error: DragomanError | None) -> None:
-            try:
-                if error is not None:
-                    raise error
-                # What was published by text before, in this turn, comes first.
-                self._broker.gatherer.flush(replica)
-                next_offset = _append(self._broker, replica, request.message, identity)
-            except DragomanError as refused:
-                told(refused)
-                return
-            replica.when_committed(next_offset, lambda error: told(b"" if error is None else error))
-
-        states = replica.log.producers
-        if states is not None and states.has_open_transaction(identity.producer_id, identity.epoch):
-            append(None)
-            return
-        place = (TopicName(request.topic), Partition(request.partition))
-        self._broker.coordination.transacting.enrol(
-            request.transactional_id, identity, place, append, is_check=True
-        )
-
-    def stage_offsets(self, call: Call) -> None:
-        """On the coordinator of the group. Raises `DragomanError`."""
-        transactional_id, identity, _ = _named(call)
-        group = open_group(call)
-        offsets = _staged_offsets(call)
-        request = commit_request(call, group, offsets, producer_id=identity.producer_id)
-        self._broker.coordination.transacting.enrol(
-            transactional_id,
-            identity,
-            group.group_id,
-            call.after(lambda: commit(call, request, call.ok)),
-            is_check=True,
-        )
+    @contextmanager
+    def refusing_in_words(self, who: _Producer, code: str) -> Iterator[None]:
+        """Refuse in the words of the command what the broker's coordinator refuses because another
+        producer has taken over, or because nothing is known of this one any more.
+        """
+        try:
+            yield
+        except (ProducerFenced, InvalidProducerIdMapping):
+            known = self.known(who.transactional_id)
+            if known is not None:
+                _check_owner(who, known[0].identity, code)
+            raise _unknown(who.transactional_id, code) from None
 
 
 def transactions_of(service: CursusService) -> Transactions:
@@ -256,11 +246,13 @@ def _is_outcome_unknown(error: DragomanError) -> bool:
     return is_lost or isinstance(error, RequestTimedOut | ShuttingDown)
 
 
-def _from_elsewhere(outcome: bytes | DragomanError) -> bytes | DragomanError:
-    """The client is where it has to be: it is not sent to those who could not be asked."""
-    if isinstance(outcome, NotLeader | NotCoordinator | NotSentError):
-        return CoordinatorNotAvailable(str(outcome))
-    return outcome
+@contextmanager
+def _asking_others() -> Iterator[None]:
+    """The client has found the right node: it is not sent to the nodes that this one asks."""
+    try:
+        yield
+    except (NotLeader, NotCoordinator, NotSentError) as error:
+        raise CoordinatorNotAvailable(str(error)) from None
 
 
 def _failed(code: str, reason: str) -> Refusal:
@@ -289,7 +281,7 @@ def _check_owner(who: _Producer, present: ProducerIdentity, code: str) -> None:
 
 
 def _shown_state(found: TransactionDescription, begun: _Begun | None) -> str:
-    """The original's word for it. Before anything is begun there it counts as aborted."""
+    """The original's name for a state. A transaction that was not begun counts as aborted."""
     if found.state is TransactionState.PREPARE_COMMIT:
         return "committing"
     if begun is None or found.state not in (*_OPEN, *_RESULTS):
@@ -297,29 +289,29 @@ def _shown_state(found: TransactionDescription, begun: _Begun | None) -> str:
     return _SHOWN[begun.result]
 
 
-def _argument(call: Call, *names: str) -> str:
+def _argument(call: Arguments, *names: str) -> str:
     """The first of these that is given. Raises `Refusal`."""
     return next((call.get(each) for each in names if call.get(each)), "") or call.require(names[0])
 
 
-def _transactional_id(call: Call) -> str:
+def _transactional_id(call: Arguments) -> str:
     return _argument(call, "transactional_id", "txn", "transaction")
 
 
-def _id(call: Call) -> str:
+def _id(call: Arguments) -> str:
     transactional_id = _transactional_id(call)
     call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
-    call.service.broker.coordination.require_transaction(transactional_id)
+    call.service.broker.coordination.transactions.require(transactional_id)
     return transactional_id
 
 
-def _producer(call: Call) -> _Producer:
+def _producer(call: Arguments) -> _Producer:
     """Transactional id and identity that a command names. Raises `Refusal`."""
     _id(call)
     return _named(call)
 
 
-def _named(call: Call) -> _Producer:
+def _named(call: Arguments) -> _Producer:
     transactional_id, name = _transactional_id(call), _argument(call, "producerId", "producer_id")
     epoch = call.number("epoch", 0, refusal=_no_number("invalid_epoch", "ParseInt", call, "epoch"))
     found = _PRODUCER_NAME.fullmatch(name)
@@ -327,7 +319,7 @@ def _named(call: Call) -> _Producer:
     return _Producer(transactional_id, ProducerIdentity(producer_id, epoch), name)
 
 
-def _no_number(code: str, function: str, call: Call, name: str) -> str:
+def _no_number(code: str, function: str, call: Arguments, name: str) -> str:
     """What the original says about an argument that it cannot read."""
     shown = quoted(call.get(name)[:_QUOTED_MAX])
     return f"{code} reason={quoted(f'strconv.{function}: parsing {shown}: invalid syntax')}"
@@ -341,54 +333,32 @@ def _shown(identity: ProducerIdentity) -> str:
     return f"producerId={_name(identity)} epoch={identity.epoch}"
 
 
-def _refuse(call: Call, who: _Producer, code: str, error: DragomanError) -> None:
-    """What the broker's coordinator refuses, in the words of the command."""
-    if isinstance(error, ProducerFenced | InvalidProducerIdMapping):
-        call.attempt(lambda: _refuse_fenced(call, who, code))
-    else:
-        call.refuse(error)
-
-
-def _refuse_fenced(call: Call, who: _Producer, code: str) -> None:
-    """Raises `Refusal`: another producer has taken over, or nothing is known any more."""
-    known = transactions_of(call.service).known(who.transactional_id)
-    if known is not None:
-        _check_owner(who, known[0].identity, code)
-    raise _unknown(who.transactional_id, code)
-
-
-def handle_init_producer_id(call: Call) -> None:
+async def handle_init_producer_id(call: Call) -> None:
     transactional_id = _transactional_id(call)
     call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
-    init = partial(_init_producer_id, call, transactional_id)
-    when_coordinated(call, Kind.TRANSACTION, transactional_id, init)
+    await call.service.coordinated(CoordinatorKind.TRANSACTION, transactional_id)
+    identity = await _new_identity(call.service, transactional_id)
+    transactions_of(call.service).forget(transactional_id)
+    call.ok(f"transactional_id={transactional_id} {_shown(identity)}")
 
 
-def _init_producer_id(call: Call, transactional_id: str) -> None:
-    transactions, settings = transactions_of(call.service), call.service.broker.settings
+async def _new_identity(service: CursusService, transactional_id: str) -> ProducerIdentity:
+    coordinator, settings = transactions_of(service).coordinator, service.broker.settings
     timeout_ms = min(settings.cursus_transaction_timeout_ms, settings.transaction_max_timeout_ms)
     tries = _INIT_TRIES
-
-    def ask() -> None:
-        transactions.coordinator.init_producer_id(transactional_id, timeout_ms, None, reply)
-
-    def reply(result: ProducerIdentity | DragomanError) -> None:
-        nonlocal tries
-        tries -= 1
-        if isinstance(result, ConcurrentTransactions) and tries > 0:
-            # The transaction before is being ended.
-            transactions.coordinator.when_idle(transactional_id, call.after(ask))
-        elif isinstance(result, ConcurrentTransactions):
-            then = "retry END_TXN before reinitializing producer"
-            reason = f"transaction {transactional_id} is committing; {then}"
-            call.refuse(_failed("init_producer_failed", reason))
-        elif isinstance(result, DragomanError):
-            call.refuse(result)
-        else:
-            transactions.forget(transactional_id)
-            call.ok(f"transactional_id={transactional_id} {_shown(result)}")
-
-    ask()
+    while True:
+        try:
+            return await called_back(
+                partial(coordinator.init_producer_id, transactional_id, timeout_ms, None)
+            )
+        except ConcurrentTransactions:
+            tries -= 1
+            if not tries:
+                then = "retry END_TXN before reinitializing producer"
+                reason = f"transaction {transactional_id} is committing; {then}"
+                raise _failed("init_producer_failed", reason) from None
+        # The transaction before is being ended.
+        await acknowledged(partial(coordinator.when_idle, transactional_id))
 
 
 def handle_begin_txn(call: Call) -> None:
@@ -408,7 +378,7 @@ def _sequence(call: Call) -> int:
     return seq_num
 
 
-def handle_txn_publish(call: Call) -> None:
+async def handle_txn_publish(call: Call) -> None:
     _id(call)
     topic_name, payload = call.require("topic"), call.message()
     if not payload:
@@ -424,7 +394,8 @@ def handle_txn_publish(call: Call) -> None:
     if partition is None:
         partition = route(call.session, topic, key)
     metadata = call.service.partition(topic, partition)
-    begun = transactions_of(call.service).open(who, _PUBLISH_FAILED)
+    transactions = transactions_of(call.service)
+    begun = transactions.open(who, _PUBLISH_FAILED)
     place = (TopicName(topic.name), Partition(partition))
     message = Message(
         producer_id=who.name,
@@ -437,41 +408,47 @@ def handle_txn_publish(call: Call) -> None:
         topic.name, partition, message, transactional_id, identity.producer_id, identity.epoch
     )
 
-    def answer(error: DragomanError | None) -> None:
-        if error is not None:
-            _refuse(call, who, _PUBLISH_FAILED, error)
-        else:
-            # The original counts this command's messages, not the transaction's.
-            where = f"topic={topic.name} partition={partition}"
-            call.ok(f"transactional_id={transactional_id} staged_messages=1 {where}")
-
-    def staged(outcome: bytes | DragomanError) -> None:
-        begun.staged(place, seq_num, outcome if isinstance(outcome, DragomanError) else None)
-
-    def written(outcome: bytes | DragomanError) -> None:
-        staged(_from_elsewhere(outcome))
-
-    def enrolled(error: DragomanError | None) -> None:
-        if error is not None:
-            staged(error)
-            return
-        perform = partial(transactions_of(call.service).stage_message, request)
-        call.service.broker.relaying.run(metadata, Forwarded(request, perform, written))
-
-    waiting = begun.staging.get((*place, seq_num))
-    if waiting is not None:
-        waiting.append(answer)
-    elif seq_num <= begun.last_sequence.get(place, 0):
-        answer(None)
-    else:
-        begun.staging[*place, seq_num] = [answer]
-        transactions_of(call.service).coordinator.enrol_implicitly(
-            transactional_id, identity, [place], (), enrolled
-        )
+    stage = partial(_stage_at_leader, call.service, metadata, request)
+    with transactions.refusing_in_words(who, _PUBLISH_FAILED):
+        await begun.stage(place, seq_num, stage)
+    # The original counts this command's messages, not the transaction's.
+    where = f"topic={topic.name} partition={partition}"
+    call.ok(f"transactional_id={transactional_id} staged_messages=1 {where}")
 
 
-def _append(broker: Broker, replica: Replica, message: Message, identity: ProducerIdentity) -> int:
-    """The offset behind it."""
+async def _stage_at_leader(
+    service: CursusService, partition: PartitionMetadata, request: StagedMessage
+) -> None:
+    coordinator = transactions_of(service).coordinator
+    identity = ProducerIdentity(request.producer_id, request.epoch)
+    places = [(TopicName(request.topic), Partition(request.partition))]
+    enrol = coordinator.enrol_implicitly
+    await acknowledged(partial(enrol, request.transactional_id, identity, places, ()))
+
+    def append(replica: Replica, reply: TakeReply) -> None:
+        start(stage_message(service, request, replica)).then(reply)
+
+    with _asking_others():
+        await called_back(partial(ask_leader, service, partition, request, append))
+
+
+async def stage_message(service: CursusService, request: StagedMessage, replica: Replica) -> bytes:
+    """On the leader of the partition: the message is hidden until the transaction ends."""
+    identity = ProducerIdentity(request.producer_id, request.epoch)
+    states = replica.log.producers
+    if states is None or not states.has_open_transaction(identity.producer_id, identity.epoch):
+        place = (TopicName(request.topic), Partition(request.partition))
+        enrol = service.broker.coordination.transactions.participants.enrol
+        await enrol(request.transactional_id, identity, place, is_check=True)
+    # What was published by text before, in this turn, comes first.
+    service.broker.gatherer.flush(replica)
+    next_offset = _append(service.broker, replica, request.message, identity)
+    await acknowledged(partial(replica.when_committed, next_offset))
+    return b""
+
+
+def _append(broker: Core, replica: Replica, message: Message, identity: ProducerIdentity) -> int:
+    """Append a message; returns the offset after it."""
     states = replica.log.producers
     known = None if states is None else states.producers().get(identity.producer_id)
     sequence = 0
@@ -492,7 +469,7 @@ def _append(broker: Broker, replica: Replica, message: Message, identity: Produc
     return appended.next_offset
 
 
-def _staged_offsets(call: Call) -> dict[int, int]:
+def _staged_offsets(call: Arguments) -> dict[int, int]:
     """Offset by partition. Raises `Refusal`."""
     last = call.get("offsets") or call.command.last
     if ":" not in last or "=" in last:
@@ -500,7 +477,7 @@ def _staged_offsets(call: Call) -> dict[int, int]:
     return parse_offsets(call)
 
 
-def handle_send_offsets_to_txn(call: Call) -> None:
+async def handle_send_offsets_to_txn(call: Call) -> None:
     _id(call)
     topic, group = call.require("topic"), call.require("group")
     who = _named(call)
@@ -508,77 +485,63 @@ def handle_send_offsets_to_txn(call: Call) -> None:
     call.number("generation", refusal="invalid_generation command=SEND_OFFSETS_TO_TXN")
     offsets = _staged_offsets(call)
     call.authorize(Operation.READ, Resource.GROUP, group)
-    transactions, broker = transactions_of(call.service), call.service.broker
+    transactions, coordination = transactions_of(call.service), call.service.broker.coordination
     begun = transactions.open(who, _OFFSETS_FAILED)
     transactional_id = who.transactional_id
-
-    def staged(outcome: bytes | DragomanError) -> None:
-        if isinstance(outcome, DragomanError):
-            _refuse(call, who, _OFFSETS_FAILED, outcome)
-            return
-        begun.offsets.update((group, topic, each) for each in offsets)
-        call.ok(f"transactional_id={transactional_id} staged_offsets={len(offsets)}")
-
-    def written(outcome: bytes | DragomanError) -> None:
-        staged(_from_elsewhere(outcome))
-
-    def stage(node: int | DragomanError) -> None:
-        if isinstance(node, DragomanError):
-            written(node)
-        elif node == broker.node_id:
-            here = RelayedCall(call.service, call.command, written)
-            here.attempt(lambda: transactions.stage_offsets(here))
-        else:
-            request, body = asked(StagedOffsets(call.command))
-            asking = broker.rpc.begin(request, Node(node), body)
-            asking.then(lambda answer: written(outcome_of(answer)))
-
-    def enrolled(error: DragomanError | None) -> None:
-        if error is not None:
-            staged(error)
-        else:
-            broker.coordination.find_coordinator(Kind.GROUP, group, stage)
-
-    transactions.coordinator.enrol_implicitly(
-        transactional_id, who.identity, (), (group,), enrolled
-    )
+    enrol = transactions.coordinator.enrol_implicitly
+    with transactions.refusing_in_words(who, _OFFSETS_FAILED):
+        await acknowledged(partial(enrol, transactional_id, who.identity, (), (group,)))
+        with _asking_others():
+            node = await coordination.find_coordinator(CoordinatorKind.GROUP, group)
+            await ask(call.service, node, StagedOffsets(call.command))
+    begun.offsets.update((group, topic, each) for each in offsets)
+    call.ok(f"transactional_id={transactional_id} staged_offsets={len(offsets)}")
 
 
-def handle_end_txn(call: Call) -> None:
+class _RelayedArguments(Arguments):
+    """A command of a client of another node, which has checked what that client may do."""
+
+    def is_allowed(self, _operation: Operation, _resource: Resource, _name: str) -> bool:
+        return True
+
+
+async def stage_offsets(service: CursusService, command: Command) -> bytes:
+    """On the coordinator of the group."""
+    relayed = _RelayedArguments(service, command)
+    transactional_id, identity, _ = _named(relayed)
+    group = open_group(relayed)
+    offsets = _staged_offsets(relayed)
+    request = commit_request(relayed, group, offsets, producer_id=identity.producer_id)
+    enrol = service.broker.coordination.transactions.participants.enrol
+    await enrol(transactional_id, identity, group.group_id, is_check=True)
+    await acknowledged(partial(commit, service, request))
+    return b""
+
+
+async def handle_end_txn(call: Call) -> None:
     who = _producer(call)
     result = (call.get("result") or call.get("action") or call.get("state") or "commit").lower()
     if result not in ("commit", "abort"):
         raise Refusal(f"invalid_transaction_result value={result}")
-    # It may be a repeat of one that is under way.
-    end = partial(_end, call, who, result)
-    transactions_of(call.service).coordinator.when_idle(who.transactional_id, call.after(end))
-
-
-def _end(call: Call, who: _Producer, result: str) -> None:
     transactions, transactional_id = transactions_of(call.service), who.transactional_id
     coordinator = transactions.coordinator
+    become_idle = partial(coordinator.when_idle, transactional_id)
+    # The command may repeat one that is under way.
+    await acknowledged(become_idle)
     state, begun = transactions.to_be_ended(who, result)
-
-    def answer(_error: DragomanError | None = None) -> None:
-        # The decision stands, whatever becomes of the markers.
-        shown = _SHOWN[result]
-        if begun is not None:
-            begun.result = result
-        if begun is not None and result == "commit":
+    if state is not TransactionState.EMPTY:
+        end = partial(coordinator.end, transactional_id, who.identity, result == "commit", False)
+        with transactions.refusing_in_words(who, _NOT_FOUND):
+            await called_back(end)
+        # Clients expect to read what they committed: the markers are waited for. The decision
+        # stands, whatever becomes of them.
+        await attempt(acknowledged(become_idle))
+    shown = _SHOWN[result]
+    if begun is not None:
+        begun.result = result
+        if result == "commit":
             shown += f" messages={begun.messages} offsets={len(begun.offsets)}"
-        call.ok(f"transactional_id={transactional_id} state={shown}")
-
-    def decided(outcome: ProducerIdentity | DragomanError) -> None:
-        if isinstance(outcome, DragomanError):
-            _refuse(call, who, _NOT_FOUND, outcome)
-        else:
-            # Clients expect to read what they committed: the markers are waited for.
-            coordinator.when_idle(transactional_id, answer)
-
-    if state is TransactionState.EMPTY:
-        answer()
-    else:
-        coordinator.end(transactional_id, who.identity, result == "commit", False, decided)
+    call.ok(f"transactional_id={transactional_id} state={shown}")
 
 
 def handle_txn_status(call: Call) -> None:

@@ -176,7 +176,7 @@ def check_commit_version(call: Call, group_id: str, member_id: str) -> None:
     """Raises `EpochlessRequest` for a member that has to name its epoch and cannot."""
     if call.version >= _COMMIT_WITH_EPOCH_SINCE:
         return
-    group = call.service.broker.coordination.groups.consumer_group(GroupId(group_id))
+    group = call.service.broker.coordination.groups.table.consumer_group(GroupId(group_id))
     if group is not None and group.needs_epochs(MemberId(member_id)):
         raise EpochlessRequest(
             f"members of a consumer group commit with version {_COMMIT_WITH_EPOCH_SINCE} or newer"
@@ -187,6 +187,6 @@ def check_fetching_member(call: Call, asked: m.OffsetFetchRequestGroup) -> None:
     """Raises unless the member, if one is named, is in the epoch it names."""
     if not asked.member_id and asked.member_epoch < 0:
         return
-    group = call.service.broker.coordination.groups.consumer_group(GroupId(asked.group_id))
+    group = call.service.broker.coordination.groups.table.consumer_group(GroupId(asked.group_id))
     if group is not None:
         group.check_fetch(MemberId(asked.member_id or ""), asked.member_epoch)

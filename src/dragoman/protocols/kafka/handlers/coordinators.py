@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TypeAlias
 
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import CoordinatorNotAvailable, InvalidGroupRequest
-from dragoman.broker.kinds import Kind
 from dragoman.errors import DragomanError
-from dragoman.outcome import called_back
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.items import gather
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 
-_KINDS = {0: Kind.GROUP, 1: Kind.TRANSACTION}
+_KINDS = {0: CoordinatorKind.GROUP, 1: CoordinatorKind.TRANSACTION}
 #: First version that asks for several at once.
 _BATCHED_SINCE = 4
 _Node: TypeAlias = tuple[int, str, int]
@@ -31,8 +29,7 @@ async def handle(call: Call) -> m.FindCoordinatorResponse:
         if kind is None:
             raise InvalidGroupRequest(f"there are no coordinators of type {request.key_type}")
         find_coordinator = call.service.broker.coordination.find_coordinator
-        node = await called_back(partial(find_coordinator, kind, key))
-        return _addressed(call, node)
+        return _addressed(call, await find_coordinator(kind, key))
 
     found = await gather(call, keys, find)
     coordinators = [_coordinator(key, each) for key, each in zip(keys, found, strict=True)]

@@ -27,7 +27,7 @@ from dragoman.log.batch import TRANSACTIONAL
 from dragoman.primitives import uvarint
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.connection import Request
-from dragoman.protocols.kafka.decoding import rest_of_uvarint
+from dragoman.protocols.kafka.decoder_source import rest_of_uvarint
 from dragoman.protocols.kafka.handlers.refusals import refused_partition
 from dragoman.protocols.kafka.handlers.service import KafkaService
 from dragoman.protocols.kafka.messages import (

@@ -7,14 +7,11 @@ ask whether a group is there.
 
 from __future__ import annotations
 
-from functools import partial
-
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import GroupNotFound
 from dragoman.broker.groups import GroupDescription, GroupListing, MemberDescription, State
-from dragoman.broker.kinds import Kind
-from dragoman.broker.offsets import PreparedOffsets
+from dragoman.broker.groups.offsets import PreparedOffsets
 from dragoman.errors import DragomanError
-from dragoman.outcome import acknowledged
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.access import NOT_ASKED, allowed_operations
@@ -105,7 +102,7 @@ def handle_list(call: Call) -> None:
     request = call.decode(m.ListGroupsRequest)
     coordination = call.service.broker.coordination
     try:
-        coordination.require_loaded(Kind.GROUP)
+        coordination.require_loaded(CoordinatorKind.GROUP)
     except DragomanError as error:
         call.reply(m.ListGroupsResponse(error_code=wire_code(error)))
         return
@@ -131,7 +128,7 @@ def handle_list(call: Call) -> None:
             ),
             1,
         )
-        for group in coordination.groups.listings()
+        for group in coordination.groups.table.listings()
         if is_listed(group)
     )
     answer_array(call, m.ListGroupsResponse(), "groups", elements)
@@ -151,7 +148,7 @@ async def handle_delete(call: Call) -> m.DeleteGroupsResponse:
 
     async def delete(name: str) -> None:
         open_groups(call, name, Operation.DELETE)
-        await acknowledged(partial(coordination.delete_group, GroupId(name)))
+        await coordination.groups.delete(GroupId(name))
 
     results = await gather(call, names, delete)
     return m.DeleteGroupsResponse(
@@ -162,37 +159,27 @@ async def handle_delete(call: Call) -> m.DeleteGroupsResponse:
     )
 
 
-def handle_delete_offsets(call: Call) -> None:
+@awaited
+async def handle_delete_offsets(call: Call) -> m.OffsetDeleteResponse:
     request = call.decode(m.OffsetDeleteRequest)
-
-    def done(prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
-        if not call.is_done:
-            call.reply(_offsets_deleted(call, request, prepared, error))
-
+    coordination = call.service.broker.coordination
     try:
         open_groups(call, request.group_id, Operation.DELETE)
+        partitions = [
+            (TopicName(topic.name), Partition(each.partition_index))
+            for topic in request.topics
+            for each in topic.partitions
+            if exists(call, topic.name, each.partition_index)
+        ]
+        prepared = await coordination.groups.delete_offsets(GroupId(request.group_id), partitions)
     except DragomanError as error:
-        done(None, error)
-        return
-    partitions = [
-        (TopicName(topic.name), Partition(each.partition_index))
-        for topic in request.topics
-        for each in topic.partitions
-        if exists(call, topic.name, each.partition_index)
-    ]
-    coordination = call.service.broker.coordination
-    coordination.delete_offsets(GroupId(request.group_id), partitions, done)
+        return m.OffsetDeleteResponse(error_code=wire_code(error))
+    return _offsets_deleted(call, request, prepared)
 
 
 def _offsets_deleted(
-    call: Call,
-    request: m.OffsetDeleteRequest,
-    prepared: PreparedOffsets | None,
-    error: DragomanError | None,
+    call: Call, request: m.OffsetDeleteRequest, prepared: PreparedOffsets
 ) -> m.OffsetDeleteResponse:
-    if prepared is None:
-        assert error is not None
-        return m.OffsetDeleteResponse(error_code=wire_code(error))
     refused = prepared.errors
 
     def code(topic: str, index: int) -> int:

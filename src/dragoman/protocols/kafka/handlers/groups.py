@@ -18,7 +18,7 @@ from dragoman.broker.groups import (
     Synced,
     SyncRequest,
 )
-from dragoman.broker.groups.parked import Parked
+from dragoman.broker.groups.pending import Parked
 from dragoman.broker.groups.registry import check_group_id
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
@@ -40,8 +40,8 @@ def open_groups(call: Call, group_id: str, operation: Operation = Operation.READ
     broker = call.service.broker
     check_group_id(group_id)
     call.session.authorize(operation, Resource.GROUP, group_id)
-    broker.coordination.require_group(group_id)
-    return broker.coordination.groups
+    broker.coordination.groups.require(group_id)
+    return broker.coordination.groups.table
 
 
 def _end_wait(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from dragoman.broker.errors import UnknownTopic, UnknownTopicId
-from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.broker.work_queue import Steps
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import BrokerError, DragomanError
@@ -59,7 +59,7 @@ def handle_commit(call: Call) -> None:
     except DragomanError as error:
         done(None, error)
         return
-    call.service.broker.coordination.commit(
+    call.service.broker.coordination.groups.commit(
         CommitRequest(
             group_id=GroupId(request.group_id),
             offsets=tuple(commits),
@@ -244,7 +244,7 @@ def _find(
     require_stable: bool,
 ) -> Steps[list[tuple[str, list[_Found]]]]:
     open_groups(call, group_id, Operation.DESCRIBE)
-    offsets = call.service.broker.coordination.offsets
+    offsets = call.service.broker.coordination.groups.offsets
     group = GroupId(group_id)
     if wanted is None:
         by_topic: dict[str, list[int]] = {}

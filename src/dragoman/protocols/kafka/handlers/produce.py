@@ -24,6 +24,7 @@ from dragoman.broker.writable import check_writable
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, BatchHeader
 from dragoman.log.compression import Codec
+from dragoman.outcome import start
 from dragoman.protocols.kafka.handlers.refusals import refused_partition
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.messages import (
@@ -102,7 +103,12 @@ class _Produce:
                 replica.check_in_sync()
             records = partition.records
             header = check_produced(memoryview(records) if records is not None else None)
-            check_writable(replica.metadata.topic, header, self._request.transactional_id)
+            check_writable(
+                self._call.service.broker.topics,
+                replica.metadata.topic,
+                header,
+                self._request.transactional_id,
+            )
             if header.attributes & CODEC_MASK == Codec.ZSTD and self._call.version < 7:
                 raise UnsupportedCompression("zstd needs version 7 of Produce")
             assert records is not None
@@ -147,13 +153,10 @@ class _Produce:
             self._one_less()
 
         self._waiting += 1
-        self._call.service.broker.coordination.transacting.enrol(
-            transactional_id,
-            producer,
-            where,
-            enrolled,
-            is_check=self._call.version < _IMPLICIT_ENROLMENT_SINCE,
-        )
+        participants = self._call.service.broker.coordination.transactions.participants
+        is_check = self._call.version < _IMPLICIT_ENROLMENT_SINCE
+        enrolment = participants.enrol(transactional_id, producer, where, is_check=is_check)
+        start(enrolment).then(enrolled)
 
     def _place(self, write: _Write) -> None:
         replica, replies, at = write.replica, write.replies, write.at

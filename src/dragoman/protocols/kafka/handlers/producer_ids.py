@@ -36,10 +36,10 @@ def handle(call: Call) -> None:
         transactional_id = request.transactional_id
         call.session.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id or "")
         if transactional_id is not None:
-            coordination.require_transaction(transactional_id)
+            coordination.transactions.require(transactional_id)
     except DragomanError as error:
         reply(error)
         return
-    coordination.transactions.init_producer_id(
+    coordination.transactions.coordinator.init_producer_id(
         request.transactional_id, request.transaction_timeout_ms, current, reply
     )

@@ -7,7 +7,7 @@ may be repeated, whatever became of the first: the batch id tells.
 
 from __future__ import annotations
 
-from dragoman.broker.publishing import (
+from dragoman.broker.staged_writes import (
     STAGING_TOPIC,
     Destination,
     Piece,
@@ -15,6 +15,7 @@ from dragoman.broker.publishing import (
     StagingPlace,
 )
 from dragoman.errors import DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.names import check_kafka_name
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
@@ -46,7 +47,7 @@ def handle_open(call: Call) -> None:
     except DragomanError as error:
         reply(error)
         return
-    call.service.broker.publishing.staging.open(reply)
+    start(call.service.broker.staged_writes.staging_topic.open()).then(reply)
 
 
 def handle_publish(call: Call) -> None:
@@ -69,7 +70,7 @@ def handle_publish(call: Call) -> None:
     except DragomanError as error:
         reply(error)
         return
-    call.service.broker.publishing.publish(_publication(request), reply)
+    start(call.service.broker.staged_writes.publish(_publication(request))).then(reply)
 
 
 def _authorize_writer(call: Call, writer_id: str) -> None:

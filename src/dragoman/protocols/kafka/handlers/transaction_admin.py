@@ -6,10 +6,9 @@ What operators use to find a transaction that hangs, and to end it where its coo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import NotAuthorized
-from dragoman.broker.kinds import Kind
 from dragoman.broker.patterns import full_match
 from dragoman.broker.transactions import (
     ProducerIdentity,
@@ -21,7 +20,6 @@ from dragoman.errors import DragomanError
 from dragoman.limits import ID_PATTERN_BYTES_MAX
 from dragoman.log.batch import Marker
 from dragoman.log.producers import InvalidProducerEpochError
-from dragoman.outcome import acknowledged
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize_cluster
 from dragoman.protocols.kafka.handlers.items import gather
@@ -102,8 +100,8 @@ def _describe(call: Call, transactional_id: str) -> m.DescribeTransactionsRespon
     try:
         call.session.authorize(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id)
         coordination = call.service.broker.coordination
-        coordination.require_transaction(transactional_id)
-        found = coordination.transactions.describe(transactional_id)
+        coordination.transactions.require(transactional_id)
+        found = coordination.transactions.coordinator.describe(transactional_id)
     except DragomanError as error:
         return m.DescribeTransactionsResponseTransaction(
             error_code=wire_code(error), transactional_id=transactional_id
@@ -124,7 +122,7 @@ def _describe(call: Call, transactional_id: str) -> m.DescribeTransactionsRespon
 
 def _enrolled(call: Call, found: TransactionDescription) -> dict[str, list[int]]:
     """Partitions by topic; a group appears as the partition that keeps its offsets."""
-    group_partition = call.service.broker.coordination.group_partition
+    group_partition = call.service.broker.coordination.groups.home_of
     partitions = {*found.partitions, *map(group_partition, found.groups)}
     by_topic: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
@@ -143,8 +141,8 @@ def handle_list(call: Call) -> None:
         return
     try:
         coordination = call.service.broker.coordination
-        coordination.require_loaded(Kind.TRANSACTION)
-        found = coordination.transactions.list_transactions(
+        coordination.require_loaded(CoordinatorKind.TRANSACTION)
+        found = coordination.transactions.coordinator.list_transactions(
             states,
             set(request.producer_id_filters),
             request.duration_filter if request.duration_filter >= 0 else None,
@@ -196,13 +194,11 @@ async def handle_write_markers(call: Call) -> m.WriteTxnMarkersResponse:
         marker, topic, index = asked
         _authorize_markers(call)
         _check_epoch(call, marker, topic, index)
-        end_by_hand = partial(
-            call.service.broker.coordination.transacting.end_by_hand,
+        await call.service.broker.coordination.transactions.participants.end_by_hand(
             ProducerIdentity(marker.producer_id, marker.producer_epoch),
             Marker(marker.transaction_result, marker.coordinator_epoch),
             (topic, index),
         )
-        await acknowledged(end_by_hand)
 
     return _written(request, await gather(call, wanted, end))
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dragoman.broker.errors import UnknownTopic
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.broker.groups.registry import check_group_id
-from dragoman.broker.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.broker.transactions import ProducerIdentity, TransactionCoordinator
 from dragoman.errors import DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
@@ -34,8 +35,8 @@ def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinat
     """The coordinator, if this client may use the id, and here. Raises `BrokerError`."""
     call.session.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
     coordination = call.service.broker.coordination
-    coordination.require_transaction(transactional_id)
-    return coordination.transactions
+    coordination.transactions.require(transactional_id)
+    return coordination.transactions.coordinator
 
 
 def handle_add_partitions(call: Call) -> None:
@@ -158,20 +159,17 @@ class _CommitOffsets:
         except DragomanError as error:
             self._reply(None, error)
             return
-        self._call.service.broker.coordination.transacting.enrol(
-            name,
-            self._producer,
-            request.group_id,
-            self._commit,
-            is_check=self._call.version < OFFSETS_WITHOUT_ENROLMENT_SINCE,
-        )
+        participants = self._call.service.broker.coordination.transactions.participants
+        is_check = self._call.version < OFFSETS_WITHOUT_ENROLMENT_SINCE
+        enrolment = participants.enrol(name, self._producer, request.group_id, is_check=is_check)
+        start(enrolment).then(self._commit)
 
     def _commit(self, error: DragomanError | None) -> None:
         if error is not None:
             self._reply(None, error)
             return
         request = self._request
-        self._call.service.broker.coordination.commit(
+        self._call.service.broker.coordination.groups.commit(
             CommitRequest(
                 group_id=GroupId(request.group_id),
                 offsets=tuple(self._commits()),

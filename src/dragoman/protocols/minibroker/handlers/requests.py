@@ -19,7 +19,7 @@ from functools import partial
 from typing import assert_never
 
 from dragoman.broker.errors import CoordinatorLoading, CoordinatorNotAvailable
-from dragoman.broker.offsets import CommitRequest, OffsetCommit
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.reading import Ends
 from dragoman.cluster.metadata import NO_LEADER, TopicMetadata
 from dragoman.errors import DragomanError
@@ -43,7 +43,7 @@ from dragoman.protocols.minibroker.handlers.topics import (
     use_topic,
 )
 from dragoman.protocols.minibroker.messages import Commit, Committed, Publish
-from dragoman.protocols.minibroker.routing import fnv1a_32
+from dragoman.protocols.minibroker.partitioner import fnv1a_32
 from dragoman.protocols.session import Place
 from dragoman.security.authorizer import Operation
 from dragoman.types import GroupId, Offset, Partition, TopicName
@@ -105,7 +105,7 @@ def commit(session: MinibrokerSession, request: Commit, place: Place) -> None:
                 subscription.committed(request.partition, request.offset)
 
     def send(asked: CommitRequest) -> None:
-        coordination.commit_anywhere(asked, partial(committed, asked))
+        start(coordination.groups.commit_anywhere(asked)).then(partial(committed, asked))
 
     def store(topic: TopicMetadata) -> None:
         require_partition(topic, request.partition)

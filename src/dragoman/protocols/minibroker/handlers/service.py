@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from dragoman.broker.coordination import Coordination
+from dragoman.broker.groups.remote_members import GroupMembers
 from dragoman.broker.reading import Readers
 from dragoman.broker.relaying import Relaying
-from dragoman.broker.seats import SeatNode
 from dragoman.broker.topics import NewTopic
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
@@ -15,7 +16,7 @@ from dragoman.net.channel import Channel
 from dragoman.protocols import service
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.service import Address, Service
-from dragoman.world import Clock
+from dragoman.world import Clock, Scheduler
 
 #: What groups of this protocol are called in the registry of all groups.
 OWNER: Final = "minibroker"
@@ -34,7 +35,7 @@ REQUESTS: Final[dict[type[m.Request], str]] = {
 _SPARE_TURNS = 1000
 
 
-class Core(SeatNode, service.Core, Protocol):
+class Core(service.Core, Protocol):
     """What this protocol needs of its node."""
 
     @property
@@ -48,6 +49,15 @@ class Core(SeatNode, service.Core, Protocol):
 
     @property
     def readers(self) -> Readers: ...
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+    @property
+    def coordination(self) -> Coordination: ...
+
+    @property
+    def group_members(self) -> GroupMembers: ...
 
     async def ensure_topic(self, new: NewTopic, /) -> None:
         """Create the topic unless it exists."""

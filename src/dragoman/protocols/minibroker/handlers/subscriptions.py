@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from dragoman.broker.errors import UnknownTopic
-from dragoman.broker.seats import Seat, Seated, SeatRequest
+from dragoman.broker.groups.remote_members import FirstAssigned, MemberSpec
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
-from dragoman.limits import SEAT_RETRY_S
+from dragoman.limits import MEMBER_JOIN_RETRY_S
 from dragoman.net.channel import Channel
+from dragoman.outcome import start
 from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker.handlers.delivery import Pusher, Recipient, Stream, Window
 from dragoman.protocols.minibroker.handlers.service import OWNER, MinibrokerService
@@ -74,20 +75,20 @@ class GroupSubscription(Subscription):
         self._window: Window = Window(service.broker.scheduler, session.pusher)
         self._assigned: tuple[int, ...] = ()
         self._is_closed = False
-        request = SeatRequest(
+        spec = MemberSpec(
             group_id=group,
             owner=OWNER,
             topic=TopicName(topic),
             client_host=session.channel.peer_address[0],
             session_timeout_s=service.heartbeat_timeout_s,
         )
-        self._seat = Seat(service.broker, request, self)
+        self._member = service.broker.group_members.open(spec, self)
 
-    def join(self, seated: Seated) -> None:
-        self._seat.join(seated)
+    def join(self, first_assigned: FirstAssigned) -> None:
+        self._member.join(first_assigned)
 
     def heartbeat(self) -> None:
-        self._seat.heartbeat()
+        self._member.heartbeat()
 
     def take(self, partitions: tuple[int, ...]) -> None:
         """Read these and no others; those that stay go on where they are."""
@@ -107,7 +108,7 @@ class GroupSubscription(Subscription):
                 return
             if isinstance(committed, DragomanError):
                 # The group is between two coordinators.
-                self._broker.scheduler.call_later(SEAT_RETRY_S, self._read_committed)
+                self._broker.scheduler.call_later(MEMBER_JOIN_RETRY_S, self._read_committed)
                 return
             self._window.commits = self._window.commits or bool(committed)
             for partition in self._assigned:
@@ -115,7 +116,7 @@ class GroupSubscription(Subscription):
                     self._read_from(partition, committed.get(partition, 0))
 
         coordination = self._broker.coordination
-        coordination.look_up_committed(self.group, TopicName(self.topic), found)
+        start(coordination.groups.committed(self.group, TopicName(self.topic))).then(found)
 
     def _read_from(self, partition: int, offset: int) -> None:
         topic = self._broker.image.topics.get(self.topic)
@@ -125,7 +126,7 @@ class GroupSubscription(Subscription):
             return
         self.read(topic.partitions[partition], offset)
 
-    # ---- what the seat tells
+    # ---- what becomes of the member
 
     def assigned(self, partitions: tuple[int, ...]) -> None:
         told = Rebalanced(topic=self.topic, group=self.group, partitions=partitions)
@@ -142,4 +143,4 @@ class GroupSubscription(Subscription):
         self._is_closed = True
         super().close()
         self._session.pusher.forget(self.topic)
-        self._seat.leave()
+        self._member.leave()

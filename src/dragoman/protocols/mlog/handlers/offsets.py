@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dragoman.broker.offsets import CommitRequest, OffsetCommit
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import DragomanError
+from dragoman.outcome import start
 from dragoman.protocols.mlog.constants import DEFAULT_ID
 from dragoman.protocols.mlog.handlers.names import require_topic, split
 from dragoman.protocols.mlog.handlers.session import MlogSession
@@ -43,9 +44,9 @@ def handle_commit(session: MlogSession, request: CommitOffset, place: Place) -> 
         else:
             session.reply(place, CommitOffsetResp(success=True))
 
-    session.service.broker.coordination.commit_anywhere(
-        CommitRequest(group_id=group, offsets=(commit,), owner=OWNER), done
-    )
+    commit_request = CommitRequest(group_id=group, offsets=(commit,), owner=OWNER)
+    groups = session.service.broker.coordination.groups
+    start(groups.commit_anywhere(commit_request)).then(done)
 
 
 def handle_fetch_offset(session: MlogSession, request: FetchOffset, place: Place) -> None:
@@ -82,4 +83,4 @@ def with_committed(
             session.fail(place, error)
 
     coordination = session.service.broker.coordination
-    coordination.look_up_committed(group, TopicName(topic), found)
+    start(coordination.groups.committed(group, TopicName(topic))).then(found)

@@ -1,9 +1,9 @@
 """The RocketMQ clients that are connected to this node: producers, and members of groups.
 
-A heartbeat makes a client known, again every 30 seconds; one that is silent for long, says goodbye
+A heartbeat makes a client known, again every 30 seconds; one that is silent for long, unregisters
 or loses its connection is forgotten. This node's members of a group are announced to the group's
-coordinator, which answers with everybody's (`membership.py`); when the list is another one, the
-members here are told to share queues out anew (request 40).
+coordinator, which answers with the members of all nodes (`listed_group.py`); when the list has
+changed, the members here are notified, and share the queues out anew (request 40).
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from dragoman import rpc
-from dragoman.broker.broker import Broker
 from dragoman.broker.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
     NotCoordinator,
     Overloaded,
 )
-from dragoman.broker.kinds import Kind
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.limits import (
     ROCKETMQ_CLIENT_LOOK_INTERVAL_S,
@@ -28,6 +25,7 @@ from dragoman.limits import (
 )
 from dragoman.log_limiter import LogLimiter
 from dragoman.net.channel import Channel
+from dragoman.outcome import Acknowledge, Outcome, start
 from dragoman.protocols.rocketmq.bodies import (
     ConsumerData,
     SubscriptionData,
@@ -35,19 +33,17 @@ from dragoman.protocols.rocketmq.bodies import (
 )
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Request
+from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.relayed import (
-    RELAY,
     Announce,
     Listed,
     Listing,
     ProducerClient,
-    encode,
-    read_answer,
 )
 from dragoman.world import Handle
 
-#: Reasons to ask again: the group will be coordinated, or be reached, by and by.
-_PASSING = (
+#: The group will be coordinated, or be reached: the announcement is repeated.
+_TRANSIENT = (
     CoordinatorLoading,
     CoordinatorNotAvailable,
     NotCoordinator,
@@ -70,30 +66,22 @@ class Connection(Protocol):
         """Send a request without an answer."""
         ...
 
-    def ask(
-        self,
-        code: int,
-        fields: Mapping[str, str],
-        body: bytes,
-        answered: Callable[[Command | DragomanError], None],
-    ) -> None:
-        """Send a request; `answered` is called exactly once."""
+    def ask(self, code: int, fields: Mapping[str, str], body: bytes) -> Outcome[Command]:
+        """Send a request and wait for its answer."""
         ...
 
 
 class Node(Protocol):
     """What clients need of the node that they are connected to."""
 
-    broker: Broker
+    broker: Core
     log: LogLimiter
     clients: Clients
 
     def group_config(self, group: str) -> SubscriptionGroupConfig: ...
 
-    def announced(
-        self, request: Announce, answer: Callable[[Listing | DragomanError], None]
-    ) -> None:
-        """Announce members to the group, which is coordinated here."""
+    async def announce(self, request: Announce) -> Listing:
+        """Announce members to the group's coordinator."""
         ...
 
 
@@ -113,19 +101,17 @@ class LocalGroup:
         self._node = node
         self.name = name
         self.members: dict[str, _Member] = {}
-        #: All members, of all nodes, as the coordinator told last.
+        #: All members, of all nodes, as in the last answer of the coordinator.
         self.listing = Listing(number=-1)
         #: Of the announcement under way; an answer to an earlier one is ignored.
         self._question = 0
         self._timer: Handle | None = None
-        self._waiting: list[Callable[[DragomanError | None], None]] = []
+        self._waiting: list[Acknowledge] = []
         #: What has been announced and answered.
         self._announced: tuple[Listed, ...] | None = None
 
-    def join(
-        self, session: Connection, listed: Listed, done: Callable[[DragomanError | None], None]
-    ) -> None:
-        """`done` comes when the client is on the list, or why it is not."""
+    def join(self, session: Connection, listed: Listed, done: Acknowledge) -> None:
+        """`done` is called when the client is on the list, or with the reason why it is not."""
         now = self._node.broker.clock.monotonic()
         known = self.members.get(listed.client_id)
         self.members[listed.client_id] = _Member(session, listed, now)
@@ -184,16 +170,7 @@ class LocalGroup:
             if question == self._question:
                 self._answered(members, outcome)
 
-        def found(node: int | DragomanError) -> None:
-            if isinstance(node, DragomanError):
-                answered(node)
-            elif node == broker.node_id:
-                self._node.announced(request, answered)
-            else:
-                asking = broker.rpc.begin(RELAY, rpc.Node(node), (encode(request),))
-                asking.then(lambda reply: answered(read_answer(reply, Listing)))
-
-        broker.coordination.find_coordinator(Kind.GROUP, self.name, found)
+        start(self._node.announce(request)).then(answered)
 
     def _answered(self, members: tuple[Listed, ...], outcome: Listing | DragomanError) -> None:
         if not self.members:
@@ -201,7 +178,7 @@ class LocalGroup:
         if isinstance(outcome, Listing):
             self._announced = members
             self._take(outcome)
-        elif isinstance(outcome, _PASSING):
+        elif isinstance(outcome, _TRANSIENT):
             self._announced = None
             if self.members:
                 self._timer = self._node.broker.scheduler.call_later(
@@ -217,7 +194,7 @@ class LocalGroup:
         for done in waiting:
             done(None if isinstance(outcome, Listing) else outcome)
         if self.members and isinstance(outcome, Listing):
-            # Heard of the next list as soon as there is one.
+            # The coordinator answers as soon as there is another list.
             self._node.broker.scheduler.call_soon(self._watch, self._question)
 
     def _watch(self, question: int) -> None:
@@ -228,7 +205,7 @@ class LocalGroup:
         if listing.number == self.listing.number:
             return
         before, self.listing = self.listing, listing
-        if _told(before) != _told(listing):
+        if _identities(before) != _identities(listing):
             self._notify()
 
     def _notify(self) -> None:
@@ -239,8 +216,8 @@ class LocalGroup:
             session.tell(Request.NOTIFY_CONSUMER_IDS_CHANGED, fields)
 
 
-def _told(listing: Listing) -> list[tuple[str, ConsumerData]]:
-    """What members have to know of it."""
+def _identities(listing: Listing) -> list[tuple[str, ConsumerData]]:
+    """What of a list matters to members, in an order of its own."""
     members = ((each.client_id, each.data) for each in listing.members)
     return sorted(members, key=lambda each: each[0])
 
@@ -260,7 +237,7 @@ class Clients:
         session: Connection,
         client_id: str,
         data: ConsumerData,
-        done: Callable[[DragomanError | None], None],
+        done: Acknowledge,
     ) -> None:
         name = data.group_name
         group = self.groups.get(name)

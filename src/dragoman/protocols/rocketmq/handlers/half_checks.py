@@ -6,17 +6,16 @@ it, however often it is asked, the message is put into a topic where operators f
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, Protocol
 
-from dragoman.broker.broker import Broker
-from dragoman.broker.deferring import Target, Token
+from dragoman.broker.delayed import Target, Token
 from dragoman.broker.errors import UnknownTopic
-from dragoman.broker.replica import Acknowledge
 from dragoman.broker.topics import NewTopic
-from dragoman.errors import DragomanError, EncodeError
+from dragoman.errors import EncodeError
 from dragoman.log.batch import Record
 from dragoman.log_limiter import LogLimiter
-from dragoman.outcome import start
+from dragoman.outcome import attempt, ignore, start
 from dragoman.protocols.rocketmq.constants import (
     CHECKED_TOO_OFTEN_TOPIC,
     TOPIC_CONFIG,
@@ -24,6 +23,7 @@ from dragoman.protocols.rocketmq.constants import (
     Property,
     SysFlag,
 )
+from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.names import (
     physical_offset,
     spelling,
@@ -44,44 +44,43 @@ _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 class Node(Protocol):
     """What asking for the state of a transaction needs of the node."""
 
-    broker: Broker
+    broker: Core
     log: LogLimiter
 
-    def check_producer(self, request: CheckProducer) -> None:
+    async def check_producer(self, request: CheckProducer) -> None:
         """Ask any producer of the group."""
         ...
 
 
 def watch_halves(node: Node) -> None:
-    """Have halves that nobody decides about asked for, where they are kept."""
+    """Have producers asked about halves that are not decided on, where those are kept."""
+    node.broker.delayed.on_check.append(partial(_check, node))
+    node.broker.delayed.on_given_up.append(partial(_give_up, node))
 
-    def check(
-        token: Token, record: Record, target: Target, labels: dict[str, str], times: int
-    ) -> None:
-        group = labels.get(GROUP_LABEL)
-        if group is None:
-            return
-        try:
-            request = check_request(token, record, target, group, times)
-        except EncodeError as error:
-            text = "transaction of group %s for %s is not asked for: %s"
-            node.log.warning(text, group, target, error)
-        else:
-            node.check_producer(request)
 
-    def given_up(
-        _: Token, record: Record, target: Target, labels: dict[str, str], done: Acknowledge
-    ) -> None:
-        group = labels.get(GROUP_LABEL)
-        if group is None:
-            done(None)
-        else:
-            text = "transaction of group %s for %s: nobody knows how it ended"
-            node.log.warning(text, group, target)
-            _put_aside(node.broker, record, target, group, done)
+def _check(
+    node: Node, token: Token, record: Record, target: Target, labels: dict[str, str], times: int
+) -> None:
+    group = labels.get(GROUP_LABEL)
+    if group is None:
+        return
+    try:
+        request = check_request(token, record, target, group, times)
+    except EncodeError as error:
+        text = "transaction of group %s for %s is not asked for: %s"
+        node.log.warning(text, group, target, error)
+    else:
+        start(node.check_producer(request)).then(ignore)
 
-    node.broker.deferring.on_check.append(check)
-    node.broker.deferring.on_given_up.append(given_up)
+
+async def _give_up(
+    node: Node, _token: Token, record: Record, target: Target, labels: dict[str, str]
+) -> None:
+    group = labels.get(GROUP_LABEL)
+    if group is not None:
+        text = "transaction of group %s for %s: nobody knows how it ended"
+        node.log.warning(text, group, target)
+        await _put_aside(node.broker, record, target, group)
 
 
 def check_request(
@@ -107,24 +106,14 @@ def check_request(
     return CheckProducer(group=group, fields=fields, body=encode_message(message))
 
 
-def _put_aside(
-    broker: Broker, record: Record, target: Target, group: str, done: Acknowledge
-) -> None:
+async def _put_aside(broker: Core, record: Record, target: Target, group: str) -> None:
     sent = sent_again(record)
     sent.properties[Property.REAL_TOPIC] = spelling(target.topic)
     sent.properties[Property.REAL_QUEUE_ID] = str(target.partition)
     sent.properties[Property.PRODUCER_GROUP] = group
-
-    def made(error: DragomanError | None) -> None:
-        topic = broker.image.topics.get(CHECKED_TOO_OFTEN_TOPIC)
-        if topic is None:
-            done(error or UnknownTopic(f"there is no topic {CHECKED_TOO_OFTEN_TOPIC}"))
-            return
-        record = sent.record(broker.clock.wall_ms())
-        try:
-            broker.relaying.add(topic.partitions[0], record, lambda _, error: done(error))
-        except DragomanError as refusal:
-            done(refusal)
-
     new = NewTopic(name=CHECKED_TOO_OFTEN_TOPIC, partition_count=1, config=dict(TOPIC_CONFIG))
-    start(broker.ensure_topic(new)).then(made)
+    error = await attempt(broker.ensure_topic(new))
+    topic = broker.image.topics.get(CHECKED_TOO_OFTEN_TOPIC)
+    if topic is None:
+        raise error or UnknownTopic(f"there is no topic {CHECKED_TOO_OFTEN_TOPIC}")
+    await broker.relaying.append(topic.partitions[0], sent.record(broker.clock.wall_ms()))

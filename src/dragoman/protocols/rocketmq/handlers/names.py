@@ -45,7 +45,7 @@ def topic_name(spelt: str) -> str:
 
 @lru_cache(maxsize=4096)
 def spelling(name: str) -> str:
-    """How clients are told of a topic."""
+    """The name of a topic as clients see it."""
     return name.replace(".", "%2E")
 
 

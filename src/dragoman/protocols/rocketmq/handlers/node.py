@@ -1,35 +1,34 @@
 """What all RocketMQ listeners of a node share: its clients, and what nodes do for each other's.
 
-Coordinates the groups that this node has to (`membership.py`), and reaches a client wherever it is
-connected.
+A node coordinates groups (`listed_group.py`), and reaches clients on whichever node they are
+connected to.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, assert_never
+from contextlib import suppress
+from functools import partial
 
-from dragoman.broker.broker import Broker
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import GroupNotFound, Overloaded, UnknownTopic
-from dragoman.broker.kinds import Kind
-from dragoman.broker.relaying import Relayed as RelayedReply
-from dragoman.broker.relaying import TakeReply
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_TOLD_OFFSETS_MAX
 from dragoman.log_limiter import LogLimiter
+from dragoman.outcome import attempt, called_back, gather, ignore, start
 from dragoman.protocols.rocketmq.bodies import SubscriptionGroupConfig
-from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.protocols.rocketmq.handlers.clients import Clients
 from dragoman.protocols.rocketmq.handlers.commits import Commits
+from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.half_checks import watch_halves
-from dragoman.protocols.rocketmq.handlers.membership import OWNER, Answer, ListedGroup
+from dragoman.protocols.rocketmq.handlers.listed_group import OWNER, ListedGroup
 from dragoman.protocols.rocketmq.handlers.names import broker_name
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.relayed import (
     PROTOCOL,
-    RELAY,
+    A,
     Announce,
     AskClient,
     CheckProducer,
@@ -50,19 +49,16 @@ from dragoman.protocols.rocketmq.handlers.relayed import (
     ProducerClient,
     Producers,
     Queues,
+    RelayedRequest,
+    Relays,
     TellClient,
-    decode_request,
-    encode,
-    read_answer,
 )
-from dragoman.protocols.rocketmq.handlers.relayed import Request as Relayed
 from dragoman.protocols.rocketmq.handlers.state import State
 from dragoman.protocols.rocketmq.handlers.traffic import Traffic
-from dragoman.rpc import Node, Reply
 from dragoman.types import GroupId
 
 
-def node_of(broker: Broker) -> RocketmqNode:
+def node_of(broker: Core) -> RocketmqNode:
     """The one of this broker, made at first use."""
     found = broker.shared.get(PROTOCOL)
     if found is None:
@@ -72,20 +68,35 @@ def node_of(broker: Broker) -> RocketmqNode:
 
 
 class RocketmqNode:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Core) -> None:
         self.broker = broker
         #: For lines that clients can cause at will.
         self.log = LogLimiter(logging.getLogger("dragoman.rocketmq"), broker.scheduler)
         self.clients = Clients(self)
         self.commits = Commits(broker)
-        self.state = State(broker)
+        self.state = State(broker.tables)
         self._turn = 0
         #: Look-ups by key that are under way.
         self.searches = 0
         self.traffic = Traffic(broker.clock)
-        broker.relaying.protocols[PROTOCOL] = self.relayed
+        self.relays = Relays(broker.node_id, broker.rpc)
+        self._serve(self.relays)
+        broker.relaying.protocols[PROTOCOL] = self.relays.receive
         broker.on_stopping.append(self.clients.stop)
         watch_halves(self)
+
+    def _serve(self, relays: Relays) -> None:
+        relays.serve(Announce, self._announce)
+        relays.serve(LookUpMembers, self._look_up_members)
+        relays.serve(LockQueues, self._lock_queues)
+        relays.serve(TellClient, self._tell_client)
+        relays.serve(AskClient, self._ask_client)
+        relays.serve(CheckProducer, self._check_producer)
+        relays.serve(ListProducers, self._list_producers)
+        relays.serve(ForwardReply, self._forward_reply)
+        relays.serve(FindOffset, self._find_offset)
+        relays.serve(DescribeGroups, self._describe_groups)
+        relays.serve(DeleteGroup, self._delete_group)
 
     def group_config(self, group: str) -> SubscriptionGroupConfig:
         found = self.state.groups.get(group)
@@ -112,36 +123,32 @@ class RocketmqNode:
 
     # ---- groups that are coordinated here
 
-    def _group(self, name: str) -> ListedGroup:
-        """Raises what `require_group` and `claim` raise."""
+    async def _announce(self, request: Announce) -> Listing:
+        """Raises what `require_group`, `claim` and `ListedGroup.announce` raise."""
         broker = self.broker
-        coordination, group_id = broker.coordination, GroupId(name)
-        coordination.require_group(group_id)
-        return coordination.groups.claim(
+        coordination, group_id = broker.coordination, GroupId(request.group)
+        coordination.groups.require(group_id)
+        group = coordination.groups.table.claim(
             group_id,
             OWNER,
             ListedGroup,
             lambda generation: ListedGroup(group_id, generation, broker.scheduler, broker.clock),
         )
-
-    def announced(self, request: Announce, answer: Answer) -> None:
-        try:
-            group = self._group(request.group)
-            group.announce(request.node, request.members, request.number, answer)
-        except DragomanError as error:
-            answer(error)
+        return await called_back(
+            partial(group.announce, request.node, request.members, request.number)
+        )
 
     def _known_group(self, name: str) -> ListedGroup | None:
-        self.broker.coordination.require_group(GroupId(name))
-        group = self.broker.coordination.groups.get(GroupId(name))
+        self.broker.coordination.groups.require(GroupId(name))
+        group = self.broker.coordination.groups.table.get(GroupId(name))
         membership = None if group is None else group.membership
         return membership if isinstance(membership, ListedGroup) else None
 
-    def _listing(self, name: str) -> Listing:
-        group = self._known_group(name)
+    async def _look_up_members(self, request: LookUpMembers) -> Listing:
+        group = self._known_group(request.group)
         return Listing(number=-1) if group is None else group.listing()
 
-    def _lock(self, request: LockQueues) -> Queues:
+    async def _lock_queues(self, request: LockQueues) -> Queues:
         group = self._known_group(request.group)
         if group is None:
             return Queues()
@@ -152,134 +159,60 @@ class RocketmqNode:
 
     # ---- any group, wherever it is coordinated
 
-    def look_up_members(self, group: str, done: Callable[[Listing | DragomanError], None]) -> None:
+    async def announce(self, request: Announce) -> Listing:
+        """Announce this node's members of a group to its coordinator."""
+        return await self._call_coordinator(request.group, request)
+
+    async def members(self, group: str) -> Listing:
         local = self.clients.groups.get(group)
         if local is not None and local.listing.number >= 0:
-            done(local.listing)
-        else:
-            self._ask_coordinator(group, LookUpMembers(group=group), Listing, done)
+            return local.listing
+        return await self._call_coordinator(group, LookUpMembers(group=group))
 
-    def lock_queues(
-        self, request: LockQueues, done: Callable[[Queues | DragomanError], None]
-    ) -> None:
-        self._ask_coordinator(request.group, request, Queues, done)
+    async def lock_queues(self, request: LockQueues) -> Queues:
+        return await self._call_coordinator(request.group, request)
 
-    def _ask_coordinator(
-        self, group: str, request: Relayed, kind: type[Any], done: Callable[[Any], None]
-    ) -> None:
-        def found(node: int | DragomanError) -> None:
-            if isinstance(node, DragomanError):
-                done(node)
-            else:
-                self.ask_node(node, request, kind, done)
-
-        self.broker.coordination.find_coordinator(Kind.GROUP, group, found)
-
-    def ask_node(
-        self, node: int, request: Relayed, kind: type[Any], done: Callable[[Any], None]
-    ) -> None:
-        """Ask a node, perhaps this one."""
-        if node == self.broker.node_id:
-            try:
-                self._perform(request, done)
-            except DragomanError as error:
-                done(error)
-            return
-
-        def answered(reply: Reply[RelayedReply] | DragomanError) -> None:
-            done(read_answer(reply, kind))
-
-        self.broker.rpc.begin(RELAY, Node(node), (encode(request),)).then(answered)
-
-    def relayed(self, body: memoryview, told: TakeReply) -> None:
-        """What another node asks for in the place of its client. Raises `DragomanError`."""
-
-        def answer(outcome: Any) -> None:
-            told(outcome if isinstance(outcome, DragomanError) else encode(outcome))
-
-        self._perform(decode_request(body), answer)
-
-    def _perform(self, request: Relayed, done: Callable[[Any], None]) -> None:
-        match request:
-            case Announce():
-                self.announced(request, done)
-            case LookUpMembers():
-                done(self._listing(request.group))
-            case LockQueues():
-                done(self._lock(request))
-            case TellClient():
-                done(Count(self._tell_here(request)))
-            case AskClient():
-                self._ask_here(request, done)
-            case CheckProducer():
-                done(Count(self._check_here(request)))
-            case ListProducers():
-                done(Producers(tuple(self.clients.producers())))
-            case ForwardReply():
-                done(Count(self._forward_here(request)))
-            case FindOffset():
-                done(Number(self._find_offset(request)))
-            case DescribeGroups():
-                done(GroupRows(tuple(self._rows(request))))
-            case DeleteGroup():
-                self._delete_here(request, done)
-            case _:
-                assert_never(request)
-
-    def _find_offset(self, request: FindOffset) -> int:
-        from dragoman.protocols.rocketmq.handlers.times import look_up
-
-        partition = self.broker.image.partitions.get(request.partition_id)
-        if partition is None:
-            raise UnknownTopic("the partition is gone")
-        return look_up(self.broker.replica(partition), request)
+    async def _call_coordinator(self, group: str, request: RelayedRequest[A]) -> A:
+        coordination = self.broker.coordination
+        node = await coordination.find_coordinator(CoordinatorKind.GROUP, group)
+        return await self.relays.call(request, node)
 
     # ---- groups of all protocols, wherever they are coordinated
 
-    def describe_group(
-        self, group: str, done: Callable[[GroupRow | DragomanError], None], topic: str = ""
-    ) -> None:
-        """Nothing is known of a group that there is not."""
-
-        def described(outcome: GroupRows | DragomanError) -> None:
-            if isinstance(outcome, DragomanError):
-                done(outcome)
-            else:
-                done(outcome.rows[0] if outcome.rows else GroupRow(group=group))
-
+    async def describe_group(self, group: str, topic: str = "") -> GroupRow:
+        """A group that does not exist has an empty description."""
         request = DescribeGroups(group=group, topic=topic)
-        self._ask_coordinator(group, request, GroupRows, described)
+        found = await self._call_coordinator(group, request)
+        return found.rows[0] if found.rows else GroupRow(group=group)
 
-    def describe_all_groups(
-        self, done: Callable[[dict[str, GroupRow] | DragomanError], None], topic: str = ""
-    ) -> None:
-        """In the order of their names, of all nodes that answer; or that one has too many."""
+    async def describe_all_groups(self, topic: str = "") -> dict[str, GroupRow]:
+        """All groups by name, in order, of the nodes that answer. Raises `Overloaded` when a node
+        has too many offsets.
+        """
         found: dict[str, GroupRow] = {}
+        for answer in await self._call_all(DescribeGroups(topic=topic)):
+            if isinstance(answer, Overloaded):
+                raise answer
+            if isinstance(answer, GroupRows):
+                found.update((each.group, each) for each in answer.rows)
+        return dict(sorted(found.items()))
+
+    async def _call_all(self, request: RelayedRequest[A]) -> list[A | DragomanError]:
+        """The answers of all nodes, in the order of their numbers."""
         nodes = sorted(self.broker.image.nodes)
-        left = len(nodes)
-        refused: Overloaded | None = None
+        return await gather([start(attempt(self.relays.call(request, each))) for each in nodes])
 
-        def answered(outcome: GroupRows | DragomanError) -> None:
-            nonlocal left, refused
-            if isinstance(outcome, GroupRows):
-                found.update((each.group, each) for each in outcome.rows)
-            elif isinstance(outcome, Overloaded):
-                refused = outcome
-            left -= 1
-            if not left:
-                done(refused or dict(sorted(found.items())))
-
-        for node in nodes:
-            self.ask_node(node, DescribeGroups(topic=topic), GroupRows, answered)
+    async def _describe_groups(self, request: DescribeGroups) -> GroupRows:
+        return GroupRows(tuple(self._rows(request)))
 
     def _rows(self, request: DescribeGroups) -> Iterator[GroupRow]:
         coordination = self.broker.coordination
         if request.group:
-            coordination.require_group(request.group)
-            group = coordination.groups.get(GroupId(request.group))
+            coordination.groups.require(request.group)
+            group = coordination.groups.table.get(GroupId(request.group))
             groups = [] if group is None else [group]
         else:
-            groups = list(coordination.groups)
+            groups = list(coordination.groups.table)
         room = ROCKETMQ_TOLD_OFFSETS_MAX
         for each in groups:
             offsets: dict[str, dict[int, int]] = {}
@@ -298,22 +231,17 @@ class RocketmqNode:
                 subscriptions=tuple(sorted(topics or ())),
             )
 
-    def delete_group(self, group: str, done: Callable[[DragomanError | None], None]) -> None:
-        """With its offsets; one that there is not is gone already."""
+    async def delete_group(self, group: str) -> None:
+        """Delete a group and its offsets, if it exists."""
+        await self._call_coordinator(group, DeleteGroup(group=group))
 
-        def deleted(outcome: Count | DragomanError) -> None:
-            done(outcome if isinstance(outcome, DragomanError) else None)
-
-        self._ask_coordinator(group, DeleteGroup(group=group), Count, deleted)
-
-    def _delete_here(self, request: DeleteGroup, done: Callable[[Any], None]) -> None:
-        def deleted(error: DragomanError | None) -> None:
-            if isinstance(error, GroupNotFound):
-                done(Count(0))
-            else:
-                done(error or Count(1))
-
-        self.broker.coordination.delete_group(GroupId(request.group), deleted)
+    async def _delete_group(self, request: DeleteGroup) -> Count:
+        delete = self.broker.coordination.groups.delete
+        try:
+            await delete(GroupId(request.group))
+        except GroupNotFound:
+            return Count(0)
+        return Count(1)
 
     # ---- clients, wherever they are connected
 
@@ -325,7 +253,9 @@ class RocketmqNode:
         fields: Mapping[str, str],
         body: Callable[[Listed], bytes],
     ) -> None:
-        """A request without answer for each of these members."""
+        """Send a request without an answer to each of these members. One that is not reached
+        finds out by itself, later.
+        """
         for each in members:
             request = TellClient(
                 group=group,
@@ -334,122 +264,102 @@ class RocketmqNode:
                 body=body(each),
                 client_id=each.client_id,
             )
-            self.ask_node(each.node, request, Count, _unheard)
+            start(self.relays.call(request, each.node)).then(ignore)
 
-    def ask_member(
+    async def ask_member(
         self,
         group: str,
         member: Listed,
         code: int,
         fields: Mapping[str, str],
-        body: bytes,
-        done: Callable[[ClientAnswer | DragomanError], None],
-    ) -> None:
+        body: bytes = b"",
+    ) -> ClientAnswer:
         request = AskClient(
             group=group, client_id=member.client_id, code=code, fields=dict(fields), body=body
         )
-        self.ask_node(member.node, request, ClientAnswer, done)
+        return await self.relays.call(request, member.node)
 
-    def _tell_here(self, request: TellClient) -> int:
+    async def _tell_client(self, request: TellClient) -> Count:
         session = self.clients.session_of(request.client_id, request.group)
         if session is None:
-            return 0
+            return Count(0)
         session.tell(request.code, request.fields, request.body)
-        return 1
+        return Count(1)
 
-    def _ask_here(self, request: AskClient, done: Callable[[Any], None]) -> None:
+    async def _ask_client(self, request: AskClient) -> ClientAnswer:
         session = self.clients.session_of(request.client_id, request.group)
         if session is None:
             text = f"The Consumer <{request.group}> <{request.client_id}> not online"
             raise Refused(Response.CONSUMER_NOT_ONLINE, text)
-
-        def answered(response: Command | DragomanError) -> None:
-            if isinstance(response, DragomanError):
-                done(response)
-            else:
-                body = bytes(response.body)
-                done(
-                    ClientAnswer(
-                        code=response.code,
-                        remark=response.remark,
-                        fields=response.fields,
-                        body=body,
-                    )
-                )
-
-        session.ask(request.code, request.fields, request.body, answered)
+        response = await session.ask(request.code, request.fields, request.body)
+        return ClientAnswer(
+            code=response.code,
+            remark=response.remark,
+            fields=response.fields,
+            body=bytes(response.body),
+        )
 
     # ---- producers, wherever they are connected
 
-    def check_producer(self, request: CheckProducer) -> None:
-        """Ask any producer of the group for a transaction's state: one of this node, or of the
-        others in turn."""
-        nodes = [each for each in sorted(self.broker.image.nodes) if each != self.broker.node_id]
-        self._check_next(request, [self.broker.node_id, *nodes])
+    async def check_producer(self, request: CheckProducer) -> None:
+        """Ask any producer of the group for a transaction's state: one of this node or, when there
+        is none, of the others in turn.
+        """
+        nodes = (each for each in sorted(self.broker.image.nodes) if each != self.broker.node_id)
+        await self._call_until_counted(request, [self.broker.node_id, *nodes])
 
-    def _check_next(self, request: CheckProducer, nodes: list[int]) -> None:
-        if not nodes:
-            return
+    async def _call_until_counted(self, request: RelayedRequest[Count], nodes: list[int]) -> bool:
+        """Call the nodes one after the other until one has a client for the request. Whether one
+        has.
+        """
+        for node in nodes:
+            with suppress(DragomanError):
+                if (await self.relays.call(request, node)).count:
+                    return True
+        return False
 
-        def answered(outcome: Count | DragomanError) -> None:
-            if isinstance(outcome, DragomanError) or not outcome.count:
-                self._check_next(request, nodes[1:])
-
-        self.ask_node(nodes[0], request, Count, answered)
-
-    def _check_here(self, request: CheckProducer) -> int:
+    async def _check_producer(self, request: CheckProducer) -> Count:
         sessions = self.clients.producer_sessions(request.group)
         if not sessions:
-            return 0
+            return Count(0)
         session = sessions[self.next_turn() % len(sessions)]
         session.tell(Request.CHECK_TRANSACTION_STATE, request.fields, request.body)
-        return 1
+        return Count(1)
 
-    def all_producers(self, done: Callable[[list[ProducerClient]], None]) -> None:
-        """Of all nodes that answer."""
-        found: list[ProducerClient] = []
-        nodes = sorted(self.broker.image.nodes)
-        left = len(nodes)
+    async def all_producers(self) -> list[ProducerClient]:
+        """Those of all nodes that answer."""
+        answers = await self._call_all(ListProducers())
+        return [each for found in answers if isinstance(found, Producers) for each in found.clients]
 
-        def answered(outcome: Producers | DragomanError) -> None:
-            nonlocal left
-            if isinstance(outcome, Producers):
-                found.extend(outcome.clients)
-            left -= 1
-            if not left:
-                done(found)
+    async def _list_producers(self, _request: ListProducers) -> Producers:
+        return Producers(tuple(self.clients.producers()))
 
-        for node in nodes:
-            self.ask_node(node, ListProducers(), Producers, answered)
-
-    def forward_reply(self, request: ForwardReply, done: Callable[[bool], None]) -> None:
-        """A reply to whoever sent the request, on whichever node."""
+    async def forward_reply(self, request: ForwardReply) -> bool:
+        """Send a reply to the client that waits for it, on whichever node. Whether it was found."""
         nodes = sorted(self.broker.image.nodes)
         nodes.sort(key=lambda each: each != self.broker.node_id)
-        self._forward_next(request, nodes, done)
+        return await self._call_until_counted(request, nodes)
 
-    def _forward_next(
-        self, request: ForwardReply, nodes: list[int], done: Callable[[bool], None]
-    ) -> None:
-        if not nodes:
-            done(False)
-            return
-
-        def answered(outcome: Count | DragomanError) -> None:
-            if isinstance(outcome, Count) and outcome.count:
-                done(True)
-            else:
-                self._forward_next(request, nodes[1:], done)
-
-        self.ask_node(nodes[0], request, Count, answered)
-
-    def _forward_here(self, request: ForwardReply) -> int:
+    async def _forward_reply(self, request: ForwardReply) -> Count:
         session = self.clients.session_of(request.client_id)
         if session is None:
-            return 0
+            return Count(0)
         session.tell(Request.PUSH_REPLY_MESSAGE_TO_CLIENT, request.fields, request.body)
-        return 1
+        return Count(1)
 
+    # ---- offsets and times of partitions, wherever they are led
 
-def _unheard(_outcome: object) -> None:
-    """Clients find out by themselves, later."""
+    async def find_offset(self, request: FindOffset, leader: int) -> int:
+        return (await self.relays.call(request, leader)).value
+
+    async def _find_offset(self, request: FindOffset) -> Number:
+        partition = self.broker.image.partitions.get(request.partition_id)
+        if partition is None:
+            raise UnknownTopic("the partition is gone")
+        log = self.broker.replica(partition).log
+        end = log.last_stable_offset
+        if request.timestamp is not None:
+            found = log.offset_for_time(request.timestamp, end)
+            return Number(end if found is None else found[0])
+        first = next(log.iterate(max(request.offset, log.log_start_offset), end), None)
+        return Number(-1 if first is None else first.timestamp)

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from dragoman.broker.reading import Ends
 from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX, TOPIC_PARTITIONS_MAX
-from dragoman.outcome import start
 from dragoman.protocols.rocketmq.constants import Response
-from dragoman.protocols.rocketmq.handlers.names import require_topic, topic_name, visible_topic
+from dragoman.protocols.rocketmq.handlers.names import topic_name, visible_topic
+from dragoman.protocols.rocketmq.handlers.reads import offset_at, store_time_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.session import Call
-from dragoman.protocols.rocketmq.handlers.times import offset_at, store_time_of
+from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, TopicName
 
 
 def partition_of(call: Call) -> PartitionMetadata:
     """The queue that a request names. Raises `Refused`."""
-    spelt = call.text("topic")
-    topic = require_topic(call.service.broker.image, spelt)
-    call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    topic = call.known_topic(Operation.DESCRIBE)
     queue = call.number("queueId")
     if not 0 <= queue < len(topic.partitions):
-        text = f"queueId[{queue}] is illegal, topic {spelt} has {len(topic.partitions)} queues"
+        spelt, count = call.text("topic"), len(topic.partitions)
+        text = f"queueId[{queue}] is illegal, topic {spelt} has {count} queues"
         raise Refused(Response.INVALID_PARAMETER, text)
     return topic.partitions[queue]
 
@@ -33,49 +28,30 @@ def partition_of(call: Call) -> PartitionMetadata:
 # ---- committed offsets
 
 
-def handle_query_consumer_offset(call: Call) -> None:
+async def handle_query_consumer_offset(call: Call) -> Answer:
     group, queue = call.text("consumerGroup"), call.number("queueId")
     topic = topic_name(call.text("topic"))
     call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
-
-    def found(offsets: dict[int, int] | DragomanError) -> None:
-        if isinstance(offsets, DragomanError):
-            call.refuse(offsets)
-        elif queue in offsets:
-            call.reply(fields={"offset": str(offsets[queue])})
-        elif call.flag("setZeroIfNotFound"):
-            call.guarded(lambda: _reply_first(call))
-        else:
-            _reply_not_found(call)
-
-    def look_up() -> None:
-        coordination = call.service.broker.coordination
-        coordination.look_up_committed(GroupId(group), TopicName(topic), found)
-
-    call.node.commits.when_settled((group, topic, queue), look_up)
-
-
-def _reply_first(call: Call) -> None:
-    """Who asks for it begins at the first message of a young queue: what came before it heard of
-    the queue, which may take 30 seconds, is not lost.
-    """
-
-    def answer(ends: Ends) -> None:
-        is_young = 0 < ends.last_stable_offset <= ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX
-        if is_young and ends.log_start_offset == 0:
-            call.reply(fields={"offset": "0"})
-        else:
-            _reply_not_found(call)
-
-    if visible_topic(call.service.broker.image, call.text("topic")) is None:
-        _reply_not_found(call)
-    else:
-        with_ends(call, partition_of(call), answer)
-
-
-def _reply_not_found(call: Call) -> None:
+    await call.node.commits.settled((group, topic, queue))
+    groups = call.service.broker.coordination.groups
+    offsets = await groups.committed(GroupId(group), TopicName(topic))
+    if queue in offsets:
+        return Answer(fields={"offset": str(offsets[queue])})
+    if call.flag("setZeroIfNotFound") and await _is_young(call):
+        return Answer(fields={"offset": "0"})
     text = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
-    call.reply(Response.QUERY_NOT_FOUND, text)
+    raise Refused(Response.QUERY_NOT_FOUND, text)
+
+
+async def _is_young(call: Call) -> bool:
+    """Whether a group without an offset begins at the first message of the queue: what came before
+    it heard of the queue, which may take 30 seconds, is not lost.
+    """
+    if visible_topic(call.service.broker.image, call.text("topic")) is None:
+        return False
+    ends = await _ends(call)
+    has_few = 0 < ends.last_stable_offset <= ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX
+    return has_few and ends.log_start_offset == 0
 
 
 def handle_update_consumer_offset(call: Call) -> None:
@@ -94,51 +70,26 @@ def handle_update_consumer_offset(call: Call) -> None:
 # ---- ends and times
 
 
-def with_ends(call: Call, partition: PartitionMetadata, use: Callable[[Ends], None]) -> None:
-    def found(ends: Ends | DragomanError) -> None:
-        def go_on() -> None:
-            if isinstance(ends, DragomanError):
-                raise ends
-            use(ends)
-
-        call.guarded(go_on)
-
-    start(call.service.broker.readers.ends(partition)).then(found)
+async def _ends(call: Call) -> Ends:
+    return await call.service.broker.readers.ends(partition_of(call))
 
 
-def handle_get_max_offset(call: Call) -> None:
-    def answer(ends: Ends) -> None:
-        call.reply(fields={"offset": str(ends.last_stable_offset)})
-
-    with_ends(call, partition_of(call), answer)
+async def handle_get_max_offset(call: Call) -> Answer:
+    return Answer(fields={"offset": str((await _ends(call)).last_stable_offset)})
 
 
-def handle_get_min_offset(call: Call) -> None:
-    def answer(ends: Ends) -> None:
-        call.reply(fields={"offset": str(ends.log_start_offset)})
-
-    with_ends(call, partition_of(call), answer)
+async def handle_get_min_offset(call: Call) -> Answer:
+    return Answer(fields={"offset": str((await _ends(call)).log_start_offset)})
 
 
-def handle_search_offset_by_timestamp(call: Call) -> None:
+async def handle_search_offset_by_timestamp(call: Call) -> Answer:
     partition = partition_of(call)
     is_upper = call.fields.get("boundaryType", "LOWER").upper() == "UPPER"
     timestamp = call.number("timestamp")
-
-    def found(offset: int | DragomanError) -> None:
-        if isinstance(offset, DragomanError):
-            call.refuse(offset)
-        else:
-            call.reply(fields={"offset": str(offset)})
-
-    offset_at(call.service.broker, partition, timestamp, found, is_upper=is_upper)
+    offset = await offset_at(call.node, partition, timestamp, is_upper=is_upper)
+    return Answer(fields={"offset": str(offset)})
 
 
-def handle_get_earliest_msg_storetime(call: Call) -> None:
-    def found(timestamp: int | DragomanError) -> None:
-        if isinstance(timestamp, DragomanError):
-            call.refuse(timestamp)
-        else:
-            call.reply(fields={"timestamp": str(timestamp)})
-
-    store_time_of(call.service.broker, partition_of(call), 0, found)
+async def handle_get_earliest_msg_storetime(call: Call) -> Answer:
+    timestamp = await store_time_of(call.node, partition_of(call), 0)
+    return Answer(fields={"timestamp": str(timestamp)})

@@ -2,7 +2,7 @@
 
 A connection keeps its place in a partition between pulls. What a group reads of a topic is in the
 pull, or in the heartbeats of its members. Messages are looked through in bounded pieces: when none
-of a piece matches, the client is told to go on behind it.
+of a piece matches, the client is sent the offset behind it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from dragoman.broker.broker import Broker
 from dragoman.broker.errors import NotLeader
 from dragoman.broker.reading import Ends, Reader
 from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.errors import DragomanError
 from dragoman.limits import (
     ROCKETMQ_COPY_WAIT_S,
     ROCKETMQ_HOLD_S_MAX,
@@ -24,7 +22,6 @@ from dragoman.limits import (
     ROCKETMQ_SCAN_BYTES_MAX,
 )
 from dragoman.log.batch import Record
-from dragoman.outcome import start
 from dragoman.protocols.rocketmq.constants import (
     RETRY_PREFIX,
     SYSTEM_GROUPS,
@@ -33,11 +30,12 @@ from dragoman.protocols.rocketmq.constants import (
     Response,
 )
 from dragoman.protocols.rocketmq.filters import Filter, compile_filter
-from dragoman.protocols.rocketmq.handlers.attributes import attributes_of, read_queues
+from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.names import require_topic
 from dragoman.protocols.rocketmq.handlers.records import encoded, properties_of, tags_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Call
+from dragoman.protocols.rocketmq.handlers.topics import attributes_of, read_queues
 from dragoman.protocols.rocketmq.sql92 import FilterError
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.world import Handle
@@ -106,7 +104,7 @@ def parsed_filter(kind: str | None, expression: str) -> Filter:
 def _commit(call: Call, group: str, topic: str, queue: int) -> None:
     offset = call.number("commitOffset", -1)
     if offset >= 0:
-        # Nobody is told how it went; the next pull says it again.
+        # The result is not reported; the next pull commits again.
         call.node.commits.commit(group, topic, {queue: offset}, lambda _: None)
 
 
@@ -147,7 +145,7 @@ class _Pull:
             log = broker.held(self._partition).log
         except NotLeader:
             self._has_asked = True
-            start(broker.readers.ends(self._partition)).then(self._found)
+            self._call.after(broker.readers.ends(self._partition), self._check)
             return
         ends = Ends(
             log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset
@@ -155,17 +153,9 @@ class _Pull:
         if self._offset > ends.last_stable_offset and self._partition.leader != broker.node_id:
             # This copy may be behind.
             self._has_asked = True
-            start(broker.readers.ends(self._partition)).then(self._found)
+            self._call.after(broker.readers.ends(self._partition), self._check)
         else:
             self._check(ends)
-
-    def _found(self, ends: Ends | DragomanError) -> None:
-        def go_on() -> None:
-            if isinstance(ends, DragomanError):
-                raise ends
-            self._check(ends)
-
-        self._call.guarded(go_on)
 
     def _check(self, ends: Ends) -> None:
         self._ends = ends
@@ -195,7 +185,8 @@ class _Pull:
         elif is_behind:
             self._finish(Response.PULL_RETRY_IMMEDIATELY, b"", next_offset)
         elif self._may_be_behind():
-            start(self._call.service.broker.readers.ends(self._partition)).then(self._found)
+            ends = self._call.service.broker.readers.ends(self._partition)
+            self._call.after(ends, self._check)
         elif self._hold_s > 0 and not self._call.session.channel.is_ended:
             self._hold(reader)
         elif next_offset > self._offset:
@@ -366,7 +357,7 @@ def _nothing() -> None:
 class _Place:
     """A reader that one pull after the other uses."""
 
-    def __init__(self, broker: Broker, partition: PartitionMetadata, offset: int) -> None:
+    def __init__(self, broker: Core, partition: PartitionMetadata, offset: int) -> None:
         self.on_change: Callable[[], None] = _nothing
         self._reader = broker.readers.open(partition, offset, self._changed)
 

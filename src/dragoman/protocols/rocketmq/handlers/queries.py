@@ -7,12 +7,11 @@ begins. It ends when enough is found, when its time is up, or when the client is
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from dragoman.broker.errors import Overloaded
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
-from dragoman.errors import DecodeError, DragomanError
+from dragoman.errors import DecodeError
 from dragoman.limits import (
     ROCKETMQ_FOUND_BYTES_MAX,
     ROCKETMQ_FOUND_COUNT_MAX,
@@ -20,23 +19,26 @@ from dragoman.limits import (
     ROCKETMQ_LOOK_UPS_MAX,
 )
 from dragoman.log.batch import Record
+from dragoman.outcome import pause
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.constants import Property, Response
 from dragoman.protocols.rocketmq.filters import Filter, compile_filter
-from dragoman.protocols.rocketmq.handlers.lookup import Found, find_record
 from dragoman.protocols.rocketmq.handlers.names import (
     physical_offset,
-    require_topic,
     spelling,
     split_physical,
     visible_topic,
 )
 from dragoman.protocols.rocketmq.handlers.offsets import partition_of
+from dragoman.protocols.rocketmq.handlers.reads import (
+    Slice,
+    find_record,
+    offset_at,
+    read_slice,
+)
 from dragoman.protocols.rocketmq.handlers.records import PREFIX, encoded, properties_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.session import Call
-from dragoman.protocols.rocketmq.handlers.slices import Slice, read_slice
-from dragoman.protocols.rocketmq.handlers.times import offset_at
+from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.messages import read_message_id, tag_hash
 from dragoman.protocols.rocketmq.sql92 import FilterError
 from dragoman.security.authorizer import Operation, Resource
@@ -51,26 +53,9 @@ _TIME_MAX: Final = (1 << 63) - 2
 # ---- by key
 
 
-def handle_query_message(call: Call) -> None:
-    topic = require_topic(call.service.broker.image, call.text("topic"))
-    call.session.authorize(Operation.READ, Resource.TOPIC, topic.name)
+async def handle_query_message(call: Call) -> Answer:
+    topic = call.known_topic(Operation.READ)
     key = call.text("key")
-
-    def answer(search: Search) -> None:
-        if not search.found:
-            text = f"can not find message for {key!r}"
-            if not search.is_complete:
-                text += f" within {ROCKETMQ_LOOK_UP_S_MAX:g} s; a narrower time takes less"
-            raise Refused(Response.QUERY_NOT_FOUND, text)
-        last = search.last
-        call.reply(
-            fields={
-                "indexLastUpdateTimestamp": str(last.timestamp if last is not None else 0),
-                "indexLastUpdatePhyoffset": str(search.last_physical),
-            },
-            body=b"".join(search.found),
-        )
-
     wanted = Sought(
         key=key.encode(),
         is_unique=call.flag(_UNIQUE_QUERY),
@@ -78,7 +63,21 @@ def handle_query_message(call: Call) -> None:
         begin_ms=_time(call, 0, "beginTimestamp", "begin"),
         end_ms=_time(call, _TIME_MAX, "endTimestamp", "end"),
     )
-    Search(call, topic, wanted, answer).start()
+    search = Search(call, topic, wanted)
+    await search.run()
+    if not search.found:
+        text = f"can not find message for {key!r}"
+        if not search.is_complete:
+            text += f" within {ROCKETMQ_LOOK_UP_S_MAX:g} s; a narrower time takes less"
+        raise Refused(Response.QUERY_NOT_FOUND, text)
+    last = search.last
+    return Answer(
+        fields={
+            "indexLastUpdateTimestamp": str(last.timestamp if last is not None else 0),
+            "indexLastUpdatePhyoffset": str(search.last_physical),
+        },
+        body=b"".join(search.found),
+    )
 
 
 def _time(call: Call, default: int, *names: str) -> int:
@@ -111,17 +110,14 @@ class Sought(NamedTuple):
 
 
 class Search:
-    """`done` is called once, unless the client goes away; what it raises is answered."""
+    """A look-up of messages in a topic. It ends early when the client goes away."""
 
-    def __init__(
-        self, call: Call, topic: TopicMetadata, sought: Sought, done: Callable[[Search], None]
-    ) -> None:
+    def __init__(self, call: Call, topic: TopicMetadata, sought: Sought) -> None:
         self._call = call
         self._broker = call.service.broker
-        self._topic = spelling(topic.name).encode()
-        self._partitions = iter(topic.partitions)
+        self._topic = topic
+        self._spelt = spelling(topic.name).encode()
         self._sought = sought
-        self._done = done
         self._until = 0.0
         self._is_over = False
         self.found: list[bytes] = []
@@ -132,92 +128,63 @@ class Search:
         #: Has all been looked at, or enough been found?
         self.is_complete = False
 
-    def start(self) -> None:
-        """Raises `Overloaded`."""
-        node = self._call.node
+    async def run(self) -> None:
+        """Raises `Overloaded`, and what reading raises."""
+        node, on_gone = self._call.node, self._call.session.on_gone
         if node.searches >= ROCKETMQ_LOOK_UPS_MAX:
             raise Overloaded(f"{node.searches} messages are being looked up already")
         node.searches += 1
         self._until = self._broker.scheduler.time() + ROCKETMQ_LOOK_UP_S_MAX
-        self._call.session.on_gone[self] = self._gone
-        self._next_partition()
+        on_gone[self] = self._end
+        try:
+            await self._look_through()
+        finally:
+            on_gone.pop(self, None)
+            self._end()
 
-    def _next_partition(self) -> None:
-        partition = next(self._partitions, None)
-        if partition is None:
-            self._finish(is_complete=True)
-            return
+    def _end(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._call.node.searches -= 1
 
-        def begin(offset: int | DragomanError) -> None:
-            if isinstance(offset, DragomanError):
-                self._end(offset)
-            else:
-                self._read(partition, offset)
+    async def _look_through(self) -> None:
+        """All partitions, until enough is found or the time is up."""
+        for partition in self._topic.partitions:
+            offset, begin_ms = 0, self._sought.begin_ms
+            if begin_ms:
+                offset = await offset_at(self._call.node, partition, begin_ms)
+            is_read = False
+            while not is_read:
+                if self._is_over or self._broker.scheduler.time() >= self._until:
+                    return
+                piece = await read_slice(self._broker, partition, offset, self._sought.key)
+                if self._look(partition, piece):
+                    self.is_complete = True
+                    return
+                # Clients set times, perhaps a little out of order: a whole slice has to be past.
+                is_past = piece.oldest_ms is not None and piece.oldest_ms > self._sought.end_ms
+                offset = piece.next_offset
+                is_read = is_past or offset >= piece.end_offset
+                await pause(self._broker.scheduler, 0)
+        self.is_complete = True
 
-        if self._sought.begin_ms:
-            offset_at(self._broker, partition, self._sought.begin_ms, begin)
-        else:
-            begin(0)
-
-    def _read(self, partition: PartitionMetadata, offset: int) -> None:
-        if self._is_over:
-            return
-        if self._broker.scheduler.time() >= self._until:
-            self._finish(is_complete=False)
-            return
-
-        def look(piece: Slice | DragomanError) -> None:
-            if isinstance(piece, DragomanError):
-                self._end(piece)
-            else:
-                self._look(partition, piece)
-
-        read_slice(self._broker, partition, offset, look, self._sought.key)
-
-    def _look(self, partition: PartitionMetadata, piece: Slice) -> None:
+    def _look(self, partition: PartitionMetadata, piece: Slice) -> bool:
+        """Whether enough is found."""
         sought = self._sought
         for record in piece.records:
             if sought.is_found_in(record):
                 self._take(partition, record)
                 if len(self.found) >= sought.count_max or self._bytes >= ROCKETMQ_FOUND_BYTES_MAX:
-                    self._finish(is_complete=True)
-                    return
-        # Times may be the clients', and a little out of order: a whole slice has to be past.
-        is_past = piece.oldest_ms is not None and piece.oldest_ms > sought.end_ms
-        call_soon = self._broker.scheduler.call_soon
-        if is_past or piece.next_offset >= piece.end_offset:
-            call_soon(self._next_partition)
-        else:
-            call_soon(self._read, partition, piece.next_offset)
+                    return True
+        return False
 
     def _take(self, partition: PartitionMetadata, record: Record) -> None:
-        message = encode_here(self._call, self._topic, partition, record)
+        message = encode_here(self._call, self._spelt, partition, record)
         self.found.append(message)
         self._bytes += len(message)
         if self.last is None or record.timestamp >= self.last.timestamp:
             self.last = record
             self.last_physical = physical_offset(partition.partition_id, record.offset)
-
-    # ---- the end
-
-    def _finish(self, *, is_complete: bool) -> None:
-        self.is_complete = is_complete
-        self._end(None)
-
-    def _gone(self) -> None:
-        if not self._is_over:
-            self._is_over = True
-            self._call.node.searches -= 1
-
-    def _end(self, error: DragomanError | None) -> None:
-        if self._is_over:
-            return
-        self._gone()
-        self._call.session.on_gone.pop(self, None)
-        if error is not None:
-            self._call.refuse(error)
-        else:
-            self._call.guarded(lambda: self._done(self))
 
 
 def encode_here(call: Call, topic: bytes, partition: PartitionMetadata, record: Record) -> bytes:
@@ -228,12 +195,12 @@ def encode_here(call: Call, topic: bytes, partition: PartitionMetadata, record: 
 # ---- by id
 
 
-def handle_view_message_by_id(call: Call) -> None:
+async def handle_view_message_by_id(call: Call) -> Answer:
     if "offset" in call.fields:
         place = call.number("offset")
     else:
         place = _place(call.text("offset", "msgId"))
-    find_by_place(call, place, lambda message: call.reply(body=message))
+    return Answer(body=await find_by_place(call, place))
 
 
 def _place(message_id: str) -> int:
@@ -243,25 +210,16 @@ def _place(message_id: str) -> int:
         raise Refused(Response.SYSTEM_ERROR, str(error)) from None
 
 
-def find_by_place(call: Call, place: int, use: Callable[[bytes], None]) -> None:
-    """`use` gets the message at a physical offset, delivered or not. Raises `DragomanError`."""
-
-    def found(outcome: Found | DragomanError) -> None:
-        def go_on() -> None:
-            if isinstance(outcome, DragomanError):
-                raise outcome
-            call.session.authorize(Operation.READ, Resource.TOPIC, outcome.topic)
-            topic = spelling(outcome.topic).encode()
-            store_host = call.session.store_host
-            where = (outcome.partition_id, outcome.queue)
-            use(encoded(outcome.record, topic, *where, store_host))
-
-        call.guarded(go_on)
-
-    find_record(call.service.broker, place, found)
+async def find_by_place(call: Call, place: int) -> bytes:
+    """The message at a physical offset, delivered or not. Raises `DragomanError`."""
+    found = await find_record(call.service.broker, place)
+    call.session.authorize(Operation.READ, Resource.TOPIC, found.topic)
+    topic = spelling(found.topic).encode()
+    where = (found.partition_id, found.queue)
+    return encoded(found.record, topic, *where, call.session.store_host)
 
 
-def find_by_id(call: Call, message_id: str, spelt: str, use: Callable[[bytes], None]) -> None:
+async def find_by_id(call: Call, message_id: str, spelt: str) -> bytes:
     """By the place in the id or, when there is none, by the id that its client gave it."""
     topic = visible_topic(call.service.broker.image, spelt) if spelt else None
     place = None
@@ -270,19 +228,16 @@ def find_by_id(call: Call, message_id: str, spelt: str, use: Callable[[bytes], N
     except DecodeError:
         if topic is None:
             raise Refused(Response.SYSTEM_ERROR, f"{message_id!r} is no message's id") from None
-    if topic is not None and (place is None or not _is_here(call, place, topic)):
-        call.session.authorize(Operation.READ, Resource.TOPIC, topic.name)
-
-        def answer(search: Search) -> None:
-            if not search.found:
-                text = f"there is no message {message_id} in {spelt}"
-                raise Refused(Response.SYSTEM_ERROR, text)
-            use(search.found[0])
-
-        Search(call, topic, Sought(message_id.encode(), is_unique=True), answer).start()
-    else:
-        assert place is not None
-        find_by_place(call, place, use)
+    if place is not None and (topic is None or _is_here(call, place, topic)):
+        return await find_by_place(call, place)
+    assert topic is not None
+    call.session.authorize(Operation.READ, Resource.TOPIC, topic.name)
+    search = Search(call, topic, Sought(message_id.encode(), is_unique=True))
+    await search.run()
+    if not search.found:
+        text = f"there is no message {message_id} in {spelt}"
+        raise Refused(Response.SYSTEM_ERROR, text)
+    return search.found[0]
 
 
 def _is_here(call: Call, place: int, topic: TopicMetadata) -> bool:
@@ -294,33 +249,24 @@ def _is_here(call: Call, place: int, topic: TopicMetadata) -> bool:
 # ---- by queue and number
 
 
-def handle_query_consume_queue(call: Call) -> None:
+async def handle_query_consume_queue(call: Call) -> bodies.ConsumeQueueView:
     partition = partition_of(call)
     call.session.authorize(Operation.READ, Resource.TOPIC, partition.topic.name)
-    index = call.number("index")
+    offset = max(0, call.number("index"))
     count = min(max(0, call.number("count", _COUNT)), ROCKETMQ_FOUND_COUNT_MAX)
     data, chosen = _subscription(call)
     view = bodies.ConsumeQueueView(subscription_data=data)
-
-    def look(piece: Slice | DragomanError) -> None:
-        def go_on() -> None:
-            if isinstance(piece, DragomanError):
-                raise piece
-            view.min_queue_index = piece.log_start_offset
-            view.max_queue_index = piece.end_offset
-            room = count - len(view.queue_data)
-            for record in piece.records[:room]:
-                view.queue_data.append(_entry(call, partition, record, chosen))
-            is_over = len(view.queue_data) >= count or piece.next_offset >= piece.end_offset
-            if is_over:
-                call.reply(body=bodies.encode(view))
-            else:
-                broker = call.service.broker
-                broker.scheduler.call_soon(read_slice, broker, partition, piece.next_offset, look)
-
-        call.guarded(go_on)
-
-    read_slice(call.service.broker, partition, max(0, index), look)
+    broker, rows = call.service.broker, view.queue_data
+    while True:
+        piece = await read_slice(broker, partition, offset)
+        view.min_queue_index = piece.log_start_offset
+        view.max_queue_index = piece.end_offset
+        for record in piece.records[: count - len(rows)]:
+            rows.append(_entry(call, partition, record, chosen))
+        if len(rows) >= count or piece.next_offset >= piece.end_offset:
+            return view
+        offset = piece.next_offset
+        await pause(broker.scheduler, 0)
 
 
 def _subscription(call: Call) -> tuple[bodies.SubscriptionData | None, Filter | None]:

@@ -7,33 +7,29 @@ was, whatever protocol wrote it.
 
 from __future__ import annotations
 
-from dragoman.broker.deferring import Token
-from dragoman.cluster.metadata import TopicMetadata
-from dragoman.errors import DragomanError
 from dragoman.protocols.rocketmq.constants import (
     DELAY_LEVELS_S,
     DLQ_PREFIX,
     RETRY_PREFIX,
     Property,
 )
-from dragoman.protocols.rocketmq.handlers.lookup import Found, find_record
 from dragoman.protocols.rocketmq.handlers.names import (
     check_group_name,
     physical_offset,
     spelling,
 )
+from dragoman.protocols.rocketmq.handlers.reads import Found, find_record
 from dragoman.protocols.rocketmq.handlers.records import Sent, sent_again
-from dragoman.protocols.rocketmq.handlers.session import Call
+from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import make_topic
 from dragoman.protocols.rocketmq.messages import offset_message_id
 from dragoman.security.authorizer import Operation, Resource
 
 #: The delay of a first retry whose client leaves it to the broker is that of the level after this.
 _FIRST_LEVEL = 3
-_REPLY_FIELDS = {"queueId": "0", "queueOffset": "0", "msgId": ""}
 
 
-def handle_consumer_send_msg_back(call: Call) -> None:
+async def handle_consumer_send_msg_back(call: Call) -> Answer | None:
     group = call.text("group")
     check_group_name(group)
     call.session.authorize(Operation.READ, Resource.GROUP, group)
@@ -42,27 +38,18 @@ def handle_consumer_send_msg_back(call: Call) -> None:
     config = call.node.group_config(group)
     if config.retry_queue_nums <= 0:
         # So configured: what fails is forgotten.
-        call.reply()
-        return
+        return None
     times_max = call.number("maxReconsumeTimes", -1)
     if times_max < 0:
         times_max = config.retry_max_times
-
-    def found(outcome: Found | DragomanError) -> None:
-        def go_on() -> None:
-            if isinstance(outcome, DragomanError):
-                raise outcome
-            call.session.authorize(Operation.READ, Resource.TOPIC, outcome.topic)
-            sent = _copy(call, outcome, physical)
-            if level < 0 or sent.reconsume_times >= times_max:
-                dead_letter(call, group, _again(sent))
-            else:
-                chosen = level or _FIRST_LEVEL + sent.reconsume_times
-                _retry(call, group, _again(sent), chosen, config.retry_queue_nums)
-
-        call.guarded(go_on)
-
-    find_record(call.service.broker, physical, found)
+    found = await find_record(call.service.broker, physical)
+    call.session.authorize(Operation.READ, Resource.TOPIC, found.topic)
+    sent = _copy(call, found, physical)
+    times, sent.reconsume_times = sent.reconsume_times, sent.reconsume_times + 1
+    if level < 0 or times >= times_max:
+        return await dead_letter(call, group, sent)
+    await _retry(call, group, sent, level or _FIRST_LEVEL + times, config.retry_queue_nums)
+    return None
 
 
 def _copy(call: Call, found: Found, physical: int) -> Sent:
@@ -76,31 +63,18 @@ def _copy(call: Call, found: Found, physical: int) -> Sent:
     return sent
 
 
-def _again(sent: Sent) -> Sent:
-    sent.reconsume_times += 1
-    return sent
-
-
-def _retry(call: Call, group: str, sent: Sent, level: int, queues: int) -> None:
+async def _retry(call: Call, group: str, sent: Sent, level: int, queues: int) -> None:
     broker = call.service.broker
-    name = RETRY_PREFIX + group
     now_ms = broker.clock.wall_ms()
     due_ms = now_ms + DELAY_LEVELS_S[min(level, len(DELAY_LEVELS_S)) - 1] * 1000
-
-    def deferred(token: Token | DragomanError) -> None:
-        call.done(token if isinstance(token, DragomanError) else None)
-
-    def defer(topic: TopicMetadata) -> None:
-        queue = broker.random.randrange(len(topic.partitions))
-        broker.deferring.defer(topic.name, queue, sent.record(now_ms), due_ms, deferred)
-
-    make_topic(call, name, queues, defer)
+    topic = await make_topic(call, RETRY_PREFIX + group, queues)
+    queue = broker.random.randrange(len(topic.partitions))
+    await broker.delayed.delay(topic.name, queue, sent.record(now_ms), due_ms)
 
 
-def dead_letter(call: Call, group: str, sent: Sent) -> None:
+async def dead_letter(call: Call, group: str, sent: Sent) -> Answer:
     """Put a message aside; the request that says so is answered when that is durable."""
     broker = call.service.broker
-    name = DLQ_PREFIX + group
     properties = sent.properties
     origin = properties.get(Property.RETRY_TOPIC)
     if origin is not None:
@@ -109,22 +83,14 @@ def dead_letter(call: Call, group: str, sent: Sent) -> None:
     if message_id is not None:
         properties.setdefault(Property.DLQ_ORIGIN_MESSAGE_ID, message_id)
     properties.pop(Property.DELAY, None)
-
-    def put(topic: TopicMetadata) -> None:
-        partition = topic.partitions[0]
-
-        def placed(offset: int, error: DragomanError | None) -> None:
-            if error is not None:
-                call.refuse(error)
-                return
-            store_host = call.session.store_host
-            physical = physical_offset(partition.partition_id, offset)
-            fields = _REPLY_FIELDS | {
-                "msgId": offset_message_id(store_host, physical),
-                "queueOffset": str(offset),
-            }
-            call.reply(fields=fields)
-
-        broker.relaying.add(partition, sent.record(broker.clock.wall_ms()), placed)
-
-    make_topic(call, name, 1, put)
+    topic = await make_topic(call, DLQ_PREFIX + group, 1)
+    partition = topic.partitions[0]
+    offset = await broker.relaying.append(partition, sent.record(broker.clock.wall_ms()))
+    physical = physical_offset(partition.partition_id, offset)
+    return Answer(
+        fields={
+            "queueId": "0",
+            "queueOffset": str(offset),
+            "msgId": offset_message_id(call.session.store_host, physical),
+        }
+    )

@@ -6,11 +6,11 @@ until it is due, the half of a transaction until its producer has decided.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from dragoman.broker.deferring import Token
+from dragoman.broker.delayed import Token
 from dragoman.broker.errors import MessageTooLarge
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DecodeError, DragomanError
@@ -33,11 +33,6 @@ from dragoman.protocols.rocketmq.constants import (
     Serialization,
     SysFlag,
 )
-from dragoman.protocols.rocketmq.handlers.attributes import (
-    attributes_of,
-    read_queues,
-    write_queues,
-)
 from dragoman.protocols.rocketmq.handlers.names import (
     check_topic_name,
     physical_offset,
@@ -47,8 +42,13 @@ from dragoman.protocols.rocketmq.handlers.records import Sent, inflated
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.relayed import ForwardReply
 from dragoman.protocols.rocketmq.handlers.retries import dead_letter
-from dragoman.protocols.rocketmq.handlers.session import Call
-from dragoman.protocols.rocketmq.handlers.topics import make_topic
+from dragoman.protocols.rocketmq.handlers.session import Answer, Call
+from dragoman.protocols.rocketmq.handlers.topics import (
+    attributes_of,
+    make_topic,
+    read_queues,
+    write_queues,
+)
 from dragoman.protocols.rocketmq.handlers.transactions import hold_half
 from dragoman.protocols.rocketmq.messages import (
     decode_batch,
@@ -148,7 +148,7 @@ def _send(call: Call, names: Names) -> None:
     sent = _batch(call, head) if head.is_batch else [_single(call, head)]
     topic = visible_topic(call.service.broker.image, head.topic)
     if topic is None:
-        _make_topic(call, head, lambda made: _append(call, head, made, sent))
+        call.after(_make_topic(call, head), lambda made: _append(call, head, made, sent))
     else:
         _append(call, head, topic, sent)
 
@@ -277,17 +277,15 @@ def _sent(
 # ---- the topic
 
 
-def _make_topic(call: Call, head: Head, use: Callable[[TopicMetadata], None]) -> None:
+def _make_topic(call: Call, head: Head) -> Coroutine[object, None, TopicMetadata]:
     broker = call.service.broker
     check_topic_name(head.topic)
     if head.topic.startswith(RETRY_PREFIX):
-        make_topic(call, head.topic, 1, use)
-    elif head.template == TEMPLATE_TOPIC and broker.settings.auto_create_topics_enable:
-        queues = max(1, min(head.template_queues, _FIRST_QUEUES_MAX))
-        make_topic(call, head.topic, queues, use)
-    else:
-        text = f"topic[{head.topic}] not exist, apply first please!"
-        raise Refused(Response.TOPIC_NOT_EXIST, text)
+        return make_topic(call, head.topic, 1)
+    if head.template == TEMPLATE_TOPIC and broker.settings.auto_create_topics_enable:
+        return make_topic(call, head.topic, max(1, min(head.template_queues, _FIRST_QUEUES_MAX)))
+    text = f"topic[{head.topic}] not exist, apply first please!"
+    raise Refused(Response.TOPIC_NOT_EXIST, text)
 
 
 def _append(call: Call, head: Head, topic: TopicMetadata, sent: list[Sent]) -> None:
@@ -297,15 +295,15 @@ def _append(call: Call, head: Head, topic: TopicMetadata, sent: list[Sent]) -> N
         raise Refused(Response.NO_PERMISSION, text)
     queue = _queue(call, head, topic)
     if head.topic.startswith(RETRY_PREFIX) and _is_dead(call, head):
-        dead_letter(call, head.topic.removeprefix(RETRY_PREFIX), sent[0])
+        call.answer_with(dead_letter(call, head.topic.removeprefix(RETRY_PREFIX), sent[0]))
         return
     first = sent[0]
     if first.sys_flag & TRANSACTION_MASK == SysFlag.TRANSACTION_PREPARED and not head.is_batch:
-        hold_half(call, topic, queue, first)
+        _keep(call, queue, first, hold_half(call, topic, queue, first))
         return
     due_ms = due_at(first.properties, call.service.broker.clock.wall_ms())
     if due_ms is not None and not head.is_batch:
-        _defer(call, topic, queue, first, due_ms)
+        _delay(call, topic, queue, first, due_ms)
     else:
         _place(call, topic, queue, sent)
 
@@ -445,35 +443,34 @@ def _whole(name: str, text: str) -> int:
     return int(text)
 
 
-def _defer(call: Call, topic: TopicMetadata, queue: int, sent: Sent, due_ms: int) -> None:
+def _delay(call: Call, topic: TopicMetadata, queue: int, sent: Sent, due_ms: int) -> None:
     """Kept aside without its delay: that is over when it is delivered."""
     broker = call.service.broker
-    properties = sent.properties
     for name in (Property.DELAY, *_TIMERS):
-        properties.pop(name, None)
+        sent.properties.pop(name, None)
     record = sent.record(broker.clock.wall_ms())
+    _keep(call, queue, sent, broker.delayed.delay(topic.name, queue, record, due_ms))
 
-    def deferred(token: Token | DragomanError) -> None:
-        if isinstance(token, DragomanError):
-            call.refuse(token)
-        else:
-            reply_sent(call, token.partition_id, queue, [token.offset], sent)
 
-    broker.deferring.defer(topic.name, queue, record, due_ms, deferred)
+def _keep(call: Call, queue: int, sent: Sent, kept: Coroutine[object, None, Token]) -> None:
+    """Answer like any message when one is kept aside."""
+    call.after(
+        kept, lambda token: reply_sent(call, token.partition_id, queue, [token.offset], sent)
+    )
 
 
 # ---- request and reply
 
 
-def handle_send_reply_message_v2(call: Call) -> None:
-    _send_reply(call, _SHORT)
+async def handle_send_reply_message_v2(call: Call) -> Answer:
+    return await _send_reply(call, _SHORT)
 
 
-def handle_send_reply_message(call: Call) -> None:
-    _send_reply(call, _LONG)
+async def handle_send_reply_message(call: Call) -> Answer:
+    return await _send_reply(call, _LONG)
 
 
-def _send_reply(call: Call, names: Names) -> None:
+async def _send_reply(call: Call, names: Names) -> Answer:
     """To the client that waits for it, on whichever node."""
     head = _head(call, names)
     _check_sizes(len(call.body), len(head.properties.encode()))
@@ -498,11 +495,7 @@ def _send_reply(call: Call, names: Names) -> None:
         "unitMode": "false",
     }
 
-    def forwarded(is_told: bool) -> None:
-        if is_told:
-            call.reply(fields={"msgId": "", "queueId": fields["queueId"], "queueOffset": "0"})
-        else:
-            call.reply(Response.SYSTEM_ERROR, f"push reply message fail, client {client_id}")
-
     request = ForwardReply(client_id=client_id, fields=fields, body=bytes(call.body))
-    call.node.forward_reply(request, forwarded)
+    if not await call.node.forward_reply(request):
+        raise Refused(Response.SYSTEM_ERROR, f"push reply message fail, client {client_id}")
+    return Answer(fields={"msgId": "", "queueId": fields["queueId"], "queueOffset": "0"})

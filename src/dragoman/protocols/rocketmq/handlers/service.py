@@ -8,19 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from dragoman.broker.broker import Broker
 from dragoman.limits import HOST_NAMES_MAX
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
 from dragoman.protocols.rocketmq.constants import Request
+from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.node import node_of
 from dragoman.protocols.rocketmq.messages import host_bytes
 from dragoman.protocols.service import Address, Service
 
-#: Which module handles which requests, each in a function that is called like it.
+#: Which module handles which requests, each in a function with the name of the request.
 _MODULES: Final = {
-    "routes": "GET_ROUTEINFO_BY_TOPIC GET_BROKER_CLUSTER_INFO",
-    "heartbeats": "HEART_BEAT UNREGISTER_CLIENT GET_CONSUMER_LIST_BY_GROUP CHECK_CLIENT_CONFIG",
+    "topics": "GET_ROUTEINFO_BY_TOPIC GET_BROKER_CLUSTER_INFO",
+    "members": (
+        "HEART_BEAT UNREGISTER_CLIENT GET_CONSUMER_LIST_BY_GROUP CHECK_CLIENT_CONFIG "
+        "LOCK_BATCH_MQ UNLOCK_BATCH_MQ QUERY_ASSIGNMENT SET_MESSAGE_REQUEST_MODE"
+    ),
     "send": (
         "SEND_MESSAGE SEND_MESSAGE_V2 SEND_BATCH_MESSAGE SEND_REPLY_MESSAGE SEND_REPLY_MESSAGE_V2"
     ),
@@ -31,7 +34,6 @@ _MODULES: Final = {
         "QUERY_CONSUMER_OFFSET UPDATE_CONSUMER_OFFSET SEARCH_OFFSET_BY_TIMESTAMP GET_MAX_OFFSET "
         "GET_MIN_OFFSET GET_EARLIEST_MSG_STORETIME"
     ),
-    "locks": "LOCK_BATCH_MQ UNLOCK_BATCH_MQ",
     "nameserver": (
         "GET_ALL_TOPIC_LIST_FROM_NAMESERVER GET_TOPICS_BY_CLUSTER GET_SYSTEM_TOPIC_LIST_FROM_NS "
         "GET_UNIT_TOPIC_LIST GET_HAS_UNIT_SUB_TOPIC_LIST GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST "
@@ -41,7 +43,6 @@ _MODULES: Final = {
         "GET_BROKER_MEMBER_GROUP REGISTER_BROKER UNREGISTER_BROKER QUERY_DATA_VERSION "
         "BROKER_HEARTBEAT"
     ),
-    "configuration": "GET_BROKER_CONFIG UPDATE_BROKER_CONFIG",
     "topic_admin": (
         "UPDATE_AND_CREATE_TOPIC UPDATE_AND_CREATE_TOPIC_LIST DELETE_TOPIC_IN_BROKER "
         "GET_ALL_TOPIC_CONFIG GET_TOPIC_CONFIG GET_SYSTEM_TOPIC_LIST_FROM_BROKER "
@@ -59,16 +60,14 @@ _MODULES: Final = {
     ),
     "progress": (
         "GET_CONSUME_STATS GET_BROKER_CONSUME_STATS QUERY_CONSUME_TIME_SPAN "
-        "GET_ALL_CONSUMER_OFFSET GET_ALL_DELAY_OFFSET QUERY_CORRECTION_OFFSET"
+        "GET_ALL_CONSUMER_OFFSET GET_ALL_DELAY_OFFSET QUERY_CORRECTION_OFFSET "
+        "INVOKE_BROKER_TO_RESET_OFFSET CLONE_GROUP_OFFSET"
     ),
-    "resets": "INVOKE_BROKER_TO_RESET_OFFSET CLONE_GROUP_OFFSET",
     "queries": "QUERY_MESSAGE VIEW_MESSAGE_BY_ID QUERY_CONSUME_QUEUE",
-    "runtime": (
+    "broker_admin": (
+        "GET_BROKER_CONFIG UPDATE_BROKER_CONFIG "
         "GET_BROKER_RUNTIME_INFO VIEW_BROKER_STATS_DATA CLEAN_EXPIRED_CONSUMEQUEUE "
-        "DELETE_EXPIRED_COMMITLOG CLEAN_UNUSED_TOPIC"
-    ),
-    "assignments": "QUERY_ASSIGNMENT SET_MESSAGE_REQUEST_MODE",
-    "access": (
+        "DELETE_EXPIRED_COMMITLOG CLEAN_UNUSED_TOPIC "
         "UPDATE_AND_CREATE_ACL_CONFIG DELETE_ACL_CONFIG GET_BROKER_CLUSTER_ACL_INFO "
         "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG AUTH_CREATE_USER AUTH_UPDATE_USER AUTH_DELETE_USER "
         "AUTH_GET_USER AUTH_LIST_USER AUTH_CREATE_ACL AUTH_UPDATE_ACL AUTH_DELETE_ACL "
@@ -83,12 +82,12 @@ REQUESTS: Final[dict[int, str]] = {
 }
 
 
-class RocketmqService(Service[Broker]):
+class RocketmqService(Service[Core]):
     #: On this one clients reach brokers.
     listener = "rocketmq-broker"
 
     def __init__(
-        self, broker: Broker, budget: MemoryBudget, advertised: Callable[[Channel], Address]
+        self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]
     ) -> None:
         super().__init__(broker, budget, advertised)
         self.node = node_of(broker)

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
 
 from dragoman.broker.errors import Overloaded
 from dragoman.broker.reading import Reader
-from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
+from dragoman.cluster.metadata import TopicMetadata
+from dragoman.errors import DragomanError, EncodeError
 from dragoman.limits import (
     ROCKETMQ_ANSWER_TIMEOUT_S,
     ROCKETMQ_ASKED_MAX,
     ROCKETMQ_PLAIN_BODY_BYTES_MAX,
 )
 from dragoman.net.channel import Channel
+from dragoman.outcome import Outcome, failed, ignore, pause, start
+from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.codec import Command, decode, encode_parts, frame_of
 from dragoman.protocols.rocketmq.connection import Connection
 from dragoman.protocols.rocketmq.constants import (
@@ -31,20 +36,20 @@ from dragoman.protocols.rocketmq.constants import (
     Response,
     Serialization,
 )
+from dragoman.protocols.rocketmq.handlers.names import require_topic
 from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
 from dragoman.protocols.rocketmq.handlers.refusals import Refused, refusal
 from dragoman.protocols.rocketmq.handlers.service import REQUESTS, RocketmqService
 from dragoman.protocols.rocketmq.messages import host_bytes
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import MatchedSession
+from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Buffer
 from dragoman.world import Handle
 
 log = logging.getLogger("dragoman.rocketmq")
-#: Told the client's response, or why there is none.
-Answered: TypeAlias = "Callable[[Command | DragomanError], None]"
-#: Raises `DragomanError` to refuse.
-Handler: TypeAlias = "Callable[[Call], None]"
+T = TypeVar("T")
+Item = TypeVar("Item")
 _NO_FIELDS: dict[str, str] = {}
 _SUCCESS = Response.SUCCESS
 _INT_DIGITS_MAX = 20
@@ -59,6 +64,23 @@ _WITH_MESSAGES = frozenset(
     )
 )
 _TRUE = ("true", "1", "True")
+
+
+class Answer(NamedTuple):
+    """What a request is answered with."""
+
+    code: int = _SUCCESS
+    remark: str | None = None
+    fields: dict[str, str] = _NO_FIELDS
+    body: Buffer = b""
+
+
+#: A structure is the body of an answer without fields; None is an answer without either.
+Result: TypeAlias = Answer | msgspec.Struct | None
+#: A coroutine of this kind answers a request with its result or, if it raises, with a refusal.
+Answering: TypeAlias = Coroutine[object, None, Result]
+#: Raises `DragomanError` to refuse. Without a coroutine the handler calls back with the answer.
+Handler: TypeAlias = "Callable[[Call], Answering | None]"
 
 
 class Call:
@@ -82,6 +104,11 @@ class Call:
     @property
     def node(self) -> RocketmqNode:
         return self.session.service.node
+
+    @property
+    def is_go(self) -> bool:
+        """Go's administration client reads strings as keys, all others objects (spec, 9)."""
+        return self.request.language == "GO"
 
     # ---- what was asked
 
@@ -115,7 +142,61 @@ class Call:
         value = self.fields.get(name)
         return default if value is None else value in _TRUE
 
+    def known_topic(self, operation: Operation) -> TopicMetadata:
+        """The topic that the request names. Raises `Refused` when it does not exist, and
+        `NotAuthorized` when the client may not do this with it.
+        """
+        topic = require_topic(self.service.broker.image, self.text("topic"))
+        self.session.authorize(operation, Resource.TOPIC, topic.name)
+        return topic
+
+    def authorize_cluster(self, operation: Operation) -> None:
+        """Raises `NotAuthorized`. The name is the one that rules know the cluster by."""
+        self.session.authorize(operation, Resource.CLUSTER, "kafka-cluster")
+
     # ---- the answer
+
+    def answer_with(self, answering: Answering) -> None:
+        """Answer with the result of a coroutine, or refuse with the error that it raises."""
+        start(answering).then(self._conclude)
+
+    def _conclude(self, result: Result | DragomanError) -> None:
+        if isinstance(result, DragomanError):
+            self.refuse(result)
+        elif result is None:
+            self.reply()
+        elif isinstance(result, msgspec.Struct):
+            self.reply(body=bodies.encode(result))
+        else:
+            self.reply(*result)
+
+    def after(self, work: Coroutine[object, None, T], use: Callable[[T], None]) -> None:
+        """For handlers that call back: use a result. What it or its use raises is answered."""
+
+        def resume(result: T | DragomanError) -> None:
+            if isinstance(result, DragomanError):
+                self.refuse(result)
+            else:
+                self.guarded(partial(use, result))
+
+        start(work).then(resume)
+
+    async def in_turn(
+        self, items: Sequence[Item], work: Callable[[Item], Coroutine[object, None, T]]
+    ) -> list[T]:
+        """The results of some work on each item, one after the other. The loop runs other things
+        between any two.
+        """
+        scheduler = self.service.broker.scheduler
+        found: list[T] = []
+        for each in items:
+            found.append(await work(each))
+            await pause(scheduler, 0)
+        return found
+
+    def queue_table(self, body: msgspec.Struct) -> Answer:
+        """A body with tables by queue, whose keys have the form that the client reads."""
+        return Answer(body=bodies.encode(body, object_keys=not self.is_go))
 
     def reply(
         self,
@@ -171,7 +252,7 @@ class Call:
             self.refuse(error)
 
     def guarded(self, go_on: Callable[[], None]) -> None:
-        """Do what an answer has been waited for; what it raises is answered."""
+        """Do what remains for the answer; what it raises is answered."""
         if self.is_done:
             return
         try:
@@ -184,6 +265,21 @@ class Call:
         self.session.finished(self._size)
         self._size = 0
         self.session.begun(0)
+
+
+def _run(handler: Handler, call: Call) -> None:
+    """Raises what the handler raises at once."""
+    answering = handler(call)
+    if answering is not None:
+        call.answer_with(answering)
+
+
+async def _run_when_loaded(handler: Handler, call: Call) -> None:
+    try:
+        await call.node.state.loaded()
+        _run(handler, call)
+    except DragomanError as error:
+        call.refuse(error)
 
 
 HANDLERS: Final[dict[int, Handler]] = handlers_by_name(__package__, REQUESTS)
@@ -200,13 +296,13 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         self._serialization = Serialization.JSON
         #: Where pulls of this connection read last, by partition id; the longest unused first.
         self.readers: OrderedDict[int, Reader] = OrderedDict()
-        #: Told when the peer takes data again, and when it is gone.
+        #: Called when the peer takes data again, and when it is gone.
         self.waiting_to_send: list[Callable[[], None]] = []
         self.on_gone: dict[object, Callable[[], None]] = {}
         #: Answer pulls that wait for messages, when the client sends no more.
         self.answer_now: dict[object, Callable[[], None]] = {}
         self._opaque = 0
-        self._asked: dict[int, tuple[Answered, Handle]] = {}
+        self._asked: dict[int, tuple[Outcome[Command], Handle]] = {}
 
     @property
     def store_host(self) -> bytes:
@@ -237,20 +333,18 @@ class RocketmqSession(MatchedSession[RocketmqService]):
                 raise Refused(Response.INVALID_PARAMETER, text)
             state = self.service.node.state
             if state.is_loaded:
-                handler(call)
+                _run(handler, call)
             else:
-                state.when_loaded(partial(handler, call), call.refuse)
-        except RemoteProtocolError as error:
-            # The frame is sound: it is what the request carries that is not.
-            call.refuse(error)
+                start(_run_when_loaded(handler, call)).then(ignore)
         except DragomanError as error:
+            # The frame is sound, whatever is wrong with what the request carries.
             call.refuse(error)
 
     def send_command(self, command: Command) -> None:
         try:
             parts = encode_parts(command)
         except EncodeError as error:
-            told = Command(
+            failure = Command(
                 code=Response.SYSTEM_ERROR,
                 opaque=command.opaque,
                 flag=command.flag,
@@ -258,7 +352,7 @@ class RocketmqSession(MatchedSession[RocketmqService]):
                 remark=str(error),
                 serialization=command.serialization,
             )
-            parts = encode_parts(told)
+            parts = encode_parts(failure)
         self.send(*(part for part in parts if len(part)))
 
     # ---- requests to the client
@@ -272,19 +366,19 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         code: int,
         fields: Mapping[str, str],
         body: bytes,
-        answered: Answered,
         timeout_s: float = ROCKETMQ_ANSWER_TIMEOUT_S,
-    ) -> None:
-        """`answered` is called exactly once."""
+    ) -> Outcome[Command]:
+        """Send a request and wait for the client's response."""
         if len(self._asked) >= ROCKETMQ_ASKED_MAX or self.channel.is_closing:
-            answered(Overloaded("the client does not answer"))
-            return
+            return failed(Overloaded("the client does not answer"))
         request = self._request(code, 0, fields, body)
         timer = self.service.broker.scheduler.call_later(
             timeout_s, self._expired, request.opaque, timeout_s
         )
-        self._asked[request.opaque] = (answered, timer)
+        response: Outcome[Command] = Outcome()
+        self._asked[request.opaque] = (response, timer)
         self.send_command(request)
+        return response
 
     def _request(self, code: int, flag: int, fields: Mapping[str, str], body: bytes) -> Command:
         self._opaque = self._opaque + 1 & 0x7FFFFFFF
@@ -300,16 +394,16 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         )
 
     def _answered(self, response: Command) -> None:
-        answered, timer = self._asked.pop(response.opaque, (None, None))
-        if answered is not None and timer is not None:
+        outcome, timer = self._asked.pop(response.opaque, (None, None))
+        if outcome is not None and timer is not None:
             timer.cancel()
             response.body = bytes(response.body)
-            answered(response)
+            outcome.succeed(response)
 
     def _expired(self, opaque: int, timeout_s: float) -> None:
-        answered, _ = self._asked.pop(opaque)
+        outcome, _ = self._asked.pop(opaque)
         text = f"the client did not answer within {timeout_s:g} s"
-        answered(Refused(Response.CONSUME_MSG_TIMEOUT, text))
+        outcome.fail(Refused(Response.CONSUME_MSG_TIMEOUT, text))
 
     # ---- from the channel
 
@@ -339,9 +433,9 @@ class RocketmqSession(MatchedSession[RocketmqService]):
             reader.close()
         self.readers.clear()
         asked, self._asked = self._asked, {}
-        for answered, timer in asked.values():
+        for outcome, timer in asked.values():
             timer.cancel()
-            answered(Refused(Response.CONSUMER_NOT_ONLINE, "the client is gone"))
+            outcome.fail(Refused(Response.CONSUMER_NOT_ONLINE, "the client is gone"))
         gone, self.on_gone = self.on_gone, {}
         for each in gone.values():
             each()

@@ -7,16 +7,12 @@ begin with the kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
 
-from dragoman.broker.broker import Broker
 from dragoman.broker.errors import Overloaded
-from dragoman.broker.global_table import Refuse, Then
-from dragoman.broker.replica import Acknowledge
-from dragoman.errors import DragomanError
+from dragoman.broker.global_table import GlobalTables
 from dragoman.limits import ROCKETMQ_STATE_ENTRIES_MAX, ROCKETMQ_STATE_VALUE_BYTES_MAX
 from dragoman.log.batch import Record
 from dragoman.protocols.rocketmq import bodies
@@ -24,6 +20,7 @@ from dragoman.protocols.rocketmq.bodies import SubscriptionGroupConfig
 from dragoman.protocols.rocketmq.constants import Response
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 
+Key = TypeVar("Key")
 STATE_TOPIC: Final = "__rocketmq_state"
 _KV: Final = "kv"
 _GROUP: Final = "group"
@@ -34,8 +31,8 @@ _decode_text: Final = msgspec.json.Decoder(str).decode
 
 
 class State:
-    def __init__(self, broker: Broker) -> None:
-        self._topic = broker.tables.open(STATE_TOPIC, self._apply, self._forget)
+    def __init__(self, tables: GlobalTables) -> None:
+        self._topic = tables.open(STATE_TOPIC, self._apply, self._forget)
         #: By namespace and key.
         self.kv: dict[tuple[str, str], str] = {}
         self.groups: dict[str, SubscriptionGroupConfig] = {}
@@ -48,9 +45,9 @@ class State:
     def is_loaded(self) -> bool:
         return self._topic.is_loaded
 
-    def when_loaded(self, then: Then, refuse: Refuse) -> None:
-        """Call `then`, now or when everything has been read back, or `refuse`."""
-        self._topic.when_loaded(then, refuse)
+    async def loaded(self) -> None:
+        """Return when everything has been read back."""
+        await self._topic.loaded()
 
     def _forget(self) -> None:
         self.kv.clear()
@@ -85,31 +82,24 @@ class State:
 
     # ---- changes; each takes effect when it is durable, and `done` comes after that
 
-    def put_kv(self, namespace: str, key: str, value: str | None, done: Acknowledge) -> None:
+    async def put_kv(self, namespace: str, key: str, value: str | None) -> None:
         is_new = value is not None and (namespace, key) not in self.kv
-        self._put([_KV, namespace, key], value, done, is_new=is_new)
+        await self._put([_KV, namespace, key], value, is_new=is_new)
 
-    def put_group(
-        self, name: str, config: SubscriptionGroupConfig | None, done: Acknowledge
-    ) -> None:
+    async def put_group(self, name: str, config: SubscriptionGroupConfig | None) -> None:
         is_new = config is not None and name not in self.groups
-        self._put([_GROUP, name], config, done, is_new=is_new)
+        await self._put([_GROUP, name], config, is_new=is_new)
 
-    def put_forbidden(self, group: str, topic: str, is_forbidden: bool, done: Acknowledge) -> None:
+    async def put_forbidden(self, group: str, topic: str, is_forbidden: bool) -> None:
         is_new = is_forbidden and (group, topic) not in self.forbidden
-        self._put([_FORBIDDEN, group, topic], True if is_forbidden else None, done, is_new=is_new)
+        await self._put([_FORBIDDEN, group, topic], is_forbidden or None, is_new=is_new)
 
-    def put_wiped(self, broker: str, is_wiped: bool, done: Acknowledge) -> None:
+    async def put_wiped(self, broker: str, is_wiped: bool) -> None:
         is_new = is_wiped and broker not in self.wiped
-        self._put([_WIPED, broker], True if is_wiped else None, done, is_new=is_new)
+        await self._put([_WIPED, broker], is_wiped or None, is_new=is_new)
 
-    def _put(
-        self,
-        key: list[str],
-        value: SubscriptionGroupConfig | str | bool | None,
-        done: Callable[[DragomanError | None], None],
-        *,
-        is_new: bool,
+    async def _put(
+        self, key: list[str], value: SubscriptionGroupConfig | str | bool | None, *, is_new: bool
     ) -> None:
         """Raises `Refused`, `Overloaded`."""
         if is_new and self._count >= ROCKETMQ_STATE_ENTRIES_MAX:
@@ -119,10 +109,10 @@ class State:
         if len(encoded_key) + len(encoded or b"") > ROCKETMQ_STATE_VALUE_BYTES_MAX:
             text = f"an entry of configuration has {ROCKETMQ_STATE_VALUE_BYTES_MAX} bytes at most"
             raise Refused(Response.INVALID_PARAMETER, text)
-        self._topic.put(encoded_key, encoded, lambda _offset, error: done(error))
+        await self._topic.put(encoded_key, encoded)
 
 
-def _mark(marked: set[Any], key: Any, value: bytes | None) -> None:
+def _mark(marked: set[Key], key: Key, value: bytes | None) -> None:
     if value is None:
         marked.discard(key)
     else:

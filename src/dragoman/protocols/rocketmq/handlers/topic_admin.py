@@ -1,4 +1,4 @@
-"""Topics made, changed, deleted and described by operators (17, 18, 21, 202, 215, 305, 351).
+"""Topics created, changed, deleted and described by operators (17, 18, 21, 202, 215, 305, 351).
 
 A queue is a partition: a topic has as many as it has queues to read or to write, whichever are
 more. Partitions do not go away; with fewer queues than partitions, the rest is not shown.
@@ -6,16 +6,15 @@ more. Partitions do not go away; with fewer queues than partitions, the rest is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from dragoman.broker.errors import TopicExists, UnknownTopic
 from dragoman.broker.reading import Ends
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
-from dragoman.errors import DragomanError
 from dragoman.limits import TOPIC_PARTITIONS_MAX
-from dragoman.outcome import start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.constants import (
     CHECKED_TOO_OFTEN_TOPIC,
@@ -30,26 +29,26 @@ from dragoman.protocols.rocketmq.constants import (
     Perm,
     Response,
 )
-from dragoman.protocols.rocketmq.handlers.attributes import (
-    ATTRIBUTES_KEY,
-    Attributes,
-    attributes_of,
-    read_queues,
-    write_queues,
-    written,
-)
+from dragoman.protocols.rocketmq.handlers.broker_admin import data_version
 from dragoman.protocols.rocketmq.handlers.names import (
     check_topic_name,
-    require_topic,
     spelling,
     topic_name,
     visible_topic,
 )
-from dragoman.protocols.rocketmq.handlers.nameserver import visible_topics
+from dragoman.protocols.rocketmq.handlers.reads import offset_at, store_time_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.session import Call
-from dragoman.protocols.rocketmq.handlers.tables import each_in_turn, queue_of, reply_table
-from dragoman.protocols.rocketmq.handlers.times import offset_at, store_time_of
+from dragoman.protocols.rocketmq.handlers.session import Answer, Call
+from dragoman.protocols.rocketmq.handlers.topics import (
+    ATTRIBUTES_KEY,
+    Attributes,
+    attributes_of,
+    queue_of,
+    read_queues,
+    visible_topics,
+    write_queues,
+    written,
+)
 from dragoman.security.authorizer import Operation, Resource
 
 _FILTERS: Final = ("SINGLE_TAG", "MULTI_TAG")
@@ -70,10 +69,10 @@ _SYSTEM_TOPICS: Final = (
 )
 
 
-# ---- made and changed
+# ---- created and changed
 
 
-def handle_update_and_create_topic(call: Call) -> None:
+async def handle_update_and_create_topic(call: Call) -> None:
     wanted = bodies.TopicConfig(
         topic_name=call.text("topic"),
         read_queue_nums=call.number("readQueueNums"),
@@ -84,41 +83,29 @@ def handle_update_and_create_topic(call: Call) -> None:
         order=call.flag("order"),
     )
     changes = call.fields.get("attributes", "")
-    _set_topic(call, wanted, changes.split(",") if changes else [], call.done)
+    await _set_topic(call, wanted, changes.split(",") if changes else [])
 
 
-def handle_update_and_create_topic_list(call: Call) -> None:
+async def handle_update_and_create_topic_list(call: Call) -> None:
     wanted = bodies.decode(call.body, bodies.TopicConfigList).topic_config_list
     if len(wanted) > TOPIC_PARTITIONS_MAX:
         raise Refused(Response.INVALID_PARAMETER, f"{len(wanted)} topics at once")
     queues = sum(max(each.read_queue_nums, each.write_queue_nums, 0) for each in wanted)
     call.service.broker.topics.check_request(queues)
 
-    def begin(each: bodies.TopicConfig, done: Callable[[bool | DragomanError], None]) -> None:
-        # Written as they are, or with the sign of a change before them.
+    async def set_topic(each: bodies.TopicConfig) -> None:
+        # Attributes are written as they are, or with the sign of a change before them.
         signed = {
             name if name[:1] in ("+", "-") else f"+{name}": value
             for name, value in each.attributes.items()
         }
         changes = [name if name[0] == "-" else f"{name}={value}" for name, value in signed.items()]
-        try:
-            _set_topic(call, each, changes, lambda error: done(error or True))
-        except DragomanError as error:
-            done(error)
+        await _set_topic(call, each, changes)
 
-    def finished(outcome: list[bool] | DragomanError) -> None:
-        call.done(outcome if isinstance(outcome, DragomanError) else None)
-
-    each_in_turn(call.service.broker.scheduler, wanted, begin, finished)
+    await call.in_turn(wanted, set_topic)
 
 
-def _set_topic(
-    call: Call,
-    wanted: bodies.TopicConfig,
-    changes: list[str],
-    done: Callable[[DragomanError | None], None],
-) -> None:
-    """Raises `DragomanError`."""
+async def _set_topic(call: Call, wanted: bodies.TopicConfig, changes: list[str]) -> None:
     _check(wanted)
     _changed_attributes("", changes)
     broker = call.service.broker
@@ -134,30 +121,16 @@ def _set_topic(
         if text:
             config[ATTRIBUTES_KEY] = text
         new = NewTopic(name=name, partition_count=queues, config=config, led_by=broker.node_id)
-
-        def created(error: DragomanError | None) -> None:
-            # Tools ask every broker of the cluster, perhaps at the same time.
-            done(None if isinstance(error, TopicExists) else error)
-
-        start(broker.topics.create(new)).then(created)
+        # Tools ask every broker of the cluster, perhaps at the same time.
+        with suppress(TopicExists):
+            await broker.topics.create(new)
         return
     call.session.authorize(Operation.ALTER, Resource.TOPIC, name)
-    if queues <= len(topic.partitions):
-        _alter(call, topic, wanted, changes, done)
-        return
-
-    def grown(error: DragomanError | None) -> None:
-        if error is not None:
-            done(error)
-            return
-        try:
-            _alter(call, topic, wanted, changes, done)
-        except DragomanError as raised:
-            done(raised)
-
-    # Where the others are: clients find the whole topic in one place.
-    added = (topic.partitions[0].replicas,) * (queues - len(topic.partitions))
-    start(broker.topics.add_partitions(name, queues, added)).then(grown)
+    if queues > len(topic.partitions):
+        # Where the others are: clients find the whole topic in one place.
+        added = (topic.partitions[0].replicas,) * (queues - len(topic.partitions))
+        await broker.topics.add_partitions(name, queues, added)
+    await _alter(call, topic, wanted, changes)
 
 
 def _check(wanted: bodies.TopicConfig) -> None:
@@ -173,16 +146,12 @@ def _check(wanted: bodies.TopicConfig) -> None:
         raise Refused(Response.INVALID_PARAMETER, text)
 
 
-def _alter(
-    call: Call,
-    topic: TopicMetadata,
-    wanted: bodies.TopicConfig,
-    changes: list[str],
-    done: Callable[[DragomanError | None], None],
+async def _alter(
+    call: Call, topic: TopicMetadata, wanted: bodies.TopicConfig, changes: list[str]
 ) -> None:
     broker = call.service.broker
 
-    def alter(present: dict[str, str]) -> dict[str, str]:
+    def alter(present: Mapping[str, str]) -> dict[str, str]:
         now = broker.image.topics.get(topic.name)
         if now is None:
             raise UnknownTopic(f"there is no topic {topic.name!r}")
@@ -191,11 +160,8 @@ def _alter(
         config.pop(ATTRIBUTES_KEY, None)
         return config | ({ATTRIBUTES_KEY: text} if text else {})
 
-    if alter(dict(topic.config)) == topic.config:
-        done(None)
-    else:
-        altered = broker.topics.alter_config(topic.name, lambda present: alter(dict(present)))
-        start(altered).then(done)
+    if alter(topic.config) != topic.config:
+        await broker.topics.alter_config(topic.name, alter)
 
 
 def _attributes(
@@ -230,21 +196,16 @@ def _changed_attributes(present: str, changes: list[str]) -> str:
     return ",".join(f"{name}={value}" for name, value in sorted(found.items()))
 
 
-def handle_delete_topic_in_broker(call: Call) -> None:
+async def handle_delete_topic_in_broker(call: Call) -> None:
     spelt = call.text("topic")
     check_topic_name(spelt)
     broker = call.service.broker
     topic = visible_topic(broker.image, spelt)
     call.session.authorize(Operation.DELETE, Resource.TOPIC, topic_name(spelt))
-    if topic is None:
+    if topic is not None:
         # Tools ask every broker of the cluster, of which the first has done it.
-        call.reply()
-        return
-
-    def deleted(error: DragomanError | None) -> None:
-        call.done(None if isinstance(error, UnknownTopic) else error)
-
-    start(broker.topics.delete(topic.name)).then(deleted)
+        with suppress(UnknownTopic):
+            await broker.topics.delete(topic.name)
 
 
 # ---- described
@@ -265,13 +226,11 @@ def topic_config(topic: TopicMetadata) -> bodies.TopicConfig:
     )
 
 
-def handle_get_topic_config(call: Call) -> None:
-    topic = require_topic(call.service.broker.image, call.text("topic"))
-    call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
-    call.reply(body=bodies.encode(topic_config(topic)))
+async def handle_get_topic_config(call: Call) -> bodies.TopicConfig:
+    return topic_config(call.known_topic(Operation.DESCRIBE))
 
 
-def handle_get_all_topic_config(call: Call) -> None:
+async def handle_get_all_topic_config(call: Call) -> Answer:
     """All, or with `topicSeq` and `maxTopicNum` a page of them."""
     topics = visible_topics(call)
     first, count = call.number("topicSeq", 0), call.number("maxTopicNum", 0)
@@ -282,63 +241,29 @@ def handle_get_all_topic_config(call: Call) -> None:
         topic_config_table={spelling(each.name): topic_config(each) for each in shown},
         data_version=data_version(call),
     )
-    call.reply(fields={"totalTopicNum": str(len(topics))}, body=bodies.encode(table))
+    return Answer(fields={"totalTopicNum": str(len(topics))}, body=bodies.encode(table))
 
 
-def data_version(call: Call) -> bodies.DataVersion:
-    """Another one whenever the cluster's metadata are."""
-    return bodies.DataVersion(counter=call.service.broker.changes.version)
-
-
-def handle_get_system_topic_list_from_broker(call: Call) -> None:
-    names = [*_SYSTEM_TOPICS, call.node.broker_name]
-    call.reply(body=bodies.encode(bodies.TopicList(topic_list=names)))
+async def handle_get_system_topic_list_from_broker(call: Call) -> bodies.TopicList:
+    return bodies.TopicList(topic_list=[*_SYSTEM_TOPICS, call.node.broker_name])
 
 
 # ---- statistics
 
 
-def with_all_ends(
-    call: Call,
-    partitions: tuple[PartitionMetadata, ...] | list[PartitionMetadata],
-    use: Callable[[list[Ends]], None],
-) -> None:
-    def found(ends: list[Ends] | DragomanError) -> None:
-        def go_on() -> None:
-            if isinstance(ends, DragomanError):
-                raise ends
-            use(ends)
-
-        call.guarded(go_on)
-
-    start(call.service.broker.readers.all_ends(partitions)).then(found)
-
-
-def handle_get_topic_stats_info(call: Call) -> None:
-    topic = require_topic(call.service.broker.image, call.text("topic"))
-    call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+async def handle_get_topic_stats_info(call: Call) -> Answer:
+    topic = call.known_topic(Operation.DESCRIBE)
     partitions = topic.partitions[: max(read_queues(topic), write_queues(topic))]
     minute_ago = call.service.broker.clock.wall_ms() - _MINUTE_S * 1000
 
-    def one(
-        each: tuple[PartitionMetadata, Ends], done: Callable[[_Seen | DragomanError], None]
-    ) -> None:
-        _see(call, *each, minute_ago, done)
+    async def see(each: tuple[PartitionMetadata, Ends]) -> _Seen:
+        return await _see(call, *each, minute_ago)
 
-    def answer(seen: list[_Seen] | DragomanError) -> None:
-        if isinstance(seen, DragomanError):
-            call.refuse(seen)
-            return
-        table = {queue_of(call, each): row.cell for each, row in zip(partitions, seen, strict=True)}
-        rate = sum(each.recent for each in seen) / _MINUTE_S
-        stats = bodies.TopicStats(offset_table=bodies.keyed(table), topic_put_tps=rate)
-        reply_table(call, stats)
-
-    def found(ends: list[Ends]) -> None:
-        rows = list(zip(partitions, ends, strict=True))
-        each_in_turn(call.service.broker.scheduler, rows, one, answer)
-
-    with_all_ends(call, partitions, found)
+    ends = await call.service.broker.readers.all_ends(partitions)
+    seen = await call.in_turn(list(zip(partitions, ends, strict=True)), see)
+    table = {queue_of(call, each): row.cell for each, row in zip(partitions, seen, strict=True)}
+    rate = sum(each.recent for each in seen) / _MINUTE_S
+    return call.queue_table(bodies.TopicStats(offset_table=bodies.keyed(table), topic_put_tps=rate))
 
 
 class _Seen(NamedTuple):
@@ -347,31 +272,15 @@ class _Seen(NamedTuple):
     recent: int
 
 
-def _see(
-    call: Call,
-    partition: PartitionMetadata,
-    ends: Ends,
-    minute_ago: int,
-    done: Callable[[_Seen | DragomanError], None],
-) -> None:
-    """When the last message was stored, then how many were since a minute ago."""
-    broker, end = call.service.broker, ends.last_stable_offset
-    cell = bodies.TopicOffset(min_offset=ends.log_start_offset, max_offset=end)
-
-    def timed(updated: int | DragomanError) -> None:
-        if isinstance(updated, DragomanError):
-            done(updated)
-            return
-        cell.last_update_timestamp = max(0, updated)
-        if updated < minute_ago:
-            counted(end)
-        else:
-            offset_at(broker, partition, minute_ago, counted)
-
-    def counted(offset: int | DragomanError) -> None:
-        done(offset if isinstance(offset, DragomanError) else _Seen(cell, max(0, end - offset)))
-
+async def _see(call: Call, partition: PartitionMetadata, ends: Ends, minute_ago: int) -> _Seen:
+    """When the last message was stored, and how many were stored since a minute ago."""
+    end, updated = ends.last_stable_offset, 0
     if end > ends.log_start_offset:
-        store_time_of(broker, partition, end - 1, timed)
-    else:
-        timed(0)
+        updated = await store_time_of(call.node, partition, end - 1)
+    offset = end if updated < minute_ago else await offset_at(call.node, partition, minute_ago)
+    cell = bodies.TopicOffset(
+        min_offset=ends.log_start_offset,
+        max_offset=end,
+        last_update_timestamp=max(0, updated),
+    )
+    return _Seen(cell, max(0, end - offset))

@@ -1,17 +1,17 @@
-"""Transactional messages: halves that nobody sees until their producer has decided (37, 39, 323).
+"""Transactional messages: halves that no consumer sees until their producer decides (37, 39, 323).
 
-A half is held by the broker core, which delivers it once when it is released. When a producer says
-nothing for too long, its group is asked for the state of the transaction (`half_checks.py`).
+A half is held by the broker core, which delivers it once when it is released. When a producer does
+not decide for too long, its group is asked for the state of the transaction (`half_checks.py`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from dragoman.broker.deferring import Token
+from dragoman.broker.delayed import Token
 from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord
 from dragoman.cluster.metadata import TopicMetadata
-from dragoman.errors import DragomanError, EncodeError
+from dragoman.errors import EncodeError
 from dragoman.protocols.rocketmq.constants import (
     CHECKED_TOO_OFTEN_TOPIC,
     PROPERTIES_BYTES_MAX,
@@ -21,12 +21,12 @@ from dragoman.protocols.rocketmq.constants import (
     SysFlag,
 )
 from dragoman.protocols.rocketmq.handlers.half_checks import GROUP_LABEL
-from dragoman.protocols.rocketmq.handlers.lookup import Found, find_record
 from dragoman.protocols.rocketmq.handlers.names import (
     spelling,
     split_physical,
     visible_topic,
 )
+from dragoman.protocols.rocketmq.handlers.reads import find_record
 from dragoman.protocols.rocketmq.handlers.records import Sent, sent_again
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Call
@@ -44,11 +44,8 @@ _ROOM_BYTES: Final = 256
 _NO_QUEUE: Final = 1 << 31
 
 
-def hold_half(call: Call, topic: TopicMetadata, queue: int, sent: Sent) -> None:
+async def hold_half(call: Call, topic: TopicMetadata, queue: int, sent: Sent) -> Token:
     """Answered like any message; what comes back names the half when it is decided on."""
-    from dragoman.protocols.rocketmq.handlers.send import reply_sent
-
-    broker = call.service.broker
     properties = sent.properties
     group = properties.get(Property.PRODUCER_GROUP) or call.fields.get("producerGroup", "")
     if not group:
@@ -56,23 +53,17 @@ def hold_half(call: Call, topic: TopicMetadata, queue: int, sent: Sent) -> None:
     seconds = properties.get(Property.CHECK_IMMUNITY_TIME, "")
     is_number = seconds.isascii() and seconds.isdigit() and len(seconds) <= _DIGITS_MAX
     _mark(properties, topic.name, queue)
-    # As it is to be read: the bits of a half are put back for those who ask about it.
+    # As it is to be read: the bits of a half are put back for the producer that is asked about it.
     sent.sys_flag = sent.sys_flag & ~TRANSACTION_MASK | _COMMIT
+    return await _hold(call, topic, queue, sent, group, int(seconds) * 1000 if is_number else None)
 
-    def held(token: Token | DragomanError) -> None:
-        if isinstance(token, DragomanError):
-            call.refuse(token)
-        else:
-            reply_sent(call, token.partition_id, queue, [token.offset], sent)
 
-    broker.deferring.hold(
-        topic.name,
-        queue,
-        sent.record(broker.clock.wall_ms()),
-        {GROUP_LABEL: group},
-        int(seconds) * 1000 if is_number else None,
-        held,
-    )
+async def _hold(
+    call: Call, topic: TopicMetadata, queue: int, sent: Sent, group: str, check_after_ms: int | None
+) -> Token:
+    broker = call.service.broker
+    record, labels = sent.record(broker.clock.wall_ms()), {GROUP_LABEL: group}
+    return await broker.delayed.hold(topic.name, queue, record, labels, check_after_ms)
 
 
 def _mark(properties: dict[str, str], topic: str, queue: int) -> None:
@@ -94,7 +85,7 @@ def _mark(properties: dict[str, str], topic: str, queue: int) -> None:
         raise Refused(Response.MESSAGE_ILLEGAL, text)
 
 
-def handle_end_transaction(call: Call) -> None:
+async def handle_end_transaction(call: Call) -> None:
     group = call.text("producerGroup")
     physical = call.number("commitLogOffset")
     partition_id, offset = split_physical(physical)
@@ -106,40 +97,23 @@ def handle_end_transaction(call: Call) -> None:
     if call.number("tranStateTableOffset", offset) != offset:
         text = "the transaction state table offset wrong"
         raise Refused(Response.SYSTEM_ERROR, text)
-
-    def decided(error: DragomanError | None) -> None:
-        if isinstance(error, LabelsDiffer):
-            error = Refused(Response.SYSTEM_ERROR, "The producer group wrong")
-        elif isinstance(error, UnknownDeferredRecord):
-            error = Refused(Response.SYSTEM_ERROR, "Find prepared transaction message failed")
-        call.done(error)
-
-    deferring = call.service.broker.deferring
-    decide = deferring.release if decision == _COMMIT else deferring.drop
-    decide(Token(partition_id, offset), {GROUP_LABEL: group}, decided)
+    delayed = call.service.broker.delayed
+    decide = delayed.release if decision == _COMMIT else delayed.drop
+    try:
+        await decide(Token(partition_id, offset), {GROUP_LABEL: group})
+    except LabelsDiffer:
+        raise Refused(Response.SYSTEM_ERROR, "The producer group wrong") from None
+    except UnknownDeferredRecord:
+        text = "Find prepared transaction message failed"
+        raise Refused(Response.SYSTEM_ERROR, text) from None
 
 
-def handle_resume_check_half_message(call: Call) -> None:
-    """A half that nobody knew the end of is asked for again."""
-    from dragoman.protocols.rocketmq.handlers.configuration import authorize_cluster
-
-    authorize_cluster(call, Operation.ALTER)
+async def handle_resume_check_half_message(call: Call) -> None:
+    """The producer is asked again about a half that was given up."""
+    call.authorize_cluster(Operation.ALTER)
     _, physical = read_message_id(call.text("msgId"))
     broker = call.service.broker
-
-    def found(outcome: Found | DragomanError) -> None:
-        def go_on() -> None:
-            if isinstance(outcome, DragomanError):
-                raise outcome
-            _hold_again(call, outcome)
-
-        call.guarded(go_on)
-
-    find_record(broker, physical, found)
-
-
-def _hold_again(call: Call, found: Found) -> None:
-    broker = call.service.broker
+    found = await find_record(broker, physical)
     if found.topic != CHECKED_TOO_OFTEN_TOPIC:
         raise Refused(Response.SYSTEM_ERROR, "the message is no half that was given up")
     sent = sent_again(found.record)
@@ -151,9 +125,4 @@ def _hold_again(call: Call, found: Found) -> None:
     if topic is None or queue >= len(topic.partitions):
         raise Refused(Response.TOPIC_NOT_EXIST, "the topic of the message is gone")
     _mark(sent.properties, topic.name, queue)
-
-    def held(token: Token | DragomanError) -> None:
-        call.done(token if isinstance(token, DragomanError) else None)
-
-    record = sent.record(broker.clock.wall_ms())
-    broker.deferring.hold(topic.name, queue, record, {GROUP_LABEL: group}, 0, held)
+    await _hold(call, topic, queue, sent, group, 0)

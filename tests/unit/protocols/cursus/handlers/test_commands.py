@@ -7,10 +7,13 @@ from the original is compared as captured.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
 from dragoman.broker.groups.direct import DirectRules
+from dragoman.broker.reading import Ends, Readers
+from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.settings import Settings
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.handlers.groups import share
@@ -47,6 +50,25 @@ def test_create_grows_a_topic_and_never_shrinks_it(pipe: CursusPipe) -> None:
         "ERROR: create_topic_failed topic=orders "
         "reason=\"cannot decrease partition count for topic 'orders': 3 -> 1\""
     )
+
+
+@pytest.mark.parametrize("command", ["DESCRIBE topic=orders", "LIST_OFFSETS topic=orders"])
+def test_a_topic_may_grow_while_its_partitions_are_looked_up(
+    pipe: CursusPipe, world: World, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers, other = world.broker.readers, CursusPipe(world)
+
+    async def grow_first(partitions: Sequence[PartitionMetadata]) -> list[Ends]:
+        found = await Readers.all_ends(readers, partitions)
+        other.ask("CREATE topic=orders partitions=3")
+        return found
+
+    monkeypatch.setattr(readers, "all_ends", grow_first)
+    reply = pipe.ask(command)
+    assert '"status": "OK"' in reply or reply.startswith("OK topic=orders partitions=3 ")
+    assert "P1" in reply or '"id": 1' in reply
+    assert "P2" not in reply
+    assert '"id": 2' not in reply
 
 
 def test_create_without_a_number_makes_four_partitions(pipe: CursusPipe) -> None:
@@ -689,8 +711,8 @@ def test_a_name_that_is_taken_gets_more_digits(world: World, pipe: CursusPipe) -
 
 
 def test_groups_whose_names_a_list_cannot_hold_are_left_out(pipe: CursusPipe) -> None:
-    claim = pipe.world.broker.coordination.direct_group
-    count = pipe.world.broker.coordination.partition_count
+    claim = pipe.world.broker.coordination.groups.direct
+    count = pipe.world.broker.coordination.groups.partition_count
     for name in ("a b", "a,b", "plain"):
         claim(GroupId(name), "minibroker", DirectRules(share, 1, 1, count))
     assert pipe.ask("LIST_GROUPS") == "OK count=1 groups=plain"

@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 import pytest
 
+from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.groups import OFFSETS_TOPIC
-from dragoman.broker.kinds import Kind
-from dragoman.broker.neighbours import Enrol
 from dragoman.broker.relaying import Append, Relay
 from dragoman.broker.topics import NewTopic
+from dragoman.broker.transactions.participants import Enrol
 from dragoman.cluster.events import NodeFenced
 from dragoman.errors import ClusterError
 from dragoman.limits import CURSUS_COORDINATOR_WAIT_S, RELAY_PATIENCE_S
@@ -203,7 +203,7 @@ class Transactional(Client):
     def __init__(self, pair: Pair) -> None:
         super().__init__(pair, 1)
         coordinator = pair.one.broker.coordination.coordinator_of
-        self.name = named(lambda name: coordinator(Kind.TRANSACTION, name) == 1)
+        self.name = named(lambda name: coordinator(CoordinatorKind.TRANSACTION, name) == 1)
         reply = self.ask(f"INIT_PRODUCER_ID transactional_id={self.name}")
         found = re.search(r"producerId=txn-[0-9a-f]{16} epoch=\d+", reply)
         assert found, reply
@@ -225,7 +225,7 @@ def named(is_it: Callable[[str], bool]) -> str:
 def join(pair: Pair) -> tuple[str, str]:
     """A group that node 2 coordinates, and its only member."""
     coordinator = pair.one.broker.coordination.coordinator_of
-    group = named(lambda name: coordinator(Kind.GROUP, name) == 2)
+    group = named(lambda name: coordinator(CoordinatorKind.GROUP, name) == 2)
     joined = Client(pair, 2).ask(f"JOIN_GROUP topic={TOPIC} group={group} member=m")
     found = re.match(r"OK generation=1 member=(\S+) ", joined)
     assert found, joined
@@ -369,6 +369,18 @@ def test_the_first_command_of_a_cluster_waits_for_its_topic(
         served = [each for each in pair_of if each.startswith(answer)]
         sent_on = [each for each in pair_of if each.startswith(b"ERROR: NOT_COORDINATOR host=")]
         assert (len(served), len(sent_on)) == (1, 1), pair_of
+
+
+def test_a_lost_connection_does_not_cancel_a_command_that_waits(fresh: Pair) -> None:
+    coordinator = fresh.one.broker.coordination.coordinator_of
+    lost = [Client(fresh, node) for node in (1, 2)]
+    for each in lost:
+        each.feed(codec.frame(b"JOIN_GROUP topic=orders group=g member=m"))
+        each.lose()
+    fresh.advance(CURSUS_COORDINATOR_WAIT_S / 2)
+    assert [each.frames() for each in lost] == [[], []]
+    status = Client(fresh, coordinator(CoordinatorKind.GROUP, "g")).ask("GROUP_STATUS group=g")
+    assert json.loads(status)["member_count"] == 1
 
 
 def test_a_topic_that_cannot_be_made_is_waited_for_no_longer_than_agreed(

@@ -55,6 +55,21 @@ def test_of_two_writers_one_wins(pipe: CursusPipe) -> None:
     assert other.frames() == [b"ERROR: version_conflict current=1 expected=1"]
 
 
+def test_of_hundreds_of_writers_one_wins_and_the_next_version_follows(pipe: CursusPipe) -> None:
+    """Refusals that follow each other at once must not nest."""
+    others = [CursusPipe(pipe.world) for _ in range(600)]
+    for each in (pipe, *others):
+        each.feed(framed("APPEND_STREAM topic=es key=k version=1 message=m"))
+    last = CursusPipe(pipe.world)
+    last.feed(framed("APPEND_STREAM topic=es key=k version=2 message=m"))
+    pipe.world.settle()
+    assert pipe.frames()[0].startswith(b"OK version=1 ")
+    assert {reply for each in others for reply in each.frames()} == {
+        b"ERROR: version_conflict current=1 expected=1"
+    }
+    assert last.frames()[0].startswith(b"OK version=2 ")
+
+
 @pytest.mark.parametrize("kill", [True, False])
 def test_streams_and_snapshots_survive_a_restart(pipe: CursusPipe, kill: bool) -> None:
     for version in range(1, 1501):

@@ -298,7 +298,7 @@ def test_group_goes_from_one_protocol_to_the_other_and_back(world: World, wire: 
     assert types == {"m": 1, joined.member_id: 0}
     assert heartbeat(wire, member_epoch=-1).error_code == 0
     world.settle()
-    assert world.broker.coordination.groups.describe(GroupId("g")).kind == "classic"
+    assert world.broker.coordination.groups.table.describe(GroupId("g")).kind == "classic"
     last = join_classic(classic, joined.member_id)
     assert (last.error_code, last.leader) == (0, joined.member_id)
 

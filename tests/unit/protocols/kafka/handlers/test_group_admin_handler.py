@@ -238,7 +238,7 @@ def codes(response: m.OffsetDeleteResponse) -> list[int]:
 
 
 def committed(world: World, group: str = "g") -> list[tuple[str, int]]:
-    return sorted(world.broker.coordination.offsets.all_committed(group))  # type: ignore[arg-type]
+    return sorted(world.broker.coordination.groups.offsets.all_committed(group))  # type: ignore[arg-type]
 
 
 def test_offsets_are_forgotten_one_by_one(world: World, wire: Wire) -> None:

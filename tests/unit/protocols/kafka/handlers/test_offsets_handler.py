@@ -157,11 +157,11 @@ def test_negative_offsets_are_stored_for_kafka_and_mean_nothing_to_others(
     assert list(fetch(wire, 9).values()) == [(-2, 0), (5, 0), (-5, 0)]
     coordination = world.broker.coordination
     group, topic = GroupId("g"), TopicName("t")
-    assert coordination.committed_here(group, topic) == {1: 5}
-    assert coordination.offsets.committed(group, topic, Partition(0)) is None
+    assert coordination.groups.committed_here(group, topic) == {1: 5}
+    assert coordination.groups.offsets.committed(group, topic, Partition(0)) is None
     again = world.reopened(kill=True).broker.coordination
-    assert again.committed_here(group, topic) == {1: 5}
-    assert again.offsets.all_stored(group)[topic, Partition(0)].offset == -2
+    assert again.groups.committed_here(group, topic) == {1: 5}
+    assert again.groups.offsets.all_stored(group)[topic, Partition(0)].offset == -2
 
 
 @pytest.mark.parametrize("version", [2, 9, 10])

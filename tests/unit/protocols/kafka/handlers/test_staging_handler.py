@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.broker.publishing import STAGING_TOPIC
+from dragoman.broker.staged_writes import STAGING_TOPIC
 from dragoman.checksum import crc32c
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey

@@ -351,7 +351,7 @@ def test_a_transaction_may_commit_a_negative_offset(world: World, wire: Wire) ->
     )
     assert wire.ask(end, 3, m.EndTxnResponse).error_code == 0
     world.settle()
-    offsets = world.broker.coordination.offsets
+    offsets = world.broker.coordination.groups.offsets
     assert [each.offset for each in offsets.all_stored("g").values()] == [-2]  # type: ignore[arg-type]
     assert offsets.all_committed("g") == {}  # type: ignore[arg-type]
 
@@ -363,9 +363,9 @@ def test_staged_offsets_end_with_a_marker_on_their_partition(
     world.create("t")
     begun = begin(wire)
     stage(wire, begun)
-    offsets = world.broker.coordination.offsets
+    offsets = world.broker.coordination.groups.offsets
     assert offsets.has_unstable("g", "t", 0)  # type: ignore[arg-type]
-    index = world.broker.coordination.group_partition("g")[1]
+    index = world.broker.coordination.groups.home_of("g")[1]
     elsewhere = mark(
         wire, begun.producer_id, 0, topic="__consumer_offsets", partition=(index + 1) % 50
     )

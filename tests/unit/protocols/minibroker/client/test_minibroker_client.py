@@ -142,7 +142,7 @@ async def in_broker(
 
 async def after_an_hour_of_silence(node: Node) -> None:
     """Look for silent members once the first of them has been heard again."""
-    group = node.broker.coordination.groups.require(GroupId("g")).membership
+    group = node.broker.coordination.groups.table.require(GroupId("g")).membership
     assert isinstance(group, DirectGroup)
     assert group._sweeper is not None
     # Nobody looks before: when that would be is not for the machine's speed to decide.

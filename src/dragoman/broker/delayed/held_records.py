@@ -1,0 +1,201 @@
+"""Held records: the owner has to decide about each, and is asked when that takes too long.
+
+    held ──► release: a record that says so; from then on it is one that has come due
+         ──► drop: the record is removed
+         ──► check … check ──► given up: dropped
+
+A record is checked by `on_check`, which is set by the protocol that knows whom to ask. The number
+of checks is not stored: a node that takes over counts anew, and rather asks once too often than
+gives up too early.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Protocol, TypeAlias
+
+from dragoman.broker.delayed.records import (
+    Kind,
+    Release,
+    Stored,
+    encode_key,
+    encode_value,
+    removal,
+)
+from dragoman.broker.delayed.state import (
+    Content,
+    Entry,
+    Phase,
+    StoredPartition,
+    Target,
+    Token,
+    Undecided,
+)
+from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord
+from dragoman.broker.internal import KeyValue
+from dragoman.errors import DragomanError
+from dragoman.limits import DELAYED_DECISIONS_KEPT
+from dragoman.log.batch import Record
+from dragoman.log_limiter import LogLimiter
+from dragoman.outcome import Outcome, acknowledge_to, attempt, gather, ignore, start
+from dragoman.world import Clock, Scheduler
+
+log = logging.getLogger("dragoman.deferring")
+
+#: Takes token, record, target, labels, and how often that is now.
+Check: TypeAlias = Callable[[Token, Record, Target, dict[str, str], int], None]
+#: The record is dropped once all of these have ended: what they do with it is durable then.
+GiveUp: TypeAlias = Callable[[Token, Record, Target, dict[str, str]], Coroutine[object, None, None]]
+
+
+class Ports(Protocol):
+    """What is needed of the broker."""
+
+    async def persist(self, index: int, records: Sequence[KeyValue]) -> None: ...
+
+    def stored(self, index: int, offset: int) -> Stored:
+        """Raises `DragomanError`."""
+        ...
+
+    def content(self, index: int, offset: int) -> Content:
+        """Raises `DragomanError`."""
+        ...
+
+    def token(self, index: int, offset: int) -> Token: ...
+
+    def check_settings(self) -> tuple[int, int]:
+        """Milliseconds between checks, and how many there are at most."""
+        ...
+
+
+class HeldRecords:
+    def __init__(self, clock: Clock, scheduler: Scheduler, ports: Ports) -> None:
+        self._clock = clock
+        #: Any client can hold thousands of records and decide about none.
+        self._log = LogLimiter(log, scheduler)
+        self._ports = ports
+        self.on_check: list[Check] = []
+        self.on_given_up: list[GiveUp] = []
+        #: By records that are not stored any more: whether they were released.
+        self._decisions: OrderedDict[Token, bool] = OrderedDict()
+
+    # ---- decisions
+
+    async def decide(
+        self, partition: StoredPartition, token: Token, labels: dict[str, str], is_release: bool
+    ) -> None:
+        """Release or drop a record, and wait until the decision is durable."""
+        entry = partition.entries.get(token.offset)
+        if entry is None:
+            if self._decisions.get(token) is not is_release:
+                raise _unknown(token, "is not kept any more, or never was")
+            return
+        found = self._ports.stored(partition.index, token.offset).labels
+        differing = sorted(name for name in labels if labels[name] != found.get(name))
+        if differing:
+            raise LabelsDiffer(f"record {token.offset} has another {', '.join(differing)}")
+        if entry.phase is Phase.DECIDING:
+            undecided = partition.deciding[token.offset]
+            if undecided.is_release is not is_release:
+                raise _unknown(token, "is being decided about")
+            repeated: Outcome[None] = Outcome()
+            undecided.waiting.append(repeated)
+            await repeated
+        elif entry.phase is Phase.HELD or (
+            entry.phase is Phase.WAITING and not entry.is_released and not is_release
+        ):
+            await self._write(partition, token, entry, is_release)
+        elif not (entry.is_released and is_release):
+            raise _unknown(token, "is not held")
+
+    def _write(
+        self, partition: StoredPartition, token: Token, entry: Entry, is_release: bool
+    ) -> Outcome[None]:
+        """Settled when the decision is durable."""
+        decided: Outcome[None] = Outcome()
+        partition.deciding[token.offset] = Undecided(is_release, [decided])
+        before, entry.phase = entry.phase, Phase.DECIDING
+        release = Release(self._clock.wall_ms())
+        if is_release:
+            key = encode_key(Kind.RELEASE, partition.index, token.offset)
+            changes: list[KeyValue] = [(key, encode_value(release))]
+        else:
+            changes = removal(partition.index, token.offset, is_released=False)
+
+        def written(error: DragomanError | None) -> None:
+            undecided = partition.deciding.pop(token.offset)
+            if error is not None:
+                entry.phase = before
+                partition.look_at(token.offset, entry, entry.when_ms)
+            else:
+                self._remember(token, is_release)
+                if is_release:
+                    self.released(partition, token.offset, release)
+                else:
+                    partition.entries.pop(token.offset, None)
+            for each in undecided.waiting:
+                each.acknowledge(error)
+
+        persisted = start(self._ports.persist(partition.index, changes))
+        persisted.then(acknowledge_to(written))
+        return decided
+
+    def released(self, partition: StoredPartition, offset: int, release: Release) -> None:
+        """A decision is in the log: the record is due from then on, if there is one."""
+        entry = partition.entries.get(offset)
+        if entry is not None:
+            entry.is_released = True
+            entry.phase = Phase.WAITING
+            partition.look_at(offset, entry, release.released_ms)
+
+    def _remember(self, token: Token, is_release: bool) -> None:
+        self._decisions[token] = is_release
+        if len(self._decisions) > DELAYED_DECISIONS_KEPT:
+            self._decisions.popitem(last=False)
+
+    # ---- records without a decision
+
+    def check(self, partition: StoredPartition, offset: int, entry: Entry) -> None:
+        """It is time to ask about a record, again or for the first time; or to give up."""
+        interval_ms, checks_max = self._ports.check_settings()
+        partition.look_at(offset, entry, self._clock.wall_ms() + interval_ms)
+        token = self._ports.token(partition.index, offset)
+        try:
+            content = self._ports.content(partition.index, offset)
+            if entry.checks < checks_max:
+                entry.checks += 1
+                for check in self.on_check:
+                    check(token, content.record, content.target, content.labels, entry.checks)
+                return
+        except DragomanError as error:
+            # Not further: others that are due are taken in the same turn.
+            self._log.warning(
+                "held record %d cannot be asked about: %s; tried again", offset, error
+            )
+            return
+        start(self._give_up(partition, token, entry, content)).then(ignore)
+
+    async def _give_up(
+        self, partition: StoredPartition, token: Token, entry: Entry, content: Content
+    ) -> None:
+        about = (token, content.record, content.target, content.labels)
+        try:
+            await gather([start(give_up(*about)) for give_up in self.on_given_up])
+        except DragomanError as error:
+            text = "held record %d, about which nobody decided, stays for now: %s"
+            self._log.warning(text, token.offset, error)
+            return
+        if entry.phase is Phase.HELD and partition.entries.get(token.offset) is entry:
+            self._log.warning(
+                "held record %d is dropped: nobody decided about it, asked %d times",
+                token.offset,
+                entry.checks,
+            )
+            # After an error it is given up again at its next time.
+            await attempt(self._write(partition, token, entry, False))
+
+
+def _unknown(token: Token, text: str) -> UnknownDeferredRecord:
+    return UnknownDeferredRecord(f"record {token.offset} {text}")

@@ -1,0 +1,170 @@
+"""Delayed and held records as protocols use them, on any node.
+
+The leader of the partition of the internal topic that a record is stored in serves it (`store`).
+Other nodes ask that one; it asks the leader of the target to append what has come due (`targets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dragoman.broker.context import NodeContext
+from dragoman.broker.delayed.held_records import Check, GiveUp
+from dragoman.broker.delayed.records import TOPIC
+from dragoman.broker.delayed.state import Content, Target, Token
+from dragoman.broker.delayed.store import DecideDelayed, DelayRecord, ReadDelayed, RecordStore
+from dragoman.broker.delayed.targets import Targets
+from dragoman.broker.errors import CoordinatorNotAvailable, NotLeader, RequestTimedOut
+from dragoman.broker.partitions import Partitions
+from dragoman.broker.produce import check_produced
+from dragoman.broker.topics import Topics
+from dragoman.broker.transactions import ProducerIds
+from dragoman.errors import ClusterError, NotSentError
+from dragoman.log.batch import Record, build_batch, records
+from dragoman.rpc import Coordinator, Leader, Registry, Reply, Request, Rpc
+from dragoman.rpc.messages import A, Where
+from dragoman.types import Buffer
+
+
+class DelayedRecords:
+    def __init__(
+        self,
+        context: NodeContext,
+        partitions: Partitions,
+        topics: Topics,
+        producer_ids: ProducerIds,
+        rpc: Rpc,
+    ) -> None:
+        self._context = context
+        self._rpc = rpc
+        self.targets = Targets(context, partitions, rpc)
+        self.store = RecordStore(context, partitions, topics, producer_ids, self.targets)
+
+    def serve(self, registry: Registry) -> None:
+        self.store.serve(registry)
+        self.targets.serve(registry)
+
+    @property
+    def on_check(self) -> list[Check]:
+        """Called, where a held record is stored, when its owner has not decided for too long."""
+        return self.store.held_records.on_check
+
+    @property
+    def on_given_up(self) -> list[GiveUp]:
+        """Run when the owner has not decided however often it was asked; then the record is
+        dropped.
+        """
+        return self.store.held_records.on_given_up
+
+    async def delay(self, topic: str, partition: int, record: Record, due_ms: int) -> Token:
+        """Append the record to the partition at `due_ms` or soon after, exactly once.
+
+        Returns when that is certain. Records for one partition that are due at the same millisecond
+        keep their order. In the log they have the time of their delivery.
+        """
+        request = DelayRecord(topic=topic, partition=partition, when_ms=due_ms)
+        return await self._delay(request, record)
+
+    async def hold(
+        self,
+        topic: str,
+        partition: int,
+        record: Record,
+        labels: dict[str, str],
+        check_after_ms: int | None,
+    ) -> Token:
+        """Keep the record until `release` or `drop`. `on_check` is called from `check_after_ms` on,
+        by default from the time of the settings on.
+        """
+        if check_after_ms is None:
+            check_after_ms = self._context.settings.held_record_check_after_ms
+        request = DelayRecord(
+            topic=topic,
+            partition=partition,
+            when_ms=self._context.clock.wall_ms() + check_after_ms,
+            is_held=True,
+            labels=labels,
+        )
+        return await self._delay(request, record)
+
+    async def release(self, token: Token, expected_labels: dict[str, str]) -> None:
+        """Deliver a held record. Returns when it is certain that it will be delivered.
+
+        `UnknownDeferredRecord`, `LabelsDiffer`: not this one. To repeat a decision is no error, as
+        long as it is remembered.
+        """
+        await self._decide(token, expected_labels, is_release=True)
+
+    async def drop(self, token: Token, expected_labels: dict[str, str]) -> None:
+        """Forget a record that is held, or one that is not due yet. Like `release` otherwise."""
+        await self._decide(token, expected_labels, is_release=False)
+
+    async def read(self, token: Token) -> Content:
+        """A delayed or held record. `UnknownDeferredRecord`: not any more."""
+        request = ReadDelayed(partition_id=token.partition_id, offset=token.offset)
+        reply = await self._ask(request, self._home(token))
+        (record,) = records(reply.body, check_produced(reply.body))
+        found = reply.answer
+        return Content(Target(found.topic, found.partition), record, found.labels)
+
+    async def _delay(self, request: DelayRecord, record: Record) -> Token:
+        name = Target(request.topic, request.partition).name
+        if self.store.serves_target(name):
+            # The usual case, at half the cost: no request is made, and the record is not encoded.
+            return await self.store.delay(request, record)
+        found = await self._ask(request, Coordinator(TOPIC, name), (build_batch([record]),))
+        return Token(found.answer.partition_id, found.answer.offset)
+
+    async def _decide(self, token: Token, labels: dict[str, str], *, is_release: bool) -> None:
+        if self.store.serves(token):
+            await self.store.decide(token, labels, is_release=is_release)
+            return
+        request = DecideDelayed(
+            partition_id=token.partition_id,
+            offset=token.offset,
+            labels=labels,
+            is_release=is_release,
+        )
+        await self._ask(request, self._home(token))
+
+    def _home(self, token: Token) -> Leader:
+        return Leader(self.store.home(token).partition_id)
+
+    async def _ask(self, request: Request[A], at: Where, body: Sequence[Buffer] = ()) -> Reply[A]:
+        try:
+            return await self._rpc.exchange(request, at, body)
+        except (NotLeader, NotSentError) as error:
+            raise CoordinatorNotAvailable(str(error)) from None
+        except ClusterError as error:
+            raise RequestTimedOut(f"{error}; the outcome is unknown") from None
+
+    # ---- what the rest of the broker asks
+
+    @property
+    def record_count(self) -> int:
+        """Delayed and held records that are stored on this node."""
+        return self.store.record_count
+
+    def is_delivering_to(self, partition_id: int) -> bool:
+        """Whether a batch is, or may be, on its way from here to the partition."""
+        return self.store.is_delivering_to(partition_id)
+
+    def targets_deleted(self) -> None:
+        """Topics were deleted: drop the records that wait for them."""
+        self.store.targets_deleted()
+
+    def topics(self) -> dict[str, int]:
+        """Partitions of the internal topic whose leaders store records."""
+        return {TOPIC: self.store.log.partition_count}
+
+    def led(self, topic: str, index: int, leader_epoch: int) -> None:
+        """This node leads a partition of an internal topic, ours or not."""
+        if topic == TOPIC:
+            self.store.log.lead(index, leader_epoch)
+
+    def resigned(self, topic: str, index: int) -> None:
+        if topic == TOPIC:
+            self.store.log.resign(index)
+
+    def close(self) -> None:
+        self.store.close()

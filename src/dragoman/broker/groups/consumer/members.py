@@ -1,0 +1,333 @@
+"""The members of one consumer group: what each has, and its way to what it is to have (KIP-848).
+
+    STABLE ------- new target takes partitions away ---> UNREVOKED   keeps its epoch
+    UNREVOKED ---- says it has given them up ----------> next step, from the epoch after its own
+    any ---------- nothing to give up, all is free ----> STABLE      target epoch
+    any ---------- nothing to give up, some is taken --> UNRELEASED  target epoch, the rest later
+
+A member is told to give up before it is given anything, and a partition is given only when nobody
+has it: a member that was told to give one up has it until it says otherwise. So no partition is
+ever owned twice. The epoch moves to that of the target as soon as nothing has to be given up, and
+with it what was committed under the former epoch is refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from dragoman.broker.groups.consumer.messages import (
+    JOIN,
+    LEAVE_FOR_NOW,
+    NOTHING,
+    MemberState,
+    PartitionOf,
+    Partitions,
+    by_topic,
+    flattened,
+)
+from dragoman.broker.groups.pending import DeadlineTimer, PhaseTimer
+from dragoman.broker.groups.records import ClassicFacts, StoredConsumerMember
+from dragoman.types import MemberId, TopicName
+
+# ---- reconciliation
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Where a member is on its way."""
+
+    epoch: int
+    state: MemberState
+    #: What it may have.
+    assigned: Partitions
+    #: What it had and has not said to have given up.
+    revoking: Partitions
+
+
+class Target(msgspec.Struct, frozen=True):
+    epoch: int
+    partitions: Partitions
+
+
+def reconcile(
+    now: Position,
+    owned: Partitions | None,
+    target: Target,
+    is_free: Callable[[PartitionOf], bool],
+) -> Position:
+    """The next position; `owned` is what the member says to have, None when it did not say."""
+    if now.state is MemberState.STABLE and now.epoch == target.epoch:
+        return now
+    epoch = now.epoch
+    if now.state is MemberState.UNREVOKED:
+        if _still_has(owned, now.revoking):
+            return now
+        epoch = min(now.epoch + 1, target.epoch)
+    kept = now.assigned & target.partitions
+    revoking = now.assigned - kept
+    if revoking and _still_has(owned, revoking):
+        return Position(epoch, MemberState.UNREVOKED, kept, revoking)
+    wanted = target.partitions - kept
+    given = frozenset(filter(is_free, wanted))
+    state = MemberState.STABLE if len(given) == len(wanted) else MemberState.UNRELEASED
+    return Position(target.epoch, state, kept | given, NOTHING)
+
+
+def _still_has(owned: Partitions | None, revoking: Partitions) -> bool:
+    return owned is None or not owned.isdisjoint(revoking)
+
+
+# ---- one member, whichever of Kafka's two protocols it speaks
+
+
+class ConsumerMember:
+    __slots__ = (
+        "assignor",
+        "classic",
+        "client_host",
+        "client_id",
+        "instance_id",
+        "member_id",
+        "pattern",
+        "phase",
+        "position",
+        "previous_epoch",
+        "rack_id",
+        "rebalance_timeout_ms",
+        "session",
+        "session_timeout",
+        "target",
+        "told",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        member_id: MemberId,
+        instance_id: str | None,
+        session: DeadlineTimer,
+        phase: PhaseTimer,
+        session_timeout: float,
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.rack_id: str | None = None
+        self.client_id = ""
+        self.client_host = ""
+        self.rebalance_timeout_ms = 0
+        self.topics: frozenset[TopicName] = frozenset()
+        self.pattern: str | None = None
+        self.assignor: str | None = None
+        self.position = Position(JOIN, MemberState.STABLE, NOTHING, NOTHING)
+        #: A client that missed the reply with its new epoch still uses this one.
+        self.previous_epoch = JOIN
+        self.target: Partitions = NOTHING
+        #: The assignment it was last told; None when that is not known.
+        self.told: Partitions | None = None
+        #: None for a member that speaks the second protocol.
+        self.classic: ClassicFacts | None = None
+        self.session = session
+        self.session_timeout = session_timeout
+        #: How long it may take to give up partitions, to join again, or to sync.
+        self.phase = phase
+
+    @property
+    def epoch(self) -> int:
+        return self.position.epoch
+
+    @property
+    def state(self) -> MemberState:
+        return self.position.state
+
+    @property
+    def holds(self) -> Partitions:
+        """All that nobody else may be given."""
+        return self.position.assigned | self.position.revoking
+
+    @property
+    def is_away(self) -> bool:
+        return self.position.epoch == LEAVE_FOR_NOW
+
+    @property
+    def name(self) -> str:
+        return self.member_id if self.instance_id is None else self.instance_id
+
+    @property
+    def byte_count(self) -> int:
+        """Roughly what it takes: characters stand for bytes, which is near enough for a bound."""
+        size = len(self.client_id) + len(self.client_host) + len(self.pattern or "")
+        size += sum(map(len, self.topics))
+        if self.classic is not None:
+            size += sum(len(name) + len(metadata) for name, metadata in self.classic.protocols)
+        return size
+
+    def touch(self) -> None:
+        """A sign of life: the session starts anew."""
+        self.session.arm(self.session_timeout)
+
+    def is_settled(self, assignment_epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == assignment_epoch
+
+    def stop(self) -> None:
+        self.session.stop()
+        self.phase.end()
+
+    # ---- records
+
+    def stored(self, origin: int) -> StoredConsumerMember:
+        return StoredConsumerMember(
+            origin=origin,
+            instance_id=self.instance_id,
+            rack_id=self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            topics=tuple(sorted(self.topics)),
+            pattern=self.pattern,
+            assignor=self.assignor,
+            epoch=self.epoch,
+            previous_epoch=self.previous_epoch,
+            state=self.state,
+            assigned=by_topic(self.position.assigned),
+            revoking=by_topic(self.position.revoking),
+            classic=self.classic,
+        )
+
+    def restore(self, stored: StoredConsumerMember) -> None:
+        self.rack_id = stored.rack_id
+        self.client_id = stored.client_id
+        self.client_host = stored.client_host
+        self.rebalance_timeout_ms = stored.rebalance_timeout_ms
+        self.topics = frozenset(stored.topics)
+        self.pattern = stored.pattern
+        self.assignor = stored.assignor
+        self.previous_epoch = stored.previous_epoch
+        self.position = Position(
+            stored.epoch,
+            MemberState(stored.state),
+            flattened(stored.assigned),
+            flattened(stored.revoking),
+        )
+        self.classic = stored.classic
+
+    def take_over(self, old: ConsumerMember) -> None:
+        """A static member has come back under a new member id, to what it had under the old."""
+        self.rack_id = old.rack_id
+        self.rebalance_timeout_ms = old.rebalance_timeout_ms
+        self.topics = old.topics
+        self.pattern = old.pattern
+        self.assignor = old.assignor
+        self.position = Position(JOIN, MemberState.STABLE, old.position.assigned, NOTHING)
+        self.target = old.target
+
+
+# ---- all members
+
+
+class ConsumerRoster:
+    __slots__ = ("_holders", "_members", "_sizes", "_static", "byte_count", "get")
+
+    def __init__(self) -> None:
+        self._members: dict[MemberId, ConsumerMember] = {}
+        #: The dictionary's own method, which saves a call per heartbeat.
+        self.get = self._members.get
+        self._static: dict[str, ConsumerMember] = {}
+        self._holders: dict[PartitionOf, MemberId] = {}
+        self._sizes: dict[MemberId, int] = {}
+        #: Roughly what all members take together.
+        self.byte_count = 0
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[ConsumerMember]:
+        return iter(self._members.values())
+
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
+        return self._static.get(instance_id)
+
+    def holder(self, partition: PartitionOf) -> MemberId | None:
+        return self._holders.get(partition)
+
+    def held(self, partitions: Partitions) -> Partitions:
+        """Those of the partitions that some member has.
+
+        Not by `&` with the keys of a dictionary: whatever its left side is, that gives a set, which
+        can be changed and has no hash, under the name of a frozen one.
+        """
+        return frozenset(filter(self._holders.__contains__, partitions))
+
+    def add(self, member: ConsumerMember) -> None:
+        assert member.member_id not in self._members
+        self._members[member.member_id] = member
+        if member.instance_id is not None:
+            assert member.instance_id not in self._static
+            self._static[member.instance_id] = member
+        self.resize(member)
+        self._hold(member)
+
+    def add_restored(self, member: ConsumerMember) -> None:
+        """As its record tells it; to be called in the order in which the records were written.
+
+        After a failed write the log may say of two members that they have one partition: the
+        later record was built on a release that is not there. Its member was not told, so the
+        partition is still the other's. Of two members with one instance id the later counts.
+        """
+        rival = self._static.get(member.instance_id or "")
+        if rival is not None:
+            self.remove(rival)
+        taken = self.held(member.holds)
+        if taken:
+            now = member.position
+            revoking = now.revoking - taken
+            state = MemberState.UNREVOKED if revoking else MemberState.UNRELEASED
+            member.position = Position(now.epoch, state, now.assigned - taken, revoking)
+        self.add(member)
+
+    def resize(self, member: ConsumerMember) -> None:
+        """To be called when what the member says of itself has changed."""
+        size = member.byte_count
+        self.byte_count += size - self._sizes.get(member.member_id, 0)
+        self._sizes[member.member_id] = size
+
+    def remove(self, member: ConsumerMember) -> None:
+        del self._members[member.member_id]
+        if member.instance_id is not None:
+            del self._static[member.instance_id]
+        self.byte_count -= self._sizes.pop(member.member_id)
+        self._release(member)
+
+    def move(self, member: ConsumerMember, position: Position) -> None:
+        """The member goes on to `position`, which nobody else may be in the way of."""
+        self._release(member)
+        if position.epoch != member.epoch:
+            member.previous_epoch = member.epoch
+        member.position = position
+        self._hold(member)
+
+    def _hold(self, member: ConsumerMember) -> None:
+        for partition in member.holds:
+            assert partition not in self._holders, f"{partition} is owned already"
+            self._holders[partition] = member.member_id
+
+    def _release(self, member: ConsumerMember) -> None:
+        for partition in member.holds:
+            del self._holders[partition]
+
+    # ---- the members of Kafka's first protocol among them
+
+    @property
+    def is_all_classic(self) -> bool:
+        return all(member.classic is not None for member in self)
+
+    def supports(self, names: set[str], instead_of: ConsumerMember | None) -> bool:
+        """Would all that speak the first protocol have one in common with one that has these?"""
+        support: Counter[str] = Counter()
+        count = 0
+        for member in self:
+            if member.classic is not None and member is not instead_of:
+                count += 1
+                support.update({name for name, _ in member.classic.protocols})
+        return any(support[name] == count for name in names)

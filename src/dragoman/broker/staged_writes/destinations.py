@@ -1,0 +1,231 @@
+"""What the leader of a destination does: it checks staged records, and later copies them.
+
+Both read the pieces a slice at a time, one slice in each loop turn, so that others are served in
+between. A copy gives each batch the writer's producer id and the next sequence. What an earlier
+attempt at the same copy has appended, on this node or another, is recognised by the partition's
+producer state and left out. Batches keep their borders, so the state ends at one of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from dragoman.broker.context import NodeContext
+from dragoman.broker.errors import InvalidPublication, PublishedRecordsLost
+from dragoman.broker.partitions import Partitions
+from dragoman.broker.produce import as_configured, check_expansion, check_rules
+from dragoman.broker.replica import Replica
+from dragoman.broker.staged_writes.publication import Destination, Piece, Target
+from dragoman.broker.staged_writes.staged_batches import StagedBatch, StagedBatches
+from dragoman.broker.staged_writes.writer import PRODUCER_EPOCH
+from dragoman.checksum import crc32c
+from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.errors import DragomanError
+from dragoman.log.batch import read_header, stamp_producer
+from dragoman.log.producers import SEQUENCE_MASK
+from dragoman.outcome import Outcome, acknowledge_to, acknowledged, pause, start
+from dragoman.rpc import Answer, Call, Done, Registry, Request, Rpc
+
+log = logging.getLogger("dragoman.publishing")
+
+
+class CheckPieces(Request[Done], frozen=True, kw_only=True, tag="CheckPieces"):
+    """Whether the pieces are there and sound, and may go to a partition that the node leads."""
+
+    destination: Destination
+
+
+class SequenceNumber(Answer, frozen=True, kw_only=True, tag="SequenceNumber"):
+    number: int
+
+
+class NextSequence(Request[SequenceNumber], frozen=True, kw_only=True, tag="NextSequence"):
+    """Which sequence a partition that the node leads expects next of a producer."""
+
+    topic: str
+    partition: int
+    producer_id: int
+
+
+class CopyPieces(Request[Done], frozen=True, kw_only=True, tag="CopyPieces"):
+    """Append what is missing of the pieces to a partition that the node leads. Answered when all of
+    them are committed, which may take longer than the caller waits for the answer.
+    """
+
+    target: Target
+    producer_id: int
+
+
+class Destinations:
+    def __init__(self, context: NodeContext, partitions: Partitions, rpc: Rpc) -> None:
+        self._context = context
+        self._partitions = partitions
+        self._rpc = rpc
+        #: Calls that wait for a copy, by partition, producer and first sequence.
+        self._copying: dict[tuple[int, int, int], list[Outcome[None]]] = {}
+
+    def serve(self, registry: Registry) -> None:
+        registry.serve(CheckPieces, self._check_pieces)
+        registry.serve(NextSequence, self._next_sequence)
+        registry.serve(CopyPieces, self._copy_pieces)
+
+    async def _check_pieces(self, call: Call[CheckPieces]) -> Done:
+        await self.check(call.request.destination)
+        return Done()
+
+    async def _next_sequence(self, call: Call[NextSequence]) -> SequenceNumber:
+        replica = self._partitions.find(call.request.topic, call.request.partition)
+        return SequenceNumber(number=next_sequence(replica, call.request.producer_id))
+
+    async def _copy_pieces(self, call: Call[CopyPieces]) -> Done:
+        """A call that is repeated before the copy is done waits for the same copy: a large one
+        takes longer than another node waits for the answer.
+        """
+        target, producer_id = call.request.target, call.request.producer_id
+        key = (target.partition_id, producer_id, target.first_sequence)
+        copied: Outcome[None] = Outcome()
+        waiting = self._copying.get(key)
+        if waiting is not None:
+            waiting.append(copied)
+        else:
+            self._copying[key] = [copied]
+            copying = start(self.copy(target, producer_id))
+            copying.then(acknowledge_to(partial(self._copied, key)))
+        await copied
+        return Done()
+
+    def _copied(self, key: tuple[int, int, int], error: DragomanError | None) -> None:
+        for each in self._copying.pop(key):
+            each.acknowledge(error)
+
+    # ---- before the decision
+
+    async def check(self, destination: Destination) -> None:
+        """Raises unless the pieces are there, are what they are said to be, and fit the topic."""
+        replica = self._partitions.find(destination.topic, destination.partition)
+        if replica.metadata.topic.is_internal:
+            raise InvalidPublication(f"topic {destination.topic!r} is written by the broker only")
+        now_ms = self._context.clock.wall_ms()
+        found: dict[int, tuple[int, int]] = {}
+
+        def visit(staged: StagedBatch) -> None:
+            check_expansion(replica, staged.batch, staged.header)
+            check_rules(replica, staged.batch, staged.header, now_ms)
+            count, checksum = found.get(staged.number, (0, 0))
+            checksum = crc32c(staged.batch[17:21], checksum)
+            found[staged.number] = (count + staged.header.record_count, checksum)
+
+        batches = self._open(destination.pieces)
+        while await batches.visit_slice(visit):
+            # A large piece has many slices: others are served between them.
+            await pause(self._context.scheduler, 0)
+        for number, piece in enumerate(destination.pieces):
+            _compare(piece, *found.get(number, (0, 0)))
+
+    def _open(self, pieces: Sequence[Piece]) -> StagedBatches:
+        return StagedBatches(self._context, self._partitions, self._rpc, pieces)
+
+    # ---- after it
+
+    async def copy(self, target: Target, producer_id: int) -> None:
+        """Append what is missing of a target that this node leads, and wait until it is committed.
+
+        After an error the same call continues where this one ended, here or on the node that leads
+        the partition by then. `PublishedRecordsLost`: not under these sequences.
+        """
+        metadata = self._context.image.partitions.get(target.partition_id)
+        if metadata is None:
+            text = "the topic of %d records was deleted before they were published"
+            log.warning(text, target.record_count)
+            return
+        copy = _Copy(self._context, self._partitions, metadata, target, producer_id)
+        batches = self._open(copy.missing_pieces())
+        while True:
+            is_more = await batches.visit_slice(copy.append)
+            await copy.committed()
+            if not is_more:
+                return
+            await pause(self._context.scheduler, 0)
+
+
+def next_sequence(replica: Replica, producer_id: int) -> int:
+    """The sequence that the partition expects next of a producer. It is 0 for one that the
+    partition does not know, or has forgotten.
+    """
+    states = replica.log.producers
+    known = None if states is None else states.producers().get(producer_id)
+    return 0 if known is None else known.next_sequence
+
+
+class _Copy:
+    """What is missing of a target, appended batch by batch."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        partitions: Partitions,
+        metadata: PartitionMetadata,
+        target: Target,
+        producer_id: int,
+    ) -> None:
+        self._context = context
+        self._partitions = partitions
+        self._metadata = metadata
+        self._target = target
+        self._producer_id = producer_id
+        self._to_skip = 0
+        self._sequence = target.first_sequence
+
+    def _replica(self) -> Replica:
+        """The partition. Raises `NotLeader` once another node leads it."""
+        return self._partitions.replica(self._metadata)
+
+    def missing_pieces(self) -> list[Piece]:
+        """The pieces that are not in the partition, or not all of whose batches are."""
+        target = self._target
+        expected = next_sequence(self._replica(), self._producer_id)
+        to_skip = (expected - target.first_sequence) & SEQUENCE_MASK
+        if to_skip > target.record_count:
+            # Only when the partition has lost records that were committed, which a power cut can
+            # do where `durability` is `os`. What it lost was at its end, hence all of this batch.
+            raise PublishedRecordsLost(target.partition_id, expected)
+        pieces = list(target.pieces)
+        while pieces and to_skip >= pieces[0].record_count:
+            count = pieces.pop(0).record_count
+            to_skip -= count
+            self._sequence = (self._sequence + count) & SEQUENCE_MASK
+        self._to_skip = to_skip
+        return pieces
+
+    def append(self, staged: StagedBatch) -> None:
+        count = staged.header.record_count
+        if self._to_skip:
+            self._to_skip -= count
+            assert self._to_skip >= 0, (self._target, self._producer_id)
+        else:
+            replica = self._replica()
+            batch = bytearray(staged.batch)
+            stamp_producer(batch, self._producer_id, PRODUCER_EPOCH, self._sequence)
+            now_ms = self._context.clock.wall_ms()
+            fitted = as_configured(replica, memoryview(batch), read_header(batch), now_ms)
+            # Not `place`: whether the batch fits the topic was checked before the decision.
+            replica.log.append(*fitted, replica.leader_epoch)
+        self._sequence = (self._sequence + count) & SEQUENCE_MASK
+
+    def committed(self) -> Outcome[None]:
+        """Settled when everything up to the end of the log is committed: a copy that failed may
+        have left appends under way.
+        """
+        replica = self._replica()
+        return acknowledged(partial(replica.when_committed, replica.log.log_end_offset))
+
+
+def _compare(piece: Piece, count: int, checksum: int) -> None:
+    if (count, checksum) != (piece.record_count, piece.checksum):
+        raise InvalidPublication(
+            f"staged records {piece.partition}:{piece.first_offset} to {piece.next_offset}: "
+            f"{count} records with checksum {checksum:08x}, "
+            f"expected {piece.record_count} with {piece.checksum:08x}"
+        )

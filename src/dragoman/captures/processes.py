@@ -1,0 +1,315 @@
+"""Captures as processes of their own: `CaptureRunner` on a real node.
+
+The driver of the database, and whatever a database may send, stay out of the node's process. Node
+and process exchange lines over pipes (`captures/control.py`); a process whose node is gone reads
+the end of its input and stops. Its reports and its log may quote the address of the database, so
+secrets are removed from them here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import shutil
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from importlib.util import find_spec
+
+import msgspec
+
+from dragoman.broker.errors import CaptureRefused, Overloaded
+from dragoman.captures.addresses import hide_secrets
+from dragoman.captures.control import (
+    Command,
+    Done,
+    Report,
+    Start,
+    Status,
+    decode_finding,
+    decode_report,
+    encode_line,
+)
+from dragoman.captures.definition import Definition
+from dragoman.captures.policy import capture_environment
+from dragoman.captures.runner import Assignment, CaptureProcess, Findings, TakeEnd, TakeReport
+from dragoman.errors import DragomanError
+from dragoman.limits import (
+    CAPTURE_CHECK_TIMEOUT_S,
+    CAPTURE_CHECKS_MAX,
+    CAPTURE_LINE_BYTES_MAX,
+)
+from dragoman.outcome import Outcome, failed
+
+log = logging.getLogger("dragoman.captures")
+#: The beginning of a line of Python's logging: level and name.
+_LEVELED = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) \S+: ")
+#: -P: nothing is imported from the node's working directory.
+_PYTHON = (sys.executable, "-P", "-m")
+
+
+class CaptureProcesses:
+    #: The package that is run, with the modules `doctor` and `removal` in it.
+    module = "dragoman.cdc"
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, bootstrap: Callable[[], str], spool: str
+    ) -> None:
+        """`bootstrap` gives the address at which the node serves Kafka's protocol, or an empty
+        string; `spool` is a directory for transactions that captures cannot keep in memory.
+        """
+        self._loop = loop
+        self._bootstrap = bootstrap
+        self._spool = spool
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._checks = 0
+
+    def objection(self) -> str:
+        if find_spec("psycopg") is None:
+            return "captures need a driver for PostgreSQL: pip install 'dragoman[cdc]'"
+        if not self._bootstrap():
+            return "captures write through Kafka's protocol: open the listener kafka, or any"
+        return ""
+
+    def run(self, assignment: Assignment, report: TakeReport, ended: TakeEnd, /) -> CaptureProcess:
+        start = Start(
+            definition=assignment.definition,
+            bootstrap=self._bootstrap(),
+            spool=os.path.join(self._spool, assignment.definition.name),
+            is_paused=assignment.is_paused,
+            incarnation=assignment.incarnation,
+        )
+        process = _Process(start, (*_PYTHON, self.module), report, ended)
+        self._begin(process.run())
+        return process
+
+    def check(self, definition: Definition, /) -> Outcome[Findings]:
+        return self._examine(definition, f"{self.module}.doctor")
+
+    def clean_up(self, definition: Definition, /) -> Outcome[Findings]:
+        return self._examine(definition, f"{self.module}.removal")
+
+    def _examine(self, definition: Definition, module: str) -> Outcome[Findings]:
+        if self._checks >= CAPTURE_CHECKS_MAX:
+            return failed(Overloaded(f"{self._checks} databases are being looked at; try again"))
+        self._checks += 1
+        outcome: Outcome[Findings] = Outcome()
+
+        async def examine() -> None:
+            try:
+                found: Findings | DragomanError = await _findings(definition, module)
+            except DragomanError as error:
+                found = error
+            finally:
+                self._checks -= 1
+            outcome.settle(found)
+
+        self._begin(examine())
+        return outcome
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def closed(self) -> None:
+        """Returns when every process has ended and their files are removed."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        shutil.rmtree(self._spool, ignore_errors=True)
+
+
+class _Process:
+    """One process, from its start to its end."""
+
+    def __init__(
+        self, start: Start, command: tuple[str, ...], report: TakeReport, ended: TakeEnd
+    ) -> None:
+        self._start = start
+        self._dsn = start.definition.dsn
+        self._command = command
+        self._report = report
+        self._ended = ended
+        self._process: Process | None = None
+        self._is_killed = False
+        #: Commands sent before the process was started.
+        self._early: list[Command] = [start]
+        #: The last line of its log since its last report.
+        self._last_line = ""
+
+    def send(self, command: Command, /) -> None:
+        if self._process is None:
+            self._early.append(command)
+            return
+        pipe = self._process.stdin
+        assert pipe is not None
+        if pipe.transport.get_write_buffer_size() > CAPTURE_LINE_BYTES_MAX:
+            # The process has not read for a long time.
+            self.kill()
+        elif not pipe.is_closing():
+            pipe.write(encode_line(command) + b"\n")
+
+    def kill(self) -> None:
+        self._is_killed = True
+        if self._process is not None:
+            _kill(self._process)
+
+    async def run(self) -> None:
+        problem = "its process could not be started"
+        try:
+            os.makedirs(self._start.spool, exist_ok=True)
+            self._process = process = await _spawn(self._command)
+            early, self._early = self._early, []
+            for command in early:
+                self.send(command)
+            if self._is_killed:
+                self.kill()
+            await asyncio.gather(self._read_reports(process), self._read_log(process))
+            problem = self._end_text(await process.wait())
+        except OSError as error:
+            problem = f"its process could not be started: {error.strerror or error}"
+        finally:
+            if self._process is not None:
+                await _dispose(self._process)
+            # A process that was killed has left its files.
+            shutil.rmtree(self._start.spool, ignore_errors=True)
+            self._ended(problem)
+
+    def _end_text(self, status: int) -> str:
+        end = f"signal {-status}" if status < 0 else f"status {status}"
+        return f"its process ended with {end}" + (f": {self._last_line}" * bool(self._last_line))
+
+    async def _read_reports(self, process: Process) -> None:
+        assert process.stdout is not None
+        while True:
+            try:
+                line = await process.stdout.readline()
+                if not line:
+                    return
+                report = decode_report(line)
+            except (ValueError, msgspec.DecodeError) as error:
+                # The line is too long, or not a report.
+                self._last_line = f"it sent a line that is no report ({type(error).__name__})"
+                log.error("capture %s: %s", self._start.definition.name, self._last_line)
+                self.kill()
+                return
+            # What the process logged before a report is not the reason of its end.
+            self._last_line = ""
+            self._report(self._without_secrets(report))
+
+    def _without_secrets(self, report: Report) -> Report:
+        def clean(text: str) -> str:
+            return hide_secrets(text, self._dsn)
+
+        match report:
+            case Status():
+                return msgspec.structs.replace(
+                    report,
+                    problem=clean(report.problem),
+                    warnings=tuple(map(clean, report.warnings)),
+                )
+            case Done():
+                return msgspec.structs.replace(report, problem=clean(report.problem))
+
+    async def _read_log(self, process: Process) -> None:
+        assert process.stderr is not None
+        while True:
+            try:
+                line = await process.stderr.readline()
+            except ValueError:
+                line = b"a longer line is left out\n"
+            if not line:
+                return
+            text = hide_secrets(line.decode(errors="replace").rstrip(), self._dsn)
+            if text:
+                self._log(text)
+
+    def _log(self, text: str) -> None:
+        """Log a line of the process at the level that it has there."""
+        level = logging.INFO
+        if leveled := _LEVELED.match(text):
+            level, text = getattr(logging, leveled[1]), text[leveled.end() :]
+        name = f"capture {self._start.definition.name}: "
+        text = text.removeprefix(name)
+        self._last_line = text
+        log.log(level, "%s%s", name, text)
+
+
+def _kill(process: Process) -> None:
+    # The process id of a process that has ended may belong to another process by now.
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()
+
+
+async def _dispose(process: Process) -> None:
+    """Leave no process behind, whatever happened: it would capture unseen."""
+    _kill(process)
+    await process.wait()
+    # A pipe that was not read to its end would stay open; there is no other way to close it.
+    process._transport.close()  # type: ignore[attr-defined]
+
+
+async def _read_bounded(pipe: asyncio.StreamReader | None) -> bytes:
+    """What a pipe has up to its end, or its first bytes if there are too many."""
+    assert pipe is not None
+    found = b""
+    while len(found) < CAPTURE_LINE_BYTES_MAX:
+        more = await pipe.read(CAPTURE_LINE_BYTES_MAX)
+        if not more:
+            break
+        found += more
+    return found
+
+
+async def _spawn(command: tuple[str, ...]) -> Process:
+    return await asyncio.create_subprocess_exec(
+        *command,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        limit=CAPTURE_LINE_BYTES_MAX,
+        env=capture_environment(os.environ),
+        # A signal from the node's terminal goes to the node only.
+        start_new_session=True,
+    )
+
+
+async def _findings(definition: Definition, module: str) -> Findings:
+    """The findings that a process prints which examines the database. Raises `CaptureRefused`."""
+    try:
+        process = await _spawn((*_PYTHON, module))
+    except OSError as error:
+        raise CaptureRefused(f"no process could be started: {error.strerror or error}") from None
+    try:
+        async with asyncio.timeout(CAPTURE_CHECK_TIMEOUT_S):
+            assert process.stdin is not None
+            process.stdin.write(encode_line(definition) + b"\n")
+            process.stdin.close()
+            out, words = await asyncio.gather(
+                _read_bounded(process.stdout), _read_bounded(process.stderr)
+            )
+            await process.wait()
+    except TimeoutError:
+        raise CaptureRefused("the database did not answer in time") from None
+    finally:
+        await _dispose(process)
+    try:
+        found = [decode_finding(line) for line in out.splitlines() if line]
+    except msgspec.DecodeError:
+        found = []
+    if not found:
+        last = (words.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        why = hide_secrets(last, definition.dsn)
+        raise CaptureRefused(f"the database could not be looked at: {why}")
+    return tuple(
+        msgspec.structs.replace(
+            each,
+            what=hide_secrets(each.what, definition.dsn),
+            remedy=hide_secrets(each.remedy, definition.dsn),
+        )
+        for each in found
+    )

@@ -1,0 +1,452 @@
+"""Captures as clients see them: every node answers for every capture, wherever it runs.
+
+The definition of a capture is metadata, committed like a topic. Commands to a capture, and its
+removal, are requests to the node that runs the capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import ClassVar, Protocol, TypeVar
+
+import msgspec
+
+from dragoman.broker.changes import Changes
+from dragoman.broker.context import NodeContext
+from dragoman.broker.errors import (
+    CaptureExists,
+    CaptureRefused,
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    Overloaded,
+    UnknownCapture,
+)
+from dragoman.broker.partitions import Partitions
+from dragoman.broker.placement import NOBODY
+from dragoman.broker.topics import Topics
+from dragoman.broker.transactions import ProducerIdentity
+from dragoman.broker.turns import Turns
+from dragoman.captures.addresses import server_of
+from dragoman.captures.control import Finding, Resume, Rewind, Snapshot, Status
+from dragoman.captures.definition import (
+    POSITIONS_TOPIC,
+    TRANSACTIONAL_PREFIX,
+    Definition,
+    read_definition,
+)
+from dragoman.captures.overlap import Overlap, overlap
+from dragoman.captures.policy import secured_definition
+from dragoman.captures.positions import Positions
+from dragoman.captures.runner import CaptureRunner, Findings
+from dragoman.captures.supervisor import CaptureState, Supervisor
+from dragoman.cluster.events import CaptureDefined, CaptureRemoved, Event
+from dragoman.errors import ClusterError, ConfigError, DragomanError, NotSentError
+from dragoman.limits import (
+    CAPTURE_ASK_TIMEOUT_S,
+    CAPTURE_DEFINITION_BYTES_MAX,
+    CAPTURES_MAX,
+    RELAY_PATIENCE_S,
+    RELAY_RETRY_S,
+)
+from dragoman.outcome import Retry, attempt, called_back, deadline, gather, start
+from dragoman.rpc import Answer, Call, Coordinator, Done, Node, Registry, Request, Rpc
+
+A = TypeVar("A", bound=Answer)
+_TRANSACTION_TIMEOUT_MS = 60_000
+#: The capture is moving to another node, or that node is still starting it.
+_RETRY = Retry(
+    (CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator, NotSentError),
+    interval_s=RELAY_RETRY_S,
+    patience_s=RELAY_PATIENCE_S,
+)
+
+
+class CaptureStates(Answer, frozen=True, kw_only=True, tag="CaptureStates"):
+    states: tuple[CaptureState, ...] = ()
+
+
+class AskCaptures(Request[CaptureStates], frozen=True, kw_only=True, tag="AskCaptures"):
+    """The state of those of the captures that the node runs."""
+
+    names: tuple[str, ...]
+
+
+class TellCapture(Request[Done], frozen=True, kw_only=True, tag="TellCapture"):
+    """Answered when the capture has carried out the command, or has begun to."""
+
+    retry: ClassVar[Retry | None] = _RETRY
+    name: str
+    command: Resume | Rewind | Snapshot
+
+
+class RemoveCapture(Request[Done], frozen=True, kw_only=True, tag="RemoveCapture"):
+    """Stop the capture for good. Answered when its removal is committed."""
+
+    retry: ClassVar[Retry | None] = _RETRY
+    name: str
+    keeps_slot: bool = False
+
+
+class Transactions(Protocol):
+    """The transactions that this node coordinates."""
+
+    def describe(self, transactional_id: str, /) -> object:
+        """Raises `BrokerError` for an id that this node does not know."""
+        ...
+
+    def init_producer_id(
+        self,
+        transactional_id: str | None,
+        timeout_ms: int,
+        current: ProducerIdentity | None,
+        reply: Callable[[ProducerIdentity | DragomanError], None],
+        /,
+    ) -> None:
+        """Abort the transaction that an earlier producer has left open."""
+        ...
+
+
+class Captures:
+    def __init__(
+        self,
+        context: NodeContext,
+        partitions: Partitions,
+        topics: Topics,
+        changes: Changes,
+        transactions: Transactions,
+        rpc: Rpc,
+    ) -> None:
+        self._context = context
+        self._changes = changes
+        self._transactions = transactions
+        self._rpc = rpc
+        self._positions = Positions(context, partitions, topics)
+        self._supervisor = Supervisor(context, self._positions)
+        #: Definitions change one after the other: names and slots are checked against the others.
+        self._turns = Turns()
+
+    @property
+    def runner(self) -> CaptureRunner:
+        """Starts the processes. The composition root sets it on a node that can start any."""
+        return self._supervisor.runner
+
+    @runner.setter
+    def runner(self, runner: CaptureRunner) -> None:
+        self._supervisor.runner = runner
+
+    # ---- as a part of the broker
+
+    #: The topic whose leaders run the captures.
+    name: ClassVar[str] = POSITIONS_TOPIC
+
+    def serve(self, registry: Registry) -> None:
+        registry.serve(AskCaptures, self._answer_states)
+        registry.serve(TellCapture, self._command)
+        registry.serve(RemoveCapture, self._remove)
+
+    def topics(self) -> dict[str, int]:
+        """The internal topic whose leaders run captures, and the number of its partitions."""
+        return {POSITIONS_TOPIC: self._positions.partition_count}
+
+    def led(self, topic: str, index: int, _leader_epoch: int) -> None:
+        if topic == POSITIONS_TOPIC:
+            self._positions.led(index)
+            self._supervisor.changed()
+
+    def resigned(self, topic: str, index: int) -> None:
+        if topic == POSITIONS_TOPIC:
+            self._positions.resigned(index)
+            self._supervisor.changed()
+
+    def applied(self, event: Event | None) -> None:
+        """A metadata event was applied; None: a snapshot has replaced the metadata."""
+        if event is None or isinstance(event, CaptureDefined | CaptureRemoved):
+            self._supervisor.changed()
+
+    def leader_of(self, name: str) -> int:
+        """The node that runs a capture, or `NOBODY`. Raises `UnknownCapture`."""
+        self._existing(name)
+        return self._positions.leader_of(name)
+
+    async def ensure(self) -> None:
+        """Create the topic of positions unless it exists."""
+        await self._positions.ensure()
+
+    # ---- the captures of this node
+
+    def partition_of(self, name: str) -> int:
+        """The partition of the topic of positions that holds the position of a capture."""
+        return self._positions.partition_of(name)
+
+    def changed(self) -> None:
+        """Start and stop processes until this node runs the captures that it should."""
+        self._supervisor.changed()
+
+    def states_here(self) -> tuple[CaptureState, ...]:
+        """Of the captures that this node runs."""
+        return self._supervisor.all_states()
+
+    async def stop_all(self) -> None:
+        """End the processes while the node can still take their last transactions."""
+        await self._supervisor.stop_all()
+
+    def kill_all(self) -> None:
+        """End the processes as if the node had been killed."""
+        self._supervisor.kill_all()
+
+    # ---- definitions
+
+    async def add(self, definition: Definition) -> None:
+        """Returns when the definition is committed; a node starts the capture soon."""
+        self._check_runnable()
+        encoded = msgspec.json.encode(definition)
+        _check_size(encoded)
+        incarnation = f"{self._context.random.getrandbits(64):016x}"
+        event = CaptureDefined(name=definition.name, definition=encoded, incarnation=incarnation)
+
+        def decide() -> list[Event]:
+            self._check_new(definition)
+            return [event]
+
+        # Checked here as well, so that no topic is created for a definition that is refused.
+        self._secured(definition)
+        self._context.image.check_level([event])
+        self._check_new(definition)
+        await self._positions.ensure()
+        await self._change(decide)
+
+    def _check_runnable(self) -> None:
+        objection = self.runner.objection()
+        if objection:
+            raise CaptureRefused(objection)
+
+    def _check_new(self, new: Definition) -> None:
+        captures = self._context.image.captures
+        if new.name in captures:
+            raise CaptureExists(f"there is a capture {new.name} already")
+        if len(captures) >= CAPTURES_MAX:
+            raise Overloaded(f"there are {len(captures)} captures, as many as there may be")
+        for name, event in captures.items():
+            try:
+                other = read_definition(event.definition)
+            except ConfigError:
+                continue
+            is_same_server = server_of(other.dsn) == server_of(new.dsn)
+            if other.slot_name == new.slot_name and is_same_server:
+                raise CaptureExists(
+                    f"capture {name} uses the slot {new.slot_name} of that server: a slot is for "
+                    "one capture; choose another with --slot"
+                )
+        for name, shared in self._overlaps(new):
+            if shared.is_certain:
+                raise CaptureRefused(shared.text(name))
+
+    def _overlaps(self, definition: Definition) -> Iterator[tuple[str, Overlap]]:
+        """Other captures that write, or may write, to a topic of this capture."""
+        for name, event in sorted(self._context.image.captures.items()):
+            if name == definition.name:
+                continue
+            try:
+                shared = overlap(definition, read_definition(event.definition))
+            except ConfigError:
+                continue
+            if shared is not None:
+                yield name, shared
+
+    def overlaps(self, name: str) -> tuple[str, ...]:
+        """Warnings about other captures that may write to topics of this capture."""
+        try:
+            definition = self.definition(name)
+        except DragomanError:
+            return ()
+        return tuple(shared.text(other) for other, shared in self._overlaps(definition))
+
+    async def set_paused(self, name: str, is_paused: bool) -> None:
+        """Returns when the change is committed; the process receives it soon."""
+
+        def decide() -> list[Event]:
+            event = self._existing(name)
+            if event.is_paused == is_paused:
+                return []
+            return [msgspec.structs.replace(event, is_paused=is_paused)]
+
+        await self._change(decide)
+
+    async def resume(self, name: str) -> None:
+        """A capture that was not paused but has failed is tried again at once."""
+        await self.set_paused(name, False)
+        await self.tell(name, Resume())
+
+    def definition(self, name: str) -> Definition:
+        """Raises `UnknownCapture`, and `ConfigError` for a definition of a newer release."""
+        return read_definition(self._existing(name).definition)
+
+    def _existing(self, name: str) -> CaptureDefined:
+        found = self._context.image.captures.get(name)
+        if found is None:
+            raise UnknownCapture(f"there is no capture {name!r}")
+        return found
+
+    def _secured(self, definition: Definition) -> Definition:
+        return secured_definition(definition, self._context.settings.capture_allowed_hosts)
+
+    async def _change(self, decide: Callable[[], list[Event]]) -> None:
+        async with self._turns.take(None):
+            await self._changes.make(decide)
+
+    # ---- state
+
+    async def states(self, names: Iterable[str]) -> dict[str, CaptureState]:
+        """The state of captures, from all nodes that run any of them."""
+        by_node: dict[int, list[str]] = {}
+        for name in names:
+            by_node.setdefault(self._positions.leader_of(name), []).append(name)
+        found = await gather([start(self._states_of(*each)) for each in by_node.items()])
+        return {state.name: state for states in found for state in states}
+
+    async def _states_of(self, node: int, names: list[str]) -> list[CaptureState]:
+        """One state for each name, also when the node does not know it or does not answer."""
+        known: dict[str, CaptureState] = {}
+        if node == NOBODY:
+            why = "no node runs it at the moment: its partition of the positions has no leader"
+        else:
+            why = "its node has just begun"
+            request = AskCaptures(names=tuple(names))
+            answer = await attempt(
+                deadline(
+                    start(self._rpc.call(request, Node(node))),
+                    self._context.scheduler,
+                    CAPTURE_ASK_TIMEOUT_S,
+                    _no_answer,
+                )
+            )
+            if isinstance(answer, DragomanError):
+                why = f"node {node}, which runs it, does not answer: {answer}"
+            else:
+                known = {each.name: each for each in answer.states}
+        unknown = Status(state="waiting", problem=why)
+        return [
+            known.get(name) or CaptureState(name=name, node=node, status=unknown) for name in names
+        ]
+
+    async def _answer_states(self, call: Call[AskCaptures]) -> CaptureStates:
+        return CaptureStates(states=self._supervisor.states(call.request.names))
+
+    # ---- commands
+
+    async def tell(self, name: str, command: Resume | Rewind | Snapshot) -> None:
+        """Returns when the capture has carried out the command, or has begun to."""
+        await self._call(TellCapture(name=name, command=command), name)
+
+    async def _command(self, call: Call[TellCapture]) -> Done:
+        name = call.request.name
+        self._require_here(name)
+        await self._supervisor.command(name, call.request.command)
+        return Done()
+
+    async def _call(self, request: Request[A], name: str) -> A:
+        """Have a request served by the node that runs a capture."""
+        try:
+            return await self._rpc.call(request, Coordinator(POSITIONS_TOPIC, name))
+        except NotSentError as error:
+            raise CoordinatorNotAvailable(str(error)) from None
+
+    def _require_here(self, name: str) -> None:
+        self._existing(name)
+        if not self._positions.is_led(name):
+            node = self._positions.leader_of(name)
+            raise NotCoordinator(f"node {node} runs capture {name}", node)
+
+    # ---- removal
+
+    async def remove(self, name: str, *, keeps_slot: bool = False) -> None:
+        """Returns when the process has ended and the removal is committed. Slot and publication are
+        dropped unless they are to be kept.
+        """
+        await self._call(RemoveCapture(name=name, keeps_slot=keeps_slot), name)
+
+    async def _remove(self, call: Call[RemoveCapture]) -> Done:
+        """Drop what the capture made in the database first: if the database does not allow it,
+        nothing is removed and the capture continues.
+        """
+        name = call.request.name
+        self._require_here(name)
+        if self._supervisor.is_withheld(name):
+            raise CaptureRefused(f"capture {name} is being removed already")
+        definition = None if call.request.keeps_slot else self._removable(name)
+        try:
+            await self._supervisor.withhold(name)
+            if definition is not None:
+                await self._clean_up(definition)
+            await self._abort_transaction(name)
+            await self._positions.forget(name)
+            await self._changes.make(partial(self._decide_removed, name))
+        finally:
+            self._supervisor.release(name)
+        return Done()
+
+    def _removable(self, name: str) -> Definition:
+        try:
+            return self._secured(self.definition(name))
+        except ConfigError as error:
+            raise CaptureRefused(
+                f"the slot of capture {name} cannot be dropped from here: {error}; --keep-slot"
+                " removes the capture and leaves the slot in the database"
+            ) from None
+
+    async def _clean_up(self, definition: Definition) -> None:
+        """Drop slot and publication. Raises `CaptureRefused`."""
+        findings = await attempt(self.runner.clean_up(definition))
+        if isinstance(findings, DragomanError):
+            problem = str(findings)
+        else:
+            problem = "; ".join(each.what for each in findings if each.level == "problem")
+        if problem:
+            raise CaptureRefused(
+                f"capture {definition.name} is not removed: {problem}; with --keep-slot it is, and "
+                f"then `SELECT pg_drop_replication_slot('{definition.slot_name}')` and"
+                f" `DROP PUBLICATION {definition.publication_name}` "
+                "are to be run by hand: until then the database keeps its log"
+            )
+
+    async def _abort_transaction(self, name: str) -> None:
+        """A process that was killed has left a transaction open, and readers wait for its end.
+
+        A transaction that another node coordinates ends by its timeout.
+        """
+        transactional_id = TRANSACTIONAL_PREFIX + name
+        try:
+            self._transactions.describe(transactional_id)
+        except DragomanError:
+            return
+        initialise = partial(
+            self._transactions.init_producer_id, transactional_id, _TRANSACTION_TIMEOUT_MS, None
+        )
+        await attempt(called_back(initialise))
+
+    def _decide_removed(self, name: str) -> list[Event]:
+        return [CaptureRemoved(name=name)] if name in self._context.image.captures else []
+
+    # ---- databases
+
+    async def check(self, definition: Definition) -> Findings:
+        """Examine whether a database can be captured."""
+        self._check_runnable()
+        _check_size(msgspec.json.encode(definition))
+        secured = self._secured(definition)
+        overlaps = tuple(
+            Finding("problem" if shared.is_certain else "warning", shared.text(name))
+            for name, shared in self._overlaps(definition)
+        )
+        return (*await self.runner.check(secured), *overlaps)
+
+
+def _no_answer() -> DragomanError:
+    return ClusterError(f"nothing came within {CAPTURE_ASK_TIMEOUT_S:.0f} s")
+
+
+def _check_size(encoded: bytes) -> None:
+    if len(encoded) > CAPTURE_DEFINITION_BYTES_MAX:
+        raise CaptureRefused(f"a definition may have {CAPTURE_DEFINITION_BYTES_MAX} bytes")

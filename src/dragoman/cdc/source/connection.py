@@ -1,0 +1,270 @@
+"""Connections to the captured database, and explanations of its refusals.
+
+Addresses are secured first (`captures/policy.py`). A message of libpq can quote an address that it
+could not parse, and with it the password; so its text is shown only for an address that was parsed,
+and never with the password in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from dragoman.captures.addresses import hide_secrets, without_secrets
+from dragoman.captures.addresses import parameters as parameters_of
+from dragoman.captures.policy import FILES, NO_FILE, secured
+from dragoman.errors import CdcError, ConfigError
+from dragoman.limits import CAPTURE_FILE_BYTES_MAX
+
+Row: TypeAlias = tuple[Any, ...]
+Connection: TypeAlias = psycopg.AsyncConnection[Row]
+CONNECT_TIMEOUT_S = 10
+#: The first release with `require_auth`.
+_LIBPQ_MIN = 160_000
+_SYSTEM = "system"
+_GONE = re.compile(r"(publication|replication slot) \S+ does not exist")
+
+WAL_LEVEL_REMEDY = (
+    "ALTER SYSTEM SET wal_level = 'logical'; then restart PostgreSQL (on RDS: parameter"
+    " rds.logical_replication = 1; Cloud SQL: flag cloudsql.logical_decoding = on)"
+)
+#: A part of the text of libpq or the server → its meaning, the remedy, and whether a retry may
+#: help.
+_REFUSALS: tuple[tuple[str, str, str, bool], ...] = (
+    (
+        "authentication method requirement",
+        "{host} wants the password of {user} in a way that gives it away",
+        "have it ask for scram-sha-256 (password_encryption and pg_hba.conf there), or use TLS:"
+        " sslmode=verify-full in the DSN",
+        False,
+    ),
+    (
+        "password authentication failed",
+        "the database refuses the password of {user}",
+        "check user and password in the DSN (a password in a URL is percent-encoded)",
+        False,
+    ),
+    (
+        "no password supplied",
+        "the database asks for a password and the DSN has none",
+        "add it to the DSN: postgresql://{user}:PASSWORD@{host}/{dbname}",
+        False,
+    ),
+    (
+        "no pg_hba.conf entry",
+        "the database lets {user} in from this machine neither for {dbname} nor for replication",
+        "add a line to pg_hba.conf: `host {dbname} {user} ADDRESS/32 scram-sha-256`, and reload",
+        False,
+    ),
+    *(
+        (sign, "the database has ended the connection", "wait until it is back", True)
+        for sign in (
+            "SSL connection has been closed",
+            "SSL SYSCALL error",
+            "unexpected eof",
+            "no COPY in progress",
+        )
+    ),
+    (
+        "SSL",
+        "TLS with {host} failed",
+        "set sslmode (disable, require, verify-full) and sslrootcert in the DSN as the server has"
+        " it",
+        False,
+    ),
+    (
+        "role ",
+        "there is no role {user}",
+        "CREATE ROLE {user} LOGIN REPLICATION PASSWORD '…';",
+        False,
+    ),
+    (
+        "database ",
+        "there is no database {dbname} at {host}",
+        "name an existing one in the DSN; `psql -l` lists them",
+        False,
+    ),
+    (
+        "connection slots",
+        "the database has no connection left",
+        "raise max_connections, or end sessions that nobody needs",
+        True,
+    ),
+    ("too many clients", "the database has no connection left", "raise max_connections", True),
+    ("starting up", "the database is starting", "wait", True),
+    ("not yet accepting", "the database is starting", "wait", True),
+    (
+        "server closed the connection",
+        "the database has ended the connection",
+        "wait until it is back",
+        True,
+    ),
+    ("shutting down", "the database is shutting down", "wait until it is back", True),
+    ("resolve host", "no address is known for {host}", "check the host in the DSN", True),
+    ("translate host name", "no address is known for {host}", "check the host in the DSN", True),
+    ("refused", "nothing listens at {host}:{port}", "start the database, or correct the DSN", True),
+    (
+        "timeout",
+        "{host}:{port} does not answer",
+        "check the host, the port and firewalls between here and there",
+        True,
+    ),
+)
+_NOT_TEXT = "22021"
+
+
+class SourceError(CdcError):
+    """The database refuses, or cannot be reached. `what` is the problem, `remedy` the cure."""
+
+    code = "cdc"
+
+    def __init__(self, what: str, remedy: str, *, is_transient: bool = False) -> None:
+        super().__init__(f"{what}: {remedy}" if remedy else what)
+        self.what = what
+        self.remedy = remedy
+        #: Whether a later retry may succeed without an operator.
+        self.is_transient = is_transient
+
+
+async def connect(
+    dsn: str,
+    *,
+    name: str,
+    settings: dict[str, str] | None = None,
+    autocommit: bool = True,
+    parameters: dict[str, str] | None = None,
+) -> Connection:
+    """`settings` are of the session, `parameters` of libpq. Raises `SourceError`."""
+    given = _understood(dsn)
+    given.setdefault("connect_timeout", str(CONNECT_TIMEOUT_S))
+    given.setdefault("fallback_application_name", f"dragoman {name}")
+    # A server that vanishes silently is detected within a minute.
+    given.setdefault("keepalives_idle", "20")
+    given.setdefault("keepalives_interval", "10")
+    given.setdefault("keepalives_count", "3")
+    # No keepalives are sent while sent data is unacknowledged.
+    given.setdefault("tcp_user_timeout", "60000")
+    # Overrides PGCLIENTENCODING and the encoding of the database, which may be SQL_ASCII.
+    given["client_encoding"] = "UTF8"
+    given |= parameters or {}
+    if settings:
+        own = " ".join(f"-c {key}={_option(value)}" for key, value in settings.items())
+        given["options"] = f"{given.get('options') or ''} {own}".strip()
+    try:
+        return await psycopg.AsyncConnection.connect(
+            make_conninfo("", **given), autocommit=autocommit
+        )
+    except psycopg.Error as error:
+        raise refusal(error, dsn) from None
+
+
+def _understood(dsn: str) -> dict[str, Any]:
+    if pq.version() < _LIBPQ_MIN:
+        raise SourceError(
+            "libpq is too old to be told how passwords may be sent",
+            "pip install 'psycopg[binary]', or install libpq 16 or later",
+        )
+    strange = SourceError(
+        "the DSN is not one that libpq understands",
+        "write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters of the"
+        " password percent-encoded",
+    )
+    if parameters_of(dsn) is None:
+        raise strange
+    try:
+        given = conninfo_to_dict(secured(dsn))
+    except ConfigError as error:
+        what, _, remedy = str(error).partition(": ")
+        raise SourceError(what, remedy) from None
+    except psycopg.Error:
+        raise strange from None
+    for keyword in FILES:
+        named = given.get(keyword)
+        if named and named not in (NO_FILE, _SYSTEM):
+            _check_file(keyword, str(named))
+    return given
+
+
+def _check_file(keyword: str, path: str) -> None:
+    """Raises `SourceError` unless it is a regular file: a device or a pipe could be endless."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise SourceError(
+            f"the DSN's {keyword} cannot be read: {error.strerror}",
+            "it has to be a file of the machine that runs the capture",
+        ) from None
+    is_folder = keyword == "sslcrldir"
+    is_fit = stat.S_ISDIR(found.st_mode) if is_folder else stat.S_ISREG(found.st_mode)
+    if not is_fit or (not is_folder and found.st_size > CAPTURE_FILE_BYTES_MAX):
+        raise SourceError(
+            f"the DSN's {keyword} is no such file",
+            f"name a regular one of at most {CAPTURE_FILE_BYTES_MAX} bytes",
+        )
+
+
+def _option(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(" ", "\\ ")
+
+
+def refusal(error: psycopg.Error, dsn: str) -> SourceError:
+    """Explain an error of the database, without any secret of the address."""
+    given = parameters_of(dsn) or {}
+    text = hide_secrets(" ".join(str(error).split()), dsn)
+    known = {
+        "user": given.get("user") or "the user",
+        "host": given.get("host") or given.get("hostaddr") or "this machine",
+        "port": given.get("port") or 5432,
+        "dbname": given.get("dbname") or given.get("user") or "the database",
+    }
+    if error.sqlstate is None:  # no query was sent yet, or the connection is lost
+        for sign, what, remedy, is_transient in _REFUSALS:
+            if sign in text and (sign[-1] != " " or "does not exist" in text):
+                return SourceError(
+                    f"{what.format(**known)} ({_last_sentence(text)})",
+                    remedy.format(**known),
+                    is_transient=is_transient,
+                )
+        return SourceError(
+            f"{without_secrets(dsn)} cannot be reached ({_last_sentence(text)})",
+            "check the DSN and whether the database runs",
+            is_transient=True,
+        )
+    if "wal_level" in text:
+        return SourceError(f"the database says: {text}", WAL_LEVEL_REMEDY)
+    gone = _GONE.search(text)
+    if gone is not None:
+        return SourceError(
+            f"{gone[0].replace('does not exist', 'is gone')}, and what has changed since was not"
+            " captured",
+            "remove the capture and add it again: a new snapshot makes up for what is missing",
+        )
+    if error.sqlstate == _NOT_TEXT:
+        return SourceError(
+            f"a row has text that is not UTF-8, which only a database in SQL_ASCII takes ({text})",
+            "correct such text there, then remove the capture and add it again: a new snapshot"
+            " makes up for what is missing",
+        )
+    # Classes of SQLSTATE: connection, rollback, resources, operator intervention, system; and a
+    # slot in use, and a standby that may be about to take over.
+    is_transient = error.sqlstate[:2] in {"08", "40", "53", "57", "58"} or error.sqlstate in {
+        "55006",
+        "25006",
+    }
+    remedy = "" if is_transient else "`dragoman cdc doctor` names what is missing"
+    return SourceError(f"the database says: {text}", remedy, is_transient=is_transient)
+
+
+def _last_sentence(text: str) -> str:
+    """libpq reports every address that it tried; the last part is the reason."""
+    for sign in ("FATAL:", "failed:", "error:"):
+        before, found, after = text.rpartition(sign)
+        if found and before:
+            return after.strip()
+    return text

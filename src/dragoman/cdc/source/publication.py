@@ -1,0 +1,316 @@
+"""The publication of a capture and its slot: created, extended, looked up and dropped.
+
+A publication that was created here says so in its comment, and only such a publication is changed
+or dropped. A slot is created once. A slot that has disappeared has taken changes with it, so it is
+not created again: an operator removes the capture and adds it again, with a new snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import sql
+
+from dragoman.captures.definition import Definition
+from dragoman.cdc.source.connection import Connection, SourceError, refusal
+from dragoman.cdc.source.tables import SourceTable, all_tables, capturable, wanted_tables
+
+PLUGIN = "pgoutput"
+#: A publication has to send these operations, and every publication that is created here does.
+OPERATIONS = ("insert", "update", "delete", "truncate")
+_MADE_HERE = "made by dragoman for the capture "
+
+
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
+    is_made_here: bool
+    is_for_all: bool
+    #: Of `OPERATIONS`.
+    operations: tuple[str, ...]
+    is_via_root: bool
+    tables: tuple[str, ...]
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    plugin: str
+    database: str
+    active_pid: int
+    #: reserved, extended, unreserved or lost; empty when nothing is reserved yet.
+    wal_status: str
+    confirmed_lsn: str
+    #: WAL that is retained because of the slot.
+    retained_bytes: int
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """Publication and slot as they are now."""
+
+    #: Tables that are to be captured and are published.
+    tables: tuple[SourceTable, ...]
+    slot: Slot | None
+    #: Labels of those tables that were added to the publication just now.
+    added: tuple[str, ...] = ()
+    #: Whether tables are added to the publication here, and not by an administrator.
+    is_publishing: bool = False
+    #: Whether the slot was created just now, so that nothing was captured before.
+    is_new: bool
+    warnings: tuple[str, ...]
+
+
+async def rows(connection: Connection, query: str, *arguments: object) -> list[tuple[Any, ...]]:
+    return await (await connection.execute(query.encode(), arguments or None)).fetchall()
+
+
+def size_text(count: int) -> str:
+    for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count >= 1 << bits:
+            return f"{count / (1 << bits):.1f} {unit}"
+    return f"{count} bytes"
+
+
+async def find_publication(connection: Connection, name: str) -> Publication | None:
+    found = await rows(
+        connection,
+        "SELECT puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot,"
+        " coalesce(obj_description(oid, 'pg_publication'), '')"
+        " FROM pg_publication WHERE pubname = %s",
+        name,
+    )
+    if not found:
+        return None
+    is_for_all, *sent, is_via_root, comment = found[0]
+    tables = await rows(
+        connection,
+        "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s",
+        name,
+    )
+    return Publication(
+        is_made_here=comment.startswith(_MADE_HERE),
+        is_for_all=is_for_all,
+        operations=tuple(name for name, is_sent in zip(OPERATIONS, sent, strict=True) if is_sent),
+        is_via_root=is_via_root,
+        tables=tuple(label for (label,) in tables),
+    )
+
+
+async def find_slot(connection: Connection, name: str) -> Slot | None:
+    found = await rows(
+        connection,
+        "SELECT coalesce(plugin, ''), coalesce(database, ''), coalesce(active_pid, 0),"
+        " coalesce(wal_status, ''), coalesce(confirmed_flush_lsn::text, ''),"
+        " coalesce(pg_wal_lsn_diff(CASE WHEN"
+        " pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END,"
+        " restart_lsn), 0)::int8"
+        " FROM pg_replication_slots WHERE slot_name = %s",
+        name,
+    )
+    if not found:
+        return None
+    return msgspec.convert(dict(zip(Slot.__struct_fields__, found[0], strict=True)), Slot)
+
+
+async def prepare(
+    connection: Connection, definition: Definition, *, is_known: bool = False
+) -> Prepared:
+    """Create what is missing, if the definition allows it, and add new tables that match.
+
+    `is_known`: something was captured through the slot before, so the slot has to exist.
+    """
+    try:
+        return await _prepare(connection, definition, is_known=is_known)
+    except psycopg.Error as error:
+        raise refusal(error, definition.dsn) from None
+
+
+async def _prepare(connection: Connection, definition: Definition, *, is_known: bool) -> Prepared:
+    wanted = wanted_tables(definition, await all_tables(connection))
+    tables = capturable(wanted)
+    warnings = [_left_out(each) for each in wanted if each not in tables]
+    if not (definition.tables or definition.outbox):
+        return Prepared(tables=(), slot=None, is_new=False, warnings=())
+    published, added = await publish(connection, definition, tables, is_known=is_known)
+    missing = [each.label for each in tables if each.label not in published.tables]
+    if missing:
+        warnings.append(
+            f"not in the publication {definition.publication_name}, so not captured:"
+            f" {', '.join(missing)}"
+        )
+    slot = await find_slot(connection, definition.slot_name)
+    is_new = slot is None
+    if slot is None:
+        slot = await _create_slot(connection, definition, is_known=is_known)
+    _check_slot(slot, definition, connection.info.dbname)
+    return Prepared(
+        tables=tuple(each for each in tables if each.label in published.tables),
+        slot=slot,
+        added=added,
+        is_publishing=published.is_made_here and not published.is_for_all,
+        is_new=is_new,
+        warnings=tuple(warnings),
+    )
+
+
+def _left_out(table: SourceTable) -> str:
+    if table.is_unlogged:
+        return (
+            f"{table.label} is not captured: it is unlogged"
+            f" (ALTER TABLE {table.quoted} SET LOGGED;)"
+        )
+    return (
+        f"{table.label} is not captured: without a key, the database would refuse updates of it"
+        f" once it is published (add a primary key, or ALTER TABLE {table.quoted} REPLICA IDENTITY"
+        " FULL;)"
+    )
+
+
+async def publish(
+    connection: Connection,
+    definition: Definition,
+    tables: list[SourceTable],
+    *,
+    is_known: bool = False,
+) -> tuple[Publication, tuple[str, ...]]:
+    """Add the tables to the publication if it was created here. Returns the publication, and the
+    labels of the tables that were added.
+    """
+    name = definition.publication_name
+    found = await find_publication(connection, name)
+    identifiers = [sql.Identifier(each.schema, each.name) for each in tables]
+    if found is None:
+        if is_known:
+            raise SourceError(
+                f"the publication {name} is gone, and what has changed since was not captured",
+                f"`dragoman cdc remove {definition.name}` and add it again: a new snapshot makes up"
+                " for what is missing",
+            )
+        if not definition.create:
+            raise SourceError(
+                f"there is no publication {name}", f"CREATE PUBLICATION {name} FOR TABLE …;"
+            )
+        # Created also without tables: the slot has to begin somewhere, and tables may follow.
+        of = (
+            sql.SQL(" FOR TABLE {}").format(sql.SQL(", ").join(identifiers))
+            if tables
+            else sql.SQL("")
+        )
+        async with connection.transaction():
+            await connection.execute(
+                sql.SQL("CREATE PUBLICATION {}{} WITH (publish_via_partition_root = true)").format(
+                    sql.Identifier(name), of
+                )
+            )
+            await connection.execute(
+                sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(
+                    sql.Identifier(name), sql.Literal(_MADE_HERE + definition.name)
+                )
+            )
+    else:
+        added = [
+            identifier
+            for identifier, table in zip(identifiers, tables, strict=True)
+            # A table of another owner must not hold up all the others.
+            if table.label not in found.tables and table.is_owned
+        ]
+        if not added or found.is_for_all or not found.is_made_here:
+            return found, ()
+        try:
+            await connection.execute(
+                sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
+                    sql.Identifier(name), sql.SQL(", ").join(added)
+                )
+            )
+        except psycopg.errors.ReadOnlySqlTransaction:
+            return found, ()  # a standby, which gets the change from its primary
+        except psycopg.errors.UndefinedTable:
+            return found, ()  # dropped a moment ago; the next attempt adds the others
+    made = await find_publication(connection, name)
+    assert made is not None
+    before = () if found is None else found.tables
+    labels = [each.label for each in tables if each.label in made.tables]
+    return made, tuple(label for label in labels if label not in before)
+
+
+async def _create_slot(connection: Connection, definition: Definition, *, is_known: bool) -> Slot:
+    name = definition.slot_name
+    if is_known:
+        raise SourceError(
+            f"the slot {name} is gone, and with it changes that were not captured yet",
+            f"`dragoman cdc remove {definition.name}` and add it again: a new snapshot makes up for"
+            " what is missing",
+        )
+    if not definition.create:
+        raise SourceError(
+            f"there is no slot {name}",
+            f"SELECT pg_create_logical_replication_slot('{name}', '{PLUGIN}');",
+        )
+    arguments: list[object] = [name, PLUGIN, False, definition.two_phase]
+    # A failover slot survives on a standby; the server refuses it together with two_phase.
+    if connection.info.server_version >= 170000 and not definition.two_phase:
+        arguments.append(True)
+    places = ", ".join(["%s"] * len(arguments))
+    await rows(connection, f"SELECT pg_create_logical_replication_slot({places})", *arguments)
+    made = await find_slot(connection, name)
+    assert made is not None
+    return made
+
+
+def _check_slot(slot: Slot, definition: Definition, database: str) -> None:
+    name = definition.slot_name
+    if slot.plugin != PLUGIN or slot.database != database:
+        raise SourceError(
+            f"the slot {name} is of plugin {slot.plugin or 'none'} and database"
+            f" {slot.database or 'none'}, not of {PLUGIN} and {database}",
+            "give the capture another one with --slot",
+        )
+    if slot.wal_status == "lost":
+        raise SourceError(
+            f"the database has thrown away log that the slot {name} had kept"
+            " (max_slot_wal_keep_size), and with it changes that were not captured yet",
+            f"`dragoman cdc remove {definition.name}` and add it again: a new snapshot makes up for"
+            " what is missing",
+        )
+
+
+async def remove(connection: Connection, definition: Definition) -> None:
+    """Drop the slot, and the publication if it was created here."""
+    try:
+        if await find_slot(connection, definition.slot_name) is not None:
+            await drop_slot(connection, definition.slot_name)
+        publication = await find_publication(connection, definition.publication_name)
+        if publication is not None and publication.is_made_here:
+            await connection.execute(
+                sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(definition.publication_name))
+            )
+    except psycopg.Error as error:
+        raise refusal(error, definition.dsn) from None
+
+
+async def take_over(connection: Connection, definition: Definition, session: str) -> None:
+    """Terminate a session of that name that holds the slot. It belongs to a process of the same
+    capture that is fenced, and may not know it yet because its node is frozen or cut off.
+
+    A role without that privilege has to wait for the session to end. Raises `SourceError`.
+    """
+    query = (
+        "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"
+        " JOIN pg_stat_replication ON pid = active_pid"
+        " WHERE slot_name = %s AND application_name = %s"
+    )
+    try:
+        await rows(connection, query, definition.slot_name, session)
+    except psycopg.errors.InsufficientPrivilege:
+        return
+    except psycopg.Error as error:
+        raise refusal(error, definition.dsn) from None
+
+
+async def drop_slot(connection: Connection, name: str) -> None:
+    """Drop a slot. A session that still holds it, such as that of a lost connection, is ended."""
+    await rows(
+        connection,
+        "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"
+        " WHERE slot_name = %s AND active_pid IS NOT NULL",
+        name,
+    )
+    await rows(connection, "SELECT pg_drop_replication_slot(%s)", name)

@@ -1,0 +1,307 @@
+"""Running a pipeline: from its definition to its end, whatever ends it.
+
+Each sink is a streaming query with a checkpoint of its own. The next driver resumes from there when
+one was killed: the batch in hand is made again of the same records, and its sink knows whether it
+has it already.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dragoman.errors import DragomanError
+from dragoman.pipelines.dataflow import Tables
+from dragoman.pipelines.definition import (
+    Definition,
+    DeltaSink,
+    Job,
+    ParquetSink,
+    PostgresSink,
+    Sink,
+    TopicSink,
+    trigger_options,
+)
+from dragoman.pipelines.preflight import check_topics
+from dragoman.pipelines.progress import Progress
+from dragoman.pipelines.reporter import Listener, Reporter
+from dragoman.pipelines.session import pipeline_session
+from dragoman.pipelines.sinks.batches import failing_plainly
+from dragoman.pipelines.sinks.owner import Writer
+from dragoman.pipelines.state import StateFolder, Status, new_status
+from dragoman.spark.failures import is_gone, readable, without_gateway_logs
+from dragoman.spark.sessions import default_master
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_TICK_S = 0.2
+#: For the processes of a query to start before those of the next.
+_START_S = 30.0
+_BEFORE_PROCESSES = ("Initializing", "Getting offsets")
+#: What Spark says when a process of Python took longer than it cares to wait.
+_TOO_SLOW = "Python worker failed to connect back"
+_RESTARTS = 10
+#: For Spark to report the last batch.
+_LAST_WORDS_S = 5.0
+#: For the batch in hand, when a pipeline is to stop.
+STOP_PATIENCE_S = 30.0
+
+
+class PipelineError(DragomanError):
+    """A pipeline failed while it ran."""
+
+
+class _Stopped(Exception):  # noqa: N818 (nothing is wrong)
+    """A job was asked to end."""
+
+
+class Run:
+    """One life of a pipeline. `stop` may be called from a signal handler or another thread."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        folder: StateFolder,
+        watch: Callable[[Status], object] = lambda _: None,
+    ) -> None:
+        self._definition = definition
+        self._folder = folder
+        master = definition.spark.master or default_master()
+        status = new_status(definition.name, definition.file, master)
+        self._reporter = Reporter(folder, status, watch)
+        self._stopping = threading.Event()
+        self._queries: dict[str, StreamingQuery] = {}
+        self._starts: dict[str, Callable[[], StreamingQuery]] = {}
+        self._restarts: dict[str, int] = {}
+
+    def stop(self) -> bool:
+        """Have it end when the batch in hand is done; False when it was told before."""
+        was_told = self._stopping.is_set()
+        self._stopping.set()
+        return not was_told
+
+    def run(self, on_started: Callable[[], None] = lambda: None) -> None:
+        """Until all queries are done, one fails, or it is stopped.
+
+        Raises `PipelineFileError` for what is wrong with the file, and `PipelineError` for what
+        went wrong later. `on_started` is called when Spark is there.
+        """
+        with self._folder.held():
+            self._folder.check_file(self._definition.file)
+            self._reporter.tell("starting")
+            try:
+                check_topics(self._definition)
+                spark = pipeline_session(self._definition, self._folder)
+                on_started()
+                with without_gateway_logs():
+                    self._guarded(spark)
+            except BaseException as error:
+                self._reporter.tell("failed", readable(error) or type(error).__name__)
+                raise
+            self._reporter.tell("stopped" if self._stopping.is_set() else "done")
+
+    def check(self) -> None:
+        """All that can be known without starting anything. Raises like `run`."""
+        check_topics(self._definition)
+        spark = pipeline_session(self._definition, self._folder)
+        Tables(spark, self._definition).build()
+
+    # ---- from start to end
+
+    def _guarded(self, spark: SparkSession) -> None:
+        """Run, and tell an end of Spark itself from a failure of the pipeline.
+
+        A service manager sends its signal to all processes of a service, and `spark-submit` is the
+        parent of this one: then Spark's JVM ends at the same time, whatever a query does.
+        """
+        try:
+            listener = Listener(self._reporter)
+            spark.streams.addListener(listener)
+            try:
+                self._live(spark)
+            finally:
+                self._end_queries()
+                spark.streams.removeListener(listener)
+        except Exception:
+            if not is_gone(spark):
+                raise
+            if not self._stopping.is_set():
+                raise PipelineError(
+                    "Spark has ended: its JVM was stopped or killed; the next run resumes from the "
+                    "checkpoints"
+                ) from None
+            for name in self._queries:
+                # The next run makes the batch in hand again, of the same records.
+                self._reporter.part_state(name, "stopped")
+
+    def _live(self, spark: SparkSession) -> None:
+        tables = Tables(spark, self._definition)
+        frames = tables.build()
+        for name, sink in self._definition.sinks.items():
+            if self._stopping.is_set():
+                return
+            with tables.told_of(f"sinks.{name}"):
+                self._reporter.part(Progress(part=name, state="starting"))
+                self._start(name, partial(self._started, name, frames[name], sink))
+        self._reporter.tell("running")
+        for name, job in self._definition.jobs.items():
+            if self._stopping.is_set():
+                break
+            self._job(spark, name, job)
+        self._await()
+
+    def _started(self, name: str, frame: DataFrame, sink: Sink) -> StreamingQuery:
+        writer = Writer(self._definition.name, name)
+        writing = _writing(frame, sink, writer)
+        checkpoint = self._checkpoint(name)
+        return (
+            writing.queryName(name)
+            .outputMode(sink.output)
+            .option("checkpointLocation", checkpoint)
+            .trigger(**trigger_options(sink.trigger or self._definition.trigger))
+            .start()
+        )
+
+    def _checkpoint(self, part: str) -> str:
+        if self._definition.checkpoint:
+            return f"{self._definition.checkpoint.rstrip('/')}/{part}"
+        return self._folder.checkpoint(part)
+
+    def _job(self, spark: SparkSession, name: str, job: Job) -> None:
+        defaults = {"checkpoint": self._checkpoint(name), "trigger": self._definition.trigger}
+        filled: dict[str, Any] = {
+            key: value for key, value in defaults.items() if getattr(job.options, key, None) == ""
+        }
+        options = msgspec.structs.replace(job.options, **filled)
+        run: Any = import_module(f"dragoman.pipelines.jobs.{job.type}").run
+
+        own_thread = threading.get_ident()
+
+        def report(progress: Progress) -> None:
+            # A stream's batches are made in threads of Spark's, which counts them; streams are
+            # stopped otherwise.
+            if threading.get_ident() != own_thread:
+                self._reporter.note(name, progress.note)
+                return
+            self._reporter.part(msgspec.structs.replace(progress, part=name))
+            self._reporter.tell()
+            if self._stopping.is_set():
+                raise _Stopped
+            self._raise_failure()
+
+        self._reporter.part(Progress(part=name, state="starting"))
+        try:
+            query = run(spark, options, report)
+            if query is not None:
+                self._start(name, partial(run, spark, options, report), query)
+        except _Stopped:
+            self._reporter.part_state(name, "stopped")
+            return
+        except Exception as error:
+            if not isinstance(error, DragomanError) and not _is_sparks(error):
+                raise
+            self._reporter.part_state(name, "failed", readable(error))
+            raise PipelineError(f"jobs.{name}: {readable(error)}") from None
+        if query is None:
+            self._reporter.part_state(name, "done")
+
+    def _start(
+        self,
+        name: str,
+        start: Callable[[], StreamingQuery],
+        started: StreamingQuery | None = None,
+    ) -> None:
+        """Start a query, once the last one has the processes that it needs.
+
+        Spark gives a Python process ten seconds to start, which many at once do not meet.
+        """
+        self._starts[name] = start
+        query = self._queries[name] = started or start()
+        self._reporter.part_state(name, "running")
+        self._reporter.bind(str(query.id), name)
+        deadline = time.monotonic() + _START_S
+        while query.isActive and time.monotonic() < deadline and not self._stopping.is_set():
+            if not query.status["message"].startswith(_BEFORE_PROCESSES):
+                return
+            self._reporter.tell()
+            time.sleep(_TICK_S)
+
+    def _await(self) -> None:
+        patience_ends: float | None = None
+        finished: dict[str, int] = {}
+        while active := [name for name, query in self._queries.items() if query.isActive]:
+            self._raise_failure()
+            if self._stopping.is_set():
+                if patience_ends is None:
+                    self._reporter.tell("stopping")
+                    patience_ends = time.monotonic() + STOP_PATIENCE_S
+                    finished = {name: self._reporter.batches(name) for name in active}
+                for name in active:
+                    is_between = not self._queries[name].status["isTriggerActive"]
+                    is_done = is_between or self._reporter.batches(name) > finished[name]
+                    if is_done or time.monotonic() > patience_ends:
+                        self._queries.pop(name).stop()
+                        self._reporter.part_state(name, "stopped")
+            self._reporter.tell()
+            time.sleep(_TICK_S)
+        self._raise_failure()
+        deadline = time.monotonic() + _LAST_WORDS_S
+        while not self._reporter.has_all() and time.monotonic() < deadline:
+            time.sleep(_TICK_S)
+        for name in self._queries:
+            self._reporter.part_state(name, "done")
+
+    def _raise_failure(self) -> None:
+        for name, query in self._queries.items():
+            error = None if query.isActive else query.exception()
+            if error is not None:
+                table = "jobs" if name in self._definition.jobs else "sinks"
+                problem = readable(error)
+                if _TOO_SLOW in problem and self._restarts.get(name, 0) < _RESTARTS:
+                    self._restarts[name] = self._restarts.get(name, 0) + 1
+                    self._start(name, self._starts[name])
+                    return
+                self._reporter.part_state(name, "failed", problem)
+                if not problem.startswith(f"{table}.{name}"):
+                    problem = f"{table}.{name}: {problem}"
+                raise PipelineError(problem)
+
+    def _end_queries(self) -> None:
+        for query in self._queries.values():
+            if query.isActive:
+                query.stop()
+
+
+def _writing(frame: DataFrame, sink: Sink, writer: Writer) -> DataStreamWriter:
+    match sink:
+        case TopicSink():
+            from dragoman.pipelines.sinks.topic import TopicWriter, options_of, records
+
+            written = records(frame, sink)
+            if sink.output != "append":
+                return written.writeStream.foreachBatch(failing_plainly(TopicWriter(sink)))
+            return written.writeStream.format("dragoman").options(**options_of(sink))
+        case ParquetSink():
+            writing = frame.writeStream.format("parquet").option("path", sink.path)
+            return writing.partitionBy(*sink.partition_by) if sink.partition_by else writing
+        case DeltaSink():
+            from dragoman.pipelines.sinks.delta import DeltaWriter
+
+            return frame.writeStream.foreachBatch(failing_plainly(DeltaWriter(sink, writer)))
+        case PostgresSink():
+            from dragoman.pipelines.sinks.postgres import PostgresWriter
+
+            return frame.writeStream.foreachBatch(failing_plainly(PostgresWriter(sink, writer)))
+
+
+def _is_sparks(error: Exception) -> bool:
+    return type(error).__module__.startswith(("pyspark.", "py4j."))

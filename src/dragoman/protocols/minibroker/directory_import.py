@@ -1,0 +1,387 @@
+"""The original's data directory into topics of this broker: records, keys, offsets, commits.
+
+    DIR/TOPIC/part-N/BASE.log            segments, in order of their base offsets (20 digits)
+    DIR/TOPIC/offsets/GROUP/N.off        committed offsets, as decimal text; a group with slashes in
+                                         its name has as many folders more
+    DIR/raft                             not ours to read: what it agreed on is in the segments
+
+Records keep their offsets, so committed offsets mean what they meant. Their time is that of the
+segment's last change: the original keeps none.
+
+An import may be killed and repeated. What is there already is compared with what would be
+imported: the same is passed over, anything else ends the import of that topic. A commit is taken
+over only where the group has none, so that a group which has gone on is not moved back.
+
+Work that waits for the disk is a generator: it yields what to wait for and is sent what came of
+it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import msgspec
+
+from dragoman.broker.broker import Broker
+from dragoman.broker.coordination import CoordinatorKind
+from dragoman.broker.errors import CoordinatorLoading
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
+from dragoman.broker.replica import Acknowledge, Replica
+from dragoman.broker.tailing import Tail
+from dragoman.broker.topics import NewTopic
+from dragoman.errors import DragomanError
+from dragoman.limits import (
+    GROUPS_LOADING_PAUSE_S,
+    IMPORT_BATCH_BYTES,
+    IMPORT_BATCH_OFFSETS_MAX,
+    TAIL_CHUNK_BYTES_MAX,
+    TOPIC_PARTITIONS_MAX,
+)
+from dragoman.log.batch import Record, build_batch
+from dragoman.outcome import start
+from dragoman.protocols.minibroker.constants import OFFSET_MAX, TOPIC_CONFIG
+from dragoman.protocols.minibroker.storage import Damage, Source, StoredRecord, scan
+from dragoman.types import GroupId, Offset, Partition, TopicName
+
+#: Something that calls back once, and what to do with what it says.
+Wait: TypeAlias = Callable[[Acknowledge], None]
+Steps: TypeAlias = Generator[Wait, DragomanError | None, None]
+
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_PARTITION: Final = re.compile(r"part-(\d{1,9})")
+_SEGMENT: Final = re.compile(r"(\d{20})\.log")
+_COMMIT: Final = re.compile(r"(\d{1,9})\.off")
+#: The original deletes by count of segments, not by age: what is imported shall not vanish because
+#: it is old.
+_CONFIG: Final = {"retention.ms": "-1", **TOPIC_CONFIG}
+
+
+class SourceError(DragomanError):
+    """Why something could not be imported. Names the file, and the position in it."""
+
+
+class Segment(msgspec.Struct, frozen=True):
+    path: Path
+    size: int
+    modified_ms: int
+
+
+class SourceCommit(msgspec.Struct, frozen=True):
+    path: Path
+    group: str
+    partition: int
+
+
+class SourceTopic(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    #: By partition, in order.
+    segments: dict[int, list[Segment]]
+    commits: list[SourceCommit]
+
+    @property
+    def partition_count(self) -> int:
+        return max(self.segments) + 1
+
+
+class Imported(msgspec.Struct, kw_only=True):
+    """What came of it. `problems` are for people; damage makes an import incomplete."""
+
+    topics: int = 0
+    records: int = 0
+    records_present: int = 0
+    commits: int = 0
+    commits_present: int = 0
+    problems: list[str] = []
+    is_complete: bool = True
+
+
+def find_topics(directory: Path) -> list[SourceTopic]:
+    """What the directory holds. Raises `SourceError` when it is none of the original's."""
+    if not directory.is_dir():
+        raise SourceError(f"{directory} is not a directory")
+    found = []
+    for folder in sorted(each for each in directory.iterdir() if each.is_dir()):
+        segments = {
+            int(match[1]): _segments(part)
+            for part in folder.iterdir()
+            if (match := _PARTITION.fullmatch(part.name)) and part.is_dir()
+        }
+        if segments and _TOPIC.fullmatch(folder.name):
+            if max(segments) >= TOPIC_PARTITIONS_MAX:
+                raise SourceError(f"{folder}: more than {TOPIC_PARTITIONS_MAX} partitions")
+            commits = list(_commits(folder / "offsets"))
+            found.append(SourceTopic(name=folder.name, segments=segments, commits=commits))
+    if not found:
+        raise SourceError(f"{directory} holds no topics of minibroker (TOPIC/part-N)")
+    return found
+
+
+def _segments(part: Path) -> list[Segment]:
+    files = sorted(each for each in part.iterdir() if _SEGMENT.fullmatch(each.name))
+    return [
+        Segment(each, (state := each.stat()).st_size, state.st_mtime_ns // 1_000_000)
+        for each in files
+    ]
+
+
+def _commits(folder: Path) -> Iterator[SourceCommit]:
+    """The original makes a path of a group's name: `team/billing` is a folder within another, which
+    may be that of a group `team`.
+    """
+    waiting = [folder] if folder.is_dir() else []
+    while waiting:
+        path = waiting.pop()
+        group = "" if path == folder else path.relative_to(folder).as_posix()
+        inside = sorted(path.iterdir())
+        for each in inside:
+            if (match := _COMMIT.fullmatch(each.name)) and each.is_file():
+                yield SourceCommit(each, group, int(match[1]))
+        waiting += [each for each in reversed(inside) if each.is_dir() and not each.is_symlink()]
+
+
+class Importer:
+    """Runs on the broker's scheduler; `run` calls back at the end, with what ended it early."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        topics: list[SourceTopic],
+        imported: Imported,
+        *,
+        skips_damaged: bool = False,
+        progress: Callable[[int], None] = lambda _bytes: None,
+    ) -> None:
+        self._broker = broker
+        self._topics = topics
+        self._skips_damaged = skips_damaged
+        self._progress = progress
+        self.imported = imported
+        self._steps = self._import_all()
+        self._done: Acknowledge = lambda _error: None
+
+    def run(self, done: Acknowledge) -> None:
+        self._done = done
+        self._go_on(None)
+
+    def _go_on(self, told: DragomanError | None) -> None:
+        try:
+            wait = self._steps.send(told)
+        except StopIteration:
+            self._done(None)
+        except (DragomanError, OSError) as error:
+            fault = error if isinstance(error, DragomanError) else SourceError(str(error))
+            self._done(fault)
+        else:
+            wait(self._resume)
+
+    def _resume(self, told: DragomanError | None) -> None:
+        # In a turn of its own: what calls back at once must not pile up calls.
+        self._broker.scheduler.call_soon(self._go_on, told)
+
+    # ---- the work
+
+    def _import_all(self) -> Steps:
+        while not self._are_groups_loaded():
+            yield self._pause
+        for topic in self._topics:
+            try:
+                yield from self._import_topic(topic)
+            except SourceError as fault:
+                self.imported.is_complete = False
+                self.imported.problems.append(str(fault))
+
+    def _are_groups_loaded(self) -> bool:
+        try:
+            self._broker.coordination.require_loaded(CoordinatorKind.GROUP)
+        except CoordinatorLoading:
+            return False
+        return True
+
+    def _import_topic(self, topic: SourceTopic) -> Steps:
+        yield from self._make(topic)
+        for index, segments in sorted(topic.segments.items()):
+            yield from self._import_partition(topic, index, segments)
+        for commit in topic.commits:
+            yield from self._import_commit(topic, commit)
+        self.imported.topics += 1
+
+    def _pause(self, done: Acknowledge) -> None:
+        self._broker.scheduler.call_later(GROUPS_LOADING_PAUSE_S, partial(done, None))
+
+    def _make(self, topic: SourceTopic) -> Steps:
+        count = topic.partition_count
+        new = NewTopic(name=topic.name, partition_count=count, config=_CONFIG)
+        error = yield lambda done: start(self._broker.ensure_topic(new)).then(done)
+        if error is not None:
+            raise error
+        found = len(self._broker.image.topics[topic.name].partitions)
+        if found != count:
+            raise SourceError(
+                f"topic {topic.name!r} has {found} partitions here and {count} there: keys would "
+                "be looked for in the wrong ones"
+            )
+
+    def _import_partition(self, topic: SourceTopic, index: int, segments: list[Segment]) -> Steps:
+        replica = self._broker.find(topic.name, index)
+        present = _Present(replica, f"{topic.name}/{index}")
+        first: int | None = None
+        gathered: list[Record] = []
+        size = 0
+        for record in self._records(segments):
+            first = record.offset if first is None else first
+            if present.has(record):
+                self.imported.records_present += 1
+                continue
+            base = gathered[0].offset if gathered else record.offset
+            if size >= IMPORT_BATCH_BYTES or record.offset - base > IMPORT_BATCH_OFFSETS_MAX:
+                yield from self._append(replica, gathered)
+                gathered, size = [], 0
+            gathered.append(record)
+            size += len(record.key or b"") + len(record.value or b"")
+        yield from self._append(replica, gathered)
+        if first is not None:
+            # What the original had deleted is deleted here, too.
+            replica.log.move_log_start(first)
+
+    def _append(self, replica: Replica, records: list[Record]) -> Steps:
+        if not records:
+            return
+        base, last = records[0].offset, records[-1].offset
+        batch = build_batch(
+            [msgspec.structs.replace(each, offset=each.offset - base) for each in records],
+            base_offset=base,
+            leader_epoch=replica.leader_epoch,
+            last_offset_delta=last - base,
+        )
+        end = replica.log.append_as_is(batch)
+        error = yield partial(replica.when_committed, end)
+        if error is not None:
+            raise error
+        self.imported.records += len(records)
+
+    def _records(self, segments: list[Segment]) -> Iterator[Record]:
+        """Of one partition, up to the first damage unless damage is skipped."""
+        offset = 0
+        for number, segment in enumerate(segments):
+            is_last = number == len(segments) - 1
+            done = 0
+            with _mapped(segment.path) as data:
+                for found in scan(data, offset):
+                    if isinstance(found, Damage):
+                        if not self._goes_on(segment, found, is_last=is_last):
+                            return
+                        continue
+                    yield _record(found, segment)
+                    offset = found.offset + 1
+                    self._progress(found.end - done)
+                    done = found.end
+            self._progress(segment.size - done)
+
+    def _goes_on(self, segment: Segment, damage: Damage, *, is_last: bool) -> bool:
+        """Whether anything that follows the damage is imported."""
+        where = f"{segment.path} at byte {damage.position}: {damage.reason}"
+        if damage.is_torn and is_last:
+            self.imported.problems.append(f"{where}; a write that was cut off is left out")
+            return True
+        self.imported.is_complete = False
+        if self._skips_damaged:
+            self.imported.problems.append(f"{where}; left out")
+            return True
+        self.imported.problems.append(f"{where}; nothing behind it was imported")
+        return False
+
+    def _import_commit(self, topic: SourceTopic, commit: SourceCommit) -> Steps:
+        try:
+            group, offset = _checked(topic, commit)
+        except SourceError as fault:
+            self.imported.is_complete = False
+            self.imported.problems.append(str(fault))
+            return
+        name, partition = TopicName(topic.name), Partition(commit.partition)
+        coordination = self._broker.coordination
+        if coordination.groups.offsets.committed(group, name, partition) is not None:
+            self.imported.commits_present += 1
+            return
+        asked = CommitRequest(
+            group_id=group,
+            offsets=(OffsetCommit(topic=name, partition=partition, offset=Offset(offset)),),
+            owner="minibroker",
+        )
+        error = yield lambda done: coordination.groups.commit(asked, lambda _, error: done(error))
+        if error is not None:
+            raise error
+        self.imported.commits += 1
+
+
+class _Present:
+    """What a partition holds already, read beside what is to be imported."""
+
+    def __init__(self, replica: Replica, name: str) -> None:
+        self._name = name
+        self._tail = Tail(replica, replica.log.log_start_offset, lambda: None)
+        self._end = replica.log.log_end_offset
+        self._next: Record | None = self._read()
+
+    def _read(self) -> Record | None:
+        return next(iter(self._tail.read(TAIL_CHUNK_BYTES_MAX, 1)), None)
+
+    def has(self, record: Record) -> bool:
+        """Whether this record need not be appended. Raises `SourceError` where another one is."""
+        present = self._next
+        if present is not None and present.offset <= record.offset:
+            if (present.offset, present.key, present.value) != (
+                record.offset,
+                record.key,
+                record.value,
+            ):
+                raise SourceError(
+                    f"{self._name} holds another record at offset {present.offset}: the topic has "
+                    "records that do not come from here"
+                )
+            self._next = self._read()
+        # One that was deleted or compacted away since an earlier import stays away.
+        return record.offset < self._end
+
+
+def _record(stored: StoredRecord, segment: Segment) -> Record:
+    return Record(
+        key=stored.key or None,
+        value=stored.payload,
+        timestamp=segment.modified_ms,
+        offset=stored.offset,
+    )
+
+
+def _checked(topic: SourceTopic, commit: SourceCommit) -> tuple[GroupId, int]:
+    """Group and offset of a commit. Raises `SourceError`."""
+    text = commit.path.read_bytes()[:100].strip()
+    if not text.isdigit() or int(text) > OFFSET_MAX:
+        raise SourceError(f"{commit.path}: {text!r} is not an offset")
+    if commit.partition >= topic.partition_count:
+        raise SourceError(
+            f"{commit.path}: topic {topic.name!r} has {topic.partition_count} partitions"
+        )
+    if not commit.group:
+        raise SourceError(f"{commit.path}: committed by a group without a name")
+    try:
+        commit.group.encode()
+    except UnicodeEncodeError:
+        raise SourceError(f"{commit.path}: the name of the group is not UTF-8") from None
+    return GroupId(commit.group), int(text)
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[Source]:
+    """A file's bytes, read as they are looked at: segments may be larger than memory."""
+    with path.open("rb") as file:
+        if not file.seek(0, 2):
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data

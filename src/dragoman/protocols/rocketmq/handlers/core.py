@@ -1,0 +1,98 @@
+"""What RocketMQ's handlers use of the node that they run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from dragoman.broker.changes import Changes
+from dragoman.broker.configs import NodeConfigs
+from dragoman.broker.coordination import Coordination
+from dragoman.broker.delayed import DelayedRecords
+from dragoman.broker.global_table import GlobalTables
+from dragoman.broker.maintenance import Maintenance
+from dragoman.broker.reading import Readers
+from dragoman.broker.relaying import Relaying
+from dragoman.broker.replica import Replica
+from dragoman.broker.topics import NewTopic, Topics
+from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.config.settings import Settings
+from dragoman.log.store import LogStore
+from dragoman.protocols import service
+from dragoman.rpc import Rpc
+from dragoman.world import Clock, HostNames, Random, Scheduler
+
+
+class Core(service.Core, Protocol):
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def random(self) -> Random: ...
+
+    @property
+    def host_names(self) -> HostNames: ...
+
+    @property
+    def is_stopping(self) -> bool: ...
+
+    @property
+    def on_stopping(self) -> list[Callable[[], None]]:
+        """Called when the node begins to stop."""
+        ...
+
+    @property
+    def shared(self) -> dict[str, object]:
+        """What the listeners of one protocol share, by protocol."""
+        ...
+
+    @property
+    def store(self) -> LogStore: ...
+
+    @property
+    def rpc(self) -> Rpc: ...
+
+    @property
+    def changes(self) -> Changes: ...
+
+    @property
+    def topics(self) -> Topics: ...
+
+    @property
+    def node_configs(self) -> NodeConfigs: ...
+
+    @property
+    def coordination(self) -> Coordination: ...
+
+    @property
+    def delayed(self) -> DelayedRecords: ...
+
+    @property
+    def relaying(self) -> Relaying: ...
+
+    @property
+    def readers(self) -> Readers: ...
+
+    @property
+    def tables(self) -> GlobalTables: ...
+
+    @property
+    def maintenance(self) -> Maintenance: ...
+
+    def replica(self, metadata: PartitionMetadata, /) -> Replica:
+        """The replica of this node, which leads the partition. Raises `NotLeader`."""
+        ...
+
+    def held(self, metadata: PartitionMetadata, /) -> Replica:
+        """The replica of this node, whichever node leads the partition. Raises `NotLeader`."""
+        ...
+
+    async def ensure_topic(self, new: NewTopic, /) -> None:
+        """Create the topic unless it exists."""
+        ...

@@ -1,0 +1,1 @@
+"""What simulated runs share: seeds and failures, faults, the checker of partitions, surveys."""
