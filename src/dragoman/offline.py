@@ -30,14 +30,13 @@ from dragoman.cluster.raft.stored import (
 )
 from dragoman.errors import ConfigError, CorruptionError
 from dragoman.log.adoption import Adopted, adopt_directory
-from dragoman.log.checkpoint import PARTITIONS
+from dragoman.log.directory import PARTITIONS, QUARANTINE
 from dragoman.log.inspect import Finding, Problem, inspect_directory
 from dragoman.log.journal import DIRECTORY as JOURNAL
 from dragoman.log.manifest import NAME as MANIFEST
 from dragoman.log.manifest import Identity, Manifest, decode_manifest
 from dragoman.log.node import Durability, read_node_state
 from dragoman.log.partition import PartitionLog
-from dragoman.log.recovery import QUARANTINE
 from dragoman.log.repair import Repair, repair_partition
 from dragoman.log.store import LogStore
 from dragoman.world import (

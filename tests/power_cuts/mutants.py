@@ -14,14 +14,16 @@ from unittest import mock
 
 from dragoman.checksum import crc32c
 from dragoman.limits import BATCH_HEADER_BYTES
-from dragoman.log import checkpoint, journal, reading, recovery, store
+from dragoman.log import checkpoint, journal, live_reader, segment_reader, store
 from dragoman.log.batch import LENGTH_PREFIX_BYTES, WALK, WALKED_PREFIX_BYTES
+from dragoman.log.directory import PARTITIONS, DataDirectory
+from dragoman.log.group_commit import GroupCommit
 from dragoman.log.index import Range
 from dragoman.log.journal import EntryKind, GroupRef, JournalReader
 from dragoman.log.partition import PartitionLog
-from dragoman.log.reading import Place, walk_range
 from dragoman.log.salvage import Bad
 from dragoman.log.segment import Segment
+from dragoman.log.segment_reader import Place, walk_range
 from dragoman.log.store import LogStore
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import DiskFaults
@@ -30,6 +32,8 @@ from dragoman.types import Buffer
 from dragoman.world import BackgroundJob, Disk, File
 
 _walk_range = walk_range
+_run_job = DataDirectory.run_job
+_journal_now = GroupCommit.journal_now
 
 
 class Mutant(Enum):
@@ -67,11 +71,13 @@ def mutated(mutant: Mutant | None) -> Iterator[Callable[..., LogStore]]:
     """Yields what makes the store; while inside, the mutation is in force."""
     match mutant:
         case Mutant.ACK_BEFORE_SYNC:
-            yield EagerStore
+            with mock.patch.object(DataDirectory, "run_job", run_job_eagerly):
+                yield LogStore
         case Mutant.RETRY_AFTER_FAILED_SYNC:
             yield retrying_store
         case Mutant.TRUNCATION_FORGOTTEN:
-            yield _ForgetfulStore
+            with mock.patch.object(GroupCommit, "journal_now", _journal_all_but_truncations):
+                yield LogStore
         case Mutant.TORN_IS_DAMAGE:
             yield _SternStore
         case Mutant.RELEASED_TOO_EARLY:
@@ -80,53 +86,50 @@ def mutated(mutant: Mutant | None) -> Iterator[Callable[..., LogStore]]:
         case Mutant.DAMAGE_IS_TORN:
             with (
                 mock.patch.object(store, "JournalReader", CarelessReader),
-                mock.patch.object(recovery._LiveReader, "_note_damage", cut_instead),
+                mock.patch.object(live_reader.LiveReader, "_note_damage", cut_instead),
             ):
                 yield LogStore
         case Mutant.HEADERS_UNCHECKED:
-            with mock.patch.object(reading, "walk_range", _unchecked):
+            with mock.patch.object(segment_reader, "walk_range", _unchecked):
                 yield LogStore
         case _:
             yield LogStore
 
 
-class EagerStore(LogStore):
+def run_job_eagerly(
+    self: DataDirectory, job: BackgroundJob, done: Callable[[OSError | None], None]
+) -> None:
     """Answers as soon as the group is written, not when it is synced."""
-
-    def run_job(self, job: BackgroundJob, done: Callable[[OSError | None], None]) -> None:
-        if job.sync and all(path.endswith(".jnl") for path in job.sync):
-            self._scheduler.call_soon(done, None)
-            super().run_job(job, lambda _: None)
-        else:
-            super().run_job(job, done)
+    if job.sync and all(path.endswith(".jnl") for path in job.sync):
+        self.scheduler.call_soon(done, None)
+        _run_job(self, job, lambda _: None)
+    else:
+        _run_job(self, job, done)
 
 
-class _ForgetfulStore(LogStore):
-    """Does not journal truncations."""
-
-    def journal_now(
-        self,
-        kind: EntryKind,
-        partition: PartitionLog,
-        base_offset: int,
-        generation: int,
-        position: int,
-        data: bytes,
-    ) -> None:
-        if kind is not EntryKind.TRUNCATE:
-            super().journal_now(kind, partition, base_offset, generation, position, data)
+def _journal_all_but_truncations(
+    self: GroupCommit,
+    kind: EntryKind,
+    partition: PartitionLog,
+    base_offset: int,
+    generation: int,
+    position: int,
+    data: bytes,
+) -> None:
+    if kind is not EntryKind.TRUNCATE:
+        _journal_now(self, kind, partition, base_offset, generation, position, data)
 
 
 class _SternStore(LogStore):
     """Believes that every byte in a segment was journalled first, in os mode too."""
 
     def _open_journal(self) -> None:
-        self.trusts_segment_ends = True
+        self.directory.trusts_segment_ends = True
         super()._open_journal()
 
 
 def _no_sync_job(self: checkpoint.PartitionSave) -> BackgroundJob:
-    return BackgroundJob(sync_directories=(self.partition.directory, checkpoint.PARTITIONS, ""))
+    return BackgroundJob(sync_directories=(self.partition.directory, PARTITIONS, ""))
 
 
 class CarelessReader(JournalReader):
@@ -154,7 +157,7 @@ class TrustingReader(JournalReader):
         return GroupRef(path, position, size, count, generation, sequence, checkpoint)
 
 
-def cut_instead(self: recovery._LiveReader, bad: Bad) -> None:
+def cut_instead(self: live_reader.LiveReader, bad: Bad) -> None:
     if self._segment.size > bad.position:
         self._cut(bad.position, "were torn")
 

@@ -19,7 +19,17 @@ import msgspec
 
 from dragoman import world
 from dragoman.errors import DiskFullError, LogStoppedError
-from dragoman.log import checkpoint, cleaner, journal, salvage, store, tail
+from dragoman.log import (
+    checkpoint,
+    cleaner,
+    group_commit,
+    index_cache,
+    journal,
+    salvage,
+    store,
+    tail,
+    write_behind,
+)
 from dragoman.log.batch import (
     TRANSACTIONAL,
     Marker,
@@ -50,19 +60,20 @@ def small_bounds() -> Iterator[None]:
         (journal, "JOURNAL_FIRST_FILE_BYTES", 16 * _KIB),
         (journal, "JOURNAL_FILE_BYTES", 24 * _KIB),
         (store, "JOURNAL_FILE_BYTES", 24 * _KIB),
+        (group_commit, "JOURNAL_FILE_BYTES", 24 * _KIB),
         (journal, "JOURNAL_FILES_MAX", 4),
-        (store, "_GROUP_SLACK_BYTES", 4 * _KIB),
-        (store, "GROUP_BYTES_MAX", 2 * _KIB),
-        (store, "LARGE_PART_BYTES_MIN", 800),
-        (store, "TAIL_BYTES_MAX", 4 * _KIB),
+        (group_commit, "_GROUP_SLACK_BYTES", 4 * _KIB),
+        (group_commit, "GROUP_BYTES_MAX", 2 * _KIB),
+        (group_commit, "LARGE_PART_BYTES_MIN", 800),
+        (write_behind, "TAIL_BYTES_MAX", 4 * _KIB),
         (tail, "TAIL_CHUNK_BYTES_MAX", 600),
-        (store, "DIRTY_BYTES_MAX", 3 * _KIB),
-        (store, "DIRTY_PARTITION_BYTES_MAX", 1 * _KIB),
+        (write_behind, "DIRTY_BYTES_MAX", 3 * _KIB),
+        (write_behind, "DIRTY_PARTITION_BYTES_MAX", 1 * _KIB),
         (store, "OPEN_SEGMENTS_MAX", 4),
-        (store, "CACHED_INDEXES_MAX", 2),
+        (index_cache, "CACHED_INDEXES_MAX", 2),
         (checkpoint, "CHECKPOINT_FILES_PER_JOB", 2),
         (world, "BULK_SYNC_FILES_MIN", 3),
-        (store, "CHECKPOINT_PARTITIONS_AT_ONCE", 3),
+        (checkpoint, "CHECKPOINT_PARTITIONS_AT_ONCE", 3),
         (salvage, "SCAN_CHUNK_BYTES", 700),
         # Yields after every record.
         (cleaner, "COMPACTION_SLICE_S", 0.0),
@@ -212,7 +223,7 @@ class LogScenario:
         if options.after_open is not None:
             options.after_open(self.store)
         if self.random.random() < options.slow_rate:
-            self.store._sync_average_s = 1.0
+            self.store.commits.sync_average_s = 1.0
 
     def _partition(self, name: str) -> PartitionLog:
         number = int(name.rpartition("-")[2])

@@ -59,10 +59,10 @@ def test_a_slow_disk_delays_only_the_partitions_that_need_it(seed: int) -> None:
         assert needs.longest_wait(3) < 1
         node = cluster.nodes[SLOW_NODE - 1].node
         assert node is not None
-        background = node.store._background
+        background = node.store.directory.background
         assert isinstance(background, SimBackground)
         background._delays = SyncDelays(usual_seconds_max=SLOW_S)
-        node.store._sync_average_s = 1.0
+        node.store.commits.sync_average_s = 1.0
         assert does_not.longest_wait(10) < 1
         assert needs.longest_wait(10) > 1, "the disk is not slow"
         for client in (needs, does_not):

@@ -27,13 +27,12 @@ from dragoman.cluster.events import LEVELS
 from dragoman.cluster.raft.ports import Snapshot
 from dragoman.cluster.raft.storage import SNAPSHOT_FILE
 from dragoman.limits import JOURNAL_BLOCK_BYTES, JOURNAL_FILE_BYTES, JOURNAL_FIRST_FILE_BYTES
-from dragoman.log import batch, checkpoint, index, journal, journal_mark, manifest, node, pins
+from dragoman.log import batch, index, journal, journal_mark, manifest, node, pins
 from dragoman.log import producer_file as producers
+from dragoman.log.directory import LOCK_FILE, PARTITIONS, QUARANTINE
 from dragoman.log.manifest import Identity, Manifest, SegmentEntry
 from dragoman.log.producers import snapshot
-from dragoman.log.recovery import QUARANTINE
 from dragoman.log.segment import segment_name
-from dragoman.log.store import LOCK_FILE
 from dragoman.log.truncations import RESTART, truncation_entry_data
 from dragoman.protocols.cursus.handlers.state import STATE_TOPIC as CURSUS_TOPIC
 from dragoman.protocols.rocketmq.handlers.state import STATE_TOPIC as ROCKETMQ_TOPIC
@@ -245,7 +244,7 @@ def test_tree_names_the_files_of_the_code() -> None:
         SNAPSHOT_FILE,
         f"{journal.DIRECTORY}/",
         journal_mark.MARK_FILE.rpartition("/")[2],
-        f"{checkpoint.PARTITIONS}/",
+        f"{PARTITIONS}/",
         manifest.NAME,
         f"{segment_name(4096, 3)}.log",
         f"{segment_name(4096, 3)}.idx",

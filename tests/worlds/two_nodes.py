@@ -231,7 +231,7 @@ class Pair:
         log.truncate(log.high_watermark)
         data = _committed(old)
         log.append_as_is(bytearray(data[_bytes_below(log.log_end_offset, data) :]))
-        log.store.settle_all()
+        log.commits.settle_all()
         if old.log_start_offset > log.log_start_offset:
             log.advance_high_watermark(log.stable_end)
             log.move_log_start(old.log_start_offset)

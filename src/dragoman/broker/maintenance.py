@@ -20,7 +20,6 @@ from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.topics import TopicConfig
 from dragoman.errors import DragomanError
 from dragoman.limits import COMPACTION_PAUSE_S, MAINTENANCE_PARTITIONS_PER_SLICE
-from dragoman.log.checkpoint import PARTITIONS
 from dragoman.log.cleaner import (
     CompactionPolicy,
     CompactionResult,
@@ -31,6 +30,7 @@ from dragoman.log.cleaner import (
     retain,
     roll_due,
 )
+from dragoman.log.directory import PARTITIONS
 from dragoman.log.partition import PartitionLog
 from dragoman.log.pins import sweep_pins
 from dragoman.log.store import LogStore

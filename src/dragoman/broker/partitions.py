@@ -16,7 +16,7 @@ from dragoman.broker.errors import RequestTimedOut, UnknownTopic, UnknownTopicId
 from dragoman.broker.replica import Replica, not_leader
 from dragoman.cluster.metadata import METADATA_PARTITION_ID, PartitionMetadata, TopicMetadata
 from dragoman.errors import CorruptionError, DragomanError, LogError
-from dragoman.log.checkpoint import PARTITIONS
+from dragoman.log.directory import PARTITIONS
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from dragoman.errors import CorruptionError, FormatError
 from dragoman.limits import JOURNAL_BLOCK_BYTES
+from dragoman.log.directory import LOCK_FILE, QUARANTINE
 from dragoman.log.journal import DIRECTORY, JournalReader, group_seeds
 from dragoman.log.journal_mark import read_mark, seed_of
 from dragoman.log.node import (
@@ -28,8 +29,6 @@ from dragoman.log.node import (
     read_node_state,
     write_node_state,
 )
-from dragoman.log.recovery import QUARANTINE
-from dragoman.log.store import LOCK_FILE
 from dragoman.world import Disk, Random
 
 #: More starts than any node had whose count is not known.

@@ -493,3 +493,11 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
     if end > len(data):
         raise DecodeError(f"field of {size} bytes in {len(data) - position}")
     return data[position:end], end
+
+
+def marker_of(header: BatchHeader, batch: memoryview) -> Marker:
+    """The marker in a control batch. Raises `DecodeError`."""
+    found = records(batch, header)
+    if len(found) != 1:
+        raise DecodeError(f"control batch at {header.base_offset} has {len(found)} records")
+    return read_marker(found[0])

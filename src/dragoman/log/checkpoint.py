@@ -8,37 +8,37 @@ One partition's part (`PartitionSave`), each step durable before the next:
    because recovery does not read what an index speaks for: everything that reading would tell must
    be in the other files by then.
 
-A `Checkpoint` does this for every partition that needs it, a few to a background job, and then
-tells the store that the journal is no longer needed up to where it stood at the beginning. Nothing
-is taken off a partition's list of things to do before it is durable, so a checkpoint may be broken
-off, or another run right through it, without losing anything.
+A `Checkpoint` does this for every partition that needs it, a few to a background job. Afterwards
+the journal is no longer needed up to where it stood at the beginning, and the `Checkpointer`
+releases it. Nothing is taken off a partition's list of things to do before it is durable, so a
+checkpoint may be broken off, or another run right through it, without losing anything.
 """
 
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from dragoman.limits import (
     CHECKPOINT_BULK_PARTITIONS_MIN,
     CHECKPOINT_BULK_PARTITIONS_PER_JOB,
     CHECKPOINT_FILES_PER_JOB,
+    CHECKPOINT_PARTITIONS_AT_ONCE,
 )
 from dragoman.log import index as sparse
+from dragoman.log.directory import FULL, PARTITIONS, DataDirectory
+from dragoman.log.group_commit import GroupCommit
+from dragoman.log.index_cache import IndexCache
+from dragoman.log.journal import Journal
+from dragoman.log.journal_mark import MARK_FILE
 from dragoman.log.manifest import NAME as MANIFEST
-from dragoman.log.manifest import Manifest, encode_manifest
+from dragoman.log.manifest import Manifest, SegmentEntry, encode_manifest
+from dragoman.log.partition import PartitionLog
 from dragoman.log.producer_file import NAME as PRODUCERS
 from dragoman.log.producer_file import encode_producers
-from dragoman.log.segment import Segment
+from dragoman.log.segment import Segment, entry_of
+from dragoman.log.write_behind import WriteBehind
 from dragoman.world import OUT_OF_FILES, BackgroundJob, Replacement
-
-if TYPE_CHECKING:
-    from dragoman.log.partition import PartitionLog
-    from dragoman.log.store import LogStore
-
-PARTITIONS = "partitions"
-#: Errors that mean "no room", or no descriptor: the work is put off, nothing is lost.
-FULL = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_FILES)
 
 
 class _Mark(NamedTuple):
@@ -56,8 +56,11 @@ class _Mark(NamedTuple):
 class PartitionSave:
     """One partition's part of a checkpoint. Made when nothing is staged or in flight."""
 
-    def __init__(self, store: LogStore, partition: PartitionLog, *, clean: bool = False) -> None:
-        self._store = store
+    def __init__(
+        self, checkpoints: Checkpointer, partition: PartitionLog, *, clean: bool = False
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._directory = directory = checkpoints.directory
         self.partition = partition
         self._clean = clean
         self._producers_end = -1
@@ -67,20 +70,20 @@ class PartitionSave:
         self._clean_size = -1
         self._has_new_index = False
         self._obsolete: list[Segment] = []
-        store.flush(partition)
+        checkpoints.writes.flush(partition)
         #: On a full disk some bytes are in the journal only: then the rest has to wait.
         self.is_whole = not partition.dirty
-        if not store.has_failed():
+        if not directory.has_failed():
             self._check_files()
         self._marks = [self._mark(each) for each in partition.unsynced]
         if partition.is_manifest_due or partition.producers is not None or clean:
             # Before the sync of the directories, which makes the new one durable.
             self._make_directory()
         if partition.producers is None:
-            # Even one that is not known: a job of which nobody heard may have put it there.
+            # Even one that is not known: a job that was never reported may have put it there.
             path = f"{partition.directory}/{PRODUCERS}"
-            if store.disk.exists(path):
-                store.disk.remove(path)
+            if directory.disk.exists(path):
+                directory.disk.remove(path)
             partition.has_producer_file = False
 
     def _check_files(self) -> None:
@@ -91,29 +94,29 @@ class PartitionSave:
             if not segment.written:
                 continue
             try:
-                is_linked = self._store.files.get(segment.log_path).is_linked()
+                is_linked = self._directory.files.get(segment.log_path).is_linked()
             except FileNotFoundError:
                 is_linked = False
             except OSError as error:
                 self.is_whole = False
                 if error.errno in OUT_OF_FILES:
-                    self._store.refuse_appends(error)
+                    self._directory.refuse_appends(error)
                 else:
-                    self._store.fail(error)
+                    self._directory.fail(error)
                 return
             if not is_linked:
-                self._store.fail_removed(segment.log_path)
+                self._directory.fail_removed(segment.log_path)
                 return
 
     def _make_directory(self) -> None:
         try:
-            self._store.disk.make_directory(self.partition.directory)
+            self._directory.disk.make_directory(self.partition.directory)
         except OSError as error:
             self.is_whole = False
             if error.errno in FULL:
-                self._store.refuse_appends(error)
+                self._directory.refuse_appends(error)
             else:
-                self._store.fail(error)
+                self._directory.fail(error)
 
     def _mark(self, segment: Segment) -> _Mark:
         # On a full disk the file may end within a range of the index, which cannot be told then.
@@ -152,7 +155,7 @@ class PartitionSave:
         Producer state and manifest are of one moment, in which nothing is staged: a manifest that
         was ahead would let go of segments whose producers are in no snapshot yet.
         """
-        partition, sequence = self.partition, self._store.safe_sequence()
+        partition, sequence = self.partition, self._checkpoints.commits.safe_sequence()
         self._truncations = partition.truncations
         if partition.is_removed or not self.is_whole:
             return BackgroundJob()
@@ -163,13 +166,13 @@ class PartitionSave:
                 partition.producers,
                 self._producers_end,
                 sequence,
-                partition.identity.partition_id if self._store.tags_files else 0,
+                partition.identity.partition_id if self._directory.tags_files else 0,
             )
             replace.append(Replacement(f"{partition.directory}/{PRODUCERS}", data))
         if partition.is_manifest_due or self._clean:
             self._manifest_version = partition.manifest_version
             self._obsolete = list(partition.obsolete)
-            manifest = partition.manifest(sequence, clean=self._clean)
+            manifest = manifest_of(partition, sequence, clean=self._clean)
             self._clean_size = manifest.clean_end.size if manifest.clean_end else -1
             self._manifest = manifest
             data = encode_manifest(manifest)
@@ -183,7 +186,7 @@ class PartitionSave:
 
     def replaced(self) -> None:
         """Manifest and producer state are durable: nothing names the obsolete files any more."""
-        store, partition = self._store, self.partition
+        partition = self.partition
         if partition.is_removed or not self.is_whole:
             return
         if self._producers_end >= 0:
@@ -199,7 +202,7 @@ class PartitionSave:
             partition.saved_live_offset = self._manifest.live_offset if is_later else 0
         for segment in self._obsolete:
             partition.obsolete.remove(segment)
-            store.remove_segment_files(segment)
+            self._directory.remove_segment_files(segment)
 
     def write_indexes(self) -> None:
         for mark in self._marks:
@@ -216,14 +219,14 @@ class PartitionSave:
         file = None
         size = 0
         try:
-            file = self._store.files.get_or_create(segment.index_path)
+            file = self._directory.files.get_or_create(segment.index_path)
             size = file.size()
             self._has_new_index |= not size
-            tag = self._store.tag_of(segment)
+            tag = self._directory.tag_of(segment)
             file.write([index.unsaved_block(mark.checkpoint, count, tag)], size)
         except OSError as error:
             if error.errno not in FULL:
-                self._store.fail(error)
+                self._directory.fail(error)
             elif file is not None:
                 file.truncate(size)
             return
@@ -231,7 +234,7 @@ class PartitionSave:
         index.saved_position = mark.written
         if segment.is_rolled:
             # It can be loaded again from now on, so it need not stay in memory for ever.
-            self._store.cache_index(segment)
+            self._checkpoints.indexes.add(segment)
 
     def index_job(self) -> BackgroundJob:
         """Before the journal forgets what it wrote: only the index can tell a wrong header."""
@@ -257,41 +260,82 @@ class PartitionSave:
 
     def settle_lists(self) -> None:
         """Put the partition on the store's lists, or take it off, as its own lists say."""
-        self._store.list_work(self.partition)
+        self._checkpoints.list_work(self.partition)
+
+
+def manifest_of(partition: PartitionLog, sequence: int, *, clean: bool) -> Manifest:
+    """The state for readers of the directory. Lists only segments that are whole in files."""
+    listed = []
+    live_offset = partition.active.base_offset if partition.active else partition.log_end_offset
+    for segment in partition.segments:
+        if segment.written < segment.size or segment in partition.unsynced:
+            live_offset = segment.base_offset
+            break
+        listed.append(_entry(partition, segment))
+    clean_end = None
+    if clean and partition.active is not None and partition.active.size:
+        clean_end = _entry(partition, partition.active)
+    return Manifest(
+        identity=partition.identity,
+        sequence=sequence,
+        log_start_offset=partition.log_start_offset,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        log_end_offset=partition.stable_end,
+        next_generation=partition.next_generation,
+        first_generation=partition.first_generation,
+        epochs=tuple(partition.epochs.entries()),
+        segments=tuple(listed),
+        clean_end=clean_end,
+        live_offset=live_offset,
+        has_producers=partition.producers is not None,
+        cleaned_offset=partition.cleaned_offset,
+    )
+
+
+def _entry(partition: PartitionLog, segment: Segment) -> SegmentEntry:
+    if partition.producers is None:
+        return entry_of(segment, ())
+    aborted = tuple(
+        (each.producer_id, each.first_offset, each.last_offset)
+        for each in partition.producers.aborted_between(segment.base_offset, segment.next_offset)
+    )
+    return entry_of(segment, aborted)
 
 
 class Checkpoint:
     """A checkpoint in progress: a few partitions to a job, so that nothing waits long behind it."""
 
-    def __init__(self, store: LogStore, partitions: list[PartitionLog]) -> None:
-        self._store = store
-        self._sequence = store.safe_sequence()
+    def __init__(self, checkpoints: Checkpointer, partitions: list[PartitionLog]) -> None:
+        self._checkpoints = checkpoints
+        self._directory = checkpoints.directory
+        self._sequence = checkpoints.commits.safe_sequence()
         self._left = partitions
         self._saves: list[PartitionSave] = []
         self._is_complete = True
 
     def abandon(self) -> None:
-        """Nobody will hear of its jobs any more."""
+        """What its jobs have done will not be reported any more."""
         for save in self._saves:
             save.put_back()
 
     def next_job(self) -> None:
-        store = self._store
+        directory, commits = self._directory, self._checkpoints.commits
         # With nothing in flight, what the files are made to say is exactly what is stable.
-        store.settle_all()
-        if store.has_failed():
+        commits.settle_all()
+        if directory.has_failed():
             return
         if not self._left:
-            store.checkpoint_finished(self._sequence if self._is_complete else None)
+            self._checkpoints.finished(self._sequence if self._is_complete else None)
             return
         count = CHECKPOINT_FILES_PER_JOB
         if len(self._left) >= CHECKPOINT_BULK_PARTITIONS_MIN:
             count = CHECKPOINT_BULK_PARTITIONS_PER_JOB
         some = self._left[:count]
         del self._left[:count]
-        saves = [PartitionSave(store, each) for each in some if not each.is_removed]
+        saves = [PartitionSave(self._checkpoints, each) for each in some if not each.is_removed]
         self._saves = saves
-        if store.has_failed():
+        if directory.has_failed():
             return
 
         def synced(error: OSError | None) -> None:
@@ -304,10 +348,10 @@ class Checkpoint:
                 return
             for save in saves:
                 save.synced()
-            store.settle_all()
-            if store.has_failed():
+            commits.settle_all()
+            if directory.has_failed():
                 return
-            store.run_job(merged([save.replace_job() for save in saves]), replaced)
+            directory.run_job(merged([save.replace_job() for save in saves]), replaced)
 
         def replaced(error: OSError | None) -> None:
             if error is not None and self._is_put_off(error, saves):
@@ -318,7 +362,7 @@ class Checkpoint:
             for save in saves:
                 save.replaced()
                 save.write_indexes()
-            store.run_job(merged([save.index_job() for save in saves]), finished)
+            directory.run_job(merged([save.index_job() for save in saves]), finished)
 
         def finished(error: OSError | None) -> None:
             if error is not None and error.errno in OUT_OF_FILES:
@@ -333,18 +377,18 @@ class Checkpoint:
                     self._is_complete = False
             self.next_job()
 
-        store.run_job(merged([save.sync_job() for save in saves]), synced)
+        directory.run_job(merged([save.sync_job() for save in saves]), synced)
 
     def _is_over(self, error: OSError | None) -> bool:
         if error is not None:
-            self._store.fail(error)
-        return self._store.has_failed()
+            self._directory.fail(error)
+        return self._directory.has_failed()
 
     def _is_put_off(self, error: OSError, saves: list[PartitionSave]) -> bool:
         """No room for new files, or a partition went in the middle: all of these wait."""
         is_removed = any(save.partition.is_removed for save in saves)
         if error.errno in FULL:
-            self._store.refuse_appends(error)
+            self._directory.refuse_appends(error)
         elif error.errno != errno.ENOENT or not is_removed:
             return False
         self._put_off(saves)
@@ -354,6 +398,163 @@ class Checkpoint:
         self._is_complete = False
         for save in saves:
             save.put_back()
+
+
+class Checkpointer:
+    """Knows which partitions have something to save, and releases the journal once they have."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        journal: Journal,
+        commits: GroupCommit,
+        writes: WriteBehind,
+        indexes: IndexCache,
+        work: dict[PartitionLog, None],
+    ) -> None:
+        """`work`: partitions with something to sync or a manifest to write."""
+        self.directory = directory
+        self.commits = commits
+        self.writes = writes
+        self.indexes = indexes
+        self._journal = journal
+        self._work = work
+        self._current: Checkpoint | None = None
+
+    def list_work(self, partition: PartitionLog) -> None:
+        """Put a partition on the list of work, or take it off, as its own lists say."""
+        has_work = partition.unsynced or partition.is_manifest_due or partition.obsolete
+        if has_work and not partition.is_removed:
+            self._work[partition] = None
+        else:
+            self._work.pop(partition, None)
+
+    # ---- beside the loop
+
+    def start(self) -> None:
+        """Make everything committed so far durable in the segments, beside the loop."""
+        if self._current is not None or self.directory.has_failed():
+            return
+        self.check_files()
+        self.commits.settle_all()
+        # Committing may have found a checkpoint due, or the disk broken.
+        if self._current is not None or self.directory.has_failed():
+            return
+        self._current = Checkpoint(self, list(self._work))
+        self._current.next_job()
+
+    def finished(self, sequence: int | None) -> None:
+        """`sequence`: the journal is not needed up to there; None when something had to wait."""
+        self._current = None
+        self.directory.stats.checkpoints += 1
+        if sequence is not None and self._release(sequence) and self._journal.live_files:
+            self.start()
+
+    def abandon(self) -> None:
+        """Break off the checkpoint in progress, if there is one."""
+        if self._current is not None:
+            self._current.abandon()
+            self._current = None
+
+    def check_files(self) -> None:
+        """Stop the store when its directory, or a file that it appends to, was removed or replaced:
+        what is written to a file without a name is lost with the process."""
+        gone = None if self.directory.lock.is_ours() else "the data directory, or its lock file,"
+        gone = gone or self._journal.missing_path()
+        mark = self.commits.mark
+        if gone is None and mark is not None and not mark.is_linked:
+            gone = MARK_FILE
+        if gone is not None:
+            self.directory.fail_removed(gone)
+
+    # ---- here and now
+
+    def run_now(self) -> bool:
+        """A whole checkpoint before this returns. False when something could not be saved."""
+        self.commits.settle_all()
+        self.check_files()
+        if self.directory.has_failed():
+            return False
+        assert self._current is None
+        sequence = self.commits.safe_sequence()
+        is_complete = self.save_all(clean=False)
+        if self.directory.has_failed():
+            return False
+        self.directory.stats.checkpoints += 1
+        return is_complete and self._release(sequence)
+
+    def save_all(self, *, clean: bool) -> bool:
+        """Every partition's part of a checkpoint. False when something has to be repeated."""
+        is_complete = True
+        work = list(self._work)
+        for start in range(0, len(work), CHECKPOINT_PARTITIONS_AT_ONCE):
+            some = work[start : start + CHECKPOINT_PARTITIONS_AT_ONCE]
+            is_complete &= self._save(some, clean=clean)
+            if self.directory.has_failed():
+                return False
+        return is_complete
+
+    def _save(self, partitions: list[PartitionLog], *, clean: bool) -> bool:
+        """Some partitions' part of a checkpoint, here and now. False when it is to be repeated."""
+        performed = self.directory.performed
+        saves = [PartitionSave(self, each, clean=clean) for each in partitions]
+        if not performed(merged([each.sync_job() for each in saves]), may_be_full=False):
+            return False
+        for save in saves:
+            save.synced()
+        if not performed(merged([each.replace_job() for each in saves]), may_be_full=True):
+            return False
+        for save in saves:
+            save.replaced()
+            save.write_indexes()
+        if not performed(merged([each.index_job() for each in saves]), may_be_full=False):
+            return False
+        for save in saves:
+            save.settle_lists()
+        return all(save.is_whole for save in saves)
+
+    # ---- the journal
+
+    def free_journal(self) -> None:
+        """Appends have overtaken the checkpoints: wait for the disk, here and now."""
+        self.commits.settle_all()
+        if self._current is None:
+            self.run_now()
+            return
+        # A background job may be replacing manifests, which must not be done by two at once.
+        # Segments and indexes can be synced at any time; rare entries need a manifest, and wait.
+        if any(each.has_rare_entries for each in self._work):
+            return
+        sequence = self.commits.safe_sequence()
+        if all(self._sync_segments(each) for each in list(self._work)):
+            self._release(sequence)
+
+    def _sync_segments(self, partition: PartitionLog) -> bool:
+        save = PartitionSave(self, partition)
+        if not self.directory.performed(save.sync_job(), may_be_full=False):
+            return False
+        save.synced()
+        if not save.is_whole:
+            return False
+        save.write_indexes()
+        return self.directory.performed(save.index_job(), may_be_full=False)
+
+    def _release(self, sequence: int) -> bool:
+        """The journal is not needed up to `sequence`. False when that could not be noted.
+
+        Before a group is overwritten, something else than a later group has to say that it is not
+        needed: that one may be torn. Done here and not beside the loop, because two writers of
+        one file might overtake each other; it happens once for each journal file.
+        """
+        sequence = max(sequence, self._journal.checkpoint)
+        is_ballot_alone = 0 < self.commits.ballot_sequence <= sequence
+        if self._journal.frees(sequence) or is_ballot_alone:
+            self.directory.node.sequence = sequence
+            if not self.directory.keep_node():
+                return False
+            self.commits.ballot_sequence = 0
+        self._journal.release(sequence)
+        return True
 
 
 def merged(jobs: list[BackgroundJob]) -> BackgroundJob:

@@ -54,11 +54,11 @@ from dragoman.log.batch import (
     read_header,
     record_bytes,
 )
-from dragoman.log.checkpoint import FULL
+from dragoman.log.directory import FULL
 from dragoman.log.index import Checkpoint, SparseIndex
 from dragoman.log.partition import PartitionLog
-from dragoman.log.reading import batches_of_range, index_for_reading
 from dragoman.log.segment import Segment
+from dragoman.log.segment_reader import batches_of_range, index_for_reading
 from dragoman.types import Buffer
 from dragoman.world import OUT_OF_FILES, BackgroundJob, File
 
@@ -197,7 +197,7 @@ def compact(
 class _Round:
     def __init__(self, partition: PartitionLog, policy: CompactionPolicy, now_ms: int) -> None:
         self._partition = partition
-        self._store = partition.store
+        self._directory = partition.store.directory
         self._policy = policy
         self._now_ms = now_ms
         self._truncations = partition.truncations
@@ -227,7 +227,7 @@ class _Round:
         if self._map_end > self._partition.cleaned_offset:
             self._partition.cleaned_offset = self._map_end
             self._partition.manifest_version += 1
-            self._store.manifest_due(self._partition)
+            self._partition.store.manifest_due(self._partition)
 
     def result(self) -> CompactionResult:
         return CompactionResult(
@@ -247,7 +247,7 @@ class _Round:
 
     def _is_void(self, segment: Segment | None) -> bool:
         partition = self._partition
-        if self._is_stopped or partition.is_removed or self._store.has_failed():
+        if self._is_stopped or partition.is_removed or self._directory.has_failed():
             return True
         if partition.truncations != self._truncations:
             return True
@@ -261,9 +261,9 @@ class _Round:
 
     def _performed(self, job: BackgroundJob) -> Generator[None, None, bool]:
         outcome: list[OSError | None] = []
-        self._store.run_job(job, outcome.append)
+        self._directory.run_job(job, outcome.append)
         while not outcome:
-            if self._store.has_failed():
+            if self._directory.has_failed():
                 return False
             yield
         self._slice_began = self._clock.monotonic()
@@ -272,7 +272,7 @@ class _Round:
             # It passes: this is put off like anything that finds no room.
             raise error
         if error is not None:
-            self._store.fail(error)
+            self._directory.fail(error)
         return error is None
 
     def _batches(self, segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -350,7 +350,7 @@ class _Round:
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            self._store.refuse_appends(error)
+            self._directory.refuse_appends(error)
             self._is_stopped = True
             return
         self.discard_output()
@@ -458,7 +458,7 @@ class _Output:
 
     def __init__(self, partition: PartitionLog, segment: Segment) -> None:
         self._partition = partition
-        self._disk = partition.store.disk
+        self._disk = partition.store.directory.disk
         self.segment = segment
         #: Whether the files are the log's now.
         self.is_used = False
@@ -510,7 +510,7 @@ class _Output:
         self._disk.remove(segment.index_path)
         file = self._disk.open(segment.index_path, "create")
         try:
-            tag = self._partition.store.tag_of(segment)
+            tag = self._partition.store.directory.tag_of(segment)
             file.write([self._index.unsaved_block(checkpoint, count, tag)], 0)
         finally:
             file.close()

@@ -7,15 +7,19 @@ for once, range by range of the index, and from then on those offsets are refuse
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from dragoman.errors import CorruptionError
-from dragoman.limits import DAMAGE_PROBE_BYTES_MAX
-from dragoman.log.reading import check_records, clip, index_for_reading, read_bytes, walk_range
+from dragoman.limits import DAMAGE_PROBE_BYTES_MAX, DAMAGED_RANGES_MAX
+from dragoman.log.readable_log import ReadableLog
 from dragoman.log.segment import Segment
-
-if TYPE_CHECKING:
-    from dragoman.log.partition import PartitionLog
+from dragoman.log.segment_reader import (
+    check_records,
+    clip,
+    index_for_reading,
+    read_bytes,
+    walk_range,
+)
 
 
 class LostRange(NamedTuple):
@@ -24,11 +28,11 @@ class LostRange(NamedTuple):
     path: str
     position: int
     first: int
-    #: Where a reader may go on.
+    #: Where a reader may continue.
     next_good: int
 
 
-def lost_ranges(partition: PartitionLog) -> list[LostRange]:
+def lost_ranges(partition: ReadableLog) -> list[LostRange]:
     """Everything in a partition that readers are refused."""
     start = partition.log_start_offset
     return [
@@ -41,11 +45,11 @@ def lost_ranges(partition: PartitionLog) -> list[LostRange]:
 
 
 def unreadable_around(
-    partition: PartitionLog, segment: Segment, position: int
+    partition: ReadableLog, segment: Segment, position: int
 ) -> tuple[int, int, int] | None:
     """(first, next good, byte position) of the damage in the range of the index around `position`.
 
-    Goes on into the following ranges while they are bad, for a bounded number of bytes. None when
+    Continues into the following ranges while they are bad, for a bounded number of bytes. None when
     everything there can be read after all.
     """
     try:
@@ -81,6 +85,26 @@ def unreadable_around(
         probed += each.stop - each.start
         number += 1
     return (found[0], max(segment.next_offset, found[0] + 1), found[1]) if found else None
+
+
+def new_damage(log: ReadableLog, error: CorruptionError) -> tuple[int, int, int] | None:
+    """Add the damage that a reader met to its segment; None when it is known, or there is none."""
+    for segment in log.all_segments():
+        if segment.log_path == error.path:
+            break
+    else:
+        return None
+    if any(position == error.position for _, _, position in segment.lost):
+        return None
+    found = unreadable_around(log, segment, error.position)
+    if found is None or any(
+        first <= found[0] and found[1] <= end for first, end, _ in segment.lost
+    ):
+        return None
+    if len(segment.unreadable) >= DAMAGED_RANGES_MAX:
+        return None
+    segment.unreadable = with_range(segment.unreadable, found)
+    return found
 
 
 def with_range(

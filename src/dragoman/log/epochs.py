@@ -15,6 +15,17 @@ class EpochHistory:
         #: The newest epoch, -1 before the first.
         self.latest = -1
 
+    @classmethod
+    def of(cls, found: list[tuple[int, int]]) -> EpochHistory:
+        """One history from many sources: each epoch from the first offset that any gives it."""
+        history = cls()
+        first: dict[int, int] = {}
+        for epoch, offset in found:
+            first[epoch] = min(offset, first.get(epoch, offset))
+        for epoch in sorted(first):
+            history.assign(epoch, first[epoch])
+        return history
+
     def entries(self) -> list[tuple[int, int]]:
         """(epoch, first offset), ascending in both."""
         return self._entries

@@ -20,7 +20,7 @@ from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError, DirectoryInUseError
 from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log.batch import WALKED_PREFIX_BYTES
-from dragoman.log.checkpoint import PARTITIONS
+from dragoman.log.directory import LOCK_FILE, PARTITIONS
 from dragoman.log.index import SparseIndex, load_index
 from dragoman.log.journal import DIRECTORY, JournalReader
 from dragoman.log.journal_mark import MARK_FILE, read_mark, seed_of
@@ -31,7 +31,6 @@ from dragoman.log.producer_file import NAME as PRODUCERS
 from dragoman.log.producer_file import decode_producers
 from dragoman.log.salvage import Bad, Sound, read_batches
 from dragoman.log.segment import Segment, parse_segment_name
-from dragoman.log.store import LOCK_FILE
 from dragoman.world import Disk, RealDisk, is_directory, read_whole
 
 

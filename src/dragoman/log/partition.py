@@ -7,71 +7,54 @@ stable storage, `high_watermark` when the owner says that enough replicas have i
 once), `last_stable_offset` stops at the first open transaction. Readers never pass the high
 watermark; the owner says which limit applies.
 
-This module knows offsets, batches and files. It decides nothing about retention, replication or
-protocols, and it never waits: appending stages bytes with the store, which commits them.
+This module knows offsets, batches and files: appending, cutting, epochs. What a log holds and how
+it is read is in `readable_log.py`. Neither decides anything about retention, replication or
+protocols, and nothing here waits: appending stages bytes with the store, which commits them.
+
+The file is longer than most on purpose: all that moves the marks is in it, to be read together.
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
 from dragoman.checksum import crc32c
 from dragoman.errors import (
     CorruptionError,
-    DecodeError,
     OffsetGapError,
-    OffsetOutOfRangeError,
-    OversizedBatchError,
 )
 from dragoman.limits import (
     DAMAGE_REPORTS_MAX,
-    DAMAGED_RANGES_MAX,
-    EXPANDED_BATCH_BYTES_MAX,
-    SCAN_CHUNK_BYTES,
 )
 from dragoman.log.batch import (
     NO_PRODUCER,
     WALKED_PREFIX_BYTES,
     BatchHeader,
     Marker,
-    Record,
     assign,
     batches,
-    read_marker,
-    records,
+    marker_of,
 )
-from dragoman.log.damage import unreadable_around, with_range
+from dragoman.log.damage import new_damage
 from dragoman.log.epochs import EpochHistory
-from dragoman.log.expansion import Expanded
 from dragoman.log.index import SparseIndex
 from dragoman.log.journal import EntryKind
-from dragoman.log.manifest import Identity, Manifest, SegmentEntry
+from dragoman.log.manifest import Identity
 from dragoman.log.producers import Duplicate, ProducerStates
-from dragoman.log.reading import (
-    Place,
+from dragoman.log.readable_log import ReadableLog, ReadableStore
+from dragoman.log.segment import Run, Segment
+from dragoman.log.segment_reader import (
     ReadResult,
-    batches_from,
-    batches_of_range,
-    index_for_reading,
-    read_segment,
-    refuse_damaged,
 )
-from dragoman.log.segment import Segment, scan
-from dragoman.log.tail import Tail
-from dragoman.log.truncations import RESTART, truncation_entry_data
+from dragoman.log.truncations import RESTART, cut_point, cut_segment, truncation_entry_data
 from dragoman.types import Buffer
-from dragoman.world import File
-
-if TYPE_CHECKING:
-    from dragoman.log.store import LogStore
+from dragoman.world import Clock
 
 log = logging.getLogger("dragoman.log")
-__all__ = ["Appended", "LogConfig", "PartitionLog", "ReadResult", "Run"]
+__all__ = ["Appended", "LogConfig", "PartitionLog", "PartitionStore", "ReadResult"]
 
 
 class LogConfig(Protocol):
@@ -87,6 +70,62 @@ class LogConfig(Protocol):
     def index_interval_bytes(self) -> int: ...
 
 
+class Commits(Protocol):
+    """Where appended bytes are staged, to become durable with the node's next group."""
+
+    def admit(self, size: int) -> None: ...
+
+    def stage(
+        self,
+        partition: PartitionLog,
+        segment: Segment,
+        position: int,
+        base_offset: int,
+        batch: Buffer,
+        size: int,
+    ) -> None: ...
+
+    def journal_now(
+        self,
+        kind: EntryKind,
+        partition: PartitionLog,
+        base_offset: int,
+        generation: int,
+        position: int,
+        data: bytes,
+    ) -> None: ...
+
+    def settle(self, partition: PartitionLog) -> None: ...
+
+    def settle_all(self) -> None: ...
+
+
+class PartitionStore(ReadableStore, Protocol):
+    """What a partition needs of the store that all partitions of a node share."""
+
+    @property
+    def commits(self) -> Commits: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def flush(self, partition: PartitionLog) -> None: ...
+
+    def drop_dirty(self, partition: PartitionLog, segment: Segment) -> None: ...
+
+    def segment_rolled(self, partition: PartitionLog) -> None: ...
+
+    def manifest_due(self, partition: PartitionLog) -> None: ...
+
+    def load_index(self, partition: PartitionLog, segment: Segment) -> SparseIndex: ...
+
+    def reload_producers(self, partition: PartitionLog) -> None: ...
+
+    def damage_found(self, partition: PartitionLog) -> None: ...
+
+    def damage_is_gone(self, partition: PartitionLog) -> None: ...
+
+
 class Appended(msgspec.Struct, frozen=True, gc=False):
     """Where a batch has its place. A struct: one is made per batch, and named tuples cost more."""
 
@@ -98,87 +137,51 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     timestamp: int = -1
 
 
-class Run:
-    """Bytes of one segment that follow each other and wait to be written.
+class PartitionLog(ReadableLog):
+    store: PartitionStore
 
-    While staged a chunk is a batch; once committed, small ones have been joined.
-    """
-
-    __slots__ = ("base_offset", "chunks", "position", "segment", "size")
-
-    def __init__(self, segment: Segment, position: int, base_offset: int) -> None:
-        self.segment = segment
-        self.position = position
-        self.base_offset = base_offset
-        self.chunks: list[Buffer] = []
-        self.size = 0
-
-
-class PartitionLog:
     __slots__ = (
-        "_bases",
-        "_cleared_chunks",
-        "active",
         "appended_bytes",
         "clean_size",
         "cleaned_offset",
+        "commits",
         "config",
         "directory",
-        "dirty",
         "dirty_bytes",
         "epochs",
         "first_generation",
         "has_producer_file",
         "has_rare_entries",
-        "high_watermark",
-        "identity",
         "is_damaged",
         "is_removed",
-        "log_end_offset",
-        "log_start_offset",
         "manifest_version",
         "next_generation",
         "obsolete",
         "owner",
         "problems",
         "producer_file_end",
-        "producers",
         "saved_live_offset",
         "saved_manifest_version",
-        "segments",
-        "stable_end",
         "staged",
-        "store",
-        "tail",
         "truncations",
         "unsynced",
     )
 
     def __init__(
-        self, store: LogStore, identity: Identity, directory: str, config: LogConfig
+        self, store: PartitionStore, identity: Identity, directory: str, config: LogConfig
     ) -> None:
-        self.store = store
-        self.identity = identity
+        super().__init__(store, identity)
+        #: That of the store: it is used for every batch.
+        self.commits = store.commits
         self.directory = directory
         self.config = config
         #: Whatever the layer above wants to find again when the store reports this partition.
         self.owner: object = None
-        self.segments: list[Segment] = []
-        self._bases: list[int] = []
-        self.active: Segment | None = None
-        self.log_start_offset = 0
-        self.log_end_offset = 0
-        self.stable_end = 0
-        self.high_watermark = 0
         #: Bytes appended since the partition was opened; only ever grows.
         self.appended_bytes = 0
         self.epochs = EpochHistory()
-        self.producers: ProducerStates | None = None
-        self.tail = Tail()
-        self._cleared_chunks = 0
-        #: Runs of the group being built, then (journalled) runs not yet in the segment files.
+        #: Runs of the group being built; once journalled, they are dirty.
         self.staged: list[Run] = []
-        self.dirty: list[Run] = []
         self.dirty_bytes = 0
         self.next_generation = 0
         #: Files of earlier generations are from before the log began anew.
@@ -212,21 +215,6 @@ class PartitionLog:
 
     # ---- marks
 
-    @property
-    def last_stable_offset(self) -> int:
-        """Where readers of committed records stop."""
-        if self.producers is not None:
-            first = self.producers.first_unstable_offset()
-            if first is not None and first < self.high_watermark:
-                return first
-        return self.high_watermark
-
-    @property
-    def size(self) -> int:
-        """Bytes in all segments."""
-        active = self.active.size if self.active else 0
-        return sum(segment.size for segment in self.segments) + active
-
     def advance_high_watermark(self, offset: int) -> None:
         """Enough replicas have everything below `offset`; it never goes back on its own."""
         assert offset <= self.stable_end
@@ -239,9 +227,6 @@ class PartitionLog:
     def is_manifest_due(self) -> bool:
         return self.manifest_version != self.saved_manifest_version
 
-    def all_segments(self) -> list[Segment]:
-        return [*self.segments, self.active] if self.active else list(self.segments)
-
     # ---- appending
 
     def append(self, batch: bytearray | memoryview, header: BatchHeader, epoch: int) -> Appended:
@@ -252,7 +237,7 @@ class PartitionLog:
         if header.producer_id != NO_PRODUCER:
             return self._append_from_producer(batch, header, epoch)
         size = len(batch)
-        self.store.admit(size)
+        self.commits.admit(size)
         base = self.log_end_offset
         assign(batch, base, epoch)
         self._place(batch, size, base, header.last_offset_delta, header.max_timestamp, epoch)
@@ -272,7 +257,7 @@ class PartitionLog:
             end = repeat.base_offset + count
             return Appended(repeat.base_offset, end, True, repeat.timestamp)
         size = len(batch)
-        self.store.admit(size)
+        self.commits.admit(size)
         base = self.log_end_offset
         assign(batch, base, epoch)
         self._place(batch, size, base, header.last_offset_delta, header.max_timestamp, epoch)
@@ -288,7 +273,7 @@ class PartitionLog:
             self.producers = ProducerStates()
         producer = (header.producer_id, header.producer_epoch)
         self.producers.check_marker(*producer, marker.coordinator_epoch)
-        self.store.admit(len(batch))
+        self.commits.admit(len(batch))
         base = self.log_end_offset
         assign(batch, base, epoch)
         self._place(batch, len(batch), base, 0, header.record_timestamp, epoch)
@@ -313,9 +298,9 @@ class PartitionLog:
                 self._check_follows(header, expected, latest)
                 is_run = False
             if header.is_control:
-                _marker_of(header, batch)
+                marker_of(header, batch)
             expected, latest = header.last_offset + 1, header.leader_epoch
-        self.store.admit(len(view))
+        self.commits.admit(len(view))
         active = self.active
         if is_run and found and active and active.size + len(view) <= self.config.segment_bytes:
             self._place_run(active, found, view)
@@ -366,7 +351,7 @@ class PartitionLog:
         self.appended_bytes += len(data)
         base = self.log_end_offset
         self.log_end_offset = segment.next_offset = found[-1][0].last_offset + 1
-        self.store.stage(self, segment, start, base, data, len(data))
+        self.commits.stage(self, segment, start, base, data, len(data))
 
     def note_producer(self, header: BatchHeader, batch: memoryview) -> None:
         """Take a batch that is in the log already into the producer state."""
@@ -375,7 +360,7 @@ class PartitionLog:
         if self.producers is None:
             self.producers = ProducerStates()
         if header.is_control:
-            marker = _marker_of(header, batch)
+            marker = marker_of(header, batch)
             self.producers.complete_transaction(
                 header.producer_id,
                 header.producer_epoch,
@@ -434,7 +419,7 @@ class PartitionLog:
             self.epochs.assign(epoch, base)
             self.manifest_version += 1
             self.has_rare_entries = True
-        self.store.stage(self, segment, position, base, batch, size)
+        self.commits.stage(self, segment, position, base, batch, size)
 
     def roll(self, base: int) -> Segment:
         """Close the active segment, if it holds anything, and start one at the log's end."""
@@ -466,82 +451,22 @@ class PartitionLog:
     def rebuild_bases(self) -> None:
         self._bases = [each.base_offset for each in self.segments]
 
-    # ---- reading
-
-    def read(self, offset: int, bytes_max: int, limit_offset: int) -> ReadResult:
-        """Whole batches from the one that holds `offset`, all below `limit_offset`.
-
-        Raises `OffsetOutOfRangeError`, or `CorruptionError` when the bytes wanted are damaged.
-        """
-        self.check_offset(offset)
-        if offset >= limit_offset:
-            return ReadResult([], 0, offset)
-        if 0 <= self.tail.first_offset <= offset:
-            buffers, next_offset = self.tail.read(offset, limit_offset, bytes_max)
-            return ReadResult(buffers, sum(map(len, buffers)), next_offset)
-        for segment in self._segments_from(offset):
-            try:
-                result = read_segment(self, segment, offset, bytes_max, limit_offset)
-            except CorruptionError as error:
-                self.note_damage(error)
-                refuse_damaged(segment, offset)
-                raise
-            if result is not None:
-                return result
-        return ReadResult([], 0, offset)
+    # ---- damage and indexes
 
     def note_damage(self, error: CorruptionError) -> None:
         """A reader could not read: from now on the offsets concerned are known to be lost.
 
         The manifest remembers them. Each range is reported once, and `LogStore.on_damage` called.
         """
-        for segment in self.all_segments():
-            if segment.log_path == error.path:
-                break
-        else:
-            return
-        if any(position == error.position for _, _, position in segment.lost):
-            return
-        found = unreadable_around(self, segment, error.position)
-        if found is None or any(
-            first <= found[0] and found[1] <= end for first, end, _ in segment.lost
-        ):
-            return
-        if len(segment.unreadable) >= DAMAGED_RANGES_MAX:
-            return
-        segment.unreadable = with_range(segment.unreadable, found)
-        first, next_good, position = found
-        self.report(
-            f"{segment.log_path} at byte {position}: {error.reason}; "
-            f"offsets {first} to {next_good - 1} are not served"
-        )
-        self.manifest_version += 1
-        self.store.manifest_due(self)
-
-    def copy_end(self, offset: int) -> int:
-        """How far another node that has everything below `offset` may copy.
-
-        Up to the stable end; and what is being synced, as long as it is in memory. This node may
-        still lose that in a crash, but then it never again appends in the same epoch.
-        """
-        return self.tail.end if 0 <= self.tail.first_offset <= offset else self.stable_end
-
-    def check_offset(self, offset: int) -> None:
-        """Raises `OffsetOutOfRangeError` unless a reader may ask for this offset."""
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"{self.describe()}: offset {offset} is not in "
-                f"{self.log_start_offset}..{self.log_end_offset}"
+        found = new_damage(self, error)
+        if found is not None:
+            first, next_good, position = found
+            self.report(
+                f"{error.path} at byte {position}: {error.reason}; "
+                f"offsets {first} to {next_good - 1} are not served"
             )
-
-    def _segments_from(self, offset: int) -> Iterator[Segment]:
-        """Segments that may hold the offset or what follows it, in order."""
-        start = max(0, bisect_right(self._bases, offset) - 1)
-        for index in range(start, len(self.segments)):
-            if self.segments[index].next_offset > offset:
-                yield self.segments[index]
-        if self.active is not None and self.active.size:
-            yield self.active
+            self.manifest_version += 1
+            self.store.manifest_due(self)
 
     def index_of(self, segment: Segment) -> SparseIndex:
         """The segment's index, loaded (and rebuilt when missing or bad) if it is not in memory."""
@@ -549,90 +474,11 @@ class PartitionLog:
             segment.index = self.store.load_index(self, segment)
         return segment.index
 
-    def expanded(
-        self, header: BatchHeader, batch: memoryview, bytes_max: int = EXPANDED_BATCH_BYTES_MAX
-    ) -> Expanded:
-        """The records of a batch of this partition. A compressed one is expanded once and
-        remembered for a while. Raises `DecodeError`, and `OversizedBatchError` for more bytes.
-        """
-        return self.store.expansions.get(self.identity.partition_id, header, batch, bytes_max)
-
-    def offset_for_time(self, timestamp: int, limit_offset: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after the time, below the limit. In a batch
-        that expands to more than is looked into, its first offset and its latest time.
-        """
-        for segment in self.all_segments():
-            if segment.max_timestamp < timestamp or segment.next_offset <= self.log_start_offset:
-                continue
-            found = self._first_at_or_after(segment, timestamp, limit_offset)
-            if found is not None:
-                return found
-        return None
-
-    def _first_at_or_after(
-        self, segment: Segment, timestamp: int, limit_offset: int
-    ) -> tuple[int, int] | None:
-        try:
-            return self._look_for_time(segment, timestamp, limit_offset)
-        except CorruptionError as error:
-            self.note_damage(error)
-            raise
-
-    def _look_for_time(
-        self, segment: Segment, timestamp: int, limit_offset: int
-    ) -> tuple[int, int] | None:
-        index = index_for_reading(self, segment)
-        number = index.range_for_time(timestamp)
-        while number is not None and number < index.range_count:
-            for place, header, batch in batches_of_range(self, segment, number):
-                if place.next_offset > limit_offset:
-                    return None
-                if header.is_control or header.record_timestamp < timestamp:
-                    continue
-                try:
-                    found = self.expanded(header, batch).first_since(
-                        timestamp, self.log_start_offset
-                    )
-                except OversizedBatchError:
-                    found = (max(header.base_offset, self.log_start_offset), header.max_timestamp)
-                if found is not None:
-                    return found
-            number += 1
-        return None
-
-    def latest_timestamp(self) -> int:
-        """The latest time of a record; -1 when no record has one."""
-        return max((segment.max_timestamp for segment in self.all_segments()), default=-1)
-
-    def iterate(self, offset: int, limit_offset: int) -> Iterator[Record]:
-        """Decoded records, control batches left out: for internal topics and tools."""
-        while offset < limit_offset:
-            result = self.read(offset, 1 << 20, limit_offset)
-            if not result.buffers:
-                return
-            for buffer in result.buffers:
-                for header, batch in batches(memoryview(buffer)):
-                    if header.is_control:
-                        continue
-                    yield from self.expanded(header, batch).records(offset)
-            offset = result.next_offset
-
     # ---- tail and write-behind (called by the ring and the store)
 
-    def evict_oldest(self) -> bool:
-        """Forget the oldest chunk in memory; False when it is nowhere else."""
-        if self._cleared_chunks:
-            self._cleared_chunks -= 1
-            return True
-        if self.dirty and self.tail.first_offset >= self.dirty[0].base_offset:
-            self.store.flush(self)
-            if self.dirty:
-                return False
-        self.tail.drop_oldest()
-        return True
-
-    def clear_tail(self) -> None:
-        self._cleared_chunks += self.tail.clear()
+    def flush(self) -> None:
+        """Write what is committed to the segment files, if there is room."""
+        self.store.flush(self)
 
     # ---- cutting
 
@@ -648,59 +494,14 @@ class PartitionLog:
         if offset >= self.log_end_offset and not is_epoch_cut:
             return
         assert offset >= self.log_start_offset
-        self.store.settle(self)
-        segment, position, next_offset = self._cut_point(offset)
+        self.commits.settle(self)
+        segment, position, next_offset = cut_point(self, offset)
         data = truncation_entry_data(next_offset, self.next_generation)
         base, generation = (segment.base_offset, segment.generation) if segment else (-1, 0)
-        self.store.journal_now(EntryKind.TRUNCATE, self, base, generation, position, data)
+        self.commits.journal_now(EntryKind.TRUNCATE, self, base, generation, position, data)
         self.apply_truncation(segment, position, next_offset)
         self.epochs.truncate(next_offset)
         self.store.manifest_due(self)
-
-    def _cut_point(self, offset: int) -> tuple[Segment | None, int, int]:
-        """(segment that stays last, its bytes, the log's new end)."""
-        next_offset = self.log_start_offset
-        last: Segment | None = None
-        for segment in self.all_segments():
-            if segment.base_offset >= offset:
-                # Between two segments nothing is cut; compaction may have left a gap there.
-                next_offset = offset
-                break
-            place = self._first_beyond(segment, offset)
-            self._refuse_hidden_border(segment, offset)
-            if place is None:
-                last, next_offset = segment, segment.next_offset
-                continue
-            if place.position == 0:
-                next_offset = segment.base_offset
-                break
-            return segment, place.position, self._end_before(segment, place)
-        return last, last.size if last else 0, max(next_offset, self.log_start_offset)
-
-    def _first_beyond(self, segment: Segment, offset: int) -> Place | None:
-        """The first batch of a segment that ends after `offset`."""
-        if segment.next_offset <= offset:
-            return None
-        for place, _, _ in batches_from(self, segment, offset):
-            return place
-        return None
-
-    def _refuse_hidden_border(self, segment: Segment, offset: int) -> None:
-        """Damage is passed over by whoever looks for batches, and may be found by looking."""
-        for first, next_good, position in segment.lost:
-            if first <= offset <= next_good:
-                text = f"offsets {first} to {next_good - 1} are damaged: not cut at {offset}"
-                raise CorruptionError(segment.log_path, position, text)
-
-    def _end_before(self, segment: Segment, place: Place) -> int:
-        """Offset after the batch that comes before this one."""
-        index = self.index_of(segment)
-        number = index.range_at_position(place.position - 1)
-        end = segment.base_offset
-        for before, _, _ in batches_of_range(self, segment, number):
-            if before.position < place.position:
-                end = before.next_offset
-        return max(end, self.log_start_offset)
 
     def apply_truncation(self, segment: Segment | None, position: int, next_offset: int) -> None:
         """Make memory and files what the truncation says; epochs are the caller's."""
@@ -714,9 +515,12 @@ class PartitionLog:
         # Files go from the last to the first, so that a crash leaves the start of a log.
         for each in reversed(removed):
             self.forget_segment(each)
-            self.store.remove_segment_files(each)
+            self.store.directory.remove_segment_files(each)
         if segment is not None and segment.size > position:
-            self._cut_segment(segment, position, next_offset)
+            index = self.index_of(segment)
+            cut_segment(self.store.directory, segment, index, position, next_offset)
+            if segment not in self.unsynced:
+                self.unsynced.append(segment)
         self.log_end_offset = next_offset
         self.stable_end = min(self.stable_end, next_offset)
         self.high_watermark = min(self.high_watermark, next_offset)
@@ -737,48 +541,18 @@ class PartitionLog:
             self.unsynced.remove(segment)
         self.store.drop_dirty(self, segment)
 
-    def _cut_segment(self, segment: Segment, position: int, next_offset: int) -> None:
-        """Shorten a rolled segment. The range that the cut falls into is closed earlier."""
-        index = self.index_of(segment)
-        number = index.range_at_position(position - 1)
-        start = index.range_at(number, segment.size).start
-        file = self.store.files.get(segment.log_path)
-        file.truncate(position)
-        segment.cuts += 1
-        segment.size = segment.written = position
-        segment.written_out = min(segment.written_out, position)
-        segment.next_offset = next_offset
-        index.cut_to_range(number)
-        # Whoever cuts has verified these headers against the range's check, or has just written
-        # them; the check of the shorter range is made from them.
-        for at, header, batch in scan(file, segment.log_path, start, position):
-            relative = header.base_offset - segment.base_offset
-            prefix = batch[:WALKED_PREFIX_BYTES]
-            index.add(relative, at, prefix, header.record_timestamp, position)
-        index.seal()
-        segment.max_timestamp = index.max_timestamp
-        segment.checksum = checksum_of(file, position)
-        segment.damage = tuple(each for each in segment.damage if each[2] < position)
-        segment.unreadable = tuple(each for each in segment.unreadable if each[0] < next_offset)
-        # The index file goes too: its blocks only ever grow.
-        index.saved_entries = index.saved_position = 0
-        self.store.files.forget(segment.index_path)
-        self.store.disk.remove(segment.index_path)
-        if segment not in self.unsynced:
-            self.unsynced.append(segment)
-
     def restart_at(self, offset: int) -> None:
         """Drop everything; the log is empty and starts at `offset`. Durable before this returns.
 
         For a replica that is to be copied anew, perhaps from further back than it starts now. Files
         with damage are kept aside for people.
         """
-        self.store.settle_all()
+        self.commits.settle_all()
         data = truncation_entry_data(offset, self.next_generation)
-        self.store.journal_now(EntryKind.TRUNCATE, self, -1, 0, RESTART, data)
+        self.commits.journal_now(EntryKind.TRUNCATE, self, -1, 0, RESTART, data)
         for segment in self.all_segments():
             if segment.lost:
-                self.store.quarantine(segment)
+                self.store.directory.quarantine(segment)
         self.producers = None
         # Files of records deleted before may still be there, or come back when the power goes.
         self.first_generation = self.next_generation
@@ -802,7 +576,7 @@ class PartitionLog:
             return
         assert offset <= self.high_watermark
         data = offset.to_bytes(8, "little")
-        self.store.journal_now(EntryKind.LOG_START, self, 0, 0, 0, data)
+        self.commits.journal_now(EntryKind.LOG_START, self, 0, 0, 0, data)
         self.apply_log_start(offset)
         self.store.manifest_due(self)
 
@@ -848,63 +622,12 @@ class PartitionLog:
         if epoch == self.epochs.latest:
             return
         data = epoch.to_bytes(4, "little") + self.log_end_offset.to_bytes(8, "little")
-        self.store.journal_now(EntryKind.EPOCH, self, 0, 0, 0, data)
+        self.commits.journal_now(EntryKind.EPOCH, self, 0, 0, 0, data)
         self.epochs.assign(epoch, self.log_end_offset)
         self.manifest_version += 1
         self.store.manifest_due(self)
 
-    # ---- manifest
-
-    def manifest(self, sequence: int, *, clean: bool = False) -> Manifest:
-        """The state for readers of the directory. Lists only segments that are whole in files."""
-        listed = []
-        live_offset = self.active.base_offset if self.active else self.log_end_offset
-        for segment in self.segments:
-            if segment.written < segment.size or segment in self.unsynced:
-                live_offset = segment.base_offset
-                break
-            listed.append(self._segment_entry(segment))
-        clean_end = None
-        if clean and self.active is not None and self.active.size:
-            clean_end = self._segment_entry(self.active)
-        return Manifest(
-            identity=self.identity,
-            sequence=sequence,
-            log_start_offset=self.log_start_offset,
-            high_watermark=self.high_watermark,
-            last_stable_offset=self.last_stable_offset,
-            log_end_offset=self.stable_end,
-            next_generation=self.next_generation,
-            first_generation=self.first_generation,
-            epochs=tuple(self.epochs.entries()),
-            segments=tuple(listed),
-            clean_end=clean_end,
-            live_offset=live_offset,
-            has_producers=self.producers is not None,
-            cleaned_offset=self.cleaned_offset,
-        )
-
-    def _segment_entry(self, segment: Segment) -> SegmentEntry:
-        aborted: tuple[tuple[int, int, int], ...] = ()
-        if self.producers is not None:
-            aborted = tuple(
-                (each.producer_id, each.first_offset, each.last_offset)
-                for each in self.producers.aborted_between(segment.base_offset, segment.next_offset)
-            )
-        return SegmentEntry(
-            base_offset=segment.base_offset,
-            next_offset=segment.next_offset,
-            generation=segment.generation,
-            size=segment.size,
-            checksum=segment.checksum,
-            max_timestamp=segment.max_timestamp,
-            created_ms=segment.created_ms,
-            written_ms=segment.written_ms,
-            has_gaps=segment.has_gaps,
-            aborted=aborted,
-            damage=segment.damage,
-            unreadable=segment.unreadable,
-        )
+    # ---- damage
 
     def report(self, problem: str) -> None:
         """Something durable is not what it was."""
@@ -914,23 +637,5 @@ class PartitionLog:
             self.problems.append(problem)
         self.store.damage_found(self)
 
-    def describe(self) -> str:
-        return f"{self.identity.topic}-{self.identity.partition}"
-
     def __repr__(self) -> str:
         return f"<PartitionLog {self.describe()} {self.log_start_offset}..{self.log_end_offset}>"
-
-
-def _marker_of(header: BatchHeader, batch: memoryview) -> Marker:
-    found = records(batch, header)
-    if len(found) != 1:
-        raise DecodeError(f"control batch at {header.base_offset} has {len(found)} records")
-    return read_marker(found[0])
-
-
-def checksum_of(file: File, end: int) -> int:
-    """CRC-32C of a file's first `end` bytes."""
-    checksum = 0
-    for position in range(0, end, SCAN_CHUNK_BYTES):
-        checksum = crc32c(file.read(min(SCAN_CHUNK_BYTES, end - position), position), checksum)
-    return checksum

@@ -15,36 +15,36 @@ everything since its checkpoint; the files themselves, batch by batch, for the r
 
 A bad batch in a segment that was written behind a journal is *damage*: the journal would have
 repaired a torn one. Without a journal, a bad batch behind the last sync was torn. A torn end is cut
-off, with everything after it. Damage stays as it is, the offsets concerned are noted in the
-manifest and refused to readers, the segment is closed, and the log goes on behind it. All of it is
-logged.
+off, with everything after it. Damage stays as it is: the offsets concerned are noted in the
+manifest and refused to readers, and the segment is closed. All of it is logged.
 """
 
 from __future__ import annotations
 
 import logging
 
-from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError
-from dragoman.log.batch import WALKED_PREFIX_BYTES
+from dragoman.log.directory import QUARANTINE
 from dragoman.log.epochs import EpochHistory
 from dragoman.log.index import Checkpoint, SparseIndex, load_index
-from dragoman.log.journal import EntryKind, EntryRef, JournalDamage, read_entry
+from dragoman.log.journal import EntryKind, EntryRef, read_entry
+from dragoman.log.live_reader import NO_LIMIT, LiveReader
 from dragoman.log.manifest import NAME as MANIFEST
-from dragoman.log.manifest import Manifest, SegmentEntry, decode_manifest
-from dragoman.log.partition import PartitionLog, checksum_of
+from dragoman.log.manifest import Manifest, decode_manifest
+from dragoman.log.partition import PartitionLog
 from dragoman.log.producer_file import NAME as PRODUCERS
-from dragoman.log.producer_loading import Believed, load_producers
-from dragoman.log.reading import walk_range
-from dragoman.log.salvage import Bad, Found, Sound, read_batches
-from dragoman.log.segment import Segment, parse_segment_name
+from dragoman.log.producer_file import Believed, load_producers
+from dragoman.log.segment import (
+    Segment,
+    checksum_of,
+    date_writes,
+    listed_segment,
+    parse_segment_name,
+)
+from dragoman.log.shortened import keep_whole_part, shorten_index
 from dragoman.log.truncations import RESTART, Truncation, read_truncation
-from dragoman.world import Disk, File, read_whole, replace_file
+from dragoman.world import read_whole
 
-QUARANTINE = "quarantine"
-#: Every producer id lies below: what is known of producers may have been more.
-_ALL_PRODUCERS = 1 << 62
-_NO_LIMIT = 1 << 62
 log = logging.getLogger("dragoman.log")
 
 
@@ -55,7 +55,7 @@ def open_partition(
 
     `is_shared`: other nodes have a say in what is committed. Then that is what surely was.
     """
-    disk = partition.store.disk
+    disk = partition.store.directory.disk
     names = disk.names(partition.directory)
     if not names and not entries:
         return
@@ -77,8 +77,9 @@ class _Opening:
 
     def __init__(self, partition: PartitionLog, entries: list[EntryRef]) -> None:
         self.partition = partition
-        self._store = partition.store
-        self._disk = partition.store.disk
+        self._directory = partition.store.directory
+        self._disk = self._directory.disk
+        self._report = partition.report
         self._entries = entries
         #: The manifest was there and could not be read.
         self._lost_manifest = False
@@ -118,7 +119,7 @@ class _Opening:
         if not self._disk.exists(path):
             # Indexes are written after the manifest.
             if any(name.endswith(".idx") for name in self._disk.names(self.partition.directory)):
-                self.report(f"{path} is missing; every segment is read instead")
+                self._report(f"{path} is missing; every segment is read instead")
                 self._lost_manifest = True
             return None
         try:
@@ -127,7 +128,7 @@ class _Opening:
                 other = f"{manifest.identity.topic}-{manifest.identity.partition}"
                 raise CorruptionError(path, 0, f"manifest of another partition ({other})")
         except CorruptionError as error:
-            self.report(f"{error}; every segment is read instead")
+            self._report(f"{error}; every segment is read instead")
             self._lost_manifest = True
             return None
         return manifest
@@ -143,37 +144,14 @@ class _Opening:
         partition.saved_live_offset = manifest.live_offset
         self._live_offset = manifest.live_offset
         self._epochs = list(manifest.epochs)
-        self._listed = [self._listed_segment(entry) for entry in manifest.segments]
-        self._date_writes(manifest)
+        self._listed = [listed_segment(partition.directory, entry) for entry in manifest.segments]
+        latest = self._directory.clock.wall_ms()
+        if manifest.clean_end is not None:
+            latest = min(latest, manifest.clean_end.created_ms)
+        date_writes(self._listed, latest)
         for truncation in self._truncations:
             if truncation.sequence > manifest.sequence:
                 self._cut_list(truncation)
-
-    def _listed_segment(self, entry: SegmentEntry) -> Segment:
-        segment = Segment(self.partition.directory, entry.base_offset, entry.generation)
-        segment.next_offset = entry.next_offset
-        segment.size = segment.written = entry.size
-        segment.checksum = entry.checksum
-        segment.max_timestamp = entry.max_timestamp
-        segment.created_ms = entry.created_ms
-        segment.written_ms = entry.written_ms
-        segment.has_gaps = entry.has_gaps
-        segment.damage = entry.damage
-        segment.unreadable = entry.unreadable
-        segment.is_rolled = True
-        return segment
-
-    def _date_writes(self, manifest: Manifest) -> None:
-        """Earlier releases did not note when a segment was last written to. It was at the latest
-        when the next one was begun: what retention counts from must not be too early.
-        """
-        latest = self._store.clock.wall_ms()
-        if manifest.clean_end is not None:
-            latest = min(latest, manifest.clean_end.created_ms)
-        for segment in reversed(self._listed):
-            if segment.written_ms < 0:
-                segment.written_ms = latest
-            latest = segment.created_ms
 
     def _cut_list(self, truncation: Truncation) -> None:
         """The truncation reached into rolled segments: the last one left is read again."""
@@ -183,9 +161,9 @@ class _Opening:
         self.partition.cleaned_offset = min(self.partition.cleaned_offset, end)
         self.partition.saved_live_offset = min(self.partition.saved_live_offset, end)
         for key in [each for each in self._live if truncation.removes(*each)]:
-            self._store.remove_segment_files(self._live.pop(key))
+            self._directory.remove_segment_files(self._live.pop(key))
         while self._listed and self._listed[-1].base_offset > truncation.base_offset:
-            self._store.remove_segment_files(self._listed.pop())
+            self._directory.remove_segment_files(self._listed.pop())
         if self._listed and self._listed[-1].next_offset > end:
             segment = self._listed.pop()
             segment.is_rolled = False
@@ -195,12 +173,12 @@ class _Opening:
             self._live[segment.base_offset, segment.generation] = segment
             self._live_offset = min(self._live_offset, segment.base_offset)
             if self._disk.exists(segment.log_path):
-                size = self._store.files.get(segment.log_path).size()
+                size = self._directory.files.get(segment.log_path).size()
                 segment.size = segment.written = min(size, segment.size)
                 self._found_sizes[segment] = segment.size
             else:
                 segment.size = segment.written = 0
-                self._store.files.get_or_create(segment.log_path)
+                self._directory.files.get_or_create(segment.log_path)
 
     def _begin_with_entries(self) -> None:
         partition = self.partition
@@ -242,7 +220,7 @@ class _Opening:
 
     def adopt_files(self, names: list[str]) -> None:
         partition = self.partition
-        if self._manifest is not None and not self._store.was_clean:
+        if self._manifest is not None and not self._directory.was_clean:
             # A killed process may have renamed the manifest without syncing its name. What it no
             # longer lists must not be removed before that is durable.
             self._disk.sync_directory(partition.directory)
@@ -295,7 +273,7 @@ class _Opening:
     def _discard(self, base: int, generation: int) -> None:
         segment = Segment(self.partition.directory, base, generation)
         log.info("%s is left over; removed", segment.log_path)
-        self._store.remove_segment_files(segment)
+        self._directory.remove_segment_files(segment)
 
     def _discard_left_over(self, base: int, generation: int) -> None:
         manifest = self._manifest
@@ -306,30 +284,24 @@ class _Opening:
             return
         # Newer than the manifest, yet inside what it lists: nothing we do leaves this behind.
         segment = Segment(self.partition.directory, base, generation)
-        self.report(f"{segment.log_path} is not accounted for; kept in {QUARANTINE}/")
-        self._disk.make_directory(QUARANTINE)
-        kept = segment.log_path.replace("/", "_")
-        self._store.files.forget(segment.log_path)
-        self._disk.rename(segment.log_path, f"{QUARANTINE}/{kept}")
+        self._report(f"{segment.log_path} is not accounted for; kept in {QUARANTINE}/")
+        self._directory.quarantine(segment)
         self._disk.remove(segment.index_path)
 
     def _adopt(self, base: int, generation: int) -> None:
         segment = Segment(self.partition.directory, base, generation)
-        segment.size = segment.written = self._store.files.get(segment.log_path).size()
+        segment.size = segment.written = self._directory.files.get(segment.log_path).size()
         self._live[base, generation] = segment
         for truncation in self._truncations:
             if truncation.cuts(base, generation):
                 # The index may be from before the truncation.
-                self._store.files.forget(segment.index_path)
+                self._directory.files.forget(segment.index_path)
                 self._disk.remove(segment.index_path)
                 self._cuts[segment] = truncation
                 if segment.size > truncation.position:
-                    self._store.files.get(segment.log_path).truncate(truncation.position)
+                    self._directory.files.get(segment.log_path).truncate(truncation.position)
                     segment.size = segment.written = truncation.position
         self._found_sizes[segment] = segment.size
-
-    def report(self, text: str) -> None:
-        self.partition.report(text)
 
     # ---- step 3: the journal's appends
 
@@ -346,13 +318,13 @@ class _Opening:
             if self._manifest is not None and entry.base_offset < self._live_offset:
                 return
             segment = Segment(self.partition.directory, *key)
-            self._store.files.get_or_create(segment.log_path)
+            self._directory.files.get_or_create(segment.log_path)
             self._live[key] = segment
         data = read_entry(self._disk, entry)
         for truncation in self._truncations:
             if truncation.sequence > entry.sequence and truncation.cuts(*key):
                 data = data[: truncation.position - entry.position]
-        self._store.files.get(segment.log_path).write([data], entry.position)
+        self._directory.files.get(segment.log_path).write([data], entry.position)
         segment.size = segment.written = max(segment.size, entry.position + len(data))
         first = self._replayed_from.get(segment, entry.position)
         self._replayed_from[segment] = min(first, entry.position)
@@ -390,7 +362,7 @@ class _Opening:
         for segment in sorted(self._live.values(), key=lambda each: each.base_offset):
             newest = max((each.generation for each in result), default=-1)
             if segment.generation < newest and not self._lost_manifest:
-                self.report(f"{segment.log_path} is older than the segment before it; dropped")
+                self._report(f"{segment.log_path} is older than the segment before it; dropped")
                 self._discard_all([segment])
             else:
                 result.append(segment)
@@ -398,19 +370,19 @@ class _Opening:
 
     def _step_over_hole(self, segment: Segment, expected: int) -> bool:
         """The segment does not begin where the log ends. False: what is left of it is not ours."""
-        if not self._store.trusts_segment_ends:
+        if not self._directory.trusts_segment_ends:
             log.warning("%s does not follow what was kept; removed", segment.log_path)
             return False
         if not self._lost_manifest:
             first, last = expected, segment.base_offset - 1
-            self.report(f"{segment.log_path}: offsets {first} to {last} before it are missing")
+            self._report(f"{segment.log_path}: offsets {first} to {last} before it are missing")
             segment.damage = ((expected, segment.base_offset, 0),)
         return True
 
     def _discard_all(self, segments: list[Segment]) -> None:
         for segment in reversed(segments):
             del self._live[segment.base_offset, segment.generation]
-            self._store.remove_segment_files(segment)
+            self._directory.remove_segment_files(segment)
             self.partition.manifest_version += 1
 
     def _place(self, segment: Segment, following: Segment | None) -> None:
@@ -418,7 +390,7 @@ class _Opening:
         partition = self.partition
         if segment.size == 0 and not segment.damage:
             del self._live[segment.base_offset, segment.generation]
-            self._store.remove_segment_files(segment)
+            self._directory.remove_segment_files(segment)
         elif following is None and not segment.damage and segment not in self._cuts:
             partition.active = segment
         else:
@@ -428,7 +400,7 @@ class _Opening:
         """True when the segment was torn: nothing that comes after it counts."""
         index, checkpoint = self._load_index(segment)
         segment.index = index
-        segment.created_ms = segment.written_ms = self._store.clock.wall_ms()
+        segment.created_ms = segment.written_ms = self._directory.clock.wall_ms()
         segment.next_offset = segment.base_offset
         segment.checksum, segment.max_timestamp = 0, -1
         synced_end = checkpoint.position if checkpoint else 0
@@ -447,17 +419,26 @@ class _Opening:
         if following is None:
             self._last_checkpoint = checkpoint
         size = segment.size
-        limit = following.base_offset if following is not None else _NO_LIMIT
+        limit = following.base_offset if following is not None else NO_LIMIT
         cut = self._cuts.get(segment)
         if cut is not None:
             limit = min(limit, cut.next_offset)
-        trusted = _NO_LIMIT if self._store.trusts_segment_ends else synced_end
-        reader = _LiveReader(self, segment, limit, trusted, synced_end)
-        if self._manifest is not None and self._store.trusts_segment_ends:
+        trusted = NO_LIMIT if self._directory.trusts_segment_ends else synced_end
+        reader = LiveReader(
+            self.partition,
+            segment,
+            self._epochs,
+            limit_offset=limit,
+            lost_end=self._lost_ends.get(segment, 0),
+            trusted=trusted,
+            indexed=synced_end,
+            distrusted=self._distrusted.get(segment, 0),
+        )
+        if self._manifest is not None and self._directory.trusts_segment_ends:
             # The journal keeps an epoch until a manifest has it: batches that the journal no longer
             # holds belong to epochs that are known.
             first = self._replayed_from.get(segment, segment.size)
-            reader.expect_epochs(self._history(), first)
+            reader.expect_epochs(EpochHistory.of(self._epochs), first)
         reader.read(start, sorted(set(self._borders.get(segment, []))))
         if cut is not None and segment.size == cut.position:
             # The log start may have been behind the last batch that stayed.
@@ -465,7 +446,7 @@ class _Opening:
         if segment in self._replayed_from or synced_end != size or segment.size != size:
             self.partition.unsynced.append(segment)
         if segment.damage:
-            file = self._store.files.get(segment.log_path)
+            file = self._directory.files.get(segment.log_path)
             segment.checksum = checksum_of(file, segment.size)
         return reader.is_torn
 
@@ -477,43 +458,32 @@ class _Opening:
         # What was replayed behind the end of a shortened file leaves a hole of zeros before it.
         size = self._found_sizes.get(segment, 0)
         if checkpoint is not None and checkpoint.position > size:
-            self.report(f"{segment.log_path} has {size} bytes, {checkpoint.position} were synced")
+            self._report(f"{segment.log_path} has {size} bytes, {checkpoint.position} were synced")
             self._lost_ends[segment] = checkpoint.next_offset
-            self._store.files.forget(segment.index_path)
+            self._directory.files.forget(segment.index_path)
             self._disk.remove(segment.index_path)
             return self._shortened_index(segment, index, checkpoint, size)
         if checkpoint is None or not index.begins_with_segment:
             if good < len(data):
                 log.warning("%s is damaged; the segment is read instead", segment.index_path)
-            self._store.files.forget(segment.index_path)
+            self._directory.files.forget(segment.index_path)
             self._disk.remove(segment.index_path)
             return SparseIndex(), None
         if good < len(data):
-            self._store.files.get(segment.index_path).truncate(good)
+            self._directory.files.get(segment.index_path).truncate(good)
         return index, checkpoint
 
     def _shortened_index(
         self, segment: Segment, index: SparseIndex, checkpoint: Checkpoint, size: int
     ) -> tuple[SparseIndex, Checkpoint | None]:
         """What an index is still good for whose segment has lost its end."""
-        file = self._store.files.get(segment.log_path)
-        number = verified_ranges(file, segment, index, checkpoint.position, size)
-        if not number:
+        file = self._directory.files.get(segment.log_path)
+        left = shorten_index(file, segment, index, checkpoint, size)
+        if left is None:
             # It may be any file: batches of another partition are sound, too.
             self._distrusted[segment] = size
             return SparseIndex(), None
-        border = index.range_at(number, checkpoint.position)
-        index.cut_to_range(number)
-        index.saved_entries = index.saved_position = 0
-        return index, checkpoint._replace(
-            position=border.start,
-            next_offset=segment.base_offset + border.first,
-            checksum=checksum_of(file, border.start),
-            max_timestamp=index.max_timestamp,
-        )
-
-    def distrusted_end(self, segment: Segment) -> int:
-        return self._distrusted.get(segment, 0)
+        return index, left
 
     def _resume(self, segment: Segment, index: SparseIndex, checkpoint: Checkpoint) -> int:
         """Where to begin reading; the segment's running values are set to what holds there.
@@ -530,12 +500,6 @@ class _Opening:
         begin = index.range_at(index.range_at_position(first), checkpoint.position)
         segment.next_offset = segment.base_offset + begin.first
         return begin.start
-
-    def lost_end(self, segment: Segment) -> int:
-        return self._lost_ends.get(segment, 0)
-
-    def learn_epoch(self, epoch: int, offset: int) -> None:
-        self._epochs.append((epoch, offset))
 
     # ---- the end of it
 
@@ -572,7 +536,7 @@ class _Opening:
         partition = self.partition
         # What is missing below the log's start was deleted.
         is_whole = known <= max(end, partition.log_start_offset)
-        if is_whole or not self._store.trusts_segment_ends:
+        if is_whole or not self._directory.trusts_segment_ends:
             return end
         if partition.active is not None:
             partition.add_rolled(partition.active)
@@ -580,13 +544,13 @@ class _Opening:
         segment = Segment(partition.directory, end, partition.next_generation)
         partition.next_generation += 1
         segment.next_offset = known
-        segment.created_ms = self._store.clock.wall_ms()
+        segment.created_ms = self._directory.clock.wall_ms()
         segment.damage = ((end, known, 0),)
         segment.index = SparseIndex()
-        self._store.files.get_or_create(segment.log_path)
+        self._directory.files.get_or_create(segment.log_path)
         partition.unsynced.append(segment)
         partition.add_rolled(segment)
-        self.report(
+        self._report(
             f"{partition.directory}: offsets {end} to {known - 1} at the end are missing, "
             "with the file that held them"
         )
@@ -595,9 +559,8 @@ class _Opening:
     def lower_watermark(self) -> None:
         partition = self.partition
         known = self._manifest.high_watermark if self._manifest is not None else 0
-        partition.high_watermark = min(
-            partition.high_watermark, max(known, partition.log_start_offset)
-        )
+        known = max(known, partition.log_start_offset)
+        partition.high_watermark = min(partition.high_watermark, known)
 
     def drop_deleted(self) -> None:
         """Segments below the log start were still good for what their producers did."""
@@ -606,20 +569,11 @@ class _Opening:
         while partition.segments and partition.segments[0].next_offset <= start:
             partition.drop_first_segment()
 
-    def _history(self) -> EpochHistory:
-        history = EpochHistory()
-        first: dict[int, int] = {}
-        for epoch, offset in self._epochs:
-            first[epoch] = min(offset, first.get(epoch, offset))
-        for epoch in sorted(first):
-            history.assign(epoch, first[epoch])
-        return history
-
     def _settle_epochs(self, end: int) -> None:
         """One history from all sources: each epoch from the first offset that anything gives it."""
         epochs = self.partition.epochs
         self._epochs = [each for each in self._epochs if each[1] <= end]
-        epochs.load(self._history().entries())
+        epochs.load(EpochHistory.of(self._epochs).entries())
         manifest = self._manifest
         if manifest is None or tuple(epochs.entries()) != manifest.epochs:
             self.partition.manifest_version += 1
@@ -639,179 +593,8 @@ class _Opening:
         for segment in self._listed:
             size = -1
             if self._disk.exists(segment.log_path):
-                size = self._store.files.get(segment.log_path).size()
+                size = self._directory.files.get(segment.log_path).size()
             if size < segment.size:
-                self.report(f"{segment.log_path} has {max(size, 0)} of {segment.size} bytes")
-                self._note_shortened(segment, size)
-
-    def _note_shortened(self, segment: Segment, size: int) -> None:
-        """A listed file that lost its end: keep what is whole, refuse the rest."""
-        file = self._store.files.get_or_create(segment.log_path)
-        end, next_offset = self._border_before(segment, file, max(size, 0))
-        # Behind ranges that are verified the file is surely ours, and a CRC is enough.
-        for found in read_batches(file, end, max(size, 0), next_offset) if end else ():
-            if isinstance(found, Bad):
-                break
-            end = found.position + found.header.size
-            next_offset = found.header.last_offset + 1
-        segment.size = segment.written = end
-        segment.checksum = checksum_of(file, end)
-        segment.damage = (*segment.damage, (next_offset, segment.next_offset, end))
-        self._store.files.forget(segment.index_path)
-        self._disk.remove(segment.index_path)
-        self.partition.manifest_version += 1
-
-    def _border_before(self, segment: Segment, file: File, size: int) -> tuple[int, int]:
-        """Byte and offset where the ranges end that lie in a shortened file and are verified."""
-        if not self._disk.exists(segment.index_path):
-            return 0, segment.base_offset
-        data = read_whole(self._disk, segment.index_path)
-        index, checkpoint, _ = load_index(data, segment.tag)
-        if checkpoint is None or not index.begins_with_segment:
-            return 0, segment.base_offset
-        number = verified_ranges(file, segment, index, checkpoint.position, size)
-        if not number:
-            return 0, segment.base_offset
-        border = index.range_at(number, checkpoint.position)
-        return border.start, segment.base_offset + border.first
-
-
-def verified_ranges(
-    file: File, segment: Segment, index: SparseIndex, covered: int, size: int
-) -> int:
-    """How many ranges lie wholly in the first `size` bytes, if the last of them is what the index
-    says; else 0. `covered`: bytes of the segment that the index speaks for."""
-    number = index.range_at_position(size)
-    while number and index.range_at(number - 1, covered).stop > size:
-        number -= 1
-    if not number or number >= index.range_count:
-        return 0
-    each = index.range_at(number - 1, covered)
-    try:
-        walk_range(
-            memoryview(file.read(each.stop - each.start, each.start)), each.start, segment, each
-        )
-    except CorruptionError:
-        return 0
-    return number
-
-
-class _LiveReader:
-    """Reads a segment's batches into its index, and decides what a bad one means."""
-
-    def __init__(
-        self, opening: _Opening, segment: Segment, limit_offset: int, trusted: int, indexed: int
-    ) -> None:
-        self._opening = opening
-        self._partition = opening.partition
-        self._segment = segment
-        #: The next segment begins here: batches at or above it were cut off.
-        self._limit_offset = limit_offset
-        #: Below this, everything was acknowledged (or synced): bad bytes are damage.
-        self._trusted = trusted
-        #: Index and running checksum cover everything below this already.
-        self._indexed = indexed
-        self.is_torn = False
-        self._epochs: EpochHistory | None = None
-        self._epochs_end = 0
-        self._distrusted = opening.distrusted_end(segment)
-
-    def expect_epochs(self, epochs: EpochHistory, end: int) -> None:
-        """Below byte `end`, every batch was written in an epoch of this history."""
-        self._epochs = epochs
-        self._epochs_end = end
-
-    def _judged(self, found: Found) -> Found:
-        """Kafka's CRC does not cover the leader epoch, and the index may be gone."""
-        if found.position < self._distrusted and isinstance(found, Sound):
-            end = found.position + found.header.size
-            reason = "the file is shortened, and nothing of it can be compared with its index"
-            return Bad(found.position, end, found.header.last_offset + 1, reason)
-        if self._epochs is None or isinstance(found, Bad) or found.position >= self._epochs_end:
-            return found
-        header = found.header
-        known = self._epochs.epoch_at(header.base_offset)
-        if known == header.leader_epoch:
-            return found
-        reason = f"batch has leader epoch {header.leader_epoch}, expected {known}"
-        end = found.position + header.size
-        return Bad(found.position, end, header.last_offset + 1, reason)
-
-    def read(self, start: int, borders: list[int]) -> None:
-        segment = self._segment
-        file = self._partition.store.files.get(segment.log_path)
-        for each in read_batches(file, start, segment.size, segment.next_offset, borders):
-            found = self._judged(each)
-            if segment.next_offset >= self._limit_offset:
-                self._cut(found.position, "belong to what a truncation removed")
-                break
-            if isinstance(found, Sound):
-                if found.header.last_offset >= self._limit_offset:
-                    self._cut(found.position, "belong to what a truncation removed")
-                    break
-                self._take(found)
-            elif found.position >= self._trusted:
-                self._cut(found.position, "were torn")
-                self.is_torn = True
-                break
-            else:
-                self._note_damage(found)
-        lost_end = self._opening.lost_end(segment)
-        if lost_end > segment.next_offset:
-            segment.damage = (*segment.damage, (segment.next_offset, lost_end, segment.size))
-            segment.next_offset = lost_end
-
-    def _take(self, found: Sound) -> None:
-        segment = self._segment
-        at, header, batch = found
-        if header.base_offset > segment.next_offset:
-            segment.has_gaps = True
-        if at >= self._indexed:
-            index = segment.index
-            assert index is not None
-            relative = header.base_offset - segment.base_offset
-            interval = self._partition.config.index_interval_bytes
-            prefix = batch[:WALKED_PREFIX_BYTES]
-            index.add(relative, at, prefix, header.record_timestamp, interval)
-            segment.checksum = crc32c(batch, segment.checksum)
-        segment.max_timestamp = max(segment.max_timestamp, header.record_timestamp)
-        segment.next_offset = header.last_offset + 1
-        self._opening.learn_epoch(header.leader_epoch, header.base_offset)
-
-    def _cut(self, position: int, why: str) -> None:
-        segment = self._segment
-        count = segment.size - position
-        log.warning("%s: %d bytes %s; cut at %d", segment.log_path, count, why, position)
-        self._partition.store.bytes_cut(count)
-        self._partition.store.files.get(segment.log_path).truncate(position)
-        segment.size = segment.written = position
-
-    def _note_damage(self, bad: Bad) -> None:
-        """Readers are refused these offsets; reading went on behind them, if anywhere."""
-        segment = self._segment
-        assert segment.index is not None
-        segment.index.seal()
-        first = segment.next_offset
-        if bad.next_offset < 0:
-            known = self._limit_offset if self._limit_offset < _NO_LIMIT else 0
-            next_good = max(first + 1, known, self._opening.lost_end(segment))
-        else:
-            next_good = max(first + 1, bad.next_offset)
-        where = f"{segment.log_path} at byte {bad.position}: {bad.reason}"
-        self._opening.report(f"{where}; offsets {first} to {next_good - 1} are not served")
-        segment.damage = (*segment.damage, (first, next_good, bad.position))
-        segment.next_offset = next_good
-        self._partition.manifest_version += 1
-
-
-def keep_damaged_journal(disk: Disk, damage: list[JournalDamage]) -> None:
-    """Put copies of damaged journal files aside, for whoever has to find out what was in them."""
-    disk.make_directory(QUARANTINE)
-    for each in damage:
-        is_there = each.path.endswith(".jnl") and disk.exists(each.path)
-        what = f"; a copy is kept in {QUARANTINE}/" if is_there else ""
-        log.error("journal: %s%s", each, what)
-        if not is_there:
-            continue
-        kept = each.path.replace("/", "_")
-        replace_file(disk, f"{QUARANTINE}/{kept}", read_whole(disk, each.path))
+                self._report(f"{segment.log_path} has {max(size, 0)} of {segment.size} bytes")
+                keep_whole_part(self._directory, segment, size)
+                self.partition.manifest_version += 1

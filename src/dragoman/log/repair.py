@@ -15,11 +15,17 @@ from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError
 from dragoman.log.batch import HEADER, WALKED_PREFIX_BYTES, BatchHeader
 from dragoman.log.damage import with_range
+from dragoman.log.directory import QUARANTINE, kept_path
 from dragoman.log.index import SparseIndex
 from dragoman.log.partition import PartitionLog
-from dragoman.log.reading import check_records, clip, index_for_reading, read_bytes, walk_range
-from dragoman.log.recovery import QUARANTINE
 from dragoman.log.segment import Segment
+from dragoman.log.segment_reader import (
+    check_records,
+    clip,
+    index_for_reading,
+    read_bytes,
+    walk_range,
+)
 from dragoman.types import Buffer
 
 
@@ -120,7 +126,7 @@ class _Rewriting:
         lost: tuple[tuple[int, int, int], ...],
     ) -> None:
         self._partition = partition
-        self._store = partition.store
+        self._directory = partition.store.directory
         self._old = segment
         self._lost = lost
         self._batches = 0
@@ -128,7 +134,7 @@ class _Rewriting:
 
     def run(self, *, is_dry: bool) -> Repair:
         old = self._old
-        kept_as = f"{QUARANTINE}/{old.log_path.replace('/', '_')}"
+        kept_as = kept_path(old.log_path)
         if is_dry:
             for kept in self._kept():
                 self._count(kept)
@@ -136,7 +142,7 @@ class _Rewriting:
             # What was once unreadable can be read again.
             old.unreadable = ()
             self._partition.manifest_version += 1
-            self._store.manifest_due(self._partition)
+            self._partition.store.manifest_due(self._partition)
         else:
             self._keep_aside(kept_as)
             self._replace()
@@ -162,7 +168,7 @@ class _Rewriting:
         self._bytes += len(kept.batch)
 
     def _keep_aside(self, name: str) -> None:
-        disk = self._store.disk
+        disk = self._directory.disk
         disk.make_directory(QUARANTINE)
         disk.remove(name)
         if disk.exists(self._old.log_path):
@@ -171,20 +177,20 @@ class _Rewriting:
         disk.sync_directory("")
 
     def _replace(self) -> None:
-        partition, store, old = self._partition, self._store, self._old
+        partition, directory, old = self._partition, self._directory, self._old
         new = Segment(partition.directory, old.base_offset, partition.next_generation)
         partition.next_generation += 1
         new.next_offset = old.next_offset
         new.created_ms = old.created_ms
         new.has_gaps = True
         new.index = SparseIndex()
-        file = store.files.create(new.log_path)
+        file = directory.files.create(new.log_path)
         for kept in self._kept():
             self._add(new, kept)
             file.write([kept.batch], new.written)
             new.size = new.written = new.written + len(kept.batch)
         file.sync()
-        store.disk.sync_directory(partition.directory)
+        directory.disk.sync_directory(partition.directory)
         if partition.active is old:
             partition.add_rolled(old)
             partition.active = None
@@ -194,7 +200,7 @@ class _Rewriting:
             partition.unsynced.append(new)
             partition.replace_segment(old, new)
         else:
-            store.remove_segment_files(new)
+            directory.remove_segment_files(new)
             partition.replace_segment(old, None)
 
     def _add(self, new: Segment, kept: _Kept) -> None:

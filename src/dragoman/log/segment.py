@@ -30,6 +30,8 @@ from dragoman.log.batch import (
     BatchHeader,
 )
 from dragoman.log.index import SparseIndex
+from dragoman.log.manifest import SegmentEntry
+from dragoman.types import Buffer
 from dragoman.world import File
 
 
@@ -121,6 +123,22 @@ class Segment:
         return f"<Segment {self.log_path} {self.base_offset}..{self.next_offset} {self.size} B>"
 
 
+class Run:
+    """Bytes of one segment that follow each other and wait to be written.
+
+    While staged a chunk is a batch; once committed, small ones have been joined.
+    """
+
+    __slots__ = ("base_offset", "chunks", "position", "segment", "size")
+
+    def __init__(self, segment: Segment, position: int, base_offset: int) -> None:
+        self.segment = segment
+        self.position = position
+        self.base_offset = base_offset
+        self.chunks: list[Buffer] = []
+        self.size = 0
+
+
 def segment_name(base_offset: int, generation: int) -> str:
     return f"{base_offset:020d}.{generation}"
 
@@ -188,3 +206,55 @@ def _checked_header(data: memoryview, at: int, path: str, position: int, end: in
     if position + header.size > end:
         raise CorruptionError(path, position, "batch is cut off")
     return header
+
+
+def checksum_of(file: File, end: int) -> int:
+    """CRC-32C of a file's first `end` bytes."""
+    checksum = 0
+    for position in range(0, end, SCAN_CHUNK_BYTES):
+        checksum = crc32c(file.read(min(SCAN_CHUNK_BYTES, end - position), position), checksum)
+    return checksum
+
+
+def listed_segment(directory: str, entry: SegmentEntry) -> Segment:
+    """A rolled segment as the manifest lists it."""
+    segment = Segment(directory, entry.base_offset, entry.generation)
+    segment.next_offset = entry.next_offset
+    segment.size = segment.written = entry.size
+    segment.checksum = entry.checksum
+    segment.max_timestamp = entry.max_timestamp
+    segment.created_ms = entry.created_ms
+    segment.written_ms = entry.written_ms
+    segment.has_gaps = entry.has_gaps
+    segment.damage = entry.damage
+    segment.unreadable = entry.unreadable
+    segment.is_rolled = True
+    return segment
+
+
+def date_writes(segments: list[Segment], latest: int) -> None:
+    """Earlier releases did not note when a segment was last written to. It was at the latest when
+    the next one was begun: what retention counts from must not be too early.
+    """
+    for segment in reversed(segments):
+        if segment.written_ms < 0:
+            segment.written_ms = latest
+        latest = segment.created_ms
+
+
+def entry_of(segment: Segment, aborted: tuple[tuple[int, int, int], ...]) -> SegmentEntry:
+    """What the manifest lists of a segment. `aborted`: (producer, first offset, last offset)."""
+    return SegmentEntry(
+        base_offset=segment.base_offset,
+        next_offset=segment.next_offset,
+        generation=segment.generation,
+        size=segment.size,
+        checksum=segment.checksum,
+        max_timestamp=segment.max_timestamp,
+        created_ms=segment.created_ms,
+        written_ms=segment.written_ms,
+        has_gaps=segment.has_gaps,
+        aborted=aborted,
+        damage=segment.damage,
+        unreadable=segment.unreadable,
+    )

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dragoman.limits import TAIL_CHUNK_BYTES_MAX
 from dragoman.log.batch import LENGTH_PREFIX_BYTES, WALK
 from dragoman.types import Buffer
-
-if TYPE_CHECKING:
-    from dragoman.log.partition import PartitionLog
 
 #: What a chunk costs besides its bytes: list slots, a view, an integer.
 _CHUNK_OVERHEAD_BYTES = 400
@@ -44,17 +41,28 @@ def join_small(batches: list[Buffer], size: int) -> list[Buffer]:
     return pieces
 
 
+class TailOwner(Protocol):
+    """A partition, as far as its recent batches concern it."""
+
+    @property
+    def tail(self) -> Tail: ...
+
+    def evict_oldest(self) -> bool:
+        """Forget the oldest chunk in memory; False when it is nowhere else."""
+        ...
+
+
 class TailRing:
     """Knows the order in which chunks were added over all partitions, and evicts the oldest."""
 
     __slots__ = ("_bytes_max", "_order", "size")
 
     def __init__(self, bytes_max: int) -> None:
-        self._order: deque[tuple[PartitionLog, int]] = deque()
+        self._order: deque[tuple[TailOwner, int]] = deque()
         self._bytes_max = bytes_max
         self.size = 0
 
-    def add(self, partition: PartitionLog, chunks: list[Buffer], end: int) -> None:
+    def add(self, partition: TailOwner, chunks: list[Buffer], end: int) -> None:
         """Chunks of batches that follow what the partition has, up to offset `end`."""
         partition.tail.add(chunks, end)
         for chunk in chunks:

@@ -24,12 +24,12 @@ from dragoman.log.batch import (
     batches,
     iterate_records,
 )
-from dragoman.log.checkpoint import PARTITIONS
+from dragoman.log.directory import PARTITIONS
 from dragoman.log.index import SparseIndex, load_index
 from dragoman.log.manifest import NAME, Manifest, SegmentEntry, decode_manifest
 from dragoman.log.node import NODE_FILE, read_node_state
-from dragoman.log.reading import walk_range
 from dragoman.log.segment import Segment
+from dragoman.log.segment_reader import walk_range
 from dragoman.spark.offsets import Offsets, Topic
 from dragoman.world import RealDisk
 

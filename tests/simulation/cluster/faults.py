@@ -121,7 +121,7 @@ class Faults(faults.Faults):
     def _pause_when_flushing(self, node: Process, life: int, tries: int) -> None:
         if node.node is None or node.lives != life or not tries or self._is_over:
             return
-        if node.node.store._in_flight is not None:
+        if node.node.store.commits.is_in_flight:
             self._pause_now(node)
         else:
             self._world.after(0.001, lambda: self._pause_when_flushing(node, life, tries - 1))
@@ -181,7 +181,7 @@ class Faults(faults.Faults):
     def _slow_disk(self) -> None:
         node = self._up()
         if node is not None and node.node is not None:
-            node.node.store._sync_average_s = 1.0
+            node.node.store.commits.sync_average_s = 1.0
 
     # ---- operators
 

@@ -30,7 +30,7 @@ def _process(scheduler: Any) -> Process:
 
 def _open_log(open_log: Any, self: Partitions, metadata: PartitionMetadata) -> PartitionLog:
     found: PartitionLog = open_log(self, metadata)
-    process = _process(self._store._scheduler)
+    process = _process(self._store.directory.scheduler)
     if metadata.partition_id not in process.opened:
         process.opened.add(metadata.partition_id)
         process.cluster.checker.reopened(process, found)
@@ -65,7 +65,7 @@ def _when_committed(
     def acknowledged(error: DragomanError | None) -> None:
         if error is None and self.role is not None:
             store = self.log.store
-            process = _process(store._scheduler)
+            process = _process(store.directory.scheduler)
             process.cluster.checker.expect(
                 not store.has_failed(), f"S13: node {process.node_id} acknowledges after EIO"
             )

@@ -94,7 +94,7 @@ class Process(SimNode):
         raft = self.node.broker.quorum.node.raft
         raft.settings = RaftSettings(snapshot_records=self.cluster.snapshot_records)
         if self.is_slow:
-            self.node.store._sync_average_s = 1.0
+            self.node.store.commits.sync_average_s = 1.0
         return self._starting
 
     def try_begin(self) -> None:

@@ -43,7 +43,7 @@ def _truncate(truncate: Any, self: PartitionLog, offset: int) -> None:
     if self.identity.partition_id == METADATA_PARTITION_ID:
         truncate(self, offset)
         return
-    process = self.store._scheduler.process  # type: ignore[attr-defined]
+    process = self.store.directory.scheduler.process  # type: ignore[attr-defined]
     checker = process.cluster.checker
     end, epochs = self.log_end_offset, list(self.epochs.entries())
     checker.cutting(process, self, offset)
@@ -55,7 +55,7 @@ def _restart_at(restart_at: Any, self: PartitionLog, offset: int) -> None:
     if self.identity.partition_id == METADATA_PARTITION_ID:
         restart_at(self, offset)
         return
-    process = self.store._scheduler.process  # type: ignore[attr-defined]
+    process = self.store.directory.scheduler.process  # type: ignore[attr-defined]
     checker = process.cluster.checker
     end = self.stable_end
     checker.cutting(process, self, 0)

@@ -74,7 +74,7 @@ class DiskMachine:
         store.on_stable = stable
         store.on_failure = lambda _: on_failure()
         # Half of the lives sync beside the loop, as on a slow disk.
-        store._sync_average_s = random.choice((0.0, 1.0))
+        store.commits.sync_average_s = random.choice((0.0, 1.0))
         self._store, self._background = store, background
         return storage
 

@@ -16,7 +16,7 @@ from dragoman.cluster.raft.ports import NOBODY, Ballot, Snapshot
 from dragoman.errors import DecodeError
 from dragoman.log import store as log_store
 from dragoman.log.batch import BatchHeader
-from dragoman.log.store import LogStore
+from dragoman.log.group_commit import GroupCommit
 from dragoman.types import Buffer
 from dragoman.world import Disk, aside_of, write_aside
 from power_cuts.mutants import TrustingReader, retrying_store
@@ -129,9 +129,8 @@ def _replace_unsynced(disk: Disk, path: str, data: Buffer) -> None:
     disk.rename(aside_of(path), path)
 
 
-class _RecyclingStore(LogStore):
-    def _note_ballot(self, ballot: Ballot) -> None:
-        self.node.ballot = ballot
+def _note_ballot_in_memory(self: GroupCommit, ballot: Ballot) -> None:
+    self._directory.node.ballot = ballot
 
 
 _PATCHES: dict[Mutant, tuple[Patch, ...]] = {
@@ -147,7 +146,7 @@ _PATCHES: dict[Mutant, tuple[Patch, ...]] = {
     Mutant.SNAPSHOT_FILE_NOT_SYNCED: ((raft_storage, "replace_file", _replace_unsynced),),
     Mutant.TORN_IS_VALID: ((log_store, "JournalReader", TrustingReader),),
     Mutant.RETRY_AFTER_FAILED_SYNC: ((disk, "LogStore", retrying_store),),
-    Mutant.BALLOT_RECYCLED: ((disk, "LogStore", _RecyclingStore),),
+    Mutant.BALLOT_RECYCLED: ((GroupCommit, "_note_ballot", _note_ballot_in_memory),),
 }
 #: The others are shown by storage in memory, which is quicker.
 NEED_FILES = frozenset(

@@ -17,13 +17,14 @@ from dragoman.broker.replication.messages import Position
 from dragoman.broker.replication.replication import Replication
 from dragoman.cluster.events import Member
 from dragoman.errors import LogError
-from dragoman.log import recovery, store
+from dragoman.log import live_reader, recovery, store
+from dragoman.log.directory import DataDirectory
 from power_cuts.mutants import (
     CarelessReader,
-    EagerStore,
     TrustingReader,
     cut_instead,
     retrying_store,
+    run_job_eagerly,
 )
 from simulation.harness.runs import Patch, patched
 from simulation.replication import node
@@ -108,7 +109,7 @@ def _position_after_cut(self: FollowedPartition) -> Position:
 
 
 _PATCHES: dict[Mutant, tuple[Patch, ...]] = {
-    Mutant.NO_SYNC_BEFORE_ACK: ((node, "LogStore", EagerStore),),
+    Mutant.NO_SYNC_BEFORE_ACK: ((DataDirectory, "run_job", run_job_eagerly),),
     Mutant.WATERMARK_TRUNCATION: ((FollowedPartition, "__init__", _cut_to_watermark),),
     Mutant.NO_COMPARE_AND_SET: ((Decisions, "_is_newest", lambda *_: True),),
     Mutant.BELOW_MIN_INSYNC: ((LedPartition, "committed_end", _committed_by_any),),
@@ -116,7 +117,7 @@ _PATCHES: dict[Mutant, tuple[Patch, ...]] = {
     Mutant.TORN_IS_VALID: ((store, "JournalReader", TrustingReader),),
     Mutant.DAMAGE_IS_TORN: (
         (store, "JournalReader", CarelessReader),
-        (recovery._LiveReader, "_note_damage", cut_instead),
+        (live_reader.LiveReader, "_note_damage", cut_instead),
         (recovery._Opening, "_keep_offsets", lambda _, end: end),
     ),
     Mutant.RETRY_AFTER_FAILED_SYNC: ((node, "LogStore", retrying_store),),

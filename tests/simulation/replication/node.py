@@ -124,7 +124,7 @@ class Node:
         self.store.on_failure = self._failed
         self.store.finish_recovery()
         if self.is_slow:
-            self.store._sync_average_s = 1.0
+            self.store.commits.sync_average_s = 1.0
         cluster.network.processes[self.node_id] = scheduler
         self.is_ready = True
         self.replication.start(Life(self.store, {}))

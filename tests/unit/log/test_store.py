@@ -54,9 +54,9 @@ def test_readers_never_see_what_is_not_stable(world: World):
 
 
 def test_the_slow_path_gathers_the_next_group_while_one_is_in_flight(world: World):
-    world.store._sync_average_s = 1.0
+    world.store.commits.sync_average_s = 1.0
     world.append(b"a")
-    world.store._scheduled_commit()
+    world.store.commits.commit_scheduled()
     assert world.stable == []
     world.append(b"b")
     world.append(b"c")
@@ -66,12 +66,12 @@ def test_the_slow_path_gathers_the_next_group_while_one_is_in_flight(world: Worl
 
 
 def test_a_group_that_is_being_synced_can_be_copied_but_not_read(world: World):
-    world.store._sync_average_s = 1.0
+    world.store.commits.sync_average_s = 1.0
     told: list[list[str]] = []
     world.store.on_written = lambda those: told.append([each.describe() for each in those])
     world.append(b"a")
     assert world.log.copy_end(0) == 0, "staged only: nobody has it yet"
-    world.store._scheduled_commit()
+    world.store.commits.commit_scheduled()
     log = world.log
     assert told == [["t-0"]]
     assert (log.copy_end(0), log.stable_end, log.high_watermark) == (1, 0, 0)
@@ -85,13 +85,13 @@ def test_a_group_that_is_being_synced_can_be_copied_but_not_read(world: World):
 
 
 def test_a_slow_clock_moves_the_sync_off_the_loop(world: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("dragoman.log.store.GROUP_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr("dragoman.log.group_commit.GROUP_BYTES_MAX", 1 << 20)
     times = iter(range(1000))
     monkeypatch.setattr(world.clock, "monotonic", lambda: float(next(times)))
     submitted = []
-    submit = world.store._background.submit
+    submit = world.store.directory.background.submit
     monkeypatch.setattr(
-        world.store._background,
+        world.store.directory.background,
         "submit",
         lambda job, done: (submitted.append(job), submit(job, done)),
     )
@@ -105,7 +105,7 @@ def test_a_slow_clock_moves_the_sync_off_the_loop(world: World, monkeypatch: pyt
 
 @pytest.fixture
 def large_part_bytes(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr("dragoman.log.store.LARGE_PART_BYTES_MIN", 500)
+    monkeypatch.setattr("dragoman.log.group_commit.LARGE_PART_BYTES_MIN", 500)
     return 500
 
 
@@ -126,16 +126,16 @@ def test_small_parts_of_a_turn_are_committed_before_large_ones(world: World, lar
     world.append(bytes(large_part_bytes), log=large)
     world.commit()
     assert told[2:] == [["t-4", "t-0"], ["t-3"]]
-    assert world.store._staged_bytes == 0
+    assert world.store.commits.staged_bytes == 0
 
 
 def test_small_parts_go_first_on_a_slow_disk_too(world: World, large_part_bytes: int):
     world.config = Config(segment_bytes=1 << 30)
     large = world.partition(3)
-    world.store._sync_average_s = 1.0
+    world.store.commits.sync_average_s = 1.0
     world.append(bytes(large_part_bytes), log=large)
     world.append(b"a")
-    world.store._scheduled_commit()
+    world.store.commits.commit_scheduled()
     assert world.stable == []
     world.commit()
     assert world.stable == [("t-0", 1), ("t-3", 1)]
@@ -149,9 +149,9 @@ def test_the_disk_begins_with_large_writes_before_they_are_synced(
     world.config = Config(segment_bytes=1 << 30)
     log = world.partition(7)
     advice: list[tuple[str, int, int]] = []
-    submit = world.store._background.submit
+    submit = world.store.directory.background.submit
     monkeypatch.setattr(
-        world.store._background,
+        world.store.directory.background,
         "submit",
         lambda job, done: (advice.extend(job.write_out), submit(job, done)),
     )
@@ -193,7 +193,7 @@ def test_indexes_are_written_though_a_checkpoint_ended_before_them(
     world = new_world()
     world.append(b"a")
     world.commit()
-    submit = world.store._background.submit
+    submit = world.store.directory.background.submit
 
     def only_syncs(job: BackgroundJob, done: Callable[[OSError | None], None]) -> None:
         if not job.replace:
@@ -201,7 +201,7 @@ def test_indexes_are_written_though_a_checkpoint_ended_before_them(
         elif is_disk_full:
             done(OSError(errno.ENOSPC, "full"))
 
-    monkeypatch.setattr(world.store._background, "submit", only_syncs)
+    monkeypatch.setattr(world.store.directory.background, "submit", only_syncs)
     world.log.manifest_version += 1
     world.store.start_checkpoint()
     world.commit()
@@ -264,9 +264,9 @@ def test_a_failed_sync_stops_everything(new_world: MakeWorld, durability: Durabi
 
 def test_a_failed_sync_beside_the_loop_is_not_acknowledged(new_world: MakeWorld):
     world = new_world(SimDisk(Random(1)))
-    world.store._sync_average_s = 1.0
+    world.store.commits.sync_average_s = 1.0
     world.append(b"x")
-    world.store._scheduled_commit()
+    world.store.commits.commit_scheduled()
     world.disk.faults = DiskFaults(sync_error_rate=1.0)
     world.commit()
     assert (world.stable, len(world.failures)) == ([], 1)

@@ -24,9 +24,9 @@ from dragoman.cluster.raft.snapshots import encode_snapshot
 from dragoman.cluster.raft.state import encode_image
 from dragoman.cluster.raft.storage import SNAPSHOT_FILE
 from dragoman.log.batch import assign
+from dragoman.log.directory import QUARANTINE
 from dragoman.log.manifest import Manifest
 from dragoman.log.partition import PartitionLog
-from dragoman.log.recovery import QUARANTINE
 from dragoman.log.store import LogStore
 from dragoman.world import replace_file
 

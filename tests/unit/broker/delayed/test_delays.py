@@ -237,7 +237,7 @@ def test_one_too_many_is_refused_until_there_is_room(world: World) -> None:
 
 def test_a_full_disk_is_told_and_nothing_is_delivered(world: World) -> None:
     delay(world, b"a", _in(world, 5))
-    with mock.patch.object(world.store, "admit", side_effect=DiskFullError("full")):
+    with mock.patch.object(world.store.commits, "admit", side_effect=DiskFullError("full")):
         assert isinstance(delay(world, b"b", _in(world, 5)).outcome, DiskFullError)
         world.advance(10)
         assert delivered(world) == []

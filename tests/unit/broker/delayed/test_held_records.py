@@ -215,7 +215,7 @@ def test_a_decision_that_could_not_be_written_is_open_again() -> None:
     world = _world()
     owner = Owner(world)
     token = hold(world, b"a").token
-    with mock.patch.object(world.store, "admit", side_effect=DiskFullError("full")):
+    with mock.patch.object(world.store.commits, "admit", side_effect=DiskFullError("full")):
         assert isinstance(release(world, token), DiskFullError)
     world.advance(7)
     assert [each[1] for each in owner.checks] == [1]

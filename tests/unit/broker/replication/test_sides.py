@@ -140,9 +140,9 @@ def test_what_followers_have_before_their_leader_counts_once_the_leader_has_it()
     leader = Leader()
     leader.hear(2, 0)
     leader.hear(3, 0)
-    leader.world.store._sync_average_s = 1.0
+    leader.world.store.commits.sync_average_s = 1.0
     leader.world.append(b"value")
-    leader.world.store._scheduled_commit()
+    leader.world.store.commits.commit_scheduled()
     leader.hear(2, 1)
     leader.hear(3, 1, stable=0)
     leader.leading.progressed(Member(3, 1), 1, 0.0)
@@ -517,9 +517,9 @@ def test_a_fetch_gets_what_is_being_synced_and_nothing_twice() -> None:
     server.fetch(0, wait_ms=0)
     server.fetch(0)
     assert server.replies == [[]], "the second one waits"
-    leader.world.store._sync_average_s = 1.0
+    leader.world.store.commits.sync_average_s = 1.0
     leader.world.append(b"value")
-    leader.world.store._scheduled_commit()
+    leader.world.store.commits.commit_scheduled()
     leader.leading.grown()
     assert server.replies[1:] == [[1]]
     server.fetch(1)
@@ -592,7 +592,7 @@ def test_the_fetch_after_a_report_says_the_same_for_the_report_may_be_lost() -> 
     side.world.commit()
     position = wire.fetches[0][0].positions[0]
     body = b"".join(leader.log.read(0, 1 << 20, 2).buffers)
-    side.world.store._sync_average_s = 1.0
+    side.world.store.commits.sync_average_s = 1.0
     wire.answer(leader.leading.told(position, Status.OK, size=len(body)), body=body)
     fetcher._send()
     assert [(each.offset, each.stable_end) for each in wire.fetches[1][0].positions] == [(2, 0)]

@@ -106,11 +106,11 @@ def test_ballot_is_stable_with_its_group_and_kept(node: Node):
 
 
 def test_ballot_on_a_full_disk_waits_for_room(node: Node):
-    node.world.store.is_disk_full = True
+    node.world.store.directory.is_full = True
     node.storage.stage_ballot(Ballot(2, 3))
     node.world.commit()
     assert not node.storage.is_ballot_stable
-    node.world.store.is_disk_full = False
+    node.world.store.directory.is_full = False
     node.world.scheduler.advance(2.0)
     assert node.storage.is_ballot_stable
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from dragoman.errors import CorruptionError
-from dragoman.log import store
+from dragoman.log import index_cache
 from dragoman.log.index import Checkpoint, SparseIndex
 from dragoman.testing.sim.disk import SimDisk
 from worlds.log import World
@@ -37,7 +37,7 @@ def test_damage_found_with_a_lost_index_is_found_again_after_a_kill() -> None:
 def test_damage_without_a_sound_batch_is_found_again_after_a_kill(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(store, "CACHED_INDEXES_MAX", 1)
+    monkeypatch.setattr(index_cache, "CACHED_INDEXES_MAX", 1)
     disk = SimDisk(Random(1))
     world = World(disk)
     world.fill(6, size=900)
@@ -61,7 +61,7 @@ def test_index_that_does_not_begin_with_its_segment_is_not_believed() -> None:
     world.restart()
     segment = world.log.segments[0]
     checkpoint = Checkpoint(segment.size, segment.next_offset, segment.checksum, -1, False)
-    world.store.replace_index(segment, SparseIndex().unsaved_block(checkpoint, 0, segment.tag))
+    world.store._indexes.replace(segment, SparseIndex().unsaved_block(checkpoint, 0, segment.tag))
     assert world.log.read(0, 1, world.log.high_watermark).next_offset == 1
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError, DiskFullError
@@ -23,17 +23,36 @@ from dragoman.log.batch import (
     WALKED_PREFIX_BYTES,
     BatchHeader,
 )
+from dragoman.log.directory import DataDirectory
 from dragoman.log.index import Range, SparseIndex
-from dragoman.log.segment import Segment
+from dragoman.log.segment import Run, Segment
 from dragoman.types import Buffer
 from dragoman.world import OUT_OF_FILES
-
-if TYPE_CHECKING:
-    from dragoman.log.partition import PartitionLog
 
 #: Errors that concern one file, not the disk as a whole.
 UNREADABLE = (errno.EIO, errno.ENOENT, errno.EACCES, errno.EPERM)
 _LENGTH_MIN = BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES
+
+
+class SegmentStore(Protocol):
+    @property
+    def directory(self) -> DataDirectory: ...
+
+
+class SegmentOwner(Protocol):
+    """A partition, as far as reading its segments concerns it."""
+
+    @property
+    def store(self) -> SegmentStore: ...
+
+    @property
+    def dirty(self) -> list[Run]:
+        """Committed bytes that are not in the segment files yet."""
+        ...
+
+    def flush(self) -> None: ...
+
+    def index_of(self, segment: Segment) -> SparseIndex: ...
 
 
 class ReadResult(NamedTuple):
@@ -52,7 +71,7 @@ class Place(NamedTuple):
 
 
 def read_segment(
-    partition: PartitionLog, segment: Segment, offset: int, bytes_max: int, limit_offset: int
+    partition: SegmentOwner, segment: Segment, offset: int, bytes_max: int, limit_offset: int
 ) -> ReadResult | None:
     """Sound batches from the one that holds `offset`, or the next; None when there is none.
 
@@ -94,10 +113,10 @@ def refuse_damaged_between(segment: Segment, offset: int, index: SparseIndex, nu
             refuse_damaged(segment, first)
 
 
-def index_for_reading(partition: PartitionLog, segment: Segment) -> SparseIndex:
+def index_for_reading(partition: SegmentOwner, segment: Segment) -> SparseIndex:
     """The index, with everything appended in the file: the open range is checked as a whole."""
     if segment.written < segment.size:
-        partition.store.flush(partition)
+        partition.flush()
     return partition.index_of(segment)
 
 
@@ -127,7 +146,7 @@ def clip(segment: Segment, each: Range) -> Range:
 
 
 def _read_ranges(
-    partition: PartitionLog,
+    partition: SegmentOwner,
     segment: Segment,
     ranges: list[Range],
     offset: int,
@@ -163,13 +182,13 @@ def _result(data: memoryview, first: int, end: int, next_offset: int) -> ReadRes
     return ReadResult([data[first:end]], end - first, next_offset)
 
 
-def read_bytes(partition: PartitionLog, segment: Segment, start: int, stop: int) -> memoryview:
+def read_bytes(partition: SegmentOwner, segment: Segment, start: int, stop: int) -> memoryview:
     """The bytes of whole ranges. On a full disk the last of them may be in memory only."""
     wanted = max(0, min(stop, segment.written) - start)
     data = b""
     if wanted:
         try:
-            data = partition.store.files.get(segment.log_path).read(wanted, start)
+            data = partition.store.directory.files.get(segment.log_path).read(wanted, start)
         except OSError as error:
             if error.errno in OUT_OF_FILES:
                 raise DiskFullError("no descriptor is left to read with") from None
@@ -227,7 +246,7 @@ def check_records(data: memoryview, at: int, size: int, segment: Segment, positi
 
 
 def batches_of_range(
-    partition: PartitionLog, segment: Segment, number: int
+    partition: SegmentOwner, segment: Segment, number: int
 ) -> Iterator[tuple[Place, BatchHeader, memoryview]]:
     """The batches of one range, all verified before the first is handed out, CRCs one by one."""
     each = clip(segment, index_for_reading(partition, segment).range_at(number, segment.size))
@@ -240,7 +259,7 @@ def batches_of_range(
 
 
 def batches_from(
-    partition: PartitionLog, segment: Segment, offset: int
+    partition: SegmentOwner, segment: Segment, offset: int
 ) -> Iterator[tuple[Place, BatchHeader, memoryview]]:
     """Verified batches of a segment that end behind `offset`. Raises `CorruptionError`."""
     index = index_for_reading(partition, segment)

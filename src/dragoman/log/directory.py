@@ -1,0 +1,346 @@
+"""The data directory of a node: its files, its state, and whether it still takes writes.
+
+A failed sync stops the directory for good: the kernel may have dropped the pages, so a second try
+could lie. A full disk only refuses appends until there is room again. A missing descriptor is
+treated like a full disk, after half of the open segment files have been given up.
+
+`node.json` (`log/node.py`) is read when the directory is opened and rewritten when something of it
+changes. A lock keeps a second process out.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from dragoman.errors import CorruptionError
+from dragoman.limits import DAMAGED_PARTITIONS_MAX
+from dragoman.log.files import FileCache
+from dragoman.log.journal import JournalDamage
+from dragoman.log.node import (
+    FEATURE_LEVEL_MIN,
+    NODE_FILE,
+    TAGGED_FILES_LEVEL,
+    Durability,
+    NodeState,
+    has_data,
+    node_replacement,
+    read_node_state,
+    write_node_state,
+)
+from dragoman.log.segment import Segment
+from dragoman.world import (
+    OUT_OF_FILES,
+    Background,
+    BackgroundJob,
+    Clock,
+    Disk,
+    Random,
+    Scheduler,
+    perform,
+    read_whole,
+    replace_file,
+)
+
+LOCK_FILE = "lock"
+PARTITIONS = "partitions"
+QUARANTINE = "quarantine"
+#: Errors that mean "no room", or no descriptor: the work is put off, nothing is lost.
+FULL = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_FILES)
+log = logging.getLogger("dragoman.log")
+
+
+class StoreStats:
+    """Plain counters of a store, for its exporters."""
+
+    __slots__ = (
+        "appended_bytes",
+        "checkpoints",
+        "committed_bytes",
+        "cut_bytes",
+        "damage",
+        "dirty_bytes",
+        "flushed_bytes",
+        "groups",
+        "sync_seconds",
+    )
+
+    def __init__(self) -> None:
+        self.groups = 0
+        self.committed_bytes = 0
+        self.appended_bytes = 0
+        #: Acknowledged bytes that are in the journal and not yet in their segments.
+        self.dirty_bytes = 0
+        self.flushed_bytes = 0
+        self.checkpoints = 0
+        self.sync_seconds = 0.0
+        #: Findings of damage since the store was opened.
+        self.damage = 0
+        #: Torn bytes that recovery cut off.
+        self.cut_bytes = 0
+
+
+def _ignore() -> None:
+    return None
+
+
+def _ignore_error(_: OSError) -> None:
+    return None
+
+
+class DataDirectory:
+    def __init__(
+        self,
+        disk: Disk,
+        background: Background,
+        scheduler: Scheduler,
+        clock: Clock,
+        open_segments_max: int,
+    ) -> None:
+        """Locks the directory. Raises `DirectoryInUseError`, `OSError`."""
+        self.disk = disk
+        self.scheduler = scheduler
+        self.clock = clock
+        self.background = background
+        self.files = FileCache(disk, open_segments_max)
+        self.stats = StoreStats()
+        #: Called when a sync has failed.
+        self.on_failure: Callable[[OSError], None] = _ignore_error
+        #: Called when writes have become possible or impossible.
+        self.on_change: Callable[[], None] = _ignore
+        self.failure: OSError | None = None
+        self.is_closing = False
+        self.was_clean = True
+        #: In os mode nothing says where a segment ended: what cannot be read there was torn.
+        self.trusts_segment_ends = True
+        self._is_full = False
+        #: When the disk became full, until it is clear that there is room again.
+        self._full_since: float | None = None
+        self.lock = disk.lock(LOCK_FILE)
+
+    # ---- node.json
+
+    def open_node(self, random: Random, durability: Durability) -> NodeState:
+        """The state of the node at this start, not yet written. Raises `FormatError`."""
+        self.trusts_segment_ends = durability is Durability.FSYNC
+        if not self.disk.exists(NODE_FILE):
+            if has_data(self.disk):
+                raise CorruptionError(NODE_FILE, 0, "the file is missing, although there is data")
+            self.node = NodeState(
+                directory_id=random.getrandbits(128).to_bytes(16, "big").hex(),
+                incarnation=1,
+                durability=durability,
+                is_clean=False,
+            )
+            return self.node
+        previous = read_node_state(self.disk)
+        self.was_clean = previous.is_clean
+        self.trusts_segment_ends = previous.is_clean or previous.durability is Durability.FSYNC
+        self.node = msgspec.structs.replace(
+            previous,
+            incarnation=previous.incarnation + 1,
+            is_clean=False,
+            feature_level=max(previous.feature_level, FEATURE_LEVEL_MIN),
+        )
+        return self.node
+
+    def write_node(self) -> None:
+        """Durable when this returns. Raises `OSError`."""
+        write_node_state(self.disk, self.node)
+
+    def keep_node(self) -> bool:
+        """What was changed in `node` is durable when this returns. False: the disk is full."""
+        job = BackgroundJob(replace=(node_replacement(self.node),))
+        return self.performed(job, may_be_full=True)
+
+    def use_level(self, level: int) -> None:
+        """From now on releases that do not know this level refuse the directory."""
+        if level > self.node.feature_level:
+            self.node.feature_level = level
+            self.keep_node()
+
+    @property
+    def tags_files(self) -> bool:
+        """Whether files may be written that only releases of the directory's level can read."""
+        return self.node.feature_level >= TAGGED_FILES_LEVEL
+
+    def tag_of(self, segment: Segment) -> int:
+        """The seed of the checksums that are written to a segment's index."""
+        return segment.tag if self.tags_files else 0
+
+    def loss_is_known(self) -> None:
+        """Those who count on this directory know what it lost."""
+        if self.node.has_lost:
+            self.node.has_lost = False
+            self.keep_node()
+
+    def add_damaged(self, partition_id: int) -> bool:
+        """Remember to open a damaged partition at the next start. False: nothing has changed."""
+        known = self.node.damaged
+        if partition_id in known or len(known) >= DAMAGED_PARTITIONS_MAX:
+            return False
+        self.node.damaged = (*known, partition_id)
+        return True
+
+    def remove_damaged(self, partition_id: int) -> None:
+        self.node.damaged = tuple(each for each in self.node.damaged if each != partition_id)
+
+    # ---- whether it takes writes
+
+    def has_failed(self) -> bool:
+        return self.failure is not None
+
+    def fail(self, error: OSError) -> None:
+        if not self.has_failed():
+            self.failure = error
+            self.on_change()
+            self.on_failure(error)
+
+    def fail_removed(self, what: str) -> None:
+        text = f"{what} was removed or replaced while the node was running"
+        self.fail(OSError(errno.ENOENT, f"{text}: nothing more is acknowledged"))
+
+    def abandon(self) -> None:
+        """Write nothing from now on, without a word to the owner."""
+        self.failure = self.failure or OSError(errno.ESHUTDOWN, "abandoned")
+        self.on_change()
+
+    @property
+    def is_full(self) -> bool:
+        """Appends are refused until something could be written again."""
+        return self._is_full
+
+    @is_full.setter
+    def is_full(self, value: bool) -> None:
+        self._is_full = value
+        self.on_change()
+
+    def refuse_appends(self, error: OSError) -> None:
+        """Nothing can be written for now: the disk is full, or no descriptor is left."""
+        self.is_full = True
+        if self._full_since is not None:
+            return
+        self._full_since = self.clock.monotonic()
+        reason = "no descriptor is left" if error.errno in OUT_OF_FILES else "the disk is full"
+        log.error(
+            "%s: %d bytes are free, appends are refused, %d acknowledged bytes wait in the journal "
+            "for room in their segments",
+            reason,
+            self.free_bytes(),
+            self.stats.dirty_bytes,
+        )
+
+    def free_bytes(self) -> int:
+        """-1 when the system does not say."""
+        try:
+            return self.disk.free_bytes()
+        except OSError:
+            return -1
+
+    def note_room(self) -> None:
+        since = self._full_since
+        if since is not None and not self._is_full:
+            self._full_since = None
+            log.warning(
+                "appends are taken again after %.1f s: %d bytes are free",
+                self.clock.monotonic() - since,
+                self.free_bytes(),
+            )
+
+    # ---- jobs
+
+    def run_job(self, job: BackgroundJob, done: Callable[[OSError | None], None]) -> None:
+        """Hand a job to the background; when it takes no more, do it here."""
+        try:
+            self.background.submit(job, done)
+        except OSError:
+            outcome: OSError | None = None
+            try:
+                self._perform(job)
+            except OSError as error:
+                outcome = error
+            self.scheduler.call_soon(done, outcome)
+
+    def performed(self, job: BackgroundJob, *, may_be_full: bool) -> bool:
+        """Do a job here and now. False when it failed; without `may_be_full` that is for good."""
+        try:
+            self._perform(job)
+        except OSError as error:
+            if error.errno in (FULL if may_be_full else OUT_OF_FILES):
+                self.refuse_appends(error)
+            else:
+                self.fail(error)
+            return False
+        return True
+
+    def _perform(self, job: BackgroundJob) -> None:
+        """Raises `OSError`. Clients may hold every descriptor: that is no reason to stop."""
+        try:
+            perform(self.disk, job)
+        except OSError as error:
+            if error.errno not in OUT_OF_FILES or not self.files.give_up_half():
+                raise
+            perform(self.disk, job)
+
+    def write_out(self, segment: Segment) -> None:
+        """Have the disk begin with what a checkpoint will sync, so that it finds little to do."""
+        if self.is_closing:
+            return
+        start, segment.written_out = segment.written_out, segment.written
+        job = BackgroundJob(write_out=((segment.log_path, start, segment.written - start),))
+        with suppress(OSError):
+            self.background.submit(job, _ignore_outcome)
+
+    # ---- files
+
+    def remove_segment_files(self, segment: Segment) -> None:
+        for path in (segment.log_path, segment.index_path):
+            self.files.forget(path)
+            self.disk.remove(path)
+
+    def remove_directory(self, directory: str) -> None:
+        """Remove a directory and its files."""
+        for name in self.disk.names(directory):
+            self.disk.remove(f"{directory}/{name}")
+        try:
+            self.disk.remove_directory(directory)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            # A background job is just putting a file there; it is done before the next one.
+            self.run_job(BackgroundJob(), lambda _: self.remove_directory(directory))
+
+    def quarantine(self, segment: Segment) -> None:
+        """Keep a damaged segment's file aside; its partition continues without it."""
+        self.files.forget(segment.log_path)
+        if self.disk.exists(segment.log_path):
+            self.disk.make_directory(QUARANTINE)
+            self.disk.rename(segment.log_path, kept_path(segment.log_path))
+
+    def close_files(self) -> None:
+        self.files.close()
+        self.lock.release()
+
+
+def _ignore_outcome(_: OSError | None) -> None:
+    return None
+
+
+def kept_path(path: str) -> str:
+    """Where a damaged file is kept for inspection."""
+    return f"{QUARANTINE}/{path.replace('/', '_')}"
+
+
+def keep_damaged_journal(disk: Disk, damage: list[JournalDamage]) -> None:
+    """Put copies of damaged journal files aside, for later inspection."""
+    disk.make_directory(QUARANTINE)
+    for each in damage:
+        is_there = each.path.endswith(".jnl") and disk.exists(each.path)
+        what = f"; a copy is kept in {QUARANTINE}/" if is_there else ""
+        log.error("journal: %s%s", each, what)
+        if is_there:
+            replace_file(disk, kept_path(each.path), read_whole(disk, each.path))

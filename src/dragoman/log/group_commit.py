@@ -1,0 +1,509 @@
+"""Group commit: everything that one turn of the loop appends becomes durable with one write.
+
+Steps 1 to 3 of the life of an append (`log/store.py`): bytes are admitted and staged, the group is
+written to the journal, and the partitions' stable ends move. One group is in flight at a time.
+
+Small parts of a group are committed before large ones and do not wait for them. Entries of their
+own (truncations, log starts, epochs, ballots in os mode) are journalled at once, behind everything
+that was appended before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol, TypeAlias
+
+from dragoman.errors import DiskFullError, LogStoppedError
+from dragoman.limits import (
+    FAST_SYNC_S,
+    GROUP_BYTES_MAX,
+    JOURNAL_FILE_BYTES,
+    LARGE_PART_BYTES_MIN,
+    SLOW_SYNC_PROBE_GROUPS,
+)
+from dragoman.log.directory import FULL, DataDirectory
+from dragoman.log.journal import ENTRY_BYTES, EntryKind, Journal, entry_header
+from dragoman.log.journal_mark import MarkWriter
+from dragoman.log.node import Ballot, Durability, ballot_entry_data
+from dragoman.log.partition import PartitionLog
+from dragoman.log.segment import Run, Segment
+from dragoman.log.tail import join_small
+from dragoman.log.write_behind import WriteBehind
+from dragoman.types import Buffer
+from dragoman.world import OUT_OF_FILES, BackgroundJob
+
+#: Frame, padding and entry headers of one group, beside its data.
+_GROUP_SLACK_BYTES = 64 << 10
+_NO_LIMIT = 1 << 62
+
+
+#: One partition's part of a group on its way to the journal: the partition, its runs, and the log's
+#: end when the group was closed, stable once the group is. A plain tuple: there may be hundreds.
+Flight: TypeAlias = tuple[PartitionLog, list[Run], int]
+
+
+class CommitOwner(Protocol):
+    """The store, as far as committing concerns it."""
+
+    on_written: Callable[[list[PartitionLog]], None]
+    on_stable: Callable[[list[PartitionLog]], None]
+    on_refused: Callable[[PartitionLog], None]
+
+    def free_journal(self) -> None:
+        """Checkpoint at once what keeps the files of the journal."""
+        ...
+
+    def start_checkpoint(self) -> None: ...
+
+
+class GroupCommit:
+    def __init__(
+        self,
+        owner: CommitOwner,
+        directory: DataDirectory,
+        durability: Durability,
+        journal: Journal,
+        writes: WriteBehind,
+        work: dict[PartitionLog, None],
+    ) -> None:
+        """`work`: partitions for the next checkpoint."""
+        self._owner = owner
+        self._directory = directory
+        self._durability = durability
+        self._journal = journal
+        self._writes = writes
+        self._work = work
+        self._stats = directory.stats
+        self._clock = directory.clock
+        self._scheduler = directory.scheduler
+        #: States the last acknowledged group beside the journal; from the end of recovery on.
+        self.mark: MarkWriter | None = None
+        #: The group whose ballot `node.json` does not have yet; 0 when it has it.
+        self.ballot_sequence = 0
+        #: How long a synchronous write of a small group takes lately.
+        self.sync_average_s = 0.0
+        self._staged: dict[PartitionLog, None] = {}
+        #: With the headers of their entries.
+        self._staged_bytes = 0
+        #: Up to here appends are admitted without a look at the journal.
+        self._admit_limit = -1
+        self._is_scheduled = False
+        self._in_flight: list[Flight] | None = None
+        self._staged_ballot: Ballot | None = None
+        #: That of the group being written.
+        self._flying_ballot: Ballot | None = None
+        self._is_spare_coming = False
+
+    # ---- step 1: staging
+
+    def admit(self, size: int) -> None:
+        """Whether `size` more bytes may be appended now; raises when not.
+
+        May commit what is staged, and so call `on_stable`, to make room.
+        """
+        if self._staged_bytes + size > self._admit_limit:
+            self._admit_slowly(size)
+
+    def check_admission(self) -> None:
+        """The next append finds out anew whether anything may be staged."""
+        self._admit_limit = -1
+
+    def _admit_slowly(self, size: int) -> None:
+        """Find out how much may be staged until something changes, if anything may.
+
+        A group that has become large is committed here, before the next append changes anything.
+        """
+        self._refuse_after_failure()
+        if self._directory.is_full:
+            raise DiskFullError("the disk is full")
+        if self._durability is Durability.OS:
+            self._admit_limit = _NO_LIMIT
+            return
+        if self._staged_bytes + size > GROUP_BYTES_MAX and self._in_flight is None:
+            self.commit_scheduled()
+            self._refuse_after_failure()
+        if self._staged_bytes + size + _GROUP_SLACK_BYTES > self._journal.room:
+            self._make_room(size + _GROUP_SLACK_BYTES)
+        self._admit_limit = min(GROUP_BYTES_MAX, self._journal.room - _GROUP_SLACK_BYTES)
+
+    def _refuse_after_failure(self) -> None:
+        if self._directory.has_failed():
+            raise LogStoppedError(f"the log stopped: {self._directory.failure}")
+
+    def _make_room(self, size: int) -> None:
+        """Let the staged bytes go first; then have a journal file for the next ones."""
+        if self.has_staged and self._in_flight is None:
+            self._commit()
+        wanted = self._staged_bytes + size
+        if wanted <= self._journal.room:
+            return
+        if self._journal.is_crowded:
+            self._owner.free_journal()
+        self._refuse_after_failure()
+        if wanted > self._journal.room:
+            try:
+                self._journal.make_file(wanted)
+            except OSError as error:
+                if error.errno not in FULL:
+                    self._directory.fail(error)
+                    raise LogStoppedError(f"the log stopped: {error}") from error
+                self._directory.refuse_appends(error)
+                raise DiskFullError("the disk is full: no room for the journal") from None
+
+    def stage(
+        self,
+        partition: PartitionLog,
+        segment: Segment,
+        position: int,
+        base_offset: int,
+        batch: Buffer,
+        size: int,
+    ) -> None:
+        staged = partition.staged
+        if not staged:
+            self._staged[partition] = None
+            self._staged_bytes += ENTRY_BYTES
+            run = Run(segment, position, base_offset)
+            staged.append(run)
+        else:
+            run = staged[-1]
+            if run.segment is not segment:
+                self._staged_bytes += ENTRY_BYTES
+                run = Run(segment, position, base_offset)
+                staged.append(run)
+        run.chunks.append(batch)
+        run.size += size
+        self._staged_bytes += size
+        if not self._is_scheduled and self._in_flight is None:
+            self._schedule()
+
+    def unstage(self, partition: PartitionLog) -> None:
+        if partition in self._staged:
+            del self._staged[partition]
+            self._staged_bytes -= _staged_size(partition)
+            partition.staged = []
+
+    def stage_ballot(self, ballot: Ballot) -> None:
+        """Goes into the group of this loop turn. Raises what an append does."""
+        assert ballot > self._directory.node.ballot
+        data = ballot_entry_data(ballot)
+        if self._durability is Durability.OS:
+            # Like all that is rare and must not be lost, in this mode too.
+            self._journal_entry(EntryKind.BALLOT, 0, 0, 0, 0, data)
+            self._note_ballot(ballot)
+            self._scheduler.call_soon(self._owner.on_stable, [])
+            return
+        self.admit(len(data) + ENTRY_BYTES)
+        if self._staged_ballot is None:
+            self._staged_bytes += len(data) + ENTRY_BYTES
+        self._staged_ballot = ballot
+        if not self._is_scheduled and self._in_flight is None:
+            self._schedule()
+
+    def _note_ballot(self, ballot: Ballot) -> None:
+        """It is stable, in the journal's last group."""
+        self._directory.node.ballot = ballot
+        self.ballot_sequence = self._journal.sequence
+
+    def _schedule(self) -> None:
+        self._is_scheduled = True
+        self._scheduler.call_soon(self.commit_scheduled)
+
+    def commit_scheduled(self) -> None:
+        """Commit what is staged, unless a group is in flight."""
+        self._is_scheduled = False
+        if self.has_staged and self._in_flight is None and not self._directory.has_failed():
+            self._commit()
+
+    @property
+    def has_staged(self) -> bool:
+        return bool(self._staged) or self._staged_ballot is not None
+
+    @property
+    def staged_bytes(self) -> int:
+        """With the headers of their entries."""
+        return self._staged_bytes
+
+    @property
+    def is_in_flight(self) -> bool:
+        """A group is being synced beside the loop."""
+        return self._in_flight is not None
+
+    # ---- step 2: writing the journal
+
+    def _commit(self) -> None:
+        """Commit what is staged. Small parts go first: they need not wait for large ones."""
+        small = self._small_beside_large()
+        if small:
+            self._commit_of(small)
+            if not self.has_staged or self._in_flight is not None or self._directory.has_failed():
+                return
+        self._commit_of(list(self._staged))
+
+    def _small_beside_large(self) -> list[PartitionLog]:
+        if self._staged_bytes < LARGE_PART_BYTES_MIN or len(self._staged) == 1:
+            return []
+        small = [each for each in self._staged if _staged_size(each) < LARGE_PART_BYTES_MIN]
+        return small if len(small) < len(self._staged) else []
+
+    def _commit_of(self, partitions: list[PartitionLog]) -> None:
+        group: list[Flight] = []
+        size = 0
+        ballot, self._staged_ballot = self._staged_ballot, None
+        if ballot is not None:
+            size += ENTRY_BYTES + len(ballot_entry_data(ballot))
+        for partition in partitions:
+            runs, partition.staged = partition.staged, []
+            del self._staged[partition]
+            group.append((partition, runs, partition.log_end_offset))
+            for run in runs:
+                size += run.size + ENTRY_BYTES
+                if len(run.chunks) > 1:
+                    run.chunks = join_small(run.chunks, run.size)
+        self._staged_bytes -= size
+        self._admit_limit = -1
+        self._stats.groups += 1
+        self._stats.committed_bytes += size
+        if self._durability is Durability.OS:
+            self._commit_to_segments(group)
+            return
+        for flight in group:
+            self._writes.remember(*flight)
+        frame = self._journal.frame(*_group_parts(group, ballot))
+        self._flying_ballot = ballot
+        is_inline = self._is_disk_fast()
+        started = self._clock.monotonic()
+        try:
+            self._journal.write(frame, durable=is_inline)
+        except OSError as error:
+            self._directory.fail(error)
+            return
+        if is_inline:
+            self._note_sync(started, size)
+            self._acknowledge()
+            self._committed(group)
+            return
+        self._in_flight = group
+
+        def synced(error: OSError | None) -> None:
+            if error is not None and error.errno in OUT_OF_FILES:
+                # The helper could not even begin; the journal's own descriptor is open.
+                if self._in_flight is group:
+                    self._settle_in_flight()
+            elif error is not None:
+                self._directory.fail(error)
+            elif self._in_flight is group and not self._directory.has_failed():
+                self._land()
+
+        self._directory.run_job(BackgroundJob(sync=(self._journal.current_path,)), synced)
+        self._owner.on_written(partitions)
+
+    def _land(self) -> None:
+        group = self._in_flight
+        assert group is not None
+        self._in_flight = None
+        self._acknowledge()
+        self._committed(group)
+        if self.has_staged and self._in_flight is None:
+            self._commit()
+
+    def _acknowledge(self) -> None:
+        """The journal's last group is stable, and what waits for it may be promised."""
+        if self.mark is not None:
+            self.mark.write(self._journal.sequence)
+
+    def _note_sync(self, started: float, size: int) -> None:
+        """What a synchronous write of ours took. One slow write alone does not make a slow disk.
+
+        Large groups are bound by bandwidth: they say nothing about the disk's latency.
+        """
+        taken = self._clock.monotonic() - started
+        self._stats.sync_seconds += taken
+        if size < GROUP_BYTES_MAX // 64:
+            sample = min(taken, 4 * FAST_SYNC_S)
+            self.sync_average_s += (sample - self.sync_average_s) * 0.05
+
+    def _is_disk_fast(self) -> bool:
+        """While it is not, a write is tried here now and then, to see whether it is again."""
+        is_probe = self._stats.groups % SLOW_SYNC_PROBE_GROUPS == 0
+        return self.sync_average_s <= FAST_SYNC_S or is_probe
+
+    # ---- step 3: stable
+
+    def _committed(self, group: list[Flight]) -> None:
+        if self._flying_ballot is not None:
+            self._note_ballot(self._flying_ballot)
+            self._flying_ballot = None
+        for partition, runs, mark in group:
+            if not partition.is_removed:
+                partition.stable_end = mark
+                self._writes.add(partition, runs)
+        self._owner.on_stable([partition for partition, _, _ in group])
+        self._writes.write_due()
+        self._after_writing()
+
+    def _commit_to_segments(self, group: list[Flight]) -> None:
+        """`durability = "os"`: in the page cache is stable."""
+        stable: list[PartitionLog] = []
+        for partition, runs, mark in group:
+            self._writes.remember(partition, runs, mark)
+            self._writes.add(partition, runs)
+            self._writes.flush(partition)
+            if self._directory.has_failed():
+                return
+            if partition.dirty:
+                self._refuse(partition, runs[0])
+            else:
+                partition.stable_end = mark
+                stable.append(partition)
+        self._owner.on_stable(stable)
+        self._after_writing()
+
+    def _refuse(self, partition: PartitionLog, first: Run) -> None:
+        """The disk is full and nothing of this is durable: take it back and say so.
+
+        `first` is where the group began in this partition. A part of it may be in the files; it
+        must not turn up again behind what is appended next, nor after a power cut.
+        """
+        for segment in {run.segment: None for run in partition.dirty}:
+            self._writes.drop(partition, segment)
+        kept, position = first.segment, first.position
+        if not position:
+            segments = partition.all_segments()
+            at = segments.index(first.segment)
+            previous = segments[at - 1] if at else None
+            partition.apply_truncation(
+                previous, previous.size if previous else 0, partition.stable_end
+            )
+        else:
+            partition.apply_truncation(kept, position, partition.stable_end)
+        partition.epochs.truncate_above(partition.stable_end)
+        self._work[partition] = None
+        cut = (first.segment.log_path,) if position else ()
+        job = BackgroundJob(sync=cut, sync_directories=(partition.directory,))
+        self._directory.performed(job, may_be_full=False)
+        self._owner.on_refused(partition)
+
+    def _after_writing(self) -> None:
+        self._writes.shrink_tail()
+        takes_appends = self._durability is Durability.FSYNC
+        if takes_appends and self._journal.wants_spare and not self._is_spare_coming:
+            self._order_spare()
+        if self._journal.live_files:
+            self._owner.start_checkpoint()
+
+    def _order_spare(self) -> None:
+        self._is_spare_coming = True
+        path = self._journal.next_path()
+
+        def filled(error: OSError | None) -> None:
+            self._is_spare_coming = False
+            if error is None:
+                with suppress(OSError):
+                    self._journal.add_file(path)
+                    return
+            # No spare: the next group that needs room makes a file itself, or is refused.
+            self._directory.disk.remove(path)
+
+        job = BackgroundJob(zero_fill=((path, JOURNAL_FILE_BYTES),))
+        self._directory.run_job(job, filled)
+
+    # ---- entries of their own
+
+    def journal_now(
+        self,
+        kind: EntryKind,
+        partition: PartitionLog,
+        base_offset: int,
+        generation: int,
+        position: int,
+        data: bytes,
+    ) -> None:
+        """Make one rare entry durable right now, behind everything that was appended before it."""
+        identity = partition.identity.partition_id
+        self._journal_entry(kind, identity, base_offset, generation, position, data)
+        self._work[partition] = None
+        partition.has_rare_entries = True
+
+    def _journal_entry(
+        self,
+        kind: EntryKind,
+        partition_id: int,
+        base_offset: int,
+        generation: int,
+        position: int,
+        data: bytes,
+    ) -> None:
+        self._refuse_after_failure()
+        self.settle_all()
+        self._refuse_after_failure()
+        if len(data) + ENTRY_BYTES + _GROUP_SLACK_BYTES > self._journal.room:
+            self._make_room(len(data) + ENTRY_BYTES + _GROUP_SLACK_BYTES)
+        head = entry_header(kind, partition_id, base_offset, generation, position, len(data))
+        frame = self._journal.frame([head, data], 1)
+        try:
+            self._journal.write(frame, durable=True)
+        except OSError as error:
+            self._directory.fail(error)
+            raise LogStoppedError(f"the log stopped: {error}") from error
+        self._acknowledge()
+
+    # ---- settling
+
+    def safe_sequence(self) -> int:
+        """The last group that is stable: one in flight is not."""
+        return self._journal.sequence - (1 if self._in_flight is not None else 0)
+
+    def _settle_in_flight(self) -> None:
+        """Finish the group that a helper is syncing, here and now."""
+        if self._in_flight is None or self._directory.has_failed():
+            return
+        try:
+            # Through the journal's own descriptor: it was open before the write, so an error that
+            # the helper was told is told here too.
+            self._journal.sync()
+        except OSError as error:
+            self._directory.fail(error)
+            return
+        self._land()
+
+    def settle_all(self) -> None:
+        """Everything appended so far is stable when this returns, unless the store has failed."""
+        while (self.has_staged or self._in_flight is not None) and not self._directory.has_failed():
+            if self._in_flight is not None:
+                self._settle_in_flight()
+            else:
+                self._commit()
+
+    def settle(self, partition: PartitionLog) -> None:
+        """Everything appended to this partition is stable and in its files."""
+        self.settle_all()
+        self._writes.flush(partition)
+        if partition.dirty:
+            raise DiskFullError("the disk is full")
+
+
+def _staged_size(partition: PartitionLog) -> int:
+    """Bytes with the headers of their entries."""
+    return sum(run.size + ENTRY_BYTES for run in partition.staged)
+
+
+def _group_parts(group: list[Flight], ballot: Ballot | None) -> tuple[list[Buffer], int]:
+    """Entry headers and data of everything staged."""
+    parts: list[Buffer] = []
+    count = 0
+    if ballot is not None:
+        data = ballot_entry_data(ballot)
+        parts += [entry_header(EntryKind.BALLOT, 0, 0, 0, 0, len(data)), data]
+        count = 1
+    append, pack_entry = EntryKind.APPEND, entry_header
+    for partition, runs, _ in group:
+        partition_id = partition.identity.partition_id
+        for run in runs:
+            segment = run.segment
+            base, generation = segment.base_offset, segment.generation
+            parts.append(pack_entry(append, partition_id, base, generation, run.position, run.size))
+            parts += run.chunks
+            count += 1
+    return parts, count
