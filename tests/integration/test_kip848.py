@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from dragoman.cli.main import main
+from dragoman.outcome import start
 from dragoman.testing.ephemeral import EphemeralBroker
 
 PATIENCE_S = 60.0
@@ -193,8 +194,8 @@ def test_new_partitions_are_shared(broker: EphemeralBroker) -> None:
         poll_until(members, lambda: shares(members) == [1, 1] and is_whole(members, 2))
         node = broker._node
         assert node is not None
-        grow = node.broker.topics.add_partitions
-        node._loop.call_soon_threadsafe(grow, "t", 6, (), lambda _: None)
+        topics = node.broker.topics
+        node._loop.call_soon_threadsafe(lambda: start(topics.add_partitions("t", 6, ())))
         poll_until(members, lambda: shares(members) == [3, 3] and is_whole(members, 6))
 
 
