@@ -12,8 +12,8 @@ from dragoman import errors
 from dragoman.api import values as api_values
 from dragoman.broker import (
     changes,
+    leader_queues,
     reading,
-    relaying,
     replica_ends,
 )
 from dragoman.broker import errors as refusals
@@ -492,12 +492,12 @@ _PLAIN: dict[str, Any] = {
         group_id="text 1", member_id="text 2"
     ),
     "neighbour-request LeaveMember default": remote_members.LeaveMember(group_id="", member_id=""),
-    "neighbour-request Append full": relaying.Append(
+    "neighbour-request Append full": leader_queues.Append(
         topic="text 1", partition=2, is_leader_only=True
     ),
-    "neighbour-request Append default": relaying.Append(topic="", partition=0),
-    "neighbour-request Relay full": relaying.Relay(protocol="text 1"),
-    "neighbour-request Relay default": relaying.Relay(protocol=""),
+    "neighbour-request Append default": leader_queues.Append(topic="", partition=0),
+    "neighbour-request Relay full": leader_queues.Relay(protocol="text 1"),
+    "neighbour-request Relay default": leader_queues.Relay(protocol=""),
     "neighbour-request ReadBatches full": reading.ReadBatches(
         topic="text 1",
         partition=2,
@@ -646,9 +646,9 @@ _PLAIN: dict[str, Any] = {
         partitions=(1, 2), number=3, is_evicted=True
     ),
     "neighbour-reply Assigned default": remote_members.Assigned(),
-    "neighbour-reply Appended full": relaying.Appended(base_offset=1),
-    "neighbour-reply Appended default": relaying.Appended(base_offset=0),
-    "neighbour-reply Relayed full": relaying.Relayed(),
+    "neighbour-reply Appended full": leader_queues.Appended(base_offset=1),
+    "neighbour-reply Appended default": leader_queues.Appended(base_offset=0),
+    "neighbour-reply Relayed full": leader_queues.Relayed(),
     "neighbour-reply Batches full": reading.Batches(
         high_watermark=1,
         last_stable_offset=2,
