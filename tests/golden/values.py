@@ -13,7 +13,7 @@ from dragoman.api import values as api_values
 from dragoman.broker import (
     changes,
     leader_queues,
-    reading,
+    readers,
     replica_ends,
 )
 from dragoman.broker import errors as refusals
@@ -498,7 +498,7 @@ _PLAIN: dict[str, Any] = {
     "neighbour-request Append default": leader_queues.Append(topic="", partition=0),
     "neighbour-request Relay full": leader_queues.Relay(protocol="text 1"),
     "neighbour-request Relay default": leader_queues.Relay(protocol=""),
-    "neighbour-request ReadBatches full": reading.ReadBatches(
+    "neighbour-request ReadBatches full": readers.ReadBatches(
         topic="text 1",
         partition=2,
         offset=3,
@@ -507,7 +507,7 @@ _PLAIN: dict[str, Any] = {
         wait_ms=5,
         is_from_oldest=True,
     ),
-    "neighbour-request ReadBatches default": reading.ReadBatches(
+    "neighbour-request ReadBatches default": readers.ReadBatches(
         topic="", partition=0, offset=0, bytes_max=0
     ),
     "neighbour-request FindReplicaEnds full": replica_ends.FindReplicaEnds(partition_ids=(1, 2)),
@@ -649,14 +649,14 @@ _PLAIN: dict[str, Any] = {
     "neighbour-reply Appended full": leader_queues.Appended(base_offset=1),
     "neighbour-reply Appended default": leader_queues.Appended(base_offset=0),
     "neighbour-reply Relayed full": leader_queues.Relayed(),
-    "neighbour-reply Batches full": reading.Batches(
+    "neighbour-reply Batches full": readers.Batches(
         high_watermark=1,
         last_stable_offset=2,
         log_start_offset=3,
         offset=4,
         aborted=((5, 6), (7, 8)),
     ),
-    "neighbour-reply Batches default": reading.Batches(
+    "neighbour-reply Batches default": readers.Batches(
         high_watermark=0, last_stable_offset=0, log_start_offset=0
     ),
     "neighbour-reply Published full": staged_writes.Published(was_before=True),

@@ -1,15 +1,15 @@
-"""Operations for clients: what they want of a partition is done wherever that is led.
+"""Operations that any node accepts from its clients, queued for the leaders of their partitions.
 
-For protocols whose clients pay dearly for being sent elsewhere, or cannot be sent. Operations to one
-partition are run one after the other, so that what came in order is done in order, also when the
-leader changes in between; records that come meanwhile gather and go together. A partition has two
-such queues: records that need the leader only do not wait behind those that need all in-sync
-replicas. A client that mixes the two and pipelines names its queue itself.
+For protocols whose clients cannot be redirected to the leader, or would pay dearly for it. The
+operations on one partition run one after the other, so their order holds also when the leader
+changes in between. Records that arrive while one is under way are sent as one batch. A partition
+has two queues: records that need the leader only do not wait behind those that need all in-sync
+replicas. A client that pipelines both kinds names its queue itself.
 
-While no leader is known, or the leader does not know of its lead yet, nothing is done and the
+While no leader is known, or the leader does not know yet that it leads, nothing is done and the
 operation waits, for a time that counts from its arrival. Then the client gets `NotLeader`, and may
-find the leader from another node. When an answer is lost the outcome is unknown, and the client's
-answer says so.
+find the leader through another node. When a reply is lost the outcome is unknown, and the client's
+error says that.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LeaderOperation(Protocol):
 
 
 class _Queue:
-    """Operations to one partition, each with the time until which it waits; the first is under way."""
+    """Operations on one partition, each with its deadline; the first is under way."""
 
     __slots__ = ("operations", "timer")
 
@@ -296,8 +296,8 @@ class LeaderQueues:
             scheduler.call_later(RELAY_RETRY_S, self._try, key)
 
     def _give_up(self, key: _Key, index: int, text: str) -> bool:
-        """Refuse an operation that has waited long enough, or those of its records that have; whether
-        nothing of it is left.
+        """Refuse an operation that is past its deadline, or its records that are; whether nothing
+        of it is left.
         """
         operations, now = self._queues[key].operations, self._context.scheduler.time()
         until, operation = operations[index]
@@ -317,8 +317,8 @@ class LeaderQueues:
         return NotLeader(text, NOBODY if partition is None else partition.leader)
 
     def _expire(self, key: _Key) -> None:
-        """Give up operations that have waited long enough without being begun: the first one may take
-        much longer, until it is known that its answer is lost.
+        """Refuse operations that were not begun before their deadlines: the first one may take much
+        longer, until it is known that its reply is lost.
         """
         scheduler, queue = self._context.scheduler, self._queues[key]
         operations, now = queue.operations, scheduler.time()

@@ -1,9 +1,9 @@
-"""Reading a partition record by record on any node: its own replica, else the leader's.
+"""Readers of a partition, record by record, on any node: from the local replica or its leader's.
 
-A replica may be behind its leader; nothing is given before it is committed, in either case.
-`RemoteReader` stands in for a `LocalReader` where there is no replica: it asks the leader for the next
-records, a little at a time, and follows when another node leads. When replicas are moved, a reader
-changes from one to the other and continues at the same offset.
+A local replica may be behind its leader; in either case only committed records are returned. On a
+node without a replica a `RemoteReader` takes the place of a `LocalReader`: it requests the next
+records from the leader, a few at a time, also after another node has become leader. When replicas
+are moved, a reader changes from one to the other and continues at the same offset.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ReadBatches(Request[Batches], frozen=True, kw_only=True, tag="ReadBatches"
 
 
 class Reader(Protocol):
-    """What `LocalReader` and `RemoteReader` have in common; their meaning is described at `LocalReader`."""
+    """What `LocalReader` and `RemoteReader` have in common, as described at `LocalReader`."""
 
     @property
     def offset(self) -> int: ...

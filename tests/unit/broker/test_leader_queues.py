@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from dragoman.broker import gather
+from dragoman.broker import accumulator
 from dragoman.broker.errors import NotLeader
 from dragoman.broker.leader_queues import Answered, Append
 from dragoman.broker.replica import Replica
@@ -74,7 +74,9 @@ class Placed(list[tuple[int, str]]):
         self.append((offset, type(error).__name__ if error else ""))
 
 
-def add(pair: Pair, value: bytes, placed: gather.Placed, *, is_leader_only: bool = False) -> None:
+def add(
+    pair: Pair, value: bytes, placed: accumulator.Placed, *, is_leader_only: bool = False
+) -> None:
     partition = pair.one.broker.image.topics[TOPIC].partitions[0]
     record = Record(value=value, timestamp=pair.one.clock.wall_ms())
     pair.one.broker.leader_queues.add(partition, record, placed, is_leader_only=is_leader_only)
@@ -165,13 +167,13 @@ def test_records_behind_a_slow_answer_gather_into_one_batch(pair: Pair) -> None:
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["unreachable", "unknown"])
 def test_records_of_one_batch_have_deadlines_of_their_own(pair: Pair, is_known: bool) -> None:
-    """Those of the first operation, too: no record is refused early because others came before it."""
+    """No record is refused early because others came before it, in the first operation either."""
     if not is_known:
         pair.one.broker.image.topics[TOPIC].partitions[0].leader = NO_LEADER
     pair.lines[1].is_cut = True
     waited: list[float] = []
 
-    def placed_since(start: float) -> gather.Placed:
+    def placed_since(start: float) -> accumulator.Placed:
         def placed(_offset: int, error: DragomanError | None) -> None:
             assert isinstance(error, NotLeader)
             waited.append(pair.scheduler.time() - start)
