@@ -16,8 +16,7 @@ from harness.context import Context, memory_metrics, settle_disk
 from harness.sampling import Contender, Sample, Stopwatch, interleaved
 from harness.wire import Pipeline, connect
 
-from dragoman.protocols.rocketmq.codec import Command, encode
-from dragoman.protocols.rocketmq.connection import Connection
+from dragoman.protocols.rocketmq.codec import Command, Connection, encode
 from dragoman.protocols.rocketmq.constants import Request, Serialization
 from dragoman.protocols.rocketmq.messages import BatchedMessage, encode_batch
 
