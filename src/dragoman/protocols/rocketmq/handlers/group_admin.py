@@ -1,5 +1,5 @@
-"""Administration of groups: configurations, subscriptions and clients (200, 201, 203, 204, 207, 223,
-225, 300, 307, 309, 328, 343, 345, 352, 353).
+"""Administration of groups: configurations, subscriptions and clients (200, 201, 203, 204, 207,
+223, 225, 300, 307, 309, 328, 343, 345, 352, 353).
 
 Groups of all protocols are shown: RocketMQ's clients may use any of them once it is empty.
 """

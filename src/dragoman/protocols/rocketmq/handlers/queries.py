@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from dragoman.broker.delayed import Token
 from dragoman.broker.errors import NotLeader, Overloaded
 from dragoman.broker.fetch import FetchLimits, Wanted, read_all
-from dragoman.broker.reading import ReadBatches
+from dragoman.broker.readers import ReadBatches
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DecodeError

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dragoman.broker.errors import TopicExists, UnknownTopic
-from dragoman.broker.reading import Ends
+from dragoman.broker.readers import Ends
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
 from dragoman.limits import TOPIC_PARTITIONS_MAX
