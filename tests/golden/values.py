@@ -54,7 +54,7 @@ from dragoman.protocols.cursus import messages as cursus_messages
 from dragoman.protocols.cursus.handlers import relayed as cursus
 from dragoman.protocols.cursus.handlers import state as cursus_state
 from dragoman.protocols.rocketmq import bodies as rocketmq_bodies
-from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
+from dragoman.protocols.rocketmq.handlers import rpc as rocketmq
 from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
 from dragoman.rpc import Done
 from dragoman.rpc.refusals import Refused
