@@ -161,7 +161,7 @@ class Core(service.Core, Protocol):
 
 
 class KafkaService(Service[Core]):
-    listener = "kafka"
+    advertised_listener = "kafka"
     word_separator = " "
 
     def __init__(
