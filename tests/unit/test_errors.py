@@ -63,7 +63,7 @@ CODES = {
     "dragoman.protocols.minibroker.client.errors": """
         already_subscribed not_leader refused
     """,
-    "dragoman.log.producers.errors": """
+    "dragoman.log.producer": """
         coordinator_fenced duplicate_sequence invalid_producer_epoch out_of_order_sequence
         producer too_many_aborted too_many_producers transaction_expected
     """,

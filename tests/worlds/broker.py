@@ -38,8 +38,7 @@ from dragoman.protocols.kafka.handlers.session import KafkaSession
 from dragoman.security.authorizer import Authorizer
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
-from dragoman.testing.sim.clock import SimClock
-from dragoman.testing.sim.scheduler import SimScheduler
+from dragoman.testing.sim.scheduler import SimClock, SimScheduler
 from dragoman.types import Buffer
 from dragoman.world import Disk
 

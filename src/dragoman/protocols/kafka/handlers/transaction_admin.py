@@ -19,7 +19,7 @@ from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
 from dragoman.limits import ID_PATTERN_BYTES_MAX
 from dragoman.log.batch import Marker
-from dragoman.log.producers import InvalidProducerEpochError
+from dragoman.log.producer import InvalidProducerEpochError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.access import authorize_cluster
 from dragoman.protocols.kafka.handlers.items import gather
