@@ -69,7 +69,7 @@ CODES = {
     """,
     "dragoman.api.errors": "api",
     "dragoman.cdc.source.connection": "cdc",
-    "dragoman.cdc.events.rows": "unknown_value",
+    "dragoman.cdc.events.tables": "unknown_value",
     "dragoman.cdc.session": "taken_over",
     "dragoman.cdc.spool": "spool_full",
     "dragoman.cli.status": "command",

@@ -32,7 +32,7 @@ from dragoman.outcome import start
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import ClientConnection, Reply
-from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
+from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
 from dragoman.protocols.kafka.handlers.service import KafkaService
 from dragoman.protocols.kafka.handlers.session import KafkaSession
 from dragoman.security.authorizer import Authorizer

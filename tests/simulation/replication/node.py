@@ -23,8 +23,8 @@ from dragoman.broker.replication.ports import Timing
 from dragoman.broker.replication.replication import Life, Replication
 from dragoman.cluster.events import Event, decode_event
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
+from dragoman.config.overrides import TopicConfig
 from dragoman.config.settings import Settings
-from dragoman.config.topics import TopicConfig
 from dragoman.errors import CorruptionError, DragomanError, LogError, OffsetOutOfRangeError
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
