@@ -16,8 +16,8 @@ from dragoman.api.values import (
     GroupSummary,
 )
 from dragoman.broker.groups.coordinator import GroupCoordinator
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
+from dragoman.replication.replica import Replica
 from dragoman.types import GroupId
 
 

@@ -13,11 +13,11 @@ from dragoman.api.groups import GroupBroker, GroupService
 from dragoman.api.pipelines import PipelineReports
 from dragoman.api.topics import TopicBroker, TopicService
 from dragoman.broker.context import NodeContext
-from dragoman.broker.replica import Replica
 from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channels
+from dragoman.replication.replica import Replica
 from dragoman.telemetry.catalogue import Stats
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from dragoman.broker.errors import MessageTooLarge, Overloaded, UnknownTopic
 from dragoman.broker.fetch import FetchLimits, Wanted, read_all
-from dragoman.broker.replica import Replica, not_leader
 from dragoman.broker.unread import Unread
 from dragoman.errors import (
     CorruptionError,
@@ -22,6 +21,7 @@ from dragoman.errors import (
 )
 from dragoman.log.batch import BatchHeader, Record
 from dragoman.log.expansion import Expanded, expanded_bytes_max
+from dragoman.replication.replica import Replica, not_leader
 
 
 class Tail:

@@ -8,15 +8,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dragoman.broker import cluster as cluster
-from dragoman.broker.cluster import Cluster
+from dragoman.broker.cluster_node import Cluster
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.replica import Acknowledge, Replica
-from dragoman.broker.replication.ports import Timing
 from dragoman.cluster.events import Event
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
-from dragoman.cluster.raft.effects import Role, RoleChanged
 from dragoman.errors import DragomanError
 from dragoman.log.partition import PartitionLog
+from dragoman.raft.ports import Role, RoleChanged
+from dragoman.replication.ports import Timing
+from dragoman.replication.replica import Acknowledge, Replica
 from simulation.harness.observers import Observer, observed
 
 if TYPE_CHECKING:

@@ -9,9 +9,6 @@ from __future__ import annotations
 import pytest
 
 from dragoman.broker import cluster as cluster
-from dragoman.broker.replication import replication
-from dragoman.broker.replication.messages import ControlReply, Registration
-from dragoman.broker.replication.messages import Decision as Answer
 from dragoman.cluster import events
 from dragoman.cluster.events import (
     FIRST_LEVEL,
@@ -25,6 +22,9 @@ from dragoman.cluster.events import (
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, FormatError
 from dragoman.log import node as log_node
+from dragoman.replication import replication
+from dragoman.replication.messages import ControlReply, Registration
+from dragoman.replication.messages import Decision as Answer
 from worlds.broker import Outcome, World
 from worlds.remote_leaders import propose
 

@@ -17,7 +17,6 @@ from typing import Final
 import msgspec
 
 from dragoman.broker.gather import placed
-from dragoman.broker.replica import Replica
 from dragoman.broker.tailing import Tail
 from dragoman.broker.turns import Turns
 from dragoman.errors import DragomanError
@@ -38,6 +37,7 @@ from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.handlers.session import Call, batch_frame
 from dragoman.protocols.cursus.handlers.state import StoredSnapshot
 from dragoman.protocols.cursus.messages import Message
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation
 
 #: Room in a frame for what surrounds keys and payloads.

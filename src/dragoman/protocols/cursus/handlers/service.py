@@ -12,7 +12,6 @@ from dragoman.broker.gather import Gatherer
 from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.reading import Readers
 from dragoman.broker.relaying import Relaying, TakeReply
-from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.cluster.quorum import MetadataQuorum
@@ -26,6 +25,7 @@ from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import is_expressible
 from dragoman.protocols.cursus.handlers.state import State
 from dragoman.protocols.service import Address, Service, handlers_by_name
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Rpc
 from dragoman.world import Clock, Random, Scheduler
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dragoman.broker.replica import Replica
 from dragoman.broker.tailing import Tail
 from dragoman.errors import DragomanError
 from dragoman.limits import (
@@ -46,6 +45,7 @@ from dragoman.protocols.mlog.messages import (
 )
 from dragoman.protocols.mlog.replication import encode_batch
 from dragoman.protocols.session import Place
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation
 from dragoman.world import Handle
 

@@ -7,11 +7,11 @@ are the broker's internal topics.
 from __future__ import annotations
 
 from dragoman.broker.errors import NotLeader
-from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
 from dragoman.protocols.mlog.errors import TOPIC_REQUIRED_TEXT, ErrorCode, topic_not_found
 from dragoman.protocols.mlog.handlers.refusals import Refused
 from dragoman.protocols.mlog.handlers.session import MlogSession
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 
 _INDEX_DIGITS_MAX = 9

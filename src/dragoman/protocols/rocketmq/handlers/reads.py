@@ -13,7 +13,6 @@ from dragoman.broker.delayed import Token
 from dragoman.broker.errors import NotLeader
 from dragoman.broker.fetch import FetchLimits, Wanted, read_all
 from dragoman.broker.reading import ReadBatches
-from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.limits import EXPANDED_BATCH_BYTES_MAX, ROCKETMQ_LOOK_UP_BYTES_MAX
 from dragoman.log.batch import CODEC_MASK, Record, iterate_records
@@ -25,6 +24,7 @@ from dragoman.protocols.rocketmq.handlers.names import split_physical
 from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.relayed import FindOffset
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Node
 
 # ---- records by physical offset
