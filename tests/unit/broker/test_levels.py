@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.broker import cluster as cluster
+from dragoman.broker import cluster_node
 from dragoman.cluster import events
 from dragoman.cluster.events import (
     FIRST_LEVEL,
@@ -34,7 +34,7 @@ ALONE = Settings(cluster=("1@127.0.0.1:9190",))
 
 @pytest.fixture(autouse=True)
 def _newer_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (cluster, replication, log_node):
+    for module in (cluster_node, replication, log_node):
         monkeypatch.setattr(module, "FEATURE_LEVEL", NEXT)
     monkeypatch.setitem(events.LEVELS, GroupConfigChanged, NEXT)
 

@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from typing import NamedTuple
 
 from dragoman.broker.coordination import CoordinatorKind
-from dragoman.broker.tailing import Tail
+from dragoman.broker.local_reader import LocalReader
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import CURSUS_CONSUME_BYTES_MAX, CURSUS_WAIT_MS_MAX
@@ -126,7 +126,7 @@ def committed_offset(service: CursusService, group: str, topic: str, partition: 
     return None if found is None else found.offset
 
 
-def out_of_range(tail: Tail) -> str:
+def out_of_range(tail: LocalReader) -> str:
     return f"requested={tail.offset} earliest={tail.log_start_offset} latest={tail.end_offset}"
 
 
@@ -142,7 +142,7 @@ class _Consume:
     def __init__(self, call: Call, wanted: Wanted) -> None:
         self._call = call
         self._wanted = wanted
-        self._tails: list[tuple[tuple[str, int], Tail]] = []
+        self._tails: list[tuple[tuple[str, int], LocalReader]] = []
         #: Where the next CONSUME begins, once what was read has been sent.
         self._moved: dict[tuple[str, int], int] = {}
         self._timer: Handle | None = None
@@ -152,7 +152,7 @@ class _Consume:
         new = []
         for topic in self._wanted.topics:
             replica = call.service.replica(topic, partition)
-            tail = Tail(replica, 0, self._woken, committed_only=self._wanted.committed_only)
+            tail = LocalReader(replica, 0, self._woken, committed_only=self._wanted.committed_only)
             place = (topic.name, partition)
             self._tails.append((place, tail))
             if self._remembered(place, tail) is None:
@@ -180,14 +180,14 @@ class _Consume:
             call.session.answer_now = self._time_is_up
         self._look()
 
-    def _remembered(self, place: tuple[str, int], tail: Tail) -> int | None:
+    def _remembered(self, place: tuple[str, int], tail: LocalReader) -> int | None:
         remembered = self._call.session.positions.get(place)
         # A position past the end is that of an earlier topic of the same name.
         if remembered is None or remembered > tail.replica.log.log_end_offset:
             return None
         return max(remembered, tail.log_start_offset)
 
-    def _begin_at(self, place: tuple[str, int], tail: Tail, committed: int | None) -> int:
+    def _begin_at(self, place: tuple[str, int], tail: LocalReader, committed: int | None) -> int:
         call = self._call
         remembered = self._remembered(place, tail)
         if remembered is not None:

@@ -9,7 +9,7 @@ While a reader does not take what is pushed, nothing more is pushed.
 from __future__ import annotations
 
 from dragoman.broker.errors import UnknownTopic
-from dragoman.broker.tailing import Tail
+from dragoman.broker.local_reader import LocalReader
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import CURSUS_PUSH_BYTES, CURSUS_TURN_BYTES_MAX
 from dragoman.protocols.cursus import codec
@@ -48,7 +48,7 @@ async def handle_stream(call: Call) -> None:
 def _begin(call: Call, asked: Wanted, offset: int) -> None:
     service = call.service
     (topic,) = asked.topics
-    tail = Tail(
+    tail = LocalReader(
         service.replica(topic, asked.partition),
         offset,
         lambda: stream.pump(),
@@ -67,7 +67,7 @@ def _begin(call: Call, asked: Wanted, offset: int) -> None:
 
 class Stream:
     def __init__(
-        self, session: CursusSession, name: tuple[str, int, str], count_max: int, tail: Tail
+        self, session: CursusSession, name: tuple[str, int, str], count_max: int, tail: LocalReader
     ) -> None:
         #: Topic, partition, group.
         self.name = name

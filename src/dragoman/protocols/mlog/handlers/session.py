@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from dragoman.broker.tailing import Tail
+from dragoman.broker.local_reader import LocalReader
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
 from dragoman.net.channel import Channel
 from dragoman.protocols.mlog.codec import encode_frame
@@ -34,7 +34,7 @@ class MlogSession(OrderedSession[MlogService]):
         self._connection = Connection(Role.SERVER, service.scratch)
         super().__init__(channel, self._connection.reader, service)
         #: Where this connection read last: most clients read on from there.
-        self.reading: Tail | None = None
+        self.reading: LocalReader | None = None
         #: Stops the request that waits for records, while one does.
         self._stop_waiting: Callable[[], None] | None = None
         #: Answers it with what there is.

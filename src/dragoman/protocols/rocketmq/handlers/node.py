@@ -81,7 +81,7 @@ class RocketmqNode:
         self.traffic = Traffic(broker.clock)
         self.relays = Relays(broker.node_id, broker.rpc)
         self._serve(self.relays)
-        broker.relaying.protocols[PROTOCOL] = self.relays.receive
+        broker.leader_queues.protocols[PROTOCOL] = self.relays.receive
         broker.on_stopping.append(self.clients.stop)
         watch_halves(self)
 

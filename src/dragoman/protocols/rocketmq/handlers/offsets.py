@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dragoman.broker.reading import Ends
+from dragoman.broker.readers import Ends
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.limits import ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX, TOPIC_PARTITIONS_MAX
 from dragoman.protocols.rocketmq.constants import Response

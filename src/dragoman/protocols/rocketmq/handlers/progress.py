@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from dragoman.broker.reading import Ends
+from dragoman.broker.readers import Ends
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.outcome import acknowledged, start

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dragoman.broker.errors import NotLeader
-from dragoman.broker.reading import Ends, Reader
+from dragoman.broker.readers import Ends, Reader
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.limits import (
     ROCKETMQ_COPY_WAIT_S,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dragoman.broker.delayed import Token
 from dragoman.broker.errors import NotLeader
 from dragoman.broker.fetch import FetchLimits, Wanted, read_all
-from dragoman.broker.reading import ReadBatches
+from dragoman.broker.readers import ReadBatches
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.limits import EXPANDED_BATCH_BYTES_MAX, ROCKETMQ_LOOK_UP_BYTES_MAX
 from dragoman.log.batch import CODEC_MASK, Record, iterate_records

@@ -85,7 +85,7 @@ async def dead_letter(call: Call, group: str, sent: Sent) -> Answer:
     properties.pop(Property.DELAY, None)
     topic = await make_topic(call, DLQ_PREFIX + group, 1)
     partition = topic.partitions[0]
-    offset = await broker.relaying.append(partition, sent.record(broker.clock.wall_ms()))
+    offset = await broker.leader_queues.append(partition, sent.record(broker.clock.wall_ms()))
     physical = physical_offset(partition.partition_id, offset)
     return Answer(
         fields={

@@ -339,13 +339,13 @@ def _place(call: Call, topic: TopicMetadata, queue: int, sent: list[Sent]) -> No
     now_ms = broker.clock.wall_ms()
     placed = _Placed(call, partition.partition_id, queue, sent)
     is_leader_only = sent[0].properties.get(Property.WAIT) == "false"
-    add = partial(broker.relaying.add, is_leader_only=is_leader_only)
+    add = partial(broker.leader_queues.add, is_leader_only=is_leader_only)
     if len(sent) == 1:
         add(partition, sent[0].record(now_ms), placed)
         return
     records = [each.record(now_ms) for each in sent]
     try:
-        broker.relaying.add_all(partition, records, placed.all, is_leader_only=is_leader_only)
+        broker.leader_queues.add_all(partition, records, placed.all, is_leader_only=is_leader_only)
     except MessageTooLarge:
         for record in records:
             add(partition, record, placed)

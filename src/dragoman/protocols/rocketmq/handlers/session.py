@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from dragoman.broker.errors import Overloaded
-from dragoman.broker.reading import Reader
+from dragoman.broker.readers import Reader
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, EncodeError
 from dragoman.limits import (
