@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from dragoman.api.errors import ApiError
-from dragoman.api.operations import PageLimit
+from dragoman.api.operations import ApiError, PageLimit
 from dragoman.api.values import (
     ConfigValue,
     NewTopic,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dragoman.client_core.settings import RetrySettings
+from dragoman.client_core.connection import RetrySettings
 from dragoman.errors import ConfigError
 from dragoman.limits import KAFKA_IN_FLIGHT_MAX
 

@@ -1,8 +1,8 @@
-"""Connections to servers, and which of them leads what.
+"""Connections to mlog servers, and which server leads which topic.
 
-The rule of mlog's clients (section 6): on codes 3, 4 and 11, and on every failure of the network,
-the client forgets what it knew of the leader; it asks the addresses one after the other who leads
-now, and makes the call again there. Every other code is the caller's.
+The rule of mlog's clients (section 6): on codes 3, 4 and 11, and on every network failure, the
+client forgets the leader. It asks the addresses one after the other for the new leader, and repeats
+the call there. Every other code is raised to the caller.
 """
 
 from __future__ import annotations
@@ -12,15 +12,39 @@ from typing import TypeVar
 
 from dragoman.client_core.addresses import Address, parse_address
 from dragoman.client_core.channel import OrderedChannel
-from dragoman.client_core.connection import KeptConnection, dial
+from dragoman.client_core.connection import (
+    KeptConnection,
+    RetrySettings,
+    dial,
+    require_positive_numbers,
+)
 from dragoman.client_core.errors import ClientClosedError, ClientError, ConnectionLostError
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.framing import Scratch
 from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.mlog.client.errors import MlogError, NotLeaderError, error_of
-from dragoman.protocols.mlog.client.settings import ClientSettings
 from dragoman.protocols.mlog.connection import Connection, Role
+from dragoman.protocols.mlog.constants import Encoding
 from dragoman.protocols.mlog.errors import ErrorCode
+
+
+class ClientSettings(RetrySettings, frozen=True, kw_only=True):
+    """Times are in seconds. Servers may take up to 30 s for a reply."""
+
+    #: JSON is what every server understands.
+    encoding: Encoding = Encoding.JSON
+    #: How long a topic that no server knows is looked for: a new topic may reach nodes late.
+    missing_topic_timeout_s: float = 1.0
+    #: Pause of a consumer that has read everything, as in the original.
+    poll_interval_s: float = 0.5
+    #: Whether records are sent again when the connection broke before the reply. They may then be
+    #: there twice; without it, they may be there although an error was raised.
+    repeats_produce: bool = True
+    in_flight_max: int = 128
+
+    def __post_init__(self) -> None:
+        require_positive_numbers(self)
+
 
 Reply = TypeVar("Reply", bound=m.Message)
 

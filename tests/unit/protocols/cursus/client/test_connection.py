@@ -7,10 +7,8 @@ from __future__ import annotations
 import pytest
 
 from dragoman.client_core.errors import ClientError, ConnectionLostError, UnreachableError
-from dragoman.protocols.cursus.client.commands import Commands
-from dragoman.protocols.cursus.client.connection import broker_address
+from dragoman.protocols.cursus.client.connection import Commands, CursusSettings, broker_address
 from dragoman.protocols.cursus.client.errors import server_error
-from dragoman.protocols.cursus.client.settings import CursusSettings
 
 QUICK = CursusSettings(backoff_first_s=0.001)
 
