@@ -505,8 +505,8 @@ FAR_READ_RETRY_S = 0.2
 #: which clients ask again.
 MLOG_LEADER_WAIT_S = 3.0
 MLOG_LEADER_RETRY_S = 0.05
-#: How long, from its arrival on, a client's errand to the leader of a partition waits for one that
-#: takes it, which is longer than a silent node keeps its lead, and until it is tried again. Then:
+#: How long, from its arrival on, a client's operation waits for a leader of its partition that
+#: takes it (longer than a silent node keeps its lead), and how long until it is tried again. Then:
 #: not leader.
 RELAY_PATIENCE_S = 3.0
 RELAY_RETRY_S = 0.05

@@ -12,8 +12,8 @@ from dragoman import errors
 from dragoman.api import values as api_values
 from dragoman.broker import (
     changes,
-    reading,
-    relaying,
+    leader_queues,
+    readers,
     replica_ends,
 )
 from dragoman.broker import errors as refusals
@@ -47,14 +47,14 @@ from dragoman.log import manifest, node
 from dragoman.log.producers import errors as producers
 from dragoman.net import peer_frames
 from dragoman.pipelines.jobs import current_rows as folding
-from dragoman.pipelines.jobs import replay, replay_batches
+from dragoman.pipelines.jobs import replay
 from dragoman.pipelines.jobs import table_updates as materializing
 from dragoman.pipelines.jobs import tier_manifest as tier
 from dragoman.protocols.cursus import messages as cursus_messages
 from dragoman.protocols.cursus.handlers import relayed as cursus
 from dragoman.protocols.cursus.handlers import state as cursus_state
 from dragoman.protocols.rocketmq import bodies as rocketmq_bodies
-from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
+from dragoman.protocols.rocketmq.handlers import rpc as rocketmq
 from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
 from dragoman.rpc import Done
 from dragoman.rpc.refusals import Refused
@@ -492,13 +492,13 @@ _PLAIN: dict[str, Any] = {
         group_id="text 1", member_id="text 2"
     ),
     "neighbour-request LeaveMember default": remote_members.LeaveMember(group_id="", member_id=""),
-    "neighbour-request Append full": relaying.Append(
+    "neighbour-request Append full": leader_queues.Append(
         topic="text 1", partition=2, is_leader_only=True
     ),
-    "neighbour-request Append default": relaying.Append(topic="", partition=0),
-    "neighbour-request Relay full": relaying.Relay(protocol="text 1"),
-    "neighbour-request Relay default": relaying.Relay(protocol=""),
-    "neighbour-request ReadBatches full": reading.ReadBatches(
+    "neighbour-request Append default": leader_queues.Append(topic="", partition=0),
+    "neighbour-request Relay full": leader_queues.Relay(protocol="text 1"),
+    "neighbour-request Relay default": leader_queues.Relay(protocol=""),
+    "neighbour-request ReadBatches full": readers.ReadBatches(
         topic="text 1",
         partition=2,
         offset=3,
@@ -507,7 +507,7 @@ _PLAIN: dict[str, Any] = {
         wait_ms=5,
         is_from_oldest=True,
     ),
-    "neighbour-request ReadBatches default": reading.ReadBatches(
+    "neighbour-request ReadBatches default": readers.ReadBatches(
         topic="", partition=0, offset=0, bytes_max=0
     ),
     "neighbour-request FindReplicaEnds full": replica_ends.FindReplicaEnds(partition_ids=(1, 2)),
@@ -646,17 +646,17 @@ _PLAIN: dict[str, Any] = {
         partitions=(1, 2), number=3, is_evicted=True
     ),
     "neighbour-reply Assigned default": remote_members.Assigned(),
-    "neighbour-reply Appended full": relaying.Appended(base_offset=1),
-    "neighbour-reply Appended default": relaying.Appended(base_offset=0),
-    "neighbour-reply Relayed full": relaying.Relayed(),
-    "neighbour-reply Batches full": reading.Batches(
+    "neighbour-reply Appended full": leader_queues.Appended(base_offset=1),
+    "neighbour-reply Appended default": leader_queues.Appended(base_offset=0),
+    "neighbour-reply Relayed full": leader_queues.Relayed(),
+    "neighbour-reply Batches full": readers.Batches(
         high_watermark=1,
         last_stable_offset=2,
         log_start_offset=3,
         offset=4,
         aborted=((5, 6), (7, 8)),
     ),
-    "neighbour-reply Batches default": reading.Batches(
+    "neighbour-reply Batches default": readers.Batches(
         high_watermark=0, last_stable_offset=0, log_start_offset=0
     ),
     "neighbour-reply Published full": staged_writes.Published(was_before=True),
@@ -1650,7 +1650,7 @@ _PLAIN: dict[str, Any] = {
             source={"text 14": "text 15", "text 16": "text 17"},
             sink={"text 18": "text 19", "text 20": "text 21"},
         ),
-        batches=replay_batches.TopicBatches(
+        batches=replay.TopicBatches(
             topic_id="text 22",
             ranges={23: (24, 25), 26: (27, 28)},
             records=29,
@@ -1662,7 +1662,7 @@ _PLAIN: dict[str, Any] = {
     "replay-plan default": replay.Plan(
         writer_id="",
         options=replay.Options(to="again", topic="orders"),
-        batches=replay_batches.TopicBatches(topic_id="", ranges={}, records=0),
+        batches=replay.TopicBatches(topic_id="", ranges={}, records=0),
     ),
     # ---- materialized-row
     "materialized-row full": folding.Pending(

@@ -18,7 +18,7 @@ from dragoman.broker.delayed.records import Kind, decode_key
 from dragoman.broker.delayed.state import StoredPartition
 from dragoman.broker.delayed.store import RecordStore
 from dragoman.broker.delayed.targets import Targets
-from dragoman.broker.internal import KeyValue
+from dragoman.broker.internal_topic import KeyValue
 from dragoman.log.batch import Record, build_batch
 from dragoman.outcome import start
 from dragoman.testing.sim.powercut import Plan, PowerCutError, run, run_everywhere

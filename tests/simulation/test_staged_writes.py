@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 
-from dragoman.broker.internal import KeyValue
+from dragoman.broker.internal_topic import KeyValue
 from dragoman.broker.staged_writes import Publisher, StagedWrites
 from dragoman.broker.staged_writes.records import decode_value
 from dragoman.log.batch import stamp_producer

@@ -32,7 +32,7 @@ from dragoman.api.values import (
     Told,
     Transfer,
 )
-from dragoman.broker import planning
+from dragoman.broker import reassignment
 from dragoman.broker.configs import NodeConfigs
 from dragoman.broker.errors import (
     ElectionNotNeeded,
@@ -336,7 +336,9 @@ class ClusterService:
         if wanted.cancel:
             return await self._cancel([each for each in partitions if each.target])
         if wanted.drain is not None and not wanted.nodes:
-            plan = planning.drain(self._image, partitions, wanted.drain, may_shrink=wanted.shrink)
+            plan = reassignment.drain(
+                self._image, partitions, wanted.drain, may_shrink=wanted.shrink
+            )
         elif wanted.nodes and wanted.drain is None:
             plan = self._spread(wanted, partitions)
         else:
@@ -355,9 +357,9 @@ class ClusterService:
         configs = self._broker.node_configs
         await future_of(configs.alter(EVERY_NODE, alter))
 
-    def _spread(self, wanted: NewMoves, partitions: list[PartitionMetadata]) -> planning.Plan:
+    def _spread(self, wanted: NewMoves, partitions: list[PartitionMetadata]) -> reassignment.Plan:
         if wanted.partition is None:
-            return planning.spread(self._image, partitions, wanted.nodes, wanted.factor)
+            return reassignment.spread(self._image, partitions, wanted.nodes, wanted.factor)
         # Said for one partition, the order counts as well: the first one is to lead.
         if wanted.factor not in (None, len(wanted.nodes)):
             raise ApiError(400, "invalid_request", "one partition is held by all nodes named")

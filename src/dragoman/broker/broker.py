@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.cluster import Cluster, Links, NoLinks
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.context import NodeContext
@@ -20,17 +21,16 @@ from dragoman.broker.directory import Directory, KeyedTopic
 from dragoman.broker.errors import RequestTimedOut, ShuttingDown
 from dragoman.broker.features import Features
 from dragoman.broker.fetch import Fetch, Fetches, FetchLimits, Finish, Wanted
-from dragoman.broker.gather import Gatherer
 from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.groups.coordinator import GroupCoordinator, GroupDialect
 from dragoman.broker.groups.remote_members import GroupMembers, RemoteMembers
+from dragoman.broker.leader_queues import LeaderQueues
 from dragoman.broker.leadership import Leadership
 from dragoman.broker.maintenance import Maintenance
 from dragoman.broker.partitions import Partitions, directory_name
 from dragoman.broker.quotas import ClientQuotas
-from dragoman.broker.reading import Readers
+from dragoman.broker.readers import Readers
 from dragoman.broker.refusal_names import ERROR_BY_NAME
-from dragoman.broker.relaying import Relaying
 from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.staged_writes import StagedWrites
@@ -175,9 +175,9 @@ class Broker:
             self.delayed,
         ]
         self._extensions: list[Extension] = []
-        self.gatherer = Gatherer(scheduler, clock)
-        self.relaying = Relaying(context, partitions, self.gatherer, self.rpc)
-        self.relaying.serve(self.registry)
+        self.accumulator = RecordAccumulator(scheduler, clock)
+        self.leader_queues = LeaderQueues(context, partitions, self.accumulator, self.rpc)
+        self.leader_queues.serve(self.registry)
         self.readers = Readers(context, partitions, self.fetches, self.rpc, store.expansions)
         self.readers.serve(self.registry)
         self.replica_ends = ReplicaEndFinder(
@@ -186,7 +186,9 @@ class Broker:
         self.replica_ends.serve(self.registry)
         #: What the listeners of one protocol share, by protocol.
         self.shared: dict[str, object] = {}
-        self.tables = GlobalTables(context, partitions, self.topics, self.readers, self.relaying)
+        self.tables = GlobalTables(
+            context, partitions, self.topics, self.readers, self.leader_queues
+        )
         self.maintenance = Maintenance(context, store, partitions, self._needs_producers)
         self.cluster.on_newcomer = InternalCopies(context, self.leadership).look
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from dragoman.broker.changes import Changes
 from dragoman.broker.errors import InvalidConfig, Overloaded, ReadOnlyConfig
-from dragoman.broker.turns import Turns
+from dragoman.broker.keyed_lock import KeyedLock
 from dragoman.cluster.events import Event, GroupConfigChanged, NodeConfigChanged
 from dragoman.cluster.metadata import EVERY_NODE, MetadataImage
 from dragoman.config.dynamic import ReadOnlyKeyError, with_changes
@@ -47,7 +47,7 @@ class NodeConfigs:
         self._changes = changes
         self._started_with = started_with
         self._node_id = node_id
-        self._turns = Turns()
+        self._lock = KeyedLock()
 
     # ---- reading
 
@@ -119,7 +119,7 @@ class NodeConfigs:
             return [NodeConfigChanged(node_id=node_id, config=config)]
 
         # One queue for all: what is for every node and what is for one must fit together.
-        async with self._turns.take(None):
+        async with self._lock.take(None):
             await self._changes.make(decide)
 
 
@@ -134,7 +134,7 @@ class GroupConfigs:
         self._image = image
         self._changes = changes
         self._settings = settings
-        self._turns = Turns()
+        self._lock = KeyedLock()
 
     def of(self, group_id: str) -> Mapping[str, str]:
         """The group's overrides, as text."""
@@ -159,5 +159,5 @@ class GroupConfigs:
             config = self.check_altered(group_id, alter)
             return [GroupConfigChanged(group_id=group_id, config=config)]
 
-        async with self._turns.take(group_id):
+        async with self._lock.take(group_id):
             await self._changes.make(decide)

@@ -12,7 +12,7 @@ from enum import Enum
 from dragoman.broker.context import NodeContext
 from dragoman.broker.directory import Directory
 from dragoman.broker.groups.coordinator import GroupCoordinator
-from dragoman.broker.internal import InternalTopic
+from dragoman.broker.internal_topic import InternalTopic
 from dragoman.broker.transactions.service import Transactions
 from dragoman.config.settings import Settings
 from dragoman.limits import TRANSACTION_EXPIRY_INTERVAL_S, TRANSACTION_RETRY_INTERVAL_S

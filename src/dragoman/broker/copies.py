@@ -15,7 +15,7 @@ import logging
 from dragoman.broker.context import NodeContext
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.leadership import Leadership
-from dragoman.broker.planning import Plan, widen
+from dragoman.broker.reassignment import Plan, widen
 from dragoman.errors import DragomanError
 from dragoman.outcome import ignore, start
 

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from dragoman.broker.accumulator import placed
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import NotLeader, UnknownTopic
-from dragoman.broker.gather import placed
+from dragoman.broker.leader_queues import LeaderQueues
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.reading import Reader, Readers
-from dragoman.broker.relaying import Relaying
+from dragoman.broker.readers import Reader, Readers
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError, NotSentError
@@ -44,13 +44,13 @@ class GlobalTables:
         partitions: Partitions,
         topics: Topics,
         readers: Readers,
-        relaying: Relaying,
+        leader_queues: LeaderQueues,
     ) -> None:
         self.context = context
         self.partitions = partitions
         self.topics = topics
         self.readers = readers
-        self.relaying = relaying
+        self.leader_queues = leader_queues
 
     def open(
         self, name: str, apply: Callable[[Record], None], forget: Callable[[], None]
@@ -75,7 +75,7 @@ class GlobalTable:
         self._partitions = tables.partitions
         self._topics = tables.topics
         self._readers = tables.readers
-        self._relaying = tables.relaying
+        self._leader_queues = tables.leader_queues
         self.name = name
         self._apply = apply
         self._forget = forget
@@ -223,6 +223,6 @@ class GlobalTable:
         await self._topics.ensure(new)
         partition = self.partition
         assert partition is not None
-        offset = await placed(partial(self._relaying.add, partition, record))
+        offset = await placed(partial(self._leader_queues.add, partition, record))
         await self._reached(offset + 1)
         return offset

@@ -15,7 +15,7 @@ import msgspec
 
 from dragoman.broker.changes import Changes
 from dragoman.broker.errors import InvalidQuota, Overloaded
-from dragoman.broker.turns import Turns
+from dragoman.broker.keyed_lock import KeyedLock
 from dragoman.cluster.events import ClientQuotaChanged, Event
 from dragoman.cluster.metadata import MetadataImage, QuotaEntity
 from dragoman.limits import CLIENT_QUOTA_ENTITIES_MAX, QUOTA_NAME_BYTES_MAX
@@ -63,7 +63,7 @@ class ClientQuotas:
     def __init__(self, image: MetadataImage, changes: Changes) -> None:
         self._image = image
         self._changes = changes
-        self._turns = Turns()
+        self._lock = KeyedLock()
 
     def find(
         self, components: Sequence[Component], *, strict: bool
@@ -104,7 +104,7 @@ class ClientQuotas:
             key, limits = self.check(entity, changes)
             return [ClientQuotaChanged(entity=key, quotas=limits)]
 
-        async with self._turns.take(entity_key(entity)):
+        async with self._lock.take(entity_key(entity)):
             await self._changes.make(decide)
 
 

@@ -26,7 +26,7 @@ from dragoman.broker.errors import (
     TopicExists,
     UnknownTopic,
 )
-from dragoman.broker.turns import Turns
+from dragoman.broker.keyed_lock import KeyedLock
 from dragoman.cluster.events import (
     Event,
     PartitionPlacement,
@@ -99,7 +99,7 @@ class Topics:
         self._promised: dict[str, Counter[int]] = {}
         self._promised_in_all: Counter[int] = Counter()
         #: Changes of configurations that build on what is there.
-        self._turns = Turns()
+        self._lock = KeyedLock()
         #: Called with the name of each topic that this node has created for a client.
         self.on_created: Callable[[str], None] = _ignore
 
@@ -354,7 +354,7 @@ class Topics:
             config = self.check_altered(name, alter)
             return TopicConfigChanged(topic_id=self._existing(name).topic_id, config=config)
 
-        async with self._turns.take(name):
+        async with self._lock.take(name):
             await self._change(name, decide)
 
     def check_altered(self, name: str, alter: AlterConfig) -> dict[str, str]:

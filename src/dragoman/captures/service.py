@@ -23,11 +23,11 @@ from dragoman.broker.errors import (
     Overloaded,
     UnknownCapture,
 )
+from dragoman.broker.keyed_lock import KeyedLock
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.placement import NOBODY
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions import ProducerIdentity
-from dragoman.broker.turns import Turns
 from dragoman.captures.addresses import server_of
 from dragoman.captures.control import Finding, Resume, Rewind, Snapshot, Status
 from dragoman.captures.definition import (
@@ -125,7 +125,7 @@ class Captures:
         self._positions = Positions(context, partitions, topics)
         self._supervisor = Supervisor(context, self._positions)
         #: Definitions change one after the other: names and slots are checked against the others.
-        self._turns = Turns()
+        self._lock = KeyedLock()
 
     @property
     def runner(self) -> CaptureRunner:
@@ -293,7 +293,7 @@ class Captures:
         return secured_definition(definition, self._context.settings.capture_allowed_hosts)
 
     async def _change(self, decide: Callable[[], list[Event]]) -> None:
-        async with self._turns.take(None):
+        async with self._lock.take(None):
             await self._changes.make(decide)
 
     # ---- state

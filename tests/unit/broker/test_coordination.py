@@ -95,7 +95,7 @@ def test_requests_are_refused_while_a_partition_is_read_back_and_served_after(
         commit(world, offset)
         world.settle()
     coordination.resigned(OFFSETS_TOPIC, 0)
-    with mock.patch("dragoman.broker.internal.INTERNAL_RECORDS_PER_SLICE", 1):
+    with mock.patch("dragoman.broker.internal_topic.INTERNAL_RECORDS_PER_SLICE", 1):
         coordination.led(OFFSETS_TOPIC, 0, 0)
         with pytest.raises(CoordinatorLoading):
             coordination.groups.require(G)
@@ -114,7 +114,7 @@ def test_a_resignation_while_loading_ends_it(world: World) -> None:
         commit(world, offset)
         world.settle()
     coordination.resigned(OFFSETS_TOPIC, 0)
-    with mock.patch("dragoman.broker.internal.INTERNAL_RECORDS_PER_SLICE", 1):
+    with mock.patch("dragoman.broker.internal_topic.INTERNAL_RECORDS_PER_SLICE", 1):
         coordination.led(OFFSETS_TOPIC, 0, 0)
         coordination.resigned(OFFSETS_TOPIC, 0)
         world.settle()
@@ -206,7 +206,7 @@ def test_a_topic_deleted_while_groups_are_read_back_takes_its_offsets_along(worl
         commit(world, offset)
         world.settle()
     coordination.resigned(OFFSETS_TOPIC, 0)
-    with mock.patch("dragoman.broker.internal.INTERNAL_RECORDS_PER_SLICE", 1):
+    with mock.patch("dragoman.broker.internal_topic.INTERNAL_RECORDS_PER_SLICE", 1):
         coordination.led(OFFSETS_TOPIC, 0, 0)
         coordination.groups.topic_deleted(T)
         world.settle()

@@ -152,7 +152,7 @@ def test_a_put_that_the_leader_refuses_at_once_fails_like_any_other() -> None:
     def refuse(*_: object) -> None:
         raise NotEnoughReplicas("for the test")
 
-    table.topic._relaying.add = refuse
+    table.topic._leader_queues.add = refuse
     assert isinstance(table.put("b", "2").error, NotEnoughReplicas)
 
 

@@ -11,7 +11,7 @@ import struct
 import pytest
 from crc32c import crc32c
 
-from dragoman.broker.gather import Gatherer
+from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
 from dragoman.config.settings import Settings
@@ -264,12 +264,12 @@ def test_idle_producers_are_forgotten() -> None:
 def test_records_gathered_in_one_turn_are_one_batch_in_order() -> None:
     world = World()
     (replica,) = world.create("t")
-    gatherer = Gatherer(world.scheduler, world.clock)
+    accumulator = RecordAccumulator(world.scheduler, world.clock)
     placed: list[tuple[int, DragomanError | None]] = []
     now_ms = world.clock.wall_ms()
     for number in range(5):
         record = Record(value=b"%d" % number, timestamp=now_ms)
-        gatherer.add(replica, record, lambda *result: placed.append(result))
+        accumulator.add(replica, record, lambda *result: placed.append(result))
     assert placed == []
     world.settle()
     assert placed == [(offset, None) for offset in range(5)]
@@ -279,10 +279,10 @@ def test_records_gathered_in_one_turn_are_one_batch_in_order() -> None:
 def test_gathered_records_that_are_refused_are_all_told() -> None:
     world = World()
     (replica,) = world.create("t", config={"max.message.bytes": "100"})
-    gatherer = Gatherer(world.scheduler, world.clock)
+    accumulator = RecordAccumulator(world.scheduler, world.clock)
     placed: list[tuple[int, DragomanError | None]] = []
     for _ in range(3):
-        gatherer.add(replica, Record(value=bytes(200)), lambda *result: placed.append(result))
+        accumulator.add(replica, Record(value=bytes(200)), lambda *result: placed.append(result))
     world.settle()
     assert [offset for offset, _ in placed] == [-1, -1, -1]
     assert all(isinstance(error, DragomanError) for _, error in placed)

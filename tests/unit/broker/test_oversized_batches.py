@@ -13,8 +13,8 @@ import pytest
 
 from dragoman.broker import produce
 from dragoman.broker.errors import MessageTooLarge
+from dragoman.broker.local_reader import LocalReader
 from dragoman.broker.replica import Replica
-from dragoman.broker.tailing import Tail
 from dragoman.checksum import crc32c
 from dragoman.limits import DECODED_AT_ONCE_RECORDS_MAX, EXPANDED_BATCH_BYTES_MAX
 from dragoman.log.batch import Record, build_batch
@@ -84,7 +84,7 @@ def test_bomb_is_refused_when_it_is_produced(world: World, codec: Codec) -> None
 def test_topic_with_larger_messages_may_have_larger_batches(world: World) -> None:
     (replica,) = world.create("t", config={"max.message.bytes": str(64 << 20)})
     world.append(replica, bomb())
-    tail = Tail(replica, 0, lambda: None)
+    tail = LocalReader(replica, 0, lambda: None)
     assert [len(each.value or b"") for each in tail.read(1, 1)] == [40 << 20]
 
 
@@ -127,7 +127,7 @@ def test_small_reads_of_one_batch_expand_it_once(world: World) -> None:
     count = 5 * DECODED_AT_ONCE_RECORDS_MAX
     world.append(replica, many(count))
     for offset in range(0, count, 997):
-        tail = Tail(replica, offset, lambda: None)
+        tail = LocalReader(replica, offset, lambda: None)
         found = tail.read(60, 3)
         assert [each.value for each in found] == [
             b"%d" % at for at in range(offset, min(offset + 3, count))
@@ -143,7 +143,7 @@ def test_large_batch_is_read_to_its_end_and_on(world: World) -> None:
     world.write(replica, b"before")
     world.append(replica, many(count, Codec.ZSTD))
     world.write(replica, b"after")
-    tail = Tail(replica, 0, lambda: None)
+    tail = LocalReader(replica, 0, lambda: None)
     found: list[bytes | None] = []
     while batch := tail.read(1 << 20, 700):
         assert len(batch) <= 700
@@ -175,7 +175,7 @@ def test_reader_hears_that_a_batch_is_too_large_and_kafka_gets_the_bytes(
     smuggle(world, replica, batch, monkeypatch)
     world.write(replica, b"after")
     for _ in range(5):
-        tail = Tail(replica, 0, lambda: None)
+        tail = LocalReader(replica, 0, lambda: None)
         with pytest.raises(MessageTooLarge, match="t-0: batch decompresses to more than"):
             tail.read(60, 1)
     assert world.store.expansions.count == 1

@@ -25,9 +25,9 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
-from dragoman.broker.reading import Batches, ReadBatches
+from dragoman.broker.leader_queues import Append, Appended
+from dragoman.broker.readers import Batches, ReadBatches
 from dragoman.broker.refusal_names import ERROR_BY_NAME
-from dragoman.broker.relaying import Append, Appended
 from dragoman.broker.transactions import ProducerIdentity, TransactionState
 from dragoman.broker.transactions.participants import EndTransaction
 from dragoman.broker.transactions.service import TRANSACTIONS_TOPIC

@@ -25,7 +25,7 @@ from typing import Protocol, TypeVar
 
 from dragoman.broker.delayed.records import Kind, encode_key, encode_value, removal
 from dragoman.broker.delayed.state import Batch, Phase, StoredPartition, TargetQueue
-from dragoman.broker.internal import KeyValue
+from dragoman.broker.internal_topic import KeyValue
 from dragoman.errors import DragomanError
 from dragoman.limits import (
     DELAYED_BATCH_RECORDS_MAX,

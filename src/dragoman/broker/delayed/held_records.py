@@ -34,7 +34,7 @@ from dragoman.broker.delayed.state import (
     Undecided,
 )
 from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord
-from dragoman.broker.internal import KeyValue
+from dragoman.broker.internal_topic import KeyValue
 from dragoman.errors import DragomanError
 from dragoman.limits import DELAYED_DECISIONS_KEPT
 from dragoman.log.batch import Record

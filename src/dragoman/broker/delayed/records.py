@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from dragoman.broker.delayed.state import Batch
-from dragoman.broker.internal import KeyValue
+from dragoman.broker.internal_topic import KeyValue
 from dragoman.errors import CorruptionError, FormatError
 from dragoman.log.batch import Record
 

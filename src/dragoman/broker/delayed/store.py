@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, Final
 
+from dragoman.broker.accumulator import size_of
 from dragoman.broker.context import NodeContext
 from dragoman.broker.delayed import records as stored
 from dragoman.broker.delayed.delivery import Delivery
@@ -39,8 +40,7 @@ from dragoman.broker.errors import (
     UnknownDeferredRecord,
     UnknownTopic,
 )
-from dragoman.broker.gather import size_of
-from dragoman.broker.internal import InternalTopic, Keeper, KeyValue
+from dragoman.broker.internal_topic import InternalTopic, Keeper, KeyValue
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.produce import check_produced
 from dragoman.broker.topics import Topics

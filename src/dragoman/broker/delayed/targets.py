@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from dragoman.broker.accumulator import refusal, room_in_a_batch, size_of
 from dragoman.broker.context import NodeContext
 from dragoman.broker.delayed.state import Target
 from dragoman.broker.errors import InvalidRecord, NotAuthorized, UnknownTopic
-from dragoman.broker.gather import refusal, room_in_a_batch, size_of
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.placement import NOBODY
 from dragoman.broker.produce import append_fitted, as_configured, check_led, check_produced

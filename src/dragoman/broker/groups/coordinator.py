@@ -19,7 +19,7 @@ from dragoman.broker.groups.offsets import CommitRequest, GroupRecords, Offsets,
 from dragoman.broker.groups.ports import Dialect, GroupSettings, TopicFacts
 from dragoman.broker.groups.records import OFFSETS_TOPIC, StateRecord, TopicPartition
 from dragoman.broker.groups.registry import Groups
-from dragoman.broker.internal import InternalTopic, Keeper
+from dragoman.broker.internal_topic import InternalTopic, Keeper
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.placement import NOBODY
 from dragoman.broker.topics import Topics

@@ -33,7 +33,7 @@ from dragoman.broker.errors import (
     ShuttingDown,
     WriterOfAnotherQuery,
 )
-from dragoman.broker.internal import KeyValue
+from dragoman.broker.internal_topic import KeyValue
 from dragoman.broker.staged_writes import records
 from dragoman.broker.staged_writes.publication import Destination, Piece, Publication, Target
 from dragoman.broker.staged_writes.writer import Writer, published

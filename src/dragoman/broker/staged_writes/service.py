@@ -14,7 +14,7 @@ from dragoman.broker.errors import (
     RequestTimedOut,
     UnknownTopic,
 )
-from dragoman.broker.internal import InternalTopic, Keeper, KeyValue
+from dragoman.broker.internal_topic import InternalTopic, Keeper, KeyValue
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.staged_writes import records
 from dragoman.broker.staged_writes.destinations import (

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import InvalidPublication, NotLeader, StagedRecordsGone, UnknownTopic
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.reading import ReadBatches
+from dragoman.broker.readers import ReadBatches
 from dragoman.broker.staged_writes.publication import STAGING_TOPIC, Piece
 from dragoman.errors import OffsetOutOfRangeError
 from dragoman.limits import PUBLISH_SLICE_BYTES

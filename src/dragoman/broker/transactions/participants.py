@@ -30,7 +30,7 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.groups.coordinator import GroupCoordinator
 from dragoman.broker.groups.records import OFFSETS_TOPIC
-from dragoman.broker.internal import InternalTopic
+from dragoman.broker.internal_topic import InternalTopic
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.placement import NOBODY
 from dragoman.broker.replica import Replica

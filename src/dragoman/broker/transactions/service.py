@@ -14,7 +14,7 @@ from dragoman.broker.changes import Changes
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import NotCoordinator
 from dragoman.broker.groups.coordinator import GroupCoordinator
-from dragoman.broker.internal import InternalTopic, Keeper
+from dragoman.broker.internal_topic import InternalTopic, Keeper
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions.coordinator import TransactionCoordinator

@@ -31,8 +31,8 @@ import msgspec
 from dragoman.broker.coordination import Coordination, CoordinatorKind
 from dragoman.broker.errors import CoordinatorLoading
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
+from dragoman.broker.local_reader import LocalReader
 from dragoman.broker.replica import Acknowledge, Replica
-from dragoman.broker.tailing import Tail
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import DragomanError
@@ -342,7 +342,7 @@ class _Present:
 
     def __init__(self, replica: Replica, name: str) -> None:
         self._name = name
-        self._tail = Tail(replica, replica.log.log_start_offset, lambda: None)
+        self._tail = LocalReader(replica, replica.log.log_start_offset, lambda: None)
         self._end = replica.log.log_end_offset
         self._next: Record | None = self._read()
 

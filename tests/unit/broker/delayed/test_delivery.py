@@ -13,7 +13,7 @@ from dragoman.broker.delayed.delivery import Delivery
 from dragoman.broker.delayed.records import Kind, decode_key, decode_value
 from dragoman.broker.delayed.state import Batch, Entry, Phase, StoredPartition
 from dragoman.broker.errors import NotLeader, ProducerIdsUnavailable
-from dragoman.broker.internal import KeyValue
+from dragoman.broker.internal_topic import KeyValue
 from dragoman.errors import CorruptionError, DiskFullError, DragomanError
 from dragoman.limits import DELAYED_RETRY_S
 from dragoman.log.batch import Record, read_header, records

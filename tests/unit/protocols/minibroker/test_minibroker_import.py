@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.broker.tailing import Tail
+from dragoman.broker.local_reader import LocalReader
 from dragoman.errors import DiskFullError
 from dragoman.log.batch import Record
 from dragoman.protocols.minibroker import directory_import as importing
@@ -51,7 +51,7 @@ def contents(world: World) -> dict[str, list[Record]]:
         if not topic.is_internal:
             for partition in topic.partitions:
                 replica = world.broker.replica(partition)
-                tail = Tail(replica, replica.log.log_start_offset, lambda: None)
+                tail = LocalReader(replica, replica.log.log_start_offset, lambda: None)
                 records = []
                 while more := tail.read(1 << 20, 1000):
                     records += more

@@ -11,7 +11,7 @@ import pytest
 from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.broker.groups.direct import DirectMember, DirectRules, by_turns
-from dragoman.broker.relaying import Append
+from dragoman.broker.leader_queues import Append
 from dragoman.cluster.events import LeaderChanged
 from dragoman.cluster.metadata import NO_LEADER
 from dragoman.config.settings import Settings

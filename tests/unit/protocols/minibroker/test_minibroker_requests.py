@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dragoman.broker.tailing import Tail
+from dragoman.broker.local_reader import LocalReader
 from dragoman.config.settings import Settings
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as k
@@ -67,7 +67,7 @@ def test_record_in_the_log_has_no_key_for_an_empty_one(peer: Peer, world: World)
     peer.publish("t", b"v")
     peer.publish("t", b"", key=b"k1")
     replicas = [world.broker.find("t", index) for index in range(4)]
-    read = [Tail(each, 0, lambda: None).read(1 << 20, 100) for each in replicas]
+    read = [LocalReader(each, 0, lambda: None).read(1 << 20, 100) for each in replicas]
     assert [[each.key for each in records] for records in read] == [[None], [b"k1"], [], []]
 
 

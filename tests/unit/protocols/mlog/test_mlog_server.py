@@ -395,16 +395,16 @@ def test_records_one_by_one_are_decoded_once(
 ) -> None:
     (replica,) = world.create("t")
     world.write(replica, *(b"%d" % number for number in range(100)))
-    from dragoman.broker import tailing
+    from dragoman.broker import local_reader
 
     reads = []
-    original = tailing.Unread
+    original = local_reader.RecordBuffer
 
     def counted(*arguments: object) -> object:
         reads.append(arguments)
         return original(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(tailing, "Unread", counted)
+    monkeypatch.setattr(local_reader, "RecordBuffer", counted)
     for offset in range(100):
         entry = pipe.ask(m.Fetch(topic="t", offset=offset, replica_node_id="r"), m.FetchResp).entry
         assert entry == m.Entry(offset=offset, value=b"%d" % offset)

@@ -9,11 +9,11 @@ from typing import cast, get_args
 import pytest
 
 from dragoman.broker.errors import Overloaded
-from dragoman.broker.relaying import Relayed
+from dragoman.broker.leader_queues import Relayed
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.outcome import start
 from dragoman.protocols.rocketmq.handlers.node import node_of
-from dragoman.protocols.rocketmq.handlers.relayed import (
+from dragoman.protocols.rocketmq.handlers.rpc import (
     RELAY,
     Count,
     DeleteGroup,

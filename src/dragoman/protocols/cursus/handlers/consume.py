@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import UnknownTopic
-from dragoman.broker.tailing import Tail
+from dragoman.broker.local_reader import LocalReader
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import (
@@ -140,7 +140,7 @@ def committed_offset(service: CursusService, group: str, topic: str, partition: 
     return None if found is None else found.offset
 
 
-def out_of_range(tail: Tail) -> str:
+def out_of_range(tail: LocalReader) -> str:
     return f"requested={tail.offset} earliest={tail.log_start_offset} latest={tail.end_offset}"
 
 
@@ -156,7 +156,7 @@ class _Consume:
     def __init__(self, call: Call, wanted: Wanted) -> None:
         self._call = call
         self._wanted = wanted
-        self._tails: list[tuple[tuple[str, int], Tail]] = []
+        self._tails: list[tuple[tuple[str, int], LocalReader]] = []
         #: Where the next CONSUME begins, once what was read has been sent.
         self._moved: dict[tuple[str, int], int] = {}
         self._timer: Handle | None = None
@@ -166,7 +166,7 @@ class _Consume:
         new = []
         for topic in self._wanted.topics:
             replica = call.service.replica(topic, partition)
-            tail = Tail(replica, 0, self._woken, committed_only=self._wanted.committed_only)
+            tail = LocalReader(replica, 0, self._woken, committed_only=self._wanted.committed_only)
             place = (topic.name, partition)
             self._tails.append((place, tail))
             if self._remembered(place, tail) is None:
@@ -194,14 +194,14 @@ class _Consume:
             call.session.answer_now = self._time_is_up
         self._look()
 
-    def _remembered(self, place: tuple[str, int], tail: Tail) -> int | None:
+    def _remembered(self, place: tuple[str, int], tail: LocalReader) -> int | None:
         remembered = self._call.session.positions.get(place)
         # A position past the end is that of an earlier topic of the same name.
         if remembered is None or remembered > tail.replica.log.log_end_offset:
             return None
         return max(remembered, tail.log_start_offset)
 
-    def _begin_at(self, place: tuple[str, int], tail: Tail, committed: int | None) -> int:
+    def _begin_at(self, place: tuple[str, int], tail: LocalReader, committed: int | None) -> int:
         call = self._call
         remembered = self._remembered(place, tail)
         if remembered is not None:
@@ -297,7 +297,7 @@ async def handle_stream(call: Call) -> None:
 def _begin(call: Call, asked: Wanted, offset: int) -> None:
     service = call.service
     (topic,) = asked.topics
-    tail = Tail(
+    tail = LocalReader(
         service.replica(topic, asked.partition),
         offset,
         lambda: stream.pump(),
@@ -316,7 +316,7 @@ def _begin(call: Call, asked: Wanted, offset: int) -> None:
 
 class Stream:
     def __init__(
-        self, session: CursusSession, name: tuple[str, int, str], count_max: int, tail: Tail
+        self, session: CursusSession, name: tuple[str, int, str], count_max: int, tail: LocalReader
     ) -> None:
         #: Topic, partition, group.
         self.name = name

@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
-from dragoman.broker.gather import placed
+from dragoman.broker.accumulator import placed
+from dragoman.broker.keyed_lock import KeyedLock
+from dragoman.broker.local_reader import LocalReader
 from dragoman.broker.replica import Replica
-from dragoman.broker.tailing import Tail
-from dragoman.broker.turns import Turns
 from dragoman.errors import DragomanError
 from dragoman.limits import (
     CURSUS_EVENTS_MAX,
@@ -67,7 +67,7 @@ class StreamIndex:
     def __init__(self, service: CursusService, replica: Replica) -> None:
         self.replica = replica
         #: An append holds the turn of its stream.
-        self.turns = Turns()
+        self.lock = KeyedLock()
         self._scheduler = service.scheduler
         self._streams: dict[bytes, _Events] = {}
         #: Everything before it is in the index.
@@ -214,11 +214,11 @@ async def handle_append_stream(call: Call) -> None:
     )
     index, broker = stream.index, call.service.broker
     await stream.current()
-    async with index.turns.take(stream.key_bytes):
+    async with index.lock.take(stream.key_bytes):
         if version != stream.version + 1:
             raise Refusal(f"version_conflict current={stream.version} expected={version}")
         record = record_of(message, broker.clock.wall_ms())
-        offset = await placed(partial(broker.gatherer.add, index.replica, record))
+        offset = await placed(partial(broker.accumulator.add, index.replica, record))
         index.add(stream.key_bytes, version, offset)
     call.ok(f"version={version} offset={offset} partition={stream.partition}")
 
@@ -264,7 +264,7 @@ class _EventReader:
         self._offsets = offsets[::-1]
         self.events: list[Record] = []
         self._size = 0
-        self._tail = Tail(stream.index.replica, 0, lambda: None, committed_only=False)
+        self._tail = LocalReader(stream.index.replica, 0, lambda: None, committed_only=False)
 
     def read_more(self) -> bool:
         """Read a slice; whether that was the last one."""

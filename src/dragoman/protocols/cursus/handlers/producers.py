@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.errors import NotLeader
-from dragoman.broker.gather import Gatherer
 from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import ProducerIds
 from dragoman.errors import DragomanError
@@ -48,11 +48,11 @@ _EPOCH = 0
 
 class Producers:
     def __init__(
-        self, state: State, producer_ids: ProducerIds, gatherer: Gatherer, clock: Clock
+        self, state: State, producer_ids: ProducerIds, accumulator: RecordAccumulator, clock: Clock
     ) -> None:
         self._state = state
         self._producer_ids = producer_ids
-        self._gatherer = gatherer
+        self._accumulator = accumulator
         self._clock = clock
         #: Batches that wait while a producer id is being written down, by producer and epoch.
         self._registering: dict[tuple[str, int], list[Outcome[None]]] = {}
@@ -139,7 +139,7 @@ class Producers:
         self, batch: Batch, replica: Replica, internal_id: int, answer: _Answer, refuse: _Refuse
     ) -> None:
         messages = batch.messages
-        self._gatherer.flush(replica)
+        self._accumulator.flush(replica)
         expected = _expected(replica, internal_id, messages[0])
         fresh, failure = _fresh(messages, expected)
         now_ms = self._clock.wall_ms()

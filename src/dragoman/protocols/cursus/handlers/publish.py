@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from dragoman.broker.errors import NotLeader
-from dragoman.broker.relaying import TakeReply
+from dragoman.broker.leader_queues import TakeReply
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError
@@ -95,12 +95,12 @@ class PublishHeader:
             timestamp=broker.clock.wall_ms(),
         )
         is_leader_only = self._acks not in ACKS_OF_ALL
-        broker.relaying.add(
+        broker.leader_queues.add(
             led,
             record,
             partial(self._placed, session, place),
             is_leader_only=is_leader_only,
-            in_leader_line=session.in_leader_line(is_leader_only),
+            in_leader_queue=session.in_leader_queue(is_leader_only),
         )
 
     def _placed(
@@ -193,8 +193,8 @@ def _publish(
 ) -> None:
     """Here or where the partition is led. Raises `DragomanError`."""
     service = session.service
-    in_leader_line = session.in_leader_line(request.batch.acks not in ACKS_OF_ALL)
-    if not service.broker.relaying.is_busy(partition, in_leader_line=in_leader_line):
+    in_leader_queue = session.in_leader_queue(request.batch.acks not in ACKS_OF_ALL)
+    if not service.broker.leader_queues.is_busy(partition, in_leader_queue=in_leader_queue):
         try:
             replica = service.broker.replica(partition)
         except NotLeader:
@@ -203,7 +203,7 @@ def _publish(
             append_batch(service, request, replica, reply)
             return
     append = partial(append_batch, service, request)
-    ask_leader(service, partition, request, append, reply, in_leader_line=in_leader_line)
+    ask_leader(service, partition, request, append, reply, in_leader_queue=in_leader_queue)
 
 
 def append_batch(
@@ -214,7 +214,7 @@ def append_batch(
     if batch.acks in ACKS_OF_ALL:
         replica.check_in_sync()
     # What was published by text before, in this turn, comes first.
-    service.broker.gatherer.flush(replica)
+    service.broker.accumulator.flush(replica)
     if request.is_counted:
         service.producers.publish(batch, replica, partial(_acknowledge, reply, batch), reply)
         return

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias, assert_never
 
 import msgspec
 
-from dragoman.broker.relaying import Answered, Relay, TakeReply
+from dragoman.broker.leader_queues import Answered, Relay, TakeReply
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DecodeError, DragomanError
@@ -85,16 +85,16 @@ def ask_leader(
     append: Callable[[Replica, TakeReply], None],
     reply: TakeReply,
     *,
-    in_leader_line: bool = False,
+    in_leader_queue: bool = False,
 ) -> None:
     """Have a request performed where a partition is led, after those before it. `append` performs
     it on this node, if this node leads the partition by then.
     """
-    errand = _Errand(request, append, reply)
-    service.broker.relaying.run(partition, errand, in_leader_line=in_leader_line)
+    operation = _Operation(request, append, reply)
+    service.broker.leader_queues.run(partition, operation, in_leader_queue=in_leader_queue)
 
 
-class _Errand:
+class _Operation:
     """A request for the leader of a partition."""
 
     def __init__(

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.coordination import Coordination, CoordinatorKind
 from dragoman.broker.errors import CoordinatorLoading, CoordinatorNotAvailable
-from dragoman.broker.gather import Gatherer
 from dragoman.broker.global_table import GlobalTables
-from dragoman.broker.reading import Readers
-from dragoman.broker.relaying import Relaying, TakeReply
+from dragoman.broker.leader_queues import LeaderQueues, TakeReply
+from dragoman.broker.readers import Readers
 from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
@@ -101,10 +101,10 @@ class Core(service.Core, Protocol):
     def tables(self) -> GlobalTables: ...
 
     @property
-    def gatherer(self) -> Gatherer: ...
+    def accumulator(self) -> RecordAccumulator: ...
 
     @property
-    def relaying(self) -> Relaying: ...
+    def leader_queues(self) -> LeaderQueues: ...
 
     @property
     def readers(self) -> Readers: ...
@@ -193,7 +193,7 @@ class CursusService(Service[Core]):
         self._sessions = 0
         self._turns: dict[str, int] = {}
         broker.on_stopping.append(self.streams.stop_all)
-        broker.relaying.protocols[PROTOCOL] = partial(_RELAYED[PROTOCOL], self)
+        broker.leader_queues.protocols[PROTOCOL] = partial(_RELAYED[PROTOCOL], self)
 
     def opened(self) -> bool:
         """Count a new connection; whether it may stay."""
@@ -257,7 +257,7 @@ class CursusService(Service[Core]):
 
         broker = self.broker
         producer_ids = broker.coordination.transactions.producer_ids
-        return Producers(self.state, producer_ids, broker.gatherer, broker.clock)
+        return Producers(self.state, producer_ids, broker.accumulator, broker.clock)
 
     def part(self, kind: type[Part], make: Callable[[], Part]) -> Part:
         """The one of its kind, made at first use."""

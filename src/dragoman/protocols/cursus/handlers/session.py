@@ -334,7 +334,7 @@ class CursusSession(OrderedSession[CursusService]):
             if request.closes:
                 self.close()
 
-    def in_leader_line(self, is_leader_only: bool) -> bool:
+    def in_leader_queue(self, is_leader_only: bool) -> bool:
         """Which of the relay's lines a message goes to: that of the messages before it as long as
         one of these is unanswered, for messages of one connection keep their order.
         """

@@ -7,7 +7,7 @@ from contextlib import suppress
 import msgspec
 
 from dragoman.broker.errors import TopicExists, UnknownTopic
-from dragoman.broker.reading import Ends
+from dragoman.broker.readers import Ends
 from dragoman.broker.topics import DEFAULT, NewTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import ClusterError, DragomanError

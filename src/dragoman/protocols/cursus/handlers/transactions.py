@@ -32,7 +32,7 @@ from dragoman.broker.errors import (
     TransactionalIdNotFound,
 )
 from dragoman.broker.groups import TopicPartition
-from dragoman.broker.relaying import TakeReply
+from dragoman.broker.leader_queues import TakeReply
 from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import (
     ProducerIdentity,
@@ -445,7 +445,7 @@ async def stage_message(service: CursusService, request: StagedMessage, replica:
         enrol = service.broker.coordination.transactions.participants.enrol
         await enrol(request.transactional_id, identity, place, is_check=True)
     # What was published by text before, in this turn, comes first.
-    service.broker.gatherer.flush(replica)
+    service.broker.accumulator.flush(replica)
     next_offset = _append(service.broker, replica, request.message, identity)
     await acknowledged(partial(replica.when_committed, next_offset))
     return b""

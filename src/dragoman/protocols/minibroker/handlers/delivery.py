@@ -31,7 +31,7 @@ from collections import deque
 from typing import Protocol
 
 from dragoman.broker.errors import Overloaded
-from dragoman.broker.reading import Readers
+from dragoman.broker.readers import Readers
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import (

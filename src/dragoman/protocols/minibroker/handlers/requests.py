@@ -27,7 +27,7 @@ from dragoman.broker.errors import (
     UnknownTopic,
 )
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
-from dragoman.broker.reading import Ends
+from dragoman.broker.readers import Ends
 from dragoman.broker.topics import NewTopic, check_name
 from dragoman.cluster.metadata import NO_LEADER, TopicMetadata
 from dragoman.errors import DragomanError
@@ -175,7 +175,7 @@ def _append(
         place.reply(published_frame(partition, offset) if error is None else session.refusal(error))
 
     record = Record(key=key or None, value=request.payload, timestamp=broker.clock.wall_ms())
-    broker.relaying.add(topic.partitions[partition], record, placed)
+    broker.leader_queues.add(topic.partitions[partition], record, placed)
 
 
 def commit(session: MinibrokerSession, request: Commit, place: Place) -> None:

@@ -7,8 +7,8 @@ from typing import Final, Protocol
 
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.groups.remote_members import GroupMembers
-from dragoman.broker.reading import Readers
-from dragoman.broker.relaying import Relaying
+from dragoman.broker.leader_queues import LeaderQueues
+from dragoman.broker.readers import Readers
 from dragoman.broker.topics import NewTopic
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
@@ -45,7 +45,7 @@ class Core(service.Core, Protocol):
     def clock(self) -> Clock: ...
 
     @property
-    def relaying(self) -> Relaying: ...
+    def leader_queues(self) -> LeaderQueues: ...
 
     @property
     def readers(self) -> Readers: ...

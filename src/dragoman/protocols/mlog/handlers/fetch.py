@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dragoman.broker.local_reader import LocalReader
 from dragoman.broker.replica import Replica
-from dragoman.broker.tailing import Tail
 from dragoman.errors import DragomanError
 from dragoman.limits import (
     MLOG_FETCH_BYTES_MAX,
@@ -122,13 +122,13 @@ def read(
     """The records from an offset on; the connection's tail is used again when it stands there."""
     tail = session.reading
     if tail is None or tail.replica is not replica:
-        tail = session.reading = Tail(replica, offset, _nothing)
+        tail = session.reading = LocalReader(replica, offset, _nothing)
     # However many readers are stuck, there is room for one more, and for its first record.
     bytes_max = max(1, min(bytes_max, session.service.budget.room // 2))
     return _read(tail, offset, count, bytes_max)
 
 
-def _read(tail: Tail, offset: int, count: int, bytes_max: int) -> list[Record]:
+def _read(tail: LocalReader, offset: int, count: int, bytes_max: int) -> list[Record]:
     if tail.offset != offset:
         tail.seek(offset)
     if offset < tail.log_start_offset:
@@ -150,7 +150,7 @@ class _Stream:
         self._session = session
         self._count = request.max_count
         self._place = place
-        self._tail = Tail(replica, offset, self._look)
+        self._tail = LocalReader(replica, offset, self._look)
         self._timer: Handle | None = None
 
     def start(self) -> None:

@@ -51,7 +51,7 @@ def handle_produce(session: MlogSession, request: Produce, place: Place) -> None
             session.fail(place, error)
 
     record = Record(value=request.value, timestamp=broker.clock.wall_ms())
-    broker.gatherer.add(replica, record, placed, is_leader_only=request.acks != _ALL)
+    broker.accumulator.add(replica, record, placed, is_leader_only=request.acks != _ALL)
 
 
 def handle_produce_batch(session: MlogSession, request: ProduceBatch, place: Place) -> None:
@@ -77,7 +77,7 @@ def handle_produce_batch(session: MlogSession, request: ProduceBatch, place: Pla
 
     now = broker.clock.wall_ms()
     records = [Record(value=value, timestamp=now) for value in values]
-    broker.gatherer.add_all(replica, records, placed, is_leader_only=request.acks != _ALL)
+    broker.accumulator.add_all(replica, records, placed, is_leader_only=request.acks != _ALL)
 
 
 def _partition(session: MlogSession, topic: str, acks: int, place: Place) -> Replica:

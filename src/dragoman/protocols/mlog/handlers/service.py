@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.errors import RequestTimedOut
-from dragoman.broker.gather import Gatherer
 from dragoman.broker.replica import Replica
 from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.topics import Topics
@@ -100,7 +100,7 @@ class Core(service.Core, Protocol):
     def coordination(self) -> Coordination: ...
 
     @property
-    def gatherer(self) -> Gatherer: ...
+    def accumulator(self) -> RecordAccumulator: ...
 
     @property
     def quorum(self) -> MetadataQuorum: ...

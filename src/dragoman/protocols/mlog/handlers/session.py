@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from dragoman.broker import errors as broker
-from dragoman.broker.tailing import Tail
+from dragoman.broker.local_reader import LocalReader
 from dragoman.errors import (
     BrokerError,
     ClusterError,
@@ -92,7 +92,7 @@ class MlogSession(OrderedSession[MlogService]):
         self._connection = Connection(Role.SERVER, service.scratch)
         super().__init__(channel, self._connection.reader, service)
         #: Where this connection read last: most clients read on from there.
-        self.reading: Tail | None = None
+        self.reading: LocalReader | None = None
         #: Stops the request that waits for records, while one does.
         self._stop_waiting: Callable[[], None] | None = None
         #: Answers it with what there is.

@@ -10,9 +10,9 @@ from dragoman.broker.configs import NodeConfigs
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.delayed import DelayedRecords
 from dragoman.broker.global_table import GlobalTables
+from dragoman.broker.leader_queues import LeaderQueues
 from dragoman.broker.maintenance import Maintenance
-from dragoman.broker.reading import Readers
-from dragoman.broker.relaying import Relaying
+from dragoman.broker.readers import Readers
 from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.metadata import PartitionMetadata
@@ -74,7 +74,7 @@ class Core(service.Core, Protocol):
     def delayed(self) -> DelayedRecords: ...
 
     @property
-    def relaying(self) -> Relaying: ...
+    def leader_queues(self) -> LeaderQueues: ...
 
     @property
     def readers(self) -> Readers: ...

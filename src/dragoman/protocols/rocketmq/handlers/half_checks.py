@@ -29,7 +29,7 @@ from dragoman.protocols.rocketmq.handlers.names import (
     spelling,
 )
 from dragoman.protocols.rocketmq.handlers.records import message_of, sent_again
-from dragoman.protocols.rocketmq.handlers.relayed import CheckProducer
+from dragoman.protocols.rocketmq.handlers.rpc import CheckProducer
 from dragoman.protocols.rocketmq.messages import (
     NO_HOST,
     encode_message,
@@ -116,4 +116,4 @@ async def _put_aside(broker: Core, record: Record, target: Target, group: str) -
     topic = broker.image.topics.get(CHECKED_TOO_OFTEN_TOPIC)
     if topic is None:
         raise error or UnknownTopic(f"there is no topic {CHECKED_TOO_OFTEN_TOPIC}")
-    await broker.relaying.append(topic.partitions[0], sent.record(broker.clock.wall_ms()))
+    await broker.leader_queues.append(topic.partitions[0], sent.record(broker.clock.wall_ms()))

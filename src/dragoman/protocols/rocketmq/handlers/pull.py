@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dragoman.broker.errors import NotLeader
-from dragoman.broker.reading import Ends, Reader
+from dragoman.broker.readers import Ends, Reader
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.limits import (
     ROCKETMQ_COPY_WAIT_S,
@@ -29,14 +29,13 @@ from dragoman.protocols.rocketmq.constants import (
     PullFlag,
     Response,
 )
-from dragoman.protocols.rocketmq.filters import Filter, compile_filter
+from dragoman.protocols.rocketmq.filters import Filter, FilterError, compile_filter
 from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.names import require_topic
 from dragoman.protocols.rocketmq.handlers.records import encoded, properties_of, tags_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Call
 from dragoman.protocols.rocketmq.handlers.topics import attributes_of, read_queues
-from dragoman.protocols.rocketmq.sql92 import FilterError
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.world import Handle
 

@@ -18,7 +18,7 @@ from dragoman.protocols.rocketmq.handlers.names import (
     physical_offset,
     spelling,
 )
-from dragoman.protocols.rocketmq.handlers.reads import Found, find_record
+from dragoman.protocols.rocketmq.handlers.queries import Found, find_record
 from dragoman.protocols.rocketmq.handlers.records import Sent, sent_again
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import make_topic
@@ -85,7 +85,7 @@ async def dead_letter(call: Call, group: str, sent: Sent) -> Answer:
     properties.pop(Property.DELAY, None)
     topic = await make_topic(call, DLQ_PREFIX + group, 1)
     partition = topic.partitions[0]
-    offset = await broker.relaying.append(partition, sent.record(broker.clock.wall_ms()))
+    offset = await broker.leader_queues.append(partition, sent.record(broker.clock.wall_ms()))
     physical = physical_offset(partition.partition_id, offset)
     return Answer(
         fields={

@@ -40,8 +40,8 @@ from dragoman.protocols.rocketmq.handlers.names import (
 )
 from dragoman.protocols.rocketmq.handlers.records import Sent, inflated
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.relayed import ForwardReply
 from dragoman.protocols.rocketmq.handlers.retries import dead_letter
+from dragoman.protocols.rocketmq.handlers.rpc import ForwardReply
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import (
     attributes_of,
@@ -339,13 +339,13 @@ def _place(call: Call, topic: TopicMetadata, queue: int, sent: list[Sent]) -> No
     now_ms = broker.clock.wall_ms()
     placed = _Placed(call, partition.partition_id, queue, sent)
     is_leader_only = sent[0].properties.get(Property.WAIT) == "false"
-    add = partial(broker.relaying.add, is_leader_only=is_leader_only)
+    add = partial(broker.leader_queues.add, is_leader_only=is_leader_only)
     if len(sent) == 1:
         add(partition, sent[0].record(now_ms), placed)
         return
     records = [each.record(now_ms) for each in sent]
     try:
-        broker.relaying.add_all(partition, records, placed.all, is_leader_only=is_leader_only)
+        broker.leader_queues.add_all(partition, records, placed.all, is_leader_only=is_leader_only)
     except MessageTooLarge:
         for record in records:
             add(partition, record, placed)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pytest
 
 from dragoman.broker.groups.direct import DirectRules
-from dragoman.broker.reading import Ends, Readers
+from dragoman.broker.readers import Ends, Readers
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.settings import Settings
 from dragoman.protocols.cursus import codec
@@ -561,7 +561,7 @@ def test_what_the_layout_has_no_room_for_is_refused_and_stays(
 
     replica = world.broker.find("orders", 0)
     record = Record(key=b"k" * 70_000, value=b"v", timestamp=1)
-    world.broker.gatherer.add(replica, record, lambda _offset, _error: None)
+    world.broker.accumulator.add(replica, record, lambda _offset, _error: None)
     world.settle()
     consume = "CONSUME topic=orders partition=0 offset=0 member=m"
     for _ in range(2):

@@ -156,7 +156,7 @@ def test_what_cannot_be_sent_ends_the_stream_before_it(pipe: CursusPipe, world: 
     assert pushed(opened) == ["a"]
     replica = world.broker.find("orders", 0)
     record = Record(key=b"k" * 70_000, value=b"v", timestamp=1)
-    world.broker.gatherer.add(replica, record, lambda _offset, _error: None)
+    world.broker.accumulator.add(replica, record, lambda _offset, _error: None)
     world.settle()
     assert opened.frames() == [b"STREAM_CONTROL type=CLOSE reason=error offset=1"]
 

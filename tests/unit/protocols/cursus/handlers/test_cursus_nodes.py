@@ -15,7 +15,7 @@ import pytest
 
 from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.groups import OFFSETS_TOPIC
-from dragoman.broker.relaying import Append, Relay
+from dragoman.broker.leader_queues import Append, Relay
 from dragoman.broker.topics import NewTopic
 from dragoman.broker.transactions.participants import Enrol
 from dragoman.cluster.events import NodeFenced
@@ -164,7 +164,7 @@ def test_a_leader_that_cannot_be_reached_is_named(pair: Pair) -> None:
 
 
 def test_a_leader_that_serves_no_cursus_says_so(pair: Pair) -> None:
-    del pair.two.broker.relaying.protocols["cursus"]
+    del pair.two.broker.leader_queues.protocols["cursus"]
     told = Client(pair, 1).ask_raw(codec.encode_batch(batch("a", partition=1)))
     assert told == b'ERROR: command_failed reason="no listener of this node speaks cursus"'
 

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeAlias, TypeVar, cast, get_args, get_origi
 
 import msgspec
 
-from dragoman.broker.relaying import Relay, TakeReply
+from dragoman.broker.leader_queues import Relay, TakeReply
 from dragoman.errors import DecodeError
 from dragoman.outcome import start
 from dragoman.protocols.rocketmq.bodies import ConsumerData

@@ -1,9 +1,9 @@
-"""Reading a partition record by record on any node: its own replica, else the leader's.
+"""Readers of a partition, record by record, on any node: from the local replica or its leader's.
 
-A replica may be behind its leader; nothing is given before it is committed, in either case.
-`RemoteTail` stands in for a `Tail` where there is no replica: it asks the leader for the next
-records, a little at a time, and follows when another node leads. When replicas are moved, a reader
-changes from one to the other and continues at the same offset.
+A local replica may be behind its leader; in either case only committed records are returned. On a
+node without a replica a `RemoteReader` takes the place of a `LocalReader`: it requests the next
+records from the leader, a few at a time, also after another node has become leader. When replicas
+are moved, a reader changes from one to the other and continues at the same offset.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from dragoman.broker.errors import (
     UnknownTopic,
 )
 from dragoman.broker.fetch import Fetched, Fetches, FetchLimits, Wanted
+from dragoman.broker.local_reader import LocalReader, RecordBuffer
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.placement import NOBODY
 from dragoman.broker.replica import Replica
-from dragoman.broker.tailing import Tail
-from dragoman.broker.unread import Unread
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import (
     ClusterError,
@@ -73,7 +72,7 @@ class ReadBatches(Request[Batches], frozen=True, kw_only=True, tag="ReadBatches"
 
 
 class Reader(Protocol):
-    """What `Tail` and `RemoteTail` have in common; their meaning is described at `Tail`."""
+    """What `LocalReader` and `RemoteReader` have in common, as described at `LocalReader`."""
 
     @property
     def offset(self) -> int: ...
@@ -127,15 +126,15 @@ class Readers:
 
     def tail(
         self, partition: PartitionMetadata, offset: int, on_change: Callable[[], None]
-    ) -> Tail | RemoteTail:
+    ) -> LocalReader | RemoteReader:
         """A reader of the replica here, or of the leader's; the image may have been replaced since
         the partition was looked up.
         """
         partition = self.context.image.partitions.get(partition.partition_id, partition)
         try:
-            return Tail(self.partitions.held(partition), offset, on_change)
+            return LocalReader(self.partitions.held(partition), offset, on_change)
         except NotLeader:
-            return RemoteTail(self, partition, offset, on_change)
+            return RemoteReader(self, partition, offset, on_change)
 
     # ---- ends
 
@@ -239,7 +238,7 @@ class _RoamingReader:
         self._tail.close()
 
 
-class RemoteTail:
+class RemoteReader:
     def __init__(
         self,
         readers: Readers,
@@ -257,7 +256,7 @@ class RemoteTail:
         self.log_start_offset = 0
         #: Where the next batch is to be read.
         self._next = offset
-        self._unread: Unread | None = None
+        self._unread: RecordBuffer | None = None
         self._error: DragomanError | None = None
         #: Counts requests; the answer to any but the last one is ignored.
         self._number = 0
@@ -358,7 +357,7 @@ class RemoteTail:
         self.log_start_offset = found.log_start_offset
         self._next = found.offset
         if len(body):
-            unread = Unread(body, found.aborted, found.offset, self._expand)
+            unread = RecordBuffer(body, found.aborted, found.offset, self._expand)
             self._next = unread.next_offset
             self._unread = None if unread.is_over else unread
         self._is_asking = False

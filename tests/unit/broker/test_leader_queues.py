@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from dragoman.broker import gather
+from dragoman.broker import accumulator
 from dragoman.broker.errors import NotLeader
-from dragoman.broker.relaying import Answered, Append
+from dragoman.broker.leader_queues import Answered, Append
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import NO_LEADER
 from dragoman.errors import DragomanError
@@ -32,7 +32,7 @@ def pair() -> Pair:
     return pair
 
 
-class Errand:
+class LeaderOperation:
     """One that is never done, because the leader cannot be reached or does not answer."""
 
     def __init__(self, pair: Pair) -> None:
@@ -53,15 +53,15 @@ class Errand:
         self.waited_s = self._pair.scheduler.time() - self.arrived
 
 
-def run(pair: Pair, count: int, pause_s: float) -> list[Errand]:
+def run(pair: Pair, count: int, pause_s: float) -> list[LeaderOperation]:
     partition = pair.one.broker.image.topics[TOPIC].partitions[0]
-    errands = []
+    operations = []
     for _ in range(count):
-        errand = Errand(pair)
-        pair.one.broker.relaying.run(partition, errand)
-        errands.append(errand)
+        operation = LeaderOperation(pair)
+        pair.one.broker.leader_queues.run(partition, operation)
+        operations.append(operation)
         pair.advance(pause_s)
-    return errands
+    return operations
 
 
 def values(pair: Pair) -> list[bytes | None]:
@@ -74,19 +74,21 @@ class Placed(list[tuple[int, str]]):
         self.append((offset, type(error).__name__ if error else ""))
 
 
-def add(pair: Pair, value: bytes, placed: gather.Placed, *, is_leader_only: bool = False) -> None:
+def add(
+    pair: Pair, value: bytes, placed: accumulator.Placed, *, is_leader_only: bool = False
+) -> None:
     partition = pair.one.broker.image.topics[TOPIC].partitions[0]
     record = Record(value=value, timestamp=pair.one.clock.wall_ms())
-    pair.one.broker.relaying.add(partition, record, placed, is_leader_only=is_leader_only)
+    pair.one.broker.leader_queues.add(partition, record, placed, is_leader_only=is_leader_only)
 
 
 def test_queued_errands_wait_from_their_arrival_on(pair: Pair) -> None:
     pair.lines[1].is_cut = True
-    errands = run(pair, 5, 0.5)
+    operations = run(pair, 5, 0.5)
     pair.advance(RELAY_PATIENCE_S)
-    for errand in errands:
-        assert isinstance(errand.error, NotLeader)
-        assert RELAY_PATIENCE_S <= errand.waited_s <= RELAY_PATIENCE_S + 2 * RELAY_RETRY_S
+    for operation in operations:
+        assert isinstance(operation.error, NotLeader)
+        assert RELAY_PATIENCE_S <= operation.waited_s <= RELAY_PATIENCE_S + 2 * RELAY_RETRY_S
 
 
 def test_errands_behind_one_without_an_answer_wait_from_their_arrival_on(pair: Pair) -> None:
@@ -94,10 +96,10 @@ def test_errands_behind_one_without_an_answer_wait_from_their_arrival_on(pair: P
     pair.lines[1].held = []
     first, *others = run(pair, 4, 0.5)
     pair.advance(RELAY_PATIENCE_S)
-    for errand in others:
-        assert isinstance(errand.error, NotLeader)
-        assert errand.error.leader == 2
-        assert errand.waited_s == pytest.approx(RELAY_PATIENCE_S)
+    for operation in others:
+        assert isinstance(operation.error, NotLeader)
+        assert operation.error.leader == 2
+        assert operation.waited_s == pytest.approx(RELAY_PATIENCE_S)
     assert first.error is None
     assert len(pair.lines[1].asked) == 1
 
@@ -165,13 +167,13 @@ def test_records_behind_a_slow_answer_gather_into_one_batch(pair: Pair) -> None:
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["unreachable", "unknown"])
 def test_records_of_one_batch_have_deadlines_of_their_own(pair: Pair, is_known: bool) -> None:
-    """Those of the first errand, too: no record is refused early because others came before it."""
+    """No record is refused early because others came before it, in the first operation either."""
     if not is_known:
         pair.one.broker.image.topics[TOPIC].partitions[0].leader = NO_LEADER
     pair.lines[1].is_cut = True
     waited: list[float] = []
 
-    def placed_since(start: float) -> gather.Placed:
+    def placed_since(start: float) -> accumulator.Placed:
         def placed(_offset: int, error: DragomanError | None) -> None:
             assert isinstance(error, NotLeader)
             waited.append(pair.scheduler.time() - start)
@@ -191,7 +193,7 @@ def test_records_of_one_batch_have_deadlines_of_their_own(pair: Pair, is_known: 
 def test_whatever_happens_records_of_one_line_are_there_once_in_order_or_refused(
     pair: Pair, seed: int
 ) -> None:
-    random, line, relaying = Random(seed), pair.lines[1], pair.one.broker.relaying
+    random, line, leader_queues = Random(seed), pair.lines[1], pair.one.broker.leader_queues
     partition = pair.one.broker.image.topics[TOPIC].partitions[0]
     outcomes: list[Placed] = []
     for _ in range(40):
@@ -201,12 +203,12 @@ def test_whatever_happens_records_of_one_line_are_there_once_in_order_or_refused
                     placed = Placed()
                     record = Record(value=b"%d" % len(outcomes), timestamp=pair.one.clock.wall_ms())
                     outcomes.append(placed)
-                    relaying.add(
+                    leader_queues.add(
                         partition,
                         record,
                         placed,
                         is_leader_only=random.random() < 0.5,
-                        in_leader_line=False,
+                        in_leader_queue=False,
                     )
             case "cut":
                 line.is_cut = not line.is_cut

@@ -55,7 +55,7 @@ class _Gathering:
         self.needs_keys = config.is_compacted
 
 
-class Gatherer:
+class RecordAccumulator:
     def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
         self._scheduler = scheduler
         self._clock = clock

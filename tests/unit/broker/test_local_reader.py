@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.broker.local_reader import LocalReader
 from dragoman.broker.replica import Acknowledge as Done
 from dragoman.broker.replica import Replica
-from dragoman.broker.tailing import Tail
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import FETCHES_PARKED_MAX
 from dragoman.log.batch import TRANSACTIONAL
@@ -32,12 +32,12 @@ def replica(world: World) -> Replica:
     return world.create("t")[0]
 
 
-def tail_at(replica: Replica, offset: int = 0) -> tuple[Tail, Woken]:
+def tail_at(replica: Replica, offset: int = 0) -> tuple[LocalReader, Woken]:
     woken = Woken()
-    return Tail(replica, offset, woken), woken
+    return LocalReader(replica, offset, woken), woken
 
 
-def values(tail: Tail, bytes_max: int = PLENTY, count_max: int = 1000) -> list[bytes | None]:
+def values(tail: LocalReader, bytes_max: int = PLENTY, count_max: int = 1000) -> list[bytes | None]:
     return [record.value for record in tail.read(bytes_max, count_max)]
 
 
@@ -88,7 +88,7 @@ def test_a_position_past_the_end_waits_for_its_record(world: World, replica: Rep
 def test_open_and_aborted_transactions_are_given_to_who_wants_them(
     world: World, replica: Replica
 ) -> None:
-    tail = Tail(replica, 0, Woken(), committed_only=False)
+    tail = LocalReader(replica, 0, Woken(), committed_only=False)
     staged = batch_of(
         b"staged", attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0
     )

@@ -1,15 +1,15 @@
-"""Errands for clients: what they want of a partition is done wherever that is led.
+"""Operations that any node accepts from its clients, queued for the leaders of their partitions.
 
-For protocols whose clients pay dearly for being sent elsewhere, or cannot be sent. Errands to one
-partition are run one after the other, so that what came in order is done in order, also when the
-leader changes in between; records that come meanwhile gather and go together. A partition has two
-such lines: records that need the leader only do not wait behind those that need all in-sync
-replicas. A client that mixes the two and pipelines names its line itself.
+For protocols whose clients cannot be redirected to the leader, or would pay dearly for it. The
+operations on one partition run one after the other, so their order holds also when the leader
+changes in between. Records that arrive while one is under way are sent as one batch. A partition
+has two queues: records that need the leader only do not wait behind those that need all in-sync
+replicas. A client that pipelines both kinds names its queue itself.
 
-While no leader is known, or the leader does not know of its lead yet, nothing is done and the
-errand waits, for a time that counts from its arrival. Then the client gets `NotLeader`, and may
-find the leader from another node. When an answer is lost the outcome is unknown, and the client's
-answer says so.
+While no leader is known, or the leader does not know yet that it leads, nothing is done and the
+operation waits, for a time that counts from its arrival. Then the client gets `NotLeader`, and may
+find the leader through another node. When a reply is lost the outcome is unknown, and the client's
+error says that.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeAlias
 
+from dragoman.broker.accumulator import Placed, RecordAccumulator, refusal, room_in_a_batch, size_of
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import MessageTooLarge, NotLeader, ShuttingDown, UnknownTopic
-from dragoman.broker.gather import Gatherer, Placed, refusal, room_in_a_batch, size_of
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.placement import NOBODY
 from dragoman.broker.produce import check_produced, place
@@ -43,15 +43,15 @@ TakeReply: TypeAlias = Callable[[bytes | DragomanError], None]
 Answered: TypeAlias = Reply[Answer] | DragomanError
 #: Nothing was done, and another try may succeed.
 _TRANSIENT = (NotLeader, NotSentError, UnknownTopic)
-#: Of a line: the partition's id, and whether it is for what needs the leader only.
+#: Of a queue: the partition's id, and whether it is for what needs the leader only.
 _Key: TypeAlias = tuple[int, bool]
 
 
-class Errand(Protocol):
+class LeaderOperation(Protocol):
     """What is to be done, once, here or elsewhere."""
 
     def here(self, replica: Replica, /) -> None:
-        """This node leads the partition. Raises `DragomanError`, else the errand is its own."""
+        """This node leads the partition. Raises `DragomanError`, else the operation is its own."""
         ...
 
     def request(self) -> tuple[Request[Answer], Sequence[Buffer]]:
@@ -63,14 +63,14 @@ class Errand(Protocol):
         ...
 
 
-class _Line:
-    """Errands to one partition, each with the time until which it waits; the first is under way."""
+class _Queue:
+    """Operations on one partition, each with its deadline; the first is under way."""
 
-    __slots__ = ("errands", "timer")
+    __slots__ = ("operations", "timer")
 
     def __init__(self) -> None:
-        self.errands: deque[tuple[float, Errand]] = deque()
-        #: Runs while errands wait behind the first.
+        self.operations: deque[tuple[float, LeaderOperation]] = deque()
+        #: Runs while operations wait behind the first.
         self.timer: Handle | None = None
 
 
@@ -101,17 +101,17 @@ class Relay(Request[Relayed], frozen=True, kw_only=True, tag="Relay"):
     protocol: str
 
 
-class Relaying:
+class LeaderQueues:
     def __init__(
-        self, context: NodeContext, partitions: Partitions, gatherer: Gatherer, rpc: Rpc
+        self, context: NodeContext, partitions: Partitions, accumulator: RecordAccumulator, rpc: Rpc
     ) -> None:
         self._context = context
         self._partitions = partitions
-        self._gatherer = gatherer
+        self._accumulator = accumulator
         self._rpc = rpc
         #: By protocol: takes what other nodes forward for its clients.
         self.protocols: dict[str, Callable[[memoryview, TakeReply], None]] = {}
-        self._lines: dict[_Key, _Line] = {}
+        self._queues: dict[_Key, _Queue] = {}
 
     def serve(self, registry: Registry) -> None:
         registry.serve(Append, self._append)
@@ -146,16 +146,16 @@ class Relaying:
         placed: Placed,
         *,
         is_leader_only: bool = False,
-        in_leader_line: bool | None = None,
+        in_leader_queue: bool | None = None,
     ) -> None:
         """Append a record where the partition is led. Raises `NotEnoughReplicas`.
 
         `is_leader_only`: call back when the record is on the leader's stable storage, whatever its
-        followers do. Records of one line are appended in the order of the calls.
+        followers do. Records of one queue are appended in the order of the calls.
         """
-        in_line = is_leader_only if in_leader_line is None else in_leader_line
-        line = self._lines.get((partition.partition_id, in_line))
-        if line is None:
+        in_queue = is_leader_only if in_leader_queue is None else in_leader_queue
+        queue = self._queues.get((partition.partition_id, in_queue))
+        if queue is None:
             try:
                 replica = self._partitions.replica(partition)
             except NotLeader:
@@ -163,7 +163,7 @@ class Relaying:
             else:
                 if not is_leader_only:
                     replica.check_in_sync()
-                self._gatherer.add(replica, record, placed, is_leader_only=is_leader_only)
+                self._accumulator.add(replica, record, placed, is_leader_only=is_leader_only)
                 return
         config = self._context.config_of(partition.topic)
         where, size = f"{partition.topic.name}-{partition.index}", size_of(record)
@@ -171,16 +171,16 @@ class Relaying:
         if error is not None:
             placed(-1, error)
             return
-        records = None if line is None else line.errands[-1][1]
+        records = None if queue is None else queue.operations[-1][1]
         if not isinstance(records, _Records) or not records.takes(size, is_leader_only):
             records = _Records(
                 self._context.scheduler,
-                self._gatherer,
+                self._accumulator,
                 partition,
                 room_in_a_batch(config),
                 is_leader_only,
             )
-            self.run(partition, records, in_leader_line=in_line)
+            self.run(partition, records, in_leader_queue=in_queue)
         records.add(record, size, placed)
 
     async def append(self, partition: PartitionMetadata, record: Record) -> int:
@@ -215,21 +215,21 @@ class Relaying:
         if sum(sizes) > room_in_a_batch(config) and len(records) > 1:
             text = f"{where}: {sum(sizes)} bytes in {len(records)} records, for one batch"
             raise MessageTooLarge(text)
-        if not self.is_busy(partition, in_leader_line=is_leader_only):
+        if not self.is_busy(partition, in_leader_queue=is_leader_only):
             with suppress(NotLeader):
                 replica = self._partitions.replica(partition)
                 if not is_leader_only:
                     replica.check_in_sync()
-                self._gatherer.add_all(replica, records, placed, is_leader_only=is_leader_only)
+                self._accumulator.add_all(replica, records, placed, is_leader_only=is_leader_only)
                 return
         together = _Records(
             self._context.scheduler,
-            self._gatherer,
+            self._accumulator,
             partition,
             room_in_a_batch(config),
             is_leader_only,
         )
-        self.run(partition, together, in_leader_line=is_leader_only)
+        self.run(partition, together, in_leader_queue=is_leader_only)
         for index, (record, size) in enumerate(zip(records, sizes, strict=True)):
             together.add(record, size, placed if not index else _unheard)
         together.room = 0
@@ -238,27 +238,31 @@ class Relaying:
         self, partition: PartitionMetadata, config: TopicConfig, is_leader_only: bool
     ) -> _Records:
         scheduler, room = self._context.scheduler, room_in_a_batch(config)
-        return _Records(scheduler, self._gatherer, partition, room, is_leader_only)
+        return _Records(scheduler, self._accumulator, partition, room, is_leader_only)
 
-    def is_busy(self, partition: PartitionMetadata, *, in_leader_line: bool) -> bool:
-        """Whether errands are under way, which what comes now must not overtake."""
-        return (partition.partition_id, in_leader_line) in self._lines
+    def is_busy(self, partition: PartitionMetadata, *, in_leader_queue: bool) -> bool:
+        """Whether operations are under way, which what comes now must not overtake."""
+        return (partition.partition_id, in_leader_queue) in self._queues
 
     def run(
-        self, partition: PartitionMetadata, errand: Errand, *, in_leader_line: bool = False
+        self,
+        partition: PartitionMetadata,
+        operation: LeaderOperation,
+        *,
+        in_leader_queue: bool = False,
     ) -> None:
         """Do it after those before it; not before this loop turn ends."""
-        scheduler, key = self._context.scheduler, (partition.partition_id, in_leader_line)
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = _Line()
+        scheduler, key = self._context.scheduler, (partition.partition_id, in_leader_queue)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _Queue()
             scheduler.call_soon(self._try, key)
-        elif line.timer is None:
-            line.timer = scheduler.call_later(RELAY_PATIENCE_S, self._expire, key)
-        line.errands.append((scheduler.time() + RELAY_PATIENCE_S, errand))
+        elif queue.timer is None:
+            queue.timer = scheduler.call_later(RELAY_PATIENCE_S, self._expire, key)
+        queue.operations.append((scheduler.time() + RELAY_PATIENCE_S, operation))
 
     def _try(self, key: _Key) -> None:
-        context, errand = self._context, self._lines[key].errands[0][1]
+        context, operation = self._context, self._queues[key].operations[0][1]
         partition = context.image.partitions.get(key[0])
         if partition is None:
             self._finish(key, UnknownTopic("the topic is gone"))
@@ -273,13 +277,13 @@ class Relaying:
             if error.leader in (NOBODY, context.node_id):
                 answered(error)
             else:
-                request, body = errand.request()
+                request, body = operation.request()
                 self._rpc.begin(request, Node(error.leader), body).then(answered)
             return
         try:
-            errand.here(replica)
+            operation.here(replica)
         except DragomanError as error:
-            errand.done(error)
+            operation.done(error)
         self._go_on(key)
 
     def _answered(self, key: _Key, answer: Answered) -> None:
@@ -292,20 +296,20 @@ class Relaying:
             scheduler.call_later(RELAY_RETRY_S, self._try, key)
 
     def _give_up(self, key: _Key, index: int, text: str) -> bool:
-        """Refuse an errand that has waited long enough, or those of its records that have; whether
-        nothing of it is left.
+        """Refuse an operation that is past its deadline, or its records that are; whether nothing
+        of it is left.
         """
-        errands, now = self._lines[key].errands, self._context.scheduler.time()
-        until, errand = errands[index]
+        operations, now = self._queues[key].operations, self._context.scheduler.time()
+        until, operation = operations[index]
         if until > now:
             return False
         error = self._not_led(key, text)
-        if not isinstance(errand, _Records):
-            errand.done(error)
+        if not isinstance(operation, _Records):
+            operation.done(error)
             return True
-        left = errand.expire(now, error)
+        left = operation.expire(now, error)
         if left is not None:
-            errands[index] = (left, errand)
+            operations[index] = (left, operation)
         return left is None
 
     def _not_led(self, key: _Key, text: str) -> NotLeader:
@@ -313,31 +317,31 @@ class Relaying:
         return NotLeader(text, NOBODY if partition is None else partition.leader)
 
     def _expire(self, key: _Key) -> None:
-        """Give up errands that have waited long enough without being begun: the first one may take
-        much longer, until it is known that its answer is lost.
+        """Refuse operations that were not begun before their deadlines: the first one may take much
+        longer, until it is known that its reply is lost.
         """
-        scheduler, line = self._context.scheduler, self._lines[key]
-        errands, now = line.errands, scheduler.time()
+        scheduler, queue = self._context.scheduler, self._queues[key]
+        operations, now = queue.operations, scheduler.time()
         text = "requests before this one have had no answer yet"
-        while len(errands) > 1 and self._give_up(key, 1, text):
-            del errands[1]
-        line.timer = None
-        if len(errands) > 1:
-            line.timer = scheduler.call_later(errands[1][0] - now, self._expire, key)
+        while len(operations) > 1 and self._give_up(key, 1, text):
+            del operations[1]
+        queue.timer = None
+        if len(operations) > 1:
+            queue.timer = scheduler.call_later(operations[1][0] - now, self._expire, key)
 
     def _finish(self, key: _Key, answer: Answered) -> None:
-        self._lines[key].errands[0][1].done(answer)
+        self._queues[key].operations[0][1].done(answer)
         self._go_on(key)
 
     def _go_on(self, key: _Key) -> None:
-        line = self._lines[key]
-        line.errands.popleft()
-        if line.errands:
+        queue = self._queues[key]
+        queue.operations.popleft()
+        if queue.operations:
             self._context.scheduler.call_soon(self._try, key)
         else:
-            if line.timer is not None:
-                line.timer.cancel()
-            del self._lines[key]
+            if queue.timer is not None:
+                queue.timer.cancel()
+            del self._queues[key]
 
 
 def _unheard(_offset: int, _error: DragomanError | None) -> None:
@@ -350,13 +354,13 @@ class _Records:
     def __init__(
         self,
         scheduler: Scheduler,
-        gatherer: Gatherer,
+        accumulator: RecordAccumulator,
         partition: PartitionMetadata,
         room: int,
         is_leader_only: bool,
     ) -> None:
         self._scheduler = scheduler
-        self._gatherer = gatherer
+        self._accumulator = accumulator
         self._append = Append(
             topic=partition.topic.name, partition=partition.index, is_leader_only=is_leader_only
         )
@@ -392,7 +396,7 @@ class _Records:
         is_leader_only = self._append.is_leader_only
         if not is_leader_only:
             replica.check_in_sync()
-        add = self._gatherer.add
+        add = self._accumulator.add
         for record, placed in zip(self._records, self._placed, strict=True):
             add(replica, record, placed, is_leader_only=is_leader_only)
 

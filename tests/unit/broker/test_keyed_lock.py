@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from dragoman.broker.errors import Overloaded, UnknownTopic
-from dragoman.broker.turns import Turns
+from dragoman.broker.keyed_lock import KeyedLock
 from dragoman.limits import CONFIG_CHANGES_WAITING_MAX
 from dragoman.outcome import Outcome, start, succeeded
 
@@ -31,12 +31,12 @@ class Slow:
         return [name for name, _ in self.begun]
 
 
-def take(turns: Turns, key: str, change: Change) -> Outcome[None]:
-    async def in_turn() -> None:
-        async with turns.take(key):
+def take(lock: KeyedLock, key: str, change: Change) -> Outcome[None]:
+    async def under_lock() -> None:
+        async with lock.take(key):
             await change()
 
-    return start(in_turn())
+    return start(under_lock())
 
 
 async def at_once() -> None:
@@ -50,11 +50,11 @@ def error_of(outcome: Outcome[None]) -> object:
 
 
 def test_the_second_begins_when_the_first_is_over_and_other_keys_do_not_wait() -> None:
-    turns, slow = Turns(), Slow()
+    lock, slow = KeyedLock(), Slow()
     outcomes = [
-        take(turns, "a", slow.change("a1")),
-        take(turns, "a", slow.change("a2")),
-        take(turns, "b", slow.change("b1")),
+        take(lock, "a", slow.change("a1")),
+        take(lock, "a", slow.change("a2")),
+        take(lock, "b", slow.change("b1")),
     ]
     assert slow.names == ["a1", "b1"]
     slow.begun[0][1].succeed(None)
@@ -63,15 +63,15 @@ def test_the_second_begins_when_the_first_is_over_and_other_keys_do_not_wait() -
 
 
 def test_a_refused_change_does_not_stop_the_next() -> None:
-    turns, slow = Turns(), Slow()
+    lock, slow = KeyedLock(), Slow()
 
     async def raises() -> None:
         raise UnknownTopic("gone")
 
     outcomes = [
-        take(turns, "a", slow.change("a1")),
-        take(turns, "a", raises),
-        take(turns, "a", at_once),
+        take(lock, "a", slow.change("a1")),
+        take(lock, "a", raises),
+        take(lock, "a", at_once),
     ]
     slow.begun[0][1].fail(UnknownTopic("lost"))
     kinds = [type(error_of(each)) for each in outcomes]
@@ -79,12 +79,12 @@ def test_a_refused_change_does_not_stop_the_next() -> None:
 
 
 def test_who_was_answered_may_ask_for_the_next_change() -> None:
-    turns, order = Turns(), []
+    lock, order = KeyedLock(), []
 
     async def two() -> None:
-        async with turns.take("a"):
+        async with lock.take("a"):
             order.append("first")
-        async with turns.take("a"):
+        async with lock.take("a"):
             order.append("second")
 
     assert start(two()).is_settled
@@ -92,18 +92,18 @@ def test_who_was_answered_may_ask_for_the_next_change() -> None:
 
 
 def test_only_so_many_wait_and_all_of_them_are_answered() -> None:
-    turns, slow = Turns(), Slow()
-    outcomes = [take(turns, "a", slow.change("first"))]
-    outcomes += [take(turns, "a", at_once) for _ in range(CONFIG_CHANGES_WAITING_MAX)]
-    assert isinstance(error_of(take(turns, "a", at_once)), Overloaded)
+    lock, slow = KeyedLock(), Slow()
+    outcomes = [take(lock, "a", slow.change("first"))]
+    outcomes += [take(lock, "a", at_once) for _ in range(CONFIG_CHANGES_WAITING_MAX)]
+    assert isinstance(error_of(take(lock, "a", at_once)), Overloaded)
     slow.begun[0][1].succeed(None)
     assert all(error_of(each) is None for each in outcomes)
 
 
 def test_a_turn_that_waits_again_keeps_those_behind_it_waiting() -> None:
-    turns, slow = Turns(), Slow()
+    lock, slow = KeyedLock(), Slow()
     for name in ("a1", "a2", "a3"):
-        take(turns, "a", slow.change(name))
+        take(lock, "a", slow.change(name))
     slow.begun[0][1].succeed(None)
     assert slow.names == ["a1", "a2"]
     slow.begun[1][1].succeed(None)

@@ -25,13 +25,13 @@ class Told:
     def add(self, *values: bytes, key: bytes | None = b"k") -> None:
         for value in values:
             record = Record(key=key, value=value, timestamp=1_704_067_200_000)
-            self._world.broker.gatherer.add(
+            self._world.broker.accumulator.add(
                 self._replica, record, self._placed, is_leader_only=self.is_leader_only
             )
 
     def add_all(self, *values: bytes, key: bytes | None = b"k") -> None:
         records = [Record(key=key, value=each, timestamp=1_704_067_200_000) for each in values]
-        self._world.broker.gatherer.add_all(
+        self._world.broker.accumulator.add_all(
             self._replica, records, self._placed, is_leader_only=self.is_leader_only
         )
 
@@ -144,9 +144,9 @@ def test_what_is_gathered_goes_first_when_somebody_else_appends(world: World) ->
     (replica,) = world.create("t")
     told = Told(world, replica)
     told.add(b"a", b"b")
-    world.broker.gatherer.flush(replica)
+    world.broker.accumulator.flush(replica)
     assert replica.log.log_end_offset == 2
-    world.broker.gatherer.flush(replica)
+    world.broker.accumulator.flush(replica)
     told.add(b"c")
     assert told.counts() == [2, 1]
     assert told.offsets == [0, 1, 2]
