@@ -53,7 +53,7 @@ from dragoman.net.peering import Peering
 from dragoman.net.routing import RoutingSession
 from dragoman.net.stalled import StalledPeers
 from dragoman.peers import Peers
-from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
+from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
 from dragoman.protocols.service import Service
 from dragoman.world import (
     Background,
@@ -90,7 +90,7 @@ _SESSIONS = {
 }
 #: What says of a topic's name whether clients of a protocol can use it. minibroker's can use any.
 _NAMES = {
-    "kafka": "dragoman.protocols.kafka.handlers.names:is_visible",
+    "kafka": "dragoman.protocols.kafka.handlers.resources:is_visible",
     "cursus": "dragoman.protocols.cursus.handlers.policy:is_expressible",
     "mlog": "dragoman.protocols.mlog.handlers.topics:is_expressible",
     "rocketmq": "dragoman.protocols.rocketmq.handlers.names:is_expressible",

@@ -63,13 +63,13 @@ CODES = {
     "dragoman.protocols.minibroker.client.errors": """
         already_subscribed not_leader refused
     """,
-    "dragoman.log.producers.errors": """
+    "dragoman.log.producer": """
         coordinator_fenced duplicate_sequence invalid_producer_epoch out_of_order_sequence
         producer too_many_aborted too_many_producers transaction_expected
     """,
     "dragoman.api.operations": "api",
     "dragoman.cdc.source.connection": "cdc",
-    "dragoman.cdc.events.rows": "unknown_value",
+    "dragoman.cdc.events.tables": "unknown_value",
     "dragoman.cdc.session": "taken_over",
     "dragoman.cdc.spool": "spool_full",
     "dragoman.cli.status": "command",

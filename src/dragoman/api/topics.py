@@ -18,8 +18,8 @@ from dragoman.broker import topics as broker_topics
 from dragoman.broker.errors import NotAuthorized
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata, TopicMetadata
+from dragoman.config.overrides import describe_topic_config
 from dragoman.config.settings import Settings
-from dragoman.config.topics import describe_topic_config
 from dragoman.errors import DragomanError
 from dragoman.log.partition import PartitionLog
 from dragoman.net.future import future_of

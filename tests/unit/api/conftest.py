@@ -49,7 +49,7 @@ from dragoman.api.values import (
 from dragoman.broker.errors import UnknownCapture
 from dragoman.captures.control import Finding, Status
 from dragoman.captures.definition import Definition
-from dragoman.config.topics import validate_topic_config
+from dragoman.config.overrides import validate_topic_config
 from dragoman.errors import BrokerError
 from dragoman.telemetry.catalogue import Stats
 from dragoman.types import NodeId

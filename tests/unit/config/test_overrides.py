@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from dragoman.config.keys import Source
-from dragoman.config.settings import NODE_KEYS, Settings
-from dragoman.config.topics import (
+from dragoman.config.overrides import (
     TOPIC_CONFIG,
     TopicConfig,
     describe_node_config,
     describe_topic_config,
     validate_topic_config,
 )
+from dragoman.config.settings import NODE_KEYS, Settings
 from dragoman.errors import ConfigError
 
 #: Kafka 4.3, as listed by its DescribeConfigs.

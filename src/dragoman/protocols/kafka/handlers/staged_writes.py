@@ -17,8 +17,8 @@ from dragoman.broker.staged_writes import (
 from dragoman.errors import DragomanError
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.names import check_kafka_name
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
+from dragoman.protocols.kafka.handlers.resources import check_kafka_name
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
 

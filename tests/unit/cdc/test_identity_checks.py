@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dragoman.captures.definition import Definition
-from dragoman.cdc.position import Position
+from dragoman.cdc.position import Position, check_slot, check_system, check_timeline
 from dragoman.cdc.source.connection import SourceError
-from dragoman.cdc.source.identity import check_slot, check_system, check_timeline
 from dragoman.cdc.source.replication import System
 
 SHOP = Definition(name="shop", dsn="postgresql://h/d", tables=("t",))

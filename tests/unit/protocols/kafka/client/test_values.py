@@ -7,7 +7,7 @@ import random
 import pytest
 
 from dragoman.errors import ConfigError
-from dragoman.protocols.kafka.client.settings import ClientSettings
+from dragoman.protocols.kafka.client.values import ClientSettings
 
 
 def test_backoff_doubles_to_its_maximum_give_or_take_a_fifth() -> None:

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from dragoman.captures.patterns import any_matches, is_pattern, table_matches
+from dragoman.captures.definition import any_matches, is_pattern, table_matches
 
 
 @pytest.mark.parametrize(

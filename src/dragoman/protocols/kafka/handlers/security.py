@@ -1,8 +1,10 @@
-"""SaslHandshake (17), SaslAuthenticate (36), DescribeUserScramCredentials (50),
-AlterUserScramCredentials (51): nobody has to authenticate, and there are no users.
+"""Users and access rules, of which there are none: SaslHandshake (17), DescribeAcls (29),
+CreateAcls (30), DeleteAcls (31), SaslAuthenticate (36), DescribeUserScramCredentials (50) and
+AlterUserScramCredentials (51).
 
-A listener without authentication answers the first two as Kafka's does, with ILLEGAL_SASL_STATE; a
-client that was set up for SASL then says so, instead of waiting.
+A listener without SASL answers 17 and 36 with ILLEGAL_SASL_STATE, as Kafka's does: a client that is
+configured for SASL then reports an error instead of waiting. A node without an authorizer answers
+the requests about ACLs with SECURITY_DISABLED, again as Kafka does.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ def handle_authenticate(call: Call) -> None:
     )
 
 
-def handle_describe(call: Call) -> None:
+def handle_describe_credentials(call: Call) -> None:
     request = call.decode(m.DescribeUserScramCredentialsRequest)
     named = Counter(each.name for each in request.users or ())
     results = []
@@ -43,7 +45,7 @@ def handle_describe(call: Call) -> None:
     call.reply(m.DescribeUserScramCredentialsResponse(error_message=None, results=results))
 
 
-def handle_alter(call: Call) -> None:
+def handle_alter_credentials(call: Call) -> None:
     request = call.decode(m.AlterUserScramCredentialsRequest)
     # What cannot be deleted is not there; what cannot be stored, could not be used either.
     codes = {each.name: ErrorCode.RESOURCE_NOT_FOUND for each in request.deletions}
@@ -58,3 +60,24 @@ def handle_alter(call: Call) -> None:
             ]
         )
     )
+
+
+_NO_ACLS: Final = ErrorCode.SECURITY_DISABLED
+_NO_ACLS_TEXT: Final = "this node has no access control"
+
+
+def handle_describe_acls(call: Call) -> None:
+    call.request.decode()
+    call.reply(m.DescribeAclsResponse(error_code=_NO_ACLS, error_message=_NO_ACLS_TEXT))
+
+
+def handle_create_acls(call: Call) -> None:
+    request = call.decode(m.CreateAclsRequest)
+    refused = m.CreateAclsResponseResult(error_code=_NO_ACLS, error_message=_NO_ACLS_TEXT)
+    call.reply(m.CreateAclsResponse(results=[refused] * len(request.creations)))
+
+
+def handle_delete_acls(call: Call) -> None:
+    request = call.decode(m.DeleteAclsRequest)
+    refused = m.DeleteAclsResponseFilterResult(error_code=_NO_ACLS, error_message=_NO_ACLS_TEXT)
+    call.reply(m.DeleteAclsResponse(filter_results=[refused] * len(request.filters)))

@@ -1,4 +1,6 @@
-"""The outbox pattern: each row of the table is a message, in columns with Debezium's names.
+"""Messages that applications write themselves: rows of an outbox, and payloads of NOTIFY.
+
+Each row of an outbox is a message, in columns with Debezium's names:
 
     id             header `id`, for consumers that drop duplicates
     aggregatetype  the topic: `outbox.event.<aggregatetype>`
@@ -6,22 +8,24 @@
     type           header `type`
     payload        the value: JSON and text as they are, bytea as bytes, NULL as none
 
-Every other column is a header.
+Every other column is a header. A payload of NOTIFY is forwarded as pgcdc does.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
+
+import msgspec
 
 from dragoman.captures.definition import Definition
 from dragoman.captures.topics import OUTBOX_PLACES, checked_template, filled, template_for
-from dragoman.cdc.events.records import sized
-from dragoman.cdc.events.transaction import COMMON_HEADERS, EVENT_ID_NAME, Transaction
+from dragoman.cdc.events.records import COMMON_HEADERS, EVENT_ID_NAME, Transaction, sized
 from dragoman.errors import CdcError, ConfigError
 from dragoman.log.batch import varint
 from dragoman.protocols.postgres.messages import Relation, Row
 from dragoman.protocols.postgres.types import Types
-from dragoman.protocols.postgres.values import bytes_of
+from dragoman.protocols.postgres.values import bytes_of, string
 
 _COLUMNS: Final = ("id", "aggregatetype", "aggregateid", "type", "payload")
 _DEFAULT: Final = "outbox.event.{aggregatetype}"
@@ -87,3 +91,37 @@ class Outbox:
                 f"{self.relation.columns[index].name}: make the column NOT NULL"
             )
         return text
+
+
+# ---- payloads of NOTIFY
+
+
+_ID: Final = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false)')
+
+
+def operation_and_value(payload: str) -> tuple[str, bytes]:
+    """A JSON object is the value, and its `op` the operation. Other text becomes a string."""
+    try:
+        parsed = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        return "NOTIFY", string(payload.encode())
+    operation = parsed.get("op")
+    if not isinstance(operation, str) or not operation:
+        operation = "NOTIFY"
+    return operation, payload.encode()
+
+
+def key_in(payload: str) -> bytes | None:
+    """The first `id` in the payload, at any depth."""
+    found = _ID.search(payload)
+    if found is None:
+        return None
+    text = found[1]
+    if text.startswith('"'):
+        try:
+            text = msgspec.json.decode(text, type=str)
+        except msgspec.DecodeError:
+            return None
+    return text.encode()

@@ -1,18 +1,14 @@
-"""One producer's state on one partition as a value, and the rules that need nothing else.
+"""One producer's state on one partition, the rules that need nothing else, and the refusals.
 
-`states` keeps the table of these values and describes the whole theory.
+`producer_states.py` keeps the table of these values and describes the theory of operation.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from dragoman.errors import LogError
 from dragoman.limits import PRODUCER_BATCHES_KEPT
-from dragoman.log.producers.errors import (
-    DuplicateSequenceError,
-    InvalidProducerEpochError,
-    OutOfOrderSequenceError,
-)
 
 SEQUENCE_MASK = (1 << 31) - 1
 #: Half the sequence space: further back than this, a sequence is taken to lie ahead.
@@ -21,6 +17,72 @@ NO_OFFSET = -1
 #: `next_sequence` of a producer known only from a marker, its batches forgotten: any may come.
 ANY_SEQUENCE = -2
 OLDER_BATCHES_KEPT = PRODUCER_BATCHES_KEPT - 1
+
+
+class ProducerError(LogError):
+    """A batch or marker is refused. Nothing was appended and the state has not changed."""
+
+    code = "producer"
+
+
+class OutOfOrderSequenceError(ProducerError):
+    """The batch does not follow the producer's last one: something before it is missing."""
+
+    code = "out_of_order_sequence"
+
+    def __init__(self, producer_id: int, epoch: int, expected: int, received: int) -> None:
+        super().__init__(
+            f"producer {producer_id} epoch {epoch}: expected sequence {expected}, got {received}"
+        )
+        self.expected = expected
+        self.received = received
+
+
+class DuplicateSequenceError(ProducerError):
+    """The batch was appended earlier, too long ago to say at which offset."""
+
+    code = "duplicate_sequence"
+
+    def __init__(self, producer_id: int, epoch: int, received: int, window_start: int) -> None:
+        super().__init__(
+            f"producer {producer_id} epoch {epoch}: sequence {received} was appended before; "
+            f"offsets are remembered from sequence {window_start} on"
+        )
+
+
+class InvalidProducerEpochError(ProducerError):
+    """A newer instance of the producer has written here."""
+
+    code = "invalid_producer_epoch"
+
+    def __init__(self, producer_id: int, expected: int, received: int) -> None:
+        super().__init__(f"producer {producer_id}: epoch is {expected}, got {received}")
+        self.expected = expected
+        self.received = received
+
+
+class TransactionExpectedError(ProducerError):
+    """A plain batch from a producer whose transaction is open on this partition."""
+
+    code = "transaction_expected"
+
+
+class CoordinatorFencedError(ProducerError):
+    """A marker from a transaction coordinator that has been replaced."""
+
+    code = "coordinator_fenced"
+
+
+class TooManyProducersError(ProducerError):
+    """The table is full of producers with open transactions, which cannot be forgotten."""
+
+    code = "too_many_producers"
+
+
+class TooManyAbortedError(ProducerError):
+    """The index of aborted transactions is full; retention makes room."""
+
+    code = "too_many_aborted"
 
 
 class Accept(msgspec.Struct, frozen=True):

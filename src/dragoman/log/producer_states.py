@@ -50,25 +50,23 @@ from dragoman.limits import (
     PRODUCERS_FORGOTTEN_SHARE,
     PRODUCERS_PER_PARTITION_MAX,
 )
-from dragoman.log.producers.aborted import AbortedIndex, AbortedTransaction
-from dragoman.log.producers.errors import (
-    CoordinatorFencedError,
-    InvalidProducerEpochError,
-    OutOfOrderSequenceError,
-    TooManyAbortedError,
-    TooManyProducersError,
-    TransactionExpectedError,
-)
-from dragoman.log.producers.producer import (
+from dragoman.log.isolation import AbortedIndex, AbortedTransaction
+from dragoman.log.producer import (
     ACCEPT,
     NO_OFFSET,
     OLDER_BATCHES_KEPT,
     SEQUENCE_MASK,
     Accept,
     CachedBatch,
+    CoordinatorFencedError,
     Duplicate,
+    InvalidProducerEpochError,
+    OutOfOrderSequenceError,
     Producer,
     ProducerDescription,
+    TooManyAbortedError,
+    TooManyProducersError,
+    TransactionExpectedError,
     after_marker,
     check_known,
     described,

@@ -1,4 +1,4 @@
-"""What members of Kafka's first group protocol tell each other, for the coordinator to take part.
+"""What members of classic Kafka groups send each other, for the coordinator to take part.
 
 A subscription and an assignment are versioned structures inside group requests, opaque to the
 broker unless a group has members of both protocols (KIP-848).
@@ -10,7 +10,7 @@ from dragoman.broker.groups import ClassicSubscription, NamedPartitions
 from dragoman.errors import DecodeError
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.names import is_visible
+from dragoman.protocols.kafka.handlers.resources import is_visible
 from dragoman.protocols.kafka.notation import versions_of
 from dragoman.types import TopicName
 

@@ -1,4 +1,4 @@
-"""What the decoder and the encoder emitters share: source text, names and fixed-width layout."""
+"""What the emitters of decoders and encoders share: source text, names and fixed-width layouts."""
 
 from __future__ import annotations
 
