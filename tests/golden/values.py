@@ -39,8 +39,7 @@ from dragoman.cdc import position as capture_position
 from dragoman.cdc.snapshot.state import TableState
 from dragoman.cluster import events, metadata
 from dragoman.cluster.etcd import layout as etcd
-from dragoman.log import manifest, node
-from dragoman.log.producers import errors as producers
+from dragoman.log import manifest, node, producer
 from dragoman.net import peer_frames
 from dragoman.pipelines.jobs import current_rows as folding
 from dragoman.pipelines.jobs import replay
@@ -50,7 +49,7 @@ from dragoman.protocols.cursus import messages as cursus_messages
 from dragoman.protocols.cursus.handlers import relayed as cursus
 from dragoman.protocols.cursus.handlers import state as cursus_state
 from dragoman.protocols.rocketmq import bodies as rocketmq_bodies
-from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
+from dragoman.protocols.rocketmq.handlers import rpc as rocketmq
 from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
 from dragoman.raft import membership
 from dragoman.raft import messages as raft
@@ -91,9 +90,9 @@ _REFUSALS = (
     refusals.ForeignGroup("group", "cursus"),
     refusals.MemberIdRequired("member"),
     refusals.NotCoordinator("why", 8),
-    producers.OutOfOrderSequenceError(1, 2, 3, 4),
-    producers.DuplicateSequenceError(1, 2, 3, 4),
-    producers.InvalidProducerEpochError(1, 2, 3),
+    producer.OutOfOrderSequenceError(1, 2, 3, 4),
+    producer.DuplicateSequenceError(1, 2, 3, 4),
+    producer.InvalidProducerEpochError(1, 2, 3),
 )
 _MORE = {type(error): error for error in _REFUSALS}
 _PLAIN: dict[str, Any] = {

@@ -17,7 +17,7 @@ from typing import assert_never
 from dragoman.cluster.events import Event, NodeAdded, NodeRemoved
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
 from dragoman.cluster.raft_quorum.quorum import RaftQuorum
-from dragoman.config.nodes import parse_nodes
+from dragoman.config.hosts import parse_nodes
 from dragoman.errors import ClusterError, ConfigError, DragomanError, OutcomeUnknownError
 from dragoman.replication.controller import Controller
 from dragoman.replication.messages import (

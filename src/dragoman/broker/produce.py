@@ -36,7 +36,7 @@ from dragoman.log.batch import (
 from dragoman.log.compression import Codec, codec_by_name
 from dragoman.log.expansion import expanded_bytes_max, is_oversized
 from dragoman.log.partition import Appended
-from dragoman.log.producers import OutOfOrderSequenceError
+from dragoman.log.producer import OutOfOrderSequenceError
 from dragoman.replication.replica import Replica, not_leader
 
 _make_header = BatchHeader._make

@@ -29,8 +29,7 @@ from dragoman.raft.messages import (
     encode_message,
 )
 from dragoman.raft.ports import RaftStorage, Role, RoleChanged, Settings
-from dragoman.testing.sim.clock import SimClock
-from dragoman.testing.sim.scheduler import SimScheduler
+from dragoman.testing.sim.scheduler import SimClock, SimScheduler
 from dragoman.world import Scheduler
 from simulation.harness.runs import Outcome, reported
 from simulation.raft.checker import Checker, Operation, expect
