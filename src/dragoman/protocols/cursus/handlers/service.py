@@ -12,7 +12,6 @@ from dragoman.broker.errors import CoordinatorLoading, CoordinatorNotAvailable
 from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.leader_queues import LeaderQueues, TakeReply
 from dragoman.broker.readers import Readers
-from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.cluster.quorum import MetadataQuorum
@@ -26,6 +25,7 @@ from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import is_expressible
 from dragoman.protocols.cursus.handlers.state import State
 from dragoman.protocols.service import Address, Service, handlers_by_name
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Rpc
 from dragoman.world import Clock, Random, Scheduler
 
@@ -39,13 +39,11 @@ Part = TypeVar("Part")
 _MODULES: Final = {
     "topics": "CREATE DELETE LIST METADATA DESCRIBE LIST_OFFSETS",
     "publish": "PUBLISH",
-    "consume": "CONSUME",
-    "streams": "STREAM",
+    "consume": "CONSUME STREAM",
     "groups": (
         "SUBSCRIBE REGISTER_GROUP FIND_COORDINATOR JOIN_GROUP SYNC_GROUP LEAVE_GROUP HEARTBEAT "
-        "GROUP_STATUS LIST_GROUPS"
+        "GROUP_STATUS LIST_GROUPS FETCH_OFFSET COMMIT COMMIT_OFFSET BATCH_COMMIT"
     ),
-    "offsets": "FETCH_OFFSET COMMIT COMMIT_OFFSET BATCH_COMMIT",
     "transactions": (
         "INIT_PRODUCER_ID BEGIN_TXN TXN_PUBLISH SEND_OFFSETS_TO_TXN END_TXN TXN_STATUS"
     ),

@@ -11,13 +11,12 @@ from dragoman.broker.features import Features
 from dragoman.broker.fetch import Fetch, FetchLimits, Finish, Wanted
 from dragoman.broker.leadership import Leadership
 from dragoman.broker.quotas import ClientQuotas
-from dragoman.broker.replica import Replica
 from dragoman.broker.staged_writes import StagedWrites
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.broker.work_queue import WorkQueue
 from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.cluster.raft.quorum import RaftQuorum
+from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.config.settings import Settings
 from dragoman.limits import KAFKA_FENCED_NODE_LISTED_S
 from dragoman.log.store import LogStore
@@ -27,6 +26,7 @@ from dragoman.protocols import service
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.handlers.fetch_sessions import FetchSessions
 from dragoman.protocols.service import Address, Service
+from dragoman.replication.replica import Replica
 from dragoman.world import Clock, Random, Scheduler
 
 #: Module and function of the handler of each request that is served.

@@ -9,7 +9,6 @@ from typing import Final, Protocol
 from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.errors import RequestTimedOut
-from dragoman.broker.replica import Replica
 from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.topics import Topics
 from dragoman.cluster.metadata import PartitionMetadata
@@ -22,6 +21,7 @@ from dragoman.protocols import service
 from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.service import Address, Service
 from dragoman.protocols.session import Place
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Rpc
 from dragoman.world import Clock, Handle, Scheduler
 

@@ -13,12 +13,12 @@ from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.leader_queues import LeaderQueues
 from dragoman.broker.maintenance import Maintenance
 from dragoman.broker.readers import Readers
-from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.settings import Settings
 from dragoman.log.store import LogStore
 from dragoman.protocols import service
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Rpc
 from dragoman.world import Clock, HostNames, Random, Scheduler
 
