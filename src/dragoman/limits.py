@@ -7,7 +7,6 @@ generated from it. Each constant has a comment of its own.
 
 from __future__ import annotations
 
-
 # ---- names, batches and records
 
 #: Longest topic name: Kafka's limit, and one path component on every file system even after
