@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from dragoman import __version__
@@ -13,7 +13,7 @@ from dragoman.api.groups import GroupBroker, GroupService
 from dragoman.api.pipelines import PipelineReports
 from dragoman.api.topics import TopicBroker, TopicService
 from dragoman.broker.context import NodeContext
-from dragoman.broker.replica import Replica
+from dragoman.broker.partitions import Partitions
 from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
@@ -33,7 +33,8 @@ class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, Protocol):
     @property
     def is_stopping(self) -> bool: ...
 
-    def open_replicas(self) -> Sequence[Replica]: ...
+    @property
+    def partitions(self) -> Partitions: ...
 
 
 class RunningNode(ClusterNode, Protocol):
@@ -136,7 +137,7 @@ class BrokerView:
             "in_flight_bytes": node.budget.used,
             "peer_in_flight_bytes": node.peer_budget.used,
             "appended_bytes_total": store.committed_bytes,
-            "log_bytes": sum(each.log.size for each in broker.open_replicas()),
+            "log_bytes": sum(each.log.size for each in broker.partitions),
             "log_damaged_ranges": len(damaged_ranges(broker.store)),
             "log_damage_found_total": store.damage,
             "journal_groups_total": store.groups,

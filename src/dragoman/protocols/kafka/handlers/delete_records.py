@@ -33,7 +33,7 @@ def _delete(
     index = asked.partition_index
     try:
         call.session.authorize(Operation.DELETE, Resource.TOPIC, topic)
-        replica = call.service.broker.find(topic, index)
+        replica = call.service.broker.partitions.find(topic, index)
         if replica.metadata.topic.is_internal:
             raise InvalidTopicName(f"records of {topic} are the broker's own")
         low_watermark = replica.delete_below(asked.offset)

@@ -35,7 +35,7 @@ def _look_up(
 ) -> m.OffsetForLeaderEpochResponsePartition:
     try:
         call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
-        replica = call.service.broker.find(topic, asked.partition)
+        replica = call.service.broker.partitions.find(topic, asked.partition)
         replica.check_epoch(asked.current_leader_epoch)
         found = replica.end_of_epoch(asked.leader_epoch)
     except DragomanError as error:

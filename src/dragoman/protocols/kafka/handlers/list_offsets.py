@@ -58,7 +58,7 @@ def _look_up(
 ) -> m.ListOffsetsResponsePartition:
     index = partition.partition_index
     try:
-        replica = call.service.broker.find(topic, index)
+        replica = call.service.broker.partitions.find(topic, index)
         call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
         replica.check_epoch(partition.current_leader_epoch)
         log = replica.log

@@ -105,7 +105,7 @@ def commit(session: MinibrokerSession, request: Commit, place: Place) -> None:
                 subscription.committed(request.partition, request.offset)
 
     def send(asked: CommitRequest) -> None:
-        start(coordination.groups.commit_anywhere(asked)).then(partial(committed, asked))
+        coordination.groups.commit_anywhere(asked, partial(committed, asked))
 
     def store(topic: TopicMetadata) -> None:
         require_partition(topic, request.partition)

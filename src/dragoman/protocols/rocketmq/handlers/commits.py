@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import DragomanError
-from dragoman.outcome import Acknowledge, Outcome, start, succeeded
+from dragoman.outcome import Acknowledge, Outcome, succeeded
 from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.listed_group import OWNER
 from dragoman.types import GroupId, Offset, Partition, TopicName
@@ -53,7 +53,7 @@ class Commits:
             for queue, offset in offsets.items()
         )
         request = CommitRequest(group_id=GroupId(group), offsets=commits, owner=OWNER)
-        start(self._broker.coordination.groups.commit_anywhere(request)).then(finished)
+        self._broker.coordination.groups.commit_anywhere(request, finished)
 
     def settled(self, place: Place) -> Outcome[None]:
         """Settled when no commit of the queue that has come so far is under way."""

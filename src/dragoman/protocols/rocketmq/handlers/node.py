@@ -356,7 +356,7 @@ class RocketmqNode:
         partition = self.broker.image.partitions.get(request.partition_id)
         if partition is None:
             raise UnknownTopic("the partition is gone")
-        log = self.broker.replica(partition).log
+        log = self.broker.partitions.replica(partition).log
         end = log.last_stable_offset
         if request.timestamp is not None:
             found = log.offset_for_time(request.timestamp, end)
