@@ -182,7 +182,7 @@ def _read_table(session: SparkSession, windows: DataFrame, settings: Settings) -
 def _materialize(session: SparkSession, settings: Settings) -> list[Purchase]:
     """The captured table as it is now, from what has happened to it."""
     from dragoman.pipelines.jobs import materialize
-    from dragoman.pipelines.jobs.materialized_tables import read_current
+    from dragoman.pipelines.jobs.materialize import read_current
 
     table = os.path.join(settings.directory, "purchases")
     options = materialize.Options(

@@ -22,7 +22,7 @@ from harness.spark import fill
 from pyspark.sql import DataFrame
 
 from dragoman.pipelines.jobs import tier
-from dragoman.pipelines.jobs.tiered import tiered
+from dragoman.pipelines.jobs.tier import tiered
 from dragoman.spark import session, table
 
 TOPIC = "rows"

@@ -45,7 +45,7 @@ from dragoman.pipelines.jobs.tier_manifest import Manifest as TierManifest
 from dragoman.pipelines.state import Status as PipelineStatus
 from dragoman.protocols.cursus.handlers import relayed as cursus
 from dragoman.protocols.cursus.handlers.state import StoredProducer, StoredSnapshot
-from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
+from dragoman.protocols.rocketmq.handlers import rpc as rocketmq
 from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
 from dragoman.rpc.messages import answer_type
 from dragoman.rpc.refusals import Refusals, Refused

@@ -47,14 +47,14 @@ from dragoman.log import manifest, node
 from dragoman.log.producers import errors as producers
 from dragoman.net import peer_frames
 from dragoman.pipelines.jobs import current_rows as folding
-from dragoman.pipelines.jobs import replay, replay_batches
+from dragoman.pipelines.jobs import replay
 from dragoman.pipelines.jobs import table_updates as materializing
 from dragoman.pipelines.jobs import tier_manifest as tier
 from dragoman.protocols.cursus import messages as cursus_messages
 from dragoman.protocols.cursus.handlers import relayed as cursus
 from dragoman.protocols.cursus.handlers import state as cursus_state
 from dragoman.protocols.rocketmq import bodies as rocketmq_bodies
-from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
+from dragoman.protocols.rocketmq.handlers import rpc as rocketmq
 from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
 from dragoman.rpc import Done
 from dragoman.rpc.refusals import Refused
@@ -1650,7 +1650,7 @@ _PLAIN: dict[str, Any] = {
             source={"text 14": "text 15", "text 16": "text 17"},
             sink={"text 18": "text 19", "text 20": "text 21"},
         ),
-        batches=replay_batches.TopicBatches(
+        batches=replay.TopicBatches(
             topic_id="text 22",
             ranges={23: (24, 25), 26: (27, 28)},
             records=29,
@@ -1662,7 +1662,7 @@ _PLAIN: dict[str, Any] = {
     "replay-plan default": replay.Plan(
         writer_id="",
         options=replay.Options(to="again", topic="orders"),
-        batches=replay_batches.TopicBatches(topic_id="", ranges={}, records=0),
+        batches=replay.TopicBatches(topic_id="", ranges={}, records=0),
     ),
     # ---- materialized-row
     "materialized-row full": folding.Pending(

@@ -32,7 +32,6 @@ from dragoman.client.kafka import (
     partition_for_key,
 )
 from dragoman.errors import EncodeError
-from dragoman.spark import commit as publishing
 from dragoman.spark import writer
 from dragoman.testing import EphemeralBroker
 
@@ -68,9 +67,9 @@ def client(broker: EphemeralBroker) -> Iterator[BlockingKafkaClient]:
 @pytest.fixture(autouse=True)
 def _no_shared_client() -> Iterator[None]:
     yield
-    if publishing._Shared.client is not None:
-        publishing._Shared.client.close()
-    publishing._Shared.client = publishing._Shared.options = None
+    if writer._Shared.client is not None:
+        writer._Shared.client.close()
+    writer._Shared.client = writer._Shared.options = None
 
 
 def copied(value: Copied) -> Copied:
@@ -228,10 +227,10 @@ def test_an_option_that_changes_gets_a_connection_of_its_own(
 ):
     query = Query(broker, "q")
     query.commit(0, query.stage(rows(b"a")))
-    before = publishing._Shared.client
+    before = writer._Shared.client
     query.commit(1, query.stage(rows(b"b")))
-    assert publishing._Shared.client is before
+    assert writer._Shared.client is before
     other = Query(broker, "other", topic="t2")
     other.commit(0, other.stage(rows(b"c")))
-    assert publishing._Shared.client is not before
+    assert writer._Shared.client is not before
     assert TopicPartition("t2", 0) in client.topic("t2").all_partitions()

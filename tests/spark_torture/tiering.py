@@ -26,9 +26,9 @@ import pyarrow as pa
 
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, NewTopic, TopicPartition
 from dragoman.pipelines.jobs import tier
+from dragoman.pipelines.jobs.tier import tiered
 from dragoman.pipelines.jobs.tier_files import COLUMNS, ContentHash
 from dragoman.pipelines.jobs.tier_manifest import TierFile, Twin
-from dragoman.pipelines.jobs.tiered import tiered
 from dragoman.spark import session
 from dragoman.testing import EphemeralBroker
 from nodes.process import SOURCE

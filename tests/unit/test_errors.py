@@ -101,7 +101,7 @@ CODES = {
         not_found rocketmq subscription topic_not_found unsupported_request
     """,
     "dragoman.protocols.rocketmq.handlers.refusals": "refused",
-    "dragoman.protocols.rocketmq.sql92": "filter",
+    "dragoman.protocols.rocketmq.filters": "filter",
     "dragoman.spark.logs": "incomplete",
     "dragoman.spark.planner": "data_loss",
     "dragoman.telemetry.catalogue": "stats",

@@ -33,8 +33,7 @@ from dragoman.limits import (
 )
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.rocketmq import bodies
-from dragoman.protocols.rocketmq.codec import Command, encode
-from dragoman.protocols.rocketmq.connection import Connection
+from dragoman.protocols.rocketmq.codec import Command, Connection, encode
 from dragoman.server import Node, open_data_directory
 from dragoman.testing.memory import MemoryDisk
 from dragoman.types import Buffer

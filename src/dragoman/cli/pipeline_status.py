@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from dragoman.cli.output import Cell
 from dragoman.cli.remote import Remote
 from dragoman.cli.status import CommandError, say
-from dragoman.pipelines.progress import Progress
-from dragoman.pipelines.state import Status
+from dragoman.pipelines.state import Progress, Status
 from dragoman.telemetry.logs import escape
 
 if TYPE_CHECKING:

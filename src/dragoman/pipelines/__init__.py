@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 from dragoman.pipelines.decorators import pipeline, sink, source, transform
 
 if TYPE_CHECKING:
-    from dragoman.pipelines.jobs.materialized_tables import read_current as read_current
-    from dragoman.pipelines.jobs.materialized_tables import read_history as read_history
-    from dragoman.pipelines.jobs.tiered import tiered as tiered
+    from dragoman.pipelines.jobs.materialize import read_current as read_current
+    from dragoman.pipelines.jobs.materialize import read_history as read_history
+    from dragoman.pipelines.jobs.tier import tiered as tiered
 
 _HOMES = {
-    "read_current": "dragoman.pipelines.jobs.materialized_tables",
-    "read_history": "dragoman.pipelines.jobs.materialized_tables",
-    "tiered": "dragoman.pipelines.jobs.tiered",
+    "read_current": "dragoman.pipelines.jobs.materialize",
+    "read_history": "dragoman.pipelines.jobs.materialize",
+    "tiered": "dragoman.pipelines.jobs.tier",
 }
 __all__ = ["pipeline", "read_current", "read_history", "sink", "source", "tiered", "transform"]
 

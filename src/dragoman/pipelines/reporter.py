@@ -21,8 +21,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from dragoman.pipelines.progress import PartState, Progress
-from dragoman.pipelines.state import PipelineState, StateFolder, Status, now_ms
+from dragoman.pipelines.state import PartState, PipelineState, Progress, StateFolder, Status, now_ms
 
 #: Between two versions of the file that others read.
 _WRITE_S = 1.0

@@ -1,22 +1,25 @@
-"""Running a pipeline: from its definition to its end, whatever ends it.
+"""Running a pipeline, from its definition to its end.
 
-Each sink is a streaming query with a checkpoint of its own. The next driver resumes from there when
-one was killed: the batch in hand is made again of the same records, and its sink knows whether it
-has it already.
+Each sink is a streaming query with a checkpoint of its own. After a crash the next driver resumes
+from there: the batch in progress is made again from the same records, and its sink recognizes a
+batch that it already has.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dragoman.errors import DragomanError
+from dragoman.pipelines.brokers import check_topics
 from dragoman.pipelines.dataflow import Tables
 from dragoman.pipelines.definition import (
     Definition,
@@ -28,20 +31,18 @@ from dragoman.pipelines.definition import (
     TopicSink,
     trigger_options,
 )
-from dragoman.pipelines.preflight import check_topics
-from dragoman.pipelines.progress import Progress
 from dragoman.pipelines.reporter import Listener, Reporter
-from dragoman.pipelines.session import pipeline_session
-from dragoman.pipelines.sinks.batches import failing_plainly
-from dragoman.pipelines.sinks.owner import Writer
-from dragoman.pipelines.state import StateFolder, Status, new_status
+from dragoman.pipelines.sinks.batches import Writer, failing_plainly
+from dragoman.pipelines.sources import as_text
+from dragoman.pipelines.state import Progress, StateFolder, Status, new_status
 from dragoman.spark.failures import is_gone, readable, without_gateway_logs
-from dragoman.spark.sessions import default_master
+from dragoman.spark.sessions import PUSHDOWN, default_master, register_source, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
 
 _TICK_S = 0.2
 #: For the processes of a query to start before those of the next.
@@ -305,3 +306,38 @@ def _writing(frame: DataFrame, sink: Sink, writer: Writer) -> DataStreamWriter:
 
 def _is_sparks(error: Exception) -> bool:
     return type(error).__module__.startswith(("pyspark.", "py4j."))
+
+
+#: Spark's own words go to a file: they are many, and in Java.
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+
+def pipeline_session(definition: Definition, folder: StateFolder) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    # Modules beside the file are found by Spark's workers, too.
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    directory = os.path.dirname(definition.file)
+    if directory not in path:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (directory, *path)))
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        PUSHDOWN: "true",
+        # The command shows the progress of the pipeline instead.
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": (
+            f'"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}" "-Ddragoman.log={folder.log}"'
+        ),
+        "spark.sql.warehouse.dir": str(folder.path / "warehouse"),
+        **as_text(definition.spark.conf),
+    }
+    running = SparkSession.getActiveSession() or session(
+        f"dragoman {definition.name}", master=definition.spark.master or None, config=settings
+    )
+    own = running.newSession()
+    for name, value in settings.items():
+        # What only a start can set is as it is.
+        if own.conf.isModifiable(name):
+            own.conf.set(name, value)
+    register_source(own)
+    return own

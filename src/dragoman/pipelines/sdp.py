@@ -19,8 +19,7 @@ from pathlib import Path
 from dragoman.errors import ConfigError
 from dragoman.pipelines.runner import PipelineError
 from dragoman.spark.failures import readable
-from dragoman.spark.java import use_java
-from dragoman.spark.python import use_python
+from dragoman.spark.runtimes import use_java, use_python
 
 SPEC = "spark-pipeline.yml"
 #: Where the catalog, the tables and the settings are kept, in the project.

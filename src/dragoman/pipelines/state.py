@@ -1,9 +1,9 @@
 """What is known of a pipeline outside its own process: a folder with status and checkpoints.
 
 NAME/lock            held by the process that runs the pipeline
-NAME/status.json     how it was a moment ago; replaced as a whole
+NAME/status.json     a recent status; replaced atomically
 NAME/checkpoints/    one folder for each sink and job, unless the file names another place
-NAME/spark.log       what Spark has to say
+NAME/spark.log       Spark's warnings and errors
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Literal, TypeAlias
 
 import msgspec
 
-from dragoman.api.values import PipelineStatus
+from dragoman.api.values import PipelinePart, PipelineStatus
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.limits import PIPELINE_STATUS_BYTES_MAX
 from dragoman.pipelines.definition import check_name
@@ -180,3 +180,10 @@ def known_pipelines(root: Path) -> list[Status]:
         with suppress(ConfigError):
             found.append(StateFolder(root, name).status())
     return [status for status in found if status is not None]
+
+
+PartState: TypeAlias = Literal["starting", "running", "done", "failed", "stopped"]
+Progress: TypeAlias = PipelinePart
+
+#: Jobs call it when there is something new, and leave alone what it raises: then they are to end.
+Report: TypeAlias = Callable[[Progress], None]

@@ -10,8 +10,7 @@ from __future__ import annotations
 import time
 
 from dragoman.client.kafka import ClientError, TopicPartition
-from dragoman.spark.broker import BrokerLog
-from dragoman.spark.logs import AnyLog
+from dragoman.spark.logs import AnyLog, BrokerLog
 from dragoman.spark.offsets import Offsets
 from dragoman.spark.options import SourceOptions
 from dragoman.spark.storage import StoredLog, StoredPartition

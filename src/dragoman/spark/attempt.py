@@ -20,8 +20,8 @@ from dragoman.client.kafka import (
 )
 from dragoman.limits import KAFKA_CLIENT_BUFFER_BYTES_MAX
 from dragoman.spark.batches import encode_batches
+from dragoman.spark.options import SinkOptions
 from dragoman.spark.partitioner import RECORD, Router
-from dragoman.spark.sink_options import SinkOptions
 from dragoman.world import SystemClock, system_random
 
 #: Rows are gathered for so many batches, so that the last, smaller one is rare.

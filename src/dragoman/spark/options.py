@@ -1,7 +1,11 @@
-"""The options of the source `dragoman`: names, meaning, and their reading into one value.
+"""The options of the source and the sink `dragoman`: names, defaults, meaning, and their parsing.
 
-Names are those of Spark's Kafka source, so that a job moves by changing one word; a few are ours.
-Spark hands options over as text and does not tell capital letters apart.
+Names are those of Spark's Kafka source and sink, so a job moves by changing one word; a few are
+Dragoman's own. Spark passes options as text, and their names ignore case.
+
+Of the settings of Kafka's clients, `kafka.…`, that neither format uses, some are refused for the
+reasons that Spark's Kafka connector gives: a job that sets one expects what neither format does.
+The others tune a client that does not run here; a warning names them.
 """
 
 from __future__ import annotations
@@ -16,8 +20,53 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from dragoman.errors import ConfigError
-from dragoman.limits import SPARK_SCHEMA_BYTES_MAX
-from dragoman.spark.client_settings import REFUSED_BY_SOURCE, is_client_setting
+from dragoman.limits import KAFKA_CLIENT_BATCH_BYTES, SPARK_SCHEMA_BYTES_MAX
+from dragoman.log.compression import Codec, codec_by_name
+
+log = logging.getLogger("dragoman.spark")
+
+PREFIX = "kafka."
+#: By setting, what to do instead.
+REFUSED_BY_SOURCE: Mapping[str, str] = {
+    "kafka.auto.offset.reset": (
+        "set startingOffsets to earliest or latest; a source keeps its own offsets and consumes "
+        "without a group's"
+    ),
+    "kafka.key.deserializer": "keys are read as bytes; deserialize them with DataFrame operations",
+    "kafka.value.deserializer": (
+        "values are read as bytes; deserialize them with DataFrame operations or the option decode"
+    ),
+    "kafka.enable.auto.commit": "a source commits no offsets of its own accord",
+    "kafka.interceptor.classes": "an interceptor may change records, so none is run",
+}
+REFUSED_BY_SINK: Mapping[str, str] = {
+    "kafka.key.serializer": "keys are written as bytes; serialize them with DataFrame operations",
+    "kafka.value.serializer": (
+        "values are written as bytes; serialize them with DataFrame operations"
+    ),
+}
+_SECURITY = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
+#: The default of Kafka's clients, and all that there is here.
+_NO_SECURITY = ("kafka.security.protocol", "PLAINTEXT")
+
+
+def is_client_setting(name: str, value: str, refused: Mapping[str, str], reader: str) -> bool:
+    """Whether an option, its name in lower case, is a client's setting to be passed over.
+
+    `reader` is what the warning calls the one that passes it over. Raises `ConfigError` for a
+    setting that is refused.
+    """
+    if not name.startswith(PREFIX):
+        return False
+    if name in refused:
+        raise ConfigError(f"{name} is not supported: {refused[name]}")
+    if (name, value.strip().upper()) == _NO_SECURITY:
+        return True
+    if name.startswith(_SECURITY):
+        raise ConfigError(f"{name}: this release has no authentication and no TLS")
+    log.warning("option %s is not used by this %s", name, reader)
+    return True
+
 
 log = logging.getLogger("dragoman.spark")
 
@@ -407,4 +456,84 @@ def _refuse_unknown(name: str, value: str) -> None:
         return
     near = difflib.get_close_matches(name, _NAMES, n=1)
     hint = f"; is {_NAMES[near[0]].name} meant?" if near else ""
+    raise ConfigError(f"unknown option {name!r}{hint}")
+
+
+SINK_OPTIONS = (
+    Option("kafka.bootstrap.servers", "", "brokers, `HOST:PORT` with commas; also `bootstrap.servers`"),
+    Option("topic", "", "the topic for all rows; without it, each row names its own in the column `topic`"),
+    Option("txnAppId", "", "streams: a name to know the query by instead of its id; one that another query used is refused"),
+    Option("kafka.compression.type", "none", "`none`, `gzip`, `snappy`, `lz4` or `zstd`"),
+    Option("kafka.batch.size", str(KAFKA_CLIENT_BATCH_BYTES), "bytes of records in one batch, before compression"),
+    Option("kafka.client.id", "dragoman-spark", "how the broker's log names this writer"),
+    Option("kafka.request.timeout.ms", "30000", "time for one request"),
+    Option("kafka.delivery.timeout.ms", "120000", "time for a batch to be staged, and for a publication, with all retries"),
+)  # fmt: skip
+_SINK_NAMES = {option.name.lower(): option for option in SINK_OPTIONS}
+#: Spark's own, which it hands over as well.
+_SPARKS = frozenset({"bootstrap.servers", "checkpointlocation", "path", "queryname", "outputmode"})
+#: Options of Spark's Kafka sink that change nothing there either: headers are written if a column
+#: of that name is there.
+_TAKEN = frozenset({"includeheaders"})
+_BATCH_BYTES_MIN = 1024
+
+
+class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    bootstrap: str
+    #: Empty: each row names its own.
+    topic: str
+    #: Empty: the query's id.
+    writer_id: str
+    codec: Codec
+    batch_bytes: int
+    client_id: str
+    request_timeout_s: float
+    delivery_timeout_s: float
+
+
+def parse_sink(given: Mapping[str, str]) -> SinkOptions:
+    """Raises `ConfigError` that names the option, what was expected and what came."""
+    values = {name.lower(): value.strip() for name, value in given.items()}
+    for name, value in values.items():
+        _refuse_unknown_of_sink(name, value)
+
+    def text(name: str) -> str:
+        return values.get(name.lower(), _SINK_NAMES[name.lower()].default)
+
+    def number(name: str, minimum: int) -> int:
+        value = text(name)
+        if not (value.isascii() and value.isdigit() and int(value) >= minimum):
+            raise ConfigError(f"{name}: expected a number of at least {minimum}, got {value!r}")
+        return int(value)
+
+    bootstrap = text("kafka.bootstrap.servers") or values.get("bootstrap.servers", "")
+    if not bootstrap:
+        raise ConfigError("give kafka.bootstrap.servers")
+    return SinkOptions(
+        bootstrap=bootstrap,
+        topic=text("topic"),
+        writer_id=text("txnAppId"),
+        codec=_codec(text("kafka.compression.type")),
+        batch_bytes=number("kafka.batch.size", _BATCH_BYTES_MIN),
+        client_id=text("kafka.client.id"),
+        request_timeout_s=number("kafka.request.timeout.ms", 1) / 1000,
+        delivery_timeout_s=number("kafka.delivery.timeout.ms", 1) / 1000,
+    )
+
+
+def _codec(name: str) -> Codec:
+    if name not in ("none", "gzip", "snappy", "lz4", "zstd"):
+        raise ConfigError(
+            f"kafka.compression.type: expected none, gzip, snappy, lz4 or zstd, got {name!r}"
+        )
+    return codec_by_name(name)
+
+
+def _refuse_unknown_of_sink(name: str, value: str) -> None:
+    if name in _SINK_NAMES or name in _SPARKS or name in _TAKEN:
+        return
+    if is_client_setting(name, value, REFUSED_BY_SINK, "sink"):
+        return
+    near = difflib.get_close_matches(name, _SINK_NAMES, n=1)
+    hint = f"; is {_SINK_NAMES[near[0]].name} meant?" if near else ""
     raise ConfigError(f"unknown option {name!r}{hint}")

@@ -1,13 +1,20 @@
 """From offsets to Spark partitions: which topics, from where to where, in how many pieces.
 
-The driver does this once per read or micro-batch. What an executor gets needs no further metadata:
-offsets, and the files that speak for as many of them as are stable.
+The driver plans once per read or micro-batch. An executor gets offsets and the files that hold the
+stable part of them, and needs no further metadata.
+
+Planned files are kept from deletion by hard links under a lease that the scan renews; log/pins.py
+has the layout. Where links cannot be made (another owner, a read-only or remote file system), the
+scan continues without, and reads a file that was deleted meanwhile from the broker.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
+import secrets
+import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -17,10 +24,11 @@ from pyspark.sql.datasource import InputPartition
 from dragoman.client.kafka import TopicPartition
 from dragoman.errors import ConfigError, LogError
 from dragoman.limits import SPARK_PARTITIONS_MAX
+from dragoman.log.pins import EXPIRES, PINS, remove_lease, sweep_pins
 from dragoman.spark.offsets import Log, Offsets, Topic
 from dragoman.spark.options import SourceOptions, Topics
-from dragoman.spark.pins import Lease, pin
 from dragoman.spark.storage import StoredLog, StoredPartition, StoredPiece
+from dragoman.world import RealDisk
 
 log = logging.getLogger("dragoman.spark")
 
@@ -185,3 +193,66 @@ def _stored_partition(
             raise
         log.warning("%s is read from the broker alone: %s", where, error)
         return None
+
+
+log = logging.getLogger("dragoman.spark")
+
+
+class Lease(msgspec.Struct, frozen=True):
+    root: str
+    name: str
+    seconds: int
+
+    def renew(self) -> None:
+        """To be called while the files are in use. A lease that is gone already stays gone."""
+        path = f"{self.root}/{PINS}/{self.name}/{EXPIRES}"
+        aside = f"{path}.{os.getpid()}"
+        try:
+            with open(aside, "w") as file:
+                file.write(str(_now_ms() + self.seconds * 1000))
+            os.replace(aside, path)
+        except OSError:
+            return
+
+    def release(self) -> None:
+        try:
+            remove_lease(RealDisk(self.root), self.name)
+        except OSError as error:
+            log.debug("lease %s is left to the next sweep: %s", self.name, error)
+
+
+def pin(
+    root: str, pieces: Sequence[StoredPiece], seconds: int
+) -> tuple[Lease | None, list[StoredPiece]]:
+    """The pieces with the paths of their links; as they were where no link can be made."""
+    lease = Lease(root, secrets.token_hex(8), seconds)
+    directory = f"{root}/{PINS}/{lease.name}"
+    try:
+        sweep_pins(RealDisk(root), _now_ms())
+        os.makedirs(directory)
+    except OSError as error:
+        log.debug("files in %s are read without pins: %s", root, error)
+        return None, list(pieces)
+    lease.renew()
+    return lease, [_linked(piece, directory) for piece in pieces]
+
+
+def _linked(piece: StoredPiece, lease: str) -> StoredPiece:
+    directory = f"{lease}/{os.path.basename(piece.directory)}"
+    linked = msgspec.structs.replace(piece, directory=directory)
+    try:
+        os.makedirs(directory, exist_ok=True)
+        for old, new in (
+            (piece.log_path, linked.log_path),
+            (piece.index_path, linked.index_path),
+        ):
+            if not os.path.exists(new):
+                os.link(old, new)
+    except OSError as error:
+        log.debug("%s is read without a pin: %s", piece.log_path, error)
+        return piece
+    return linked
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

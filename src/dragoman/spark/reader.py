@@ -17,7 +17,7 @@ from dragoman.client.kafka import (
 )
 from dragoman.limits import SPARK_EMPTY_REPLIES_MAX, SPARK_FETCH_WAIT_MS, SPARK_READ_BYTES
 from dragoman.log.batch import LENGTH_PREFIX_BYTES, WALK
-from dragoman.spark.broker import id_text, isolation_of, open_client
+from dragoman.spark.logs import id_text, isolation_of, open_client
 from dragoman.spark.options import SourceOptions
 from dragoman.spark.planner import DataLossError, RangePartition
 from dragoman.spark.storage import StoredPiece, read_piece

@@ -1,20 +1,28 @@
-"""A Spark session that is set up right for Dragoman."""
+"""A Spark session that is configured for Dragoman.
+
+Settings made outside of this program (`spark-defaults.conf`, `spark-submit`) take precedence over
+the defaults made here. Spark reads them itself when it starts, and what a session sets would
+replace them, so they are read here first.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dragoman.errors import ConfigError
-from dragoman.spark.java import use_java
-from dragoman.spark.python import use_python
-from dragoman.spark.spark_defaults import settings_elsewhere
+from dragoman.limits import SPARK_DEFAULTS_BYTES_MAX
+from dragoman.spark.runtimes import use_java, use_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 #: Filters reach the source only with this setting; without it a source that takes them fails.
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -116,3 +124,41 @@ def _started(
         builder = builder.config(name, value)
     builder = builder.appName(app_name)
     return (builder.master(master) if master is not None else builder).getOrCreate()
+
+
+_FILE = "spark-defaults.conf"
+_LINE = re.compile(r"\s*(spark\.[^\s=:]+)[\s=:]+(.*?)\s*$")
+
+
+def settings_elsewhere(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What `spark-defaults.conf` and `PYSPARK_SUBMIT_ARGS` say."""
+    return _in_file(environment) | _in_arguments(environment)
+
+
+def _in_file(environment: Mapping[str, str]) -> dict[str, str]:
+    folder = environment.get("SPARK_CONF_DIR") or (
+        os.path.join(home, "conf") if (home := environment.get("SPARK_HOME")) else ""
+    )
+    if not folder:
+        return {}
+    try:
+        with Path(folder, _FILE).open(errors="replace") as file:
+            lines = file.read(SPARK_DEFAULTS_BYTES_MAX).splitlines()
+    except OSError:
+        return {}
+    return {found[1]: found[2] for line in lines if (found := _LINE.match(line))}
+
+
+def _in_arguments(environment: Mapping[str, str]) -> dict[str, str]:
+    try:
+        words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
+    except ValueError:
+        return {}
+    found = {}
+    for word, following in pairwise(words):
+        if word in ("--conf", "-c"):
+            name, _, value = following.partition("=")
+            found[name] = value
+        elif word == "--master":
+            found["spark.master"] = following
+    return found

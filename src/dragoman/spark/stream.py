@@ -25,15 +25,13 @@ from pyspark.sql.types import StructType
 from dragoman.client.kafka import ClientError, CommittedOffset
 from dragoman.spark import planner
 from dragoman.spark.admission import ByteBound, within_records
-from dragoman.spark.broker import BrokerLog
 from dragoman.spark.failures import plainly
-from dragoman.spark.logs import AnyLog, open_logs
+from dragoman.spark.logs import AnyLog, BrokerLog, open_logs
 from dragoman.spark.offsets import Offsets, Position, Topic, starting_offsets
 from dragoman.spark.options import SourceOptions
-from dragoman.spark.pins import Lease
-from dragoman.spark.planner import DataLossError, RangePartition
+from dragoman.spark.planner import DataLossError, Lease, RangePartition
 from dragoman.spark.storage import StoredLog
-from dragoman.spark.typed import TypedReading
+from dragoman.spark.typed_reader import TypedReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +42,7 @@ logger = logging.getLogger("dragoman.spark")
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._reading = TypedReading(options, schema)
+        self._reading = TypedReader(options, schema)
         self._forget()
 
     def _forget(self) -> None:

@@ -23,8 +23,7 @@ from pyspark.sql.types import StructField, StructType
 from dragoman.client.kafka import BlockingKafkaClient, ClientError, ResourceType
 from dragoman.errors import ConfigError
 from dragoman.spark import planner
-from dragoman.spark.broker import BrokerLog
-from dragoman.spark.logs import AnyLog, open_logs
+from dragoman.spark.logs import AnyLog, BrokerLog, open_logs
 from dragoman.spark.offsets import Topic
 from dragoman.spark.options import SourceOptions
 from dragoman.spark.planner import OffsetRange

@@ -1,19 +1,25 @@
 """The sink `dragoman`: what Spark calls to write a table or a stream to topics.
 
-Tasks stage their rows, the driver publishes them (`publishing.py`). A streaming query writes every
-row exactly once, whatever dies on the way; a batch job that is run twice writes twice.
+Tasks stage their rows (`attempt.py`); the driver publishes what the successful attempts staged with
+one request. A streaming query writes every row exactly once across failures of tasks, driver and
+brokers; a batch job that runs twice writes twice. docs/concepts/exactly-once-writes.md has the
+protocol.
 
-Columns are those of Spark's Kafka sink: `value`, and if they are there `key`, `headers`, `topic`
-and `partition`. Others are ignored.
+Columns are those of Spark's Kafka sink: `value`, and optionally `key`, `headers`, `topic` and
+`partition`. Other columns are ignored.
+
+Spark starts a new process for every commit of a micro-batch, which imports this module first. It
+therefore loads neither Arrow nor numpy; only tasks do.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -30,13 +36,20 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from dragoman.client.kafka import (
+    BlockingKafkaClient,
+    ClientSettings,
+    StagedBatch,
+    StagedPiece,
+    TopicPartition,
+)
 from dragoman.errors import ConfigError
-from dragoman.spark.commit import Staged, open_client, publish, shared_client
 from dragoman.spark.failures import plainly
-from dragoman.spark.sink_options import SinkOptions, parse_sink
+from dragoman.spark.options import SinkOptions, parse_sink
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 #: A batch job's only batch.
 _ONLY_BATCH = 0
@@ -143,3 +156,60 @@ def check_columns(schema: StructType, topic: str) -> None:
         came = fields["headers"].dataType.simpleString()
         if came != _HEADERS or not isinstance(fields["headers"].dataType, ArrayType):
             raise ConfigError(f"column headers: expected {_HEADERS}, got {came}")
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """What one attempt tells the driver."""
+
+    writer_id: str
+    query_id: str
+    pieces: dict[TopicPartition, list[StagedPiece]]
+
+
+def publish(
+    client: BlockingKafkaClient, staged: Iterable[Staged], batch_id: int, *, is_single: bool
+) -> bool:
+    """Publish what these attempts staged, in this order; whether that had been done before."""
+    pieces: dict[TopicPartition, list[StagedPiece]] = {}
+    owner: Staged | None = None
+    for each in staged:
+        owner = each
+        for where, found in each.pieces.items():
+            pieces.setdefault(where, []).extend(found)
+    if owner is None or not pieces:
+        return False
+    return client.publish_staged(
+        StagedBatch(
+            writer_id=owner.writer_id,
+            query_id=owner.query_id,
+            batch_id=batch_id,
+            is_single=is_single,
+            pieces=pieces,
+        )
+    )
+
+
+def open_client(options: SinkOptions) -> BlockingKafkaClient:
+    """Connected when first used."""
+    settings = ClientSettings(
+        client_id=options.client_id,
+        request_timeout_s=options.request_timeout_s,
+        operation_timeout_s=options.delivery_timeout_s,
+    )
+    return BlockingKafkaClient(options.bootstrap, settings)
+
+
+class _Shared:
+    """The connection of this worker process: it runs the tasks of one query after another."""
+
+    client: BlockingKafkaClient | None = None
+    options: SinkOptions | None = None
+
+
+def shared_client(options: SinkOptions) -> BlockingKafkaClient:
+    """The worker's connection to the brokers, kept for its next task."""
+    if _Shared.client is None or _Shared.options != options:
+        if _Shared.client is not None:
+            _Shared.client.close()
+        _Shared.client, _Shared.options = open_client(options), options
+    return _Shared.client

@@ -22,7 +22,7 @@ from deltalake import DeltaTable, write_deltalake
 from demo.postgres import LocalPostgres
 from dragoman.client.kafka import LATEST, BlockingKafkaClient, NewRecord, NewTopic
 from dragoman.errors import ConfigError
-from dragoman.pipelines.jobs.materialized_tables import read_current
+from dragoman.pipelines.jobs.materialize import read_current
 from dragoman.pipelines.pipeline_file import load
 from dragoman.pipelines.runner import PipelineError, Run
 from dragoman.pipelines.state import StateFolder, Status

@@ -334,7 +334,7 @@ def test_sql_names_the_topic_that_is_wrong(
 _ALONE = """
 import sys
 from pyspark.sql import SparkSession
-from dragoman.spark.java import use_java
+from dragoman.spark.runtimes import use_java
 print("cache" in use_java())
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 frame = spark.read.format("dragoman").option("path", sys.argv[1]).option("subscribe", "orders")

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dragoman.client.kafka import BlockingKafkaClient, TopicPartition
-from dragoman.pipelines.jobs.tier import Options, run
+from dragoman.pipelines.jobs.tier import Options, problems, run, tiered
 from dragoman.pipelines.jobs.tier_manifest import Manifest, TierError, Twin
-from dragoman.pipelines.jobs.tiered import problems, tiered
-from dragoman.pipelines.progress import Progress
+from dragoman.pipelines.state import Progress
 from dragoman.testing import EphemeralBroker
 from tables.source_readers import make_topic, write
 

@@ -20,8 +20,7 @@ from dragoman.cli.pipeline_status import StatusReports, StatusView, _table, line
 from dragoman.cli.remote import Remote
 from dragoman.client.kafka import ClientSettings
 from dragoman.pipelines.pipeline_file import load
-from dragoman.pipelines.progress import Progress
-from dragoman.pipelines.state import StateFolder, Status, new_status
+from dragoman.pipelines.state import Progress, StateFolder, Status, new_status
 from dragoman.testing import EphemeralBroker
 
 FILE = """
@@ -115,7 +114,7 @@ def test_a_broker_that_is_not_there_ends_with_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impatient = ClientSettings(operation_timeout_s=0.2)
-    monkeypatch.setattr("dragoman.pipelines.preflight._SETTINGS", impatient)
+    monkeypatch.setattr("dragoman.pipelines.brokers._SETTINGS", impatient)
     path = tmp_path / "pipeline.toml"
     path.write_text(FILE.format(bootstrap="127.0.0.1:1"))
 

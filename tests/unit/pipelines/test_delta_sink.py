@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame
 
 from dragoman.pipelines.definition import DeltaSink
 from dragoman.pipelines.sinks import delta
+from dragoman.pipelines.sinks.batches import Writer
 from dragoman.pipelines.sinks.delta import DeltaWriter
-from dragoman.pipelines.sinks.owner import Writer
 
 
 class Batch:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.pipelines.progress import Progress
 from dragoman.pipelines.reporter import Reporter
-from dragoman.pipelines.state import StateFolder, Status, new_status
+from dragoman.pipelines.state import Progress, StateFolder, Status, new_status
 
 BATCH = {
     "batchId": 7,

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from dragoman.errors import ConfigError
-from dragoman.pipelines.progress import Progress
 from dragoman.pipelines.state import (
     AlreadyRunningError,
+    Progress,
     StateFolder,
     Status,
     default_root,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dragoman.spark import sessions
-from dragoman.spark.spark_defaults import settings_elsewhere
+from dragoman.spark.sessions import settings_elsewhere
 
 SHUFFLE = "spark.sql.shuffle.partitions"
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 
 from dragoman.errors import ConfigError
 from dragoman.log.compression import Codec
-from dragoman.spark.sink_options import SINK_OPTIONS, parse_sink
+from dragoman.spark.options import SINK_OPTIONS, parse_sink
 from dragoman.spark.writer import check_columns
 
 BROKER = {"kafka.bootstrap.servers": "localhost:9092"}

@@ -1,8 +1,9 @@
-"""A changelog topic becomes a table of current rows, or of all that ever were.
+"""A changelog topic becomes a table of current rows, or of all versions of them.
 
-A stream over the topic hands its micro-batches to `Materializer`. The outcome depends on the
-versions of changes and not on the order in which they come, so a batch that comes twice, or records
-that a capture was made to send again, change nothing.
+A stream over the topic passes its micro-batches to `Materializer`. The result depends on the
+versions of changes and not on their order of arrival, so a batch that is applied twice, or records
+that a capture sends again, change nothing. `read_current` and `read_history` read the table without
+the columns that the job keeps for itself.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import msgspec
 from dragoman.errors import ConfigError
 from dragoman.limits import MATERIALIZED_BATCH_BYTES, MATERIALIZED_BATCH_RECORDS
 from dragoman.pipelines.definition import check_trigger, trigger_options
-from dragoman.pipelines.progress import Report
+from dragoman.pipelines.state import Report
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
 
 #: What a micro-batch has.
 RECORD_COLUMNS = ("key", "value", "partition", "offset", "timestamp", "headers")
@@ -118,3 +120,36 @@ def declared_types(ddl: str) -> dict[str, pa.DataType]:
     except PySparkException as error:
         raise ConfigError(f"schema: {str(error).splitlines()[0]}") from None
     return {field.name: field.type for field in fields}
+
+
+# ---- for readers
+
+
+def read_current(spark: SparkSession, table: str, *, version: int | None = None) -> DataFrame:
+    """The current rows of a materialized table, with their own columns only."""
+    from pyspark.sql.functions import col
+
+    from dragoman.pipelines.jobs.delta import KEY, delta_frame
+    from dragoman.pipelines.jobs.row_merge import MARKS, RANGES
+
+    found = delta_frame(spark, table, version=version)
+    is_current = ~col("_deleted") & col(KEY).isNotNull()
+    if "_is_current" in found.columns:
+        is_current &= col("_is_current")
+    return found.where(is_current).drop(*MARKS.names, *RANGES.names)
+
+
+def read_history(spark: SparkSession, table: str, *, version: int | None = None) -> DataFrame:
+    """All versions of all rows, with `_valid_from`, `_valid_to` and `_is_current`.
+
+    Raises `ConfigError` for a table that was made without history.
+    """
+    from pyspark.sql.functions import col
+
+    from dragoman.pipelines.jobs.delta import KEY, delta_frame
+    from dragoman.pipelines.jobs.row_merge import MARKS
+
+    found = delta_frame(spark, table, version=version)
+    if "_is_current" not in found.columns:
+        raise ConfigError(f"{table} has only current rows: it was made without history")
+    return found.where(~col("_deleted") & col(KEY).isNotNull()).drop(*MARKS.names)

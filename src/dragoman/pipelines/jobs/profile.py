@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dragoman.errors import ConfigError
-from dragoman.pipelines.progress import Progress, Report
+from dragoman.pipelines.state import Progress, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dragoman.pipelines.jobs.profile_counts import CountTask
-    from dragoman.spark.pins import Lease
+    from dragoman.spark.planner import Lease
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

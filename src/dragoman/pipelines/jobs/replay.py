@@ -1,9 +1,10 @@
 """Records are sent again: a range of a topic, or the rows of a table, become records of a topic.
 
-What is to be sent is fixed at the first start and kept in the checkpoint, cut into batches.
-Executors stage a batch, the driver publishes it under its number (`spark/commit.py`), so a job
-that was killed goes on with the batch that was under way and sends nothing twice. Batches follow
-each other, and within one a partition's records are published in their order.
+The job decides at its first start what to send, cuts it into batches, and keeps this plan in the
+checkpoint; batch n is the same whenever it is looked up. Executors stage a batch and the driver
+publishes it under its number (`spark/writer.py`), so a job that was killed resumes with the batch
+in progress and sends nothing twice. Batches follow each other, and within one a partition's records
+are published in order.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ import os
 import uuid
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
 from dragoman.errors import ConfigError
 from dragoman.limits import REPLAY_BATCH_RECORDS
-from dragoman.pipelines.jobs.replay_batches import Batches
 from dragoman.pipelines.jobs.tier_manifest import sync_directory
-from dragoman.pipelines.progress import Progress, Report
+from dragoman.pipelines.state import Progress, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dragoman.client.kafka import BlockingKafkaClient
+
 
 _PLAN = "replay.json"
 
@@ -81,9 +82,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def run(spark: SparkSession, options: Options, report: Report) -> None:
     """Send what has not been sent. Raises `ConfigError`, `DataLossError`."""
     from dragoman.pipelines.jobs import replay_sources as replaying
-    from dragoman.spark.commit import Staged, open_client, publish
-    from dragoman.spark.sink_options import parse_sink
+    from dragoman.spark.options import parse_sink
     from dragoman.spark.tables import DEFAULT_BOOTSTRAP
+    from dragoman.spark.writer import Staged, open_client, publish
 
     bootstrap = options.bootstrap or DEFAULT_BOOTSTRAP
     sink = parse_sink({"kafka.bootstrap.servers": bootstrap, "topic": options.to, **options.sink})
@@ -173,3 +174,57 @@ def _make_target(client: BlockingKafkaClient, plan: Plan, options: Options) -> N
             f"topic {options.to!r} has {count} partitions, {options.topic!r} has {needed}: set "
             "partitions to 'key', or add partitions"
         )
+
+
+class TopicBatches(msgspec.Struct, frozen=True, kw_only=True, tag="topic"):
+    """Ranges of a topic: batch n has the n-th piece of each partition."""
+
+    topic_id: str
+    #: Partition → (first offset, end).
+    ranges: dict[int, tuple[int, int]]
+    records: int
+    #: Partition → up to where its Parquet twin is read.
+    tiered: dict[int, int] = {}
+
+    @property
+    def count(self) -> int:
+        longest = max((end - start for start, end in self.ranges.values()), default=0)
+        return -(-longest // self.records)
+
+    @property
+    def partition_count(self) -> int:
+        return max(self.ranges) + 1
+
+    def pieces(self, number: int) -> dict[int, tuple[int, int]]:
+        first = number * self.records
+        cut = {
+            partition: (min(start + first, end), min(start + first + self.records, end))
+            for partition, (start, end) in self.ranges.items()
+        }
+        return {partition: each for partition, each in cut.items() if each[0] < each[1]}
+
+    def left_after(self, done: int) -> int:
+        sent = done * self.records
+        return sum(max(end - start - sent, 0) for start, end in self.ranges.values())
+
+
+class TableBatches(msgspec.Struct, frozen=True, kw_only=True, tag="table"):
+    """Files of a table, in this order: batch n is so many groups of rows of one."""
+
+    #: (path, group of rows, rows)
+    groups: list[tuple[str, int, int]]
+    key: str
+
+    @property
+    def count(self) -> int:
+        return len(self.groups)
+
+    @property
+    def partition_count(self) -> int:
+        return 1
+
+    def left_after(self, done: int) -> int:
+        return sum(rows for _, _, rows in self.groups[done:])
+
+
+Batches: TypeAlias = TopicBatches | TableBatches

@@ -20,20 +20,17 @@ import pyarrow.parquet as pq
 from dragoman.client.kafka import TopicPartition
 from dragoman.errors import ConfigError
 from dragoman.pipelines.jobs.delta import KEY
-from dragoman.pipelines.jobs.replay import Options, Plan
-from dragoman.pipelines.jobs.replay_batches import Batches, TableBatches, TopicBatches
+from dragoman.pipelines.jobs.replay import Batches, Options, Plan, TableBatches, TopicBatches
 from dragoman.pipelines.jobs.row_merge import MARKS, RANGES
 from dragoman.pipelines.jobs.tier import source_options
 from dragoman.pipelines.jobs.tier_files import read_file
 from dragoman.pipelines.jobs.tier_manifest import Manifest, TierFile, Twin
 from dragoman.spark import planner
-from dragoman.spark.commit import Staged
 from dragoman.spark.logs import AnyLog, open_logs
 from dragoman.spark.offsets import Offsets
-from dragoman.spark.options import SourceOptions, Topics
-from dragoman.spark.pins import Lease
-from dragoman.spark.planner import OffsetRange, RangePartition
-from dragoman.spark.sink_options import SinkOptions
+from dragoman.spark.options import SinkOptions, SourceOptions, Topics
+from dragoman.spark.planner import Lease, OffsetRange, RangePartition
+from dragoman.spark.writer import Staged
 
 _COLUMNS = ("key", "value", "partition", "offset", "timestamp", "headers")
 
@@ -278,7 +275,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 def stage(task: ReplayTask) -> Sent:
     from dragoman.spark.attempt import Attempt
-    from dragoman.spark.commit import shared_client
+    from dragoman.spark.writer import shared_client
 
     attempt = Attempt(
         shared_client(task.sink), task.sink, task.writer_id, keep_times=task.options.keep_times

@@ -28,7 +28,7 @@ from dragoman.pipelines.jobs.columns import MisfitError
 from dragoman.pipelines.jobs.delta import KeyedTable
 from dragoman.pipelines.jobs.materialize import Options
 from dragoman.pipelines.jobs.row_merge import MARKS, RANGES, CurrentMerge, HistoryMerge
-from dragoman.pipelines.progress import Progress, Report
+from dragoman.pipelines.state import Progress, Report
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):

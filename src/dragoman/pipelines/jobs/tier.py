@@ -1,8 +1,8 @@
-"""A topic gets a Parquet twin: what is stable in its log is copied, range by range, never twice.
+"""A Parquet twin of a topic: the stable part of its log, copied range by range, never twice.
 
-Executors write files, the driver names them in the manifest once a wave of them is on disk. Killed
-at any moment, the job leaves files that nobody reads; the next run removes them and goes on where
-the manifest ends.
+Executors write files, and the driver names them in the manifest once a wave of them is on disk. A
+job that is killed leaves files that no reader sees; the next run removes them and resumes where the
+manifest ends. `tiered` reads the twin up to that point and the log from there on.
 """
 
 from __future__ import annotations
@@ -14,13 +14,20 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from dragoman.limits import TIER_FILE_RECORDS
-from dragoman.pipelines.progress import Progress, Report
+from dragoman.pipelines.jobs.tier_manifest import (
+    Manifest,
+    TierError,
+    TierRange,
+    Twin,
+    Wanted,
+    wanted_ranges,
+)
+from dragoman.pipelines.state import Progress, Report
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from dragoman.pipelines.jobs.tier_files import TierTask
-    from dragoman.pipelines.jobs.tier_manifest import Manifest, TierRange, Twin, Wanted
     from dragoman.spark.logs import AnyLog
     from dragoman.spark.options import SourceOptions
     from dragoman.spark.storage import StoredLog
@@ -50,7 +57,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def run(spark: SparkSession, options: Options, report: Report) -> None:
     """Copy what the twin lacks. Raises `ConfigError`, `TierError`, `DataLossError`."""
-    from dragoman.pipelines.jobs.tier_manifest import TierRange, Twin
     from dragoman.spark.logs import open_logs
 
     source = source_options(options.topic, options.bootstrap, options.path, options.source)
@@ -100,7 +106,6 @@ def _progress(rows: int, batches: int, left: int, note: str = "") -> Progress:
 def _missing(
     log: AnyLog, stored: StoredLog | None, twin: Twin, options: Options
 ) -> tuple[Manifest, list[Wanted]]:
-    from dragoman.pipelines.jobs.tier_manifest import wanted_ranges
     from dragoman.spark import planner
     from dragoman.spark.options import Topics
 
@@ -157,3 +162,107 @@ def _waves(
 
 def _cut(start: int, end: int, most: int) -> list[tuple[int, int]]:
     return [(first, min(first + most, end)) for first in range(start, end, most)]
+
+
+#: Those of the source, headers included.
+_COLUMNS = (
+    "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
+)  # fmt: skip
+#: Tasks of a check.
+_CHECKS_AT_ONCE = 1000
+
+
+def tiered(
+    spark: SparkSession,
+    topic: str,
+    *,
+    root: str,
+    bootstrap: str = "",
+    path: str = "",
+    tail: bool = True,
+    **options: str,
+) -> DataFrame:
+    """All records of a topic that there are or that were copied, each once.
+
+    Where history ends and the tail begins is fixed when this is called; the tail's end is what
+    there is when a query runs. Without `tail` no broker is asked. Raises `TierError` when the log
+    has lost records that the twin does not have.
+    """
+    twin = Twin(root, topic)
+    if not tail:
+        return history(spark, twin, twin.manifest())
+    manifest, starts = _meeting(twin, bootstrap, path, options)
+    from dragoman.spark.tables import frame
+
+    given = {
+        "includeHeaders": "true",
+        "startingOffsets": msgspec.json.encode({topic: starts}).decode(),
+        **options,
+    }
+    rest = frame(spark, topic, bootstrap, path, given, stream=False).select(*_COLUMNS)
+    return history(spark, twin, manifest).unionAll(rest)
+
+
+def _meeting(
+    twin: Twin, bootstrap: str, path: str, options: dict[str, str]
+) -> tuple[Manifest, dict[str, int]]:
+    """The manifest, and for each partition the offset at which the log takes over."""
+    from dragoman.spark import planner
+    from dragoman.spark.logs import open_logs
+    from dragoman.spark.options import Topics
+
+    log, _ = open_logs(source_options(twin.topic, bootstrap, path, options))
+    with closing(log):
+        topics = planner.chosen_topics(log, Topics(names=(twin.topic,)))
+        # First the log, then the twin: what is deleted in between has been copied by then.
+        earliest = log.earliest(planner.partitions_of(topics))
+        manifest = twin.manifest(topics[twin.topic].topic_id)
+    starts = {}
+    for where, first in sorted(earliest.items()):
+        reached = manifest.ends.get(where.partition, first)
+        if reached < first:
+            raise TierError(
+                f"{where}: offsets {reached} to {first - 1} are neither in {twin.directory} nor in "
+                "the log: they were deleted before the tier job copied them"
+            )
+        starts[str(where.partition)] = reached
+    return manifest, starts
+
+
+def history(spark: SparkSession, twin: Twin, manifest: Manifest) -> DataFrame:
+    """What the manifest names, with the columns of the source."""
+    from pyspark.sql.functions import lit
+    from pyspark.sql.types import IntegerType, StructField, StructType
+
+    from dragoman.spark.schema import COLUMNS
+
+    kinds = {field.name: field for field in COLUMNS.fields}
+    held = [kinds[name] for name in _COLUMNS if name not in ("topic", "partition")]
+    schema = StructType([*held, StructField("partition", IntegerType())])
+    files = [str(twin.directory / each.path) for each in manifest.files]
+    if not files:
+        found = spark.createDataFrame([], schema)
+    else:
+        base = str(twin.directory)
+        found = spark.read.option("basePath", base).schema(schema).parquet(*files)
+    return found.withColumn("topic", lit(manifest.topic)).select(*_COLUMNS)
+
+
+# ---- whether all is right
+
+
+def problems(spark: SparkSession, topic: str, *, root: str) -> list[str]:
+    """What is wrong with a twin; nothing, when every file holds what was written to it.
+
+    That ranges follow each other is checked whenever a manifest is read.
+    """
+    from dragoman.pipelines.jobs.tier_files import problem_in
+
+    twin = Twin(root, topic)
+    directory = str(twin.directory)
+    files = twin.manifest().files
+    if not files:
+        return []
+    checked = spark.sparkContext.parallelize(files, min(len(files), _CHECKS_AT_ONCE))
+    found = checked.map(lambda each: problem_in(directory, each)).collect()
+    return [each for each in found if each]

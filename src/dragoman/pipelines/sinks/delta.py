@@ -17,8 +17,7 @@ from pyspark.sql import functions as f
 
 from dragoman.errors import ConfigError
 from dragoman.pipelines.definition import DeltaSink
-from dragoman.pipelines.sinks.batches import passed_over
-from dragoman.pipelines.sinks.owner import Writer, query_id
+from dragoman.pipelines.sinks.batches import Writer, passed_over, query_id
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,9 +26,8 @@ from dragoman.captures.addresses import hide_secrets
 from dragoman.captures.policy import with_methods
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.pipelines.definition import PostgresSink
-from dragoman.pipelines.sinks.batches import passed_over
+from dragoman.pipelines.sinks.batches import Writer, passed_over, query_id
 from dragoman.pipelines.sinks.delta import latest
-from dragoman.pipelines.sinks.owner import Writer, query_id
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -6,6 +6,9 @@
 
 JSON is written without blanks and with strings as values of `extFields`: the official Go client
 takes nothing else. On input numbers and booleans are values, too, and the language may be a number.
+
+Both ends of a `Connection` send requests, and responses come in any order: the caller matches them
+by `opaque`. After a `DecodeError` the stream cannot be read any further.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Final
 import msgspec
 
 from dragoman.errors import DecodeError, EncodeError
+from dragoman.framing import FrameReader, Scratch
 from dragoman.protocols.rocketmq.constants import (
     FRAME_BYTES_MAX,
     IS_ONE_WAY,
@@ -270,3 +274,19 @@ def _encode_binary(command: Command) -> bytes:
     except struct.error as error:
         raise EncodeError(f"a binary header cannot have this: {error}") from None
     return b"".join((head, _I32.pack(len(remark)), remark, _I32.pack(len(fields)), bytes(fields)))
+
+
+_SIZE_BYTES = 4
+
+
+class Connection:
+    __slots__ = ("reader",)
+
+    def __init__(self, scratch: Scratch | None = None) -> None:
+        self.reader = FrameReader(
+            FRAME_BYTES_MAX - _SIZE_BYTES, scratch or Scratch(), frame_bytes_min=_SIZE_BYTES
+        )
+
+    def receive_data(self, data: Buffer) -> list[Command]:
+        """Every command that is complete with these bytes. Raises `DecodeError`."""
+        return [decode(frame) for frame in self.reader.receive(data)]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from dragoman.spark.batches import compiled, numpy_scan
+from dragoman.spark.batches import compiled, numpy_records
 from dragoman.spark.batches.layout import COLUMN_TYPES, MalformedBatchError, Scan, Scanned
 from dragoman.spark.batches.units import Unit, pieces
 from dragoman.spark.batches.walk import Selection, stretches
@@ -37,8 +37,8 @@ class BatchDecoder:
         if library is None and use_compiled:
             raise ValueError(f"{compiled.LIBRARY} is not there, or not made of its source")
         if library is None:
-            self._scan: Scan = numpy_scan.scan
-            self._unit_bytes = numpy_scan.UNIT_BYTES
+            self._scan: Scan = numpy_records.scan
+            self._unit_bytes = numpy_records.UNIT_BYTES
         else:
             self._scan = compiled.CompiledRecords(library).scan
             self._unit_bytes = compiled.UNIT_BYTES

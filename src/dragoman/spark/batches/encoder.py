@@ -9,9 +9,9 @@ from dragoman.errors import EncodeError
 from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log.batch import MAGIC, BatchHeader, assemble_batch
 from dragoman.log.compression import Codec
-from dragoman.spark.batches import compiled, numpy_pack
+from dragoman.spark.batches import compiled, numpy_records
 from dragoman.spark.batches.layout import ARROW_BYTES_MAX, Int64s, Pack, Rows
-from dragoman.spark.batches.numpy_pack import content_sizes
+from dragoman.spark.batches.numpy_records import content_sizes
 from dragoman.spark.batches.varints import varint_sizes
 from dragoman.types import Buffer
 
@@ -66,7 +66,7 @@ def encode_batches(
 
 def _packer(use_compiled: bool | None) -> Pack:
     library = compiled.load() if use_compiled is not False else None
-    return numpy_pack.pack if library is None else compiled.CompiledRecords(library).pack
+    return numpy_records.pack if library is None else compiled.CompiledRecords(library).pack
 
 
 def _assemble(body: Buffer, header: BatchHeader, bytes_max: int) -> bytearray:
@@ -141,4 +141,4 @@ def _wire_headers(headers: pa.Array) -> pa.BinaryArray:
     if names.null_count:
         raise EncodeError("a header has no name")
     counts = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return numpy_pack.join_headers(counts, names, values)
+    return numpy_records.join_headers(counts, names, values)

@@ -1,4 +1,4 @@
-/* Records of batches to columns and back: what `numpy_scan.py` and `numpy_pack.py` do, compiled.
+/* Records of batches to columns and back: the compiled counterpart of `numpy_records.py`.
  *
  * A plain C library for `ctypes`: no Python headers, no allocation, no global state. The caller owns
  * all memory. Input may be anything: no byte outside [data, data + size) is ever read, and since
@@ -22,7 +22,7 @@ typedef struct {
     int64_t is_append_time;
 } batch_t;
 
-/* One variable-length column in Arrow's layout. `offsets` is null when nobody asked for it. */
+/* One variable-length column in Arrow's layout. `offsets` is null when it was not requested. */
 typedef struct {
     int32_t *offsets;
     uint8_t *bytes;
@@ -46,7 +46,7 @@ typedef struct {
     int64_t size;           /* negative: null */
 } field_t;
 
-/* Identifies the source that a library was made of, so that a stale one is noticed. */
+/* Identifies the source that a library was compiled from, so that a stale one is not used. */
 #ifndef SOURCE_ID
 #define SOURCE_ID 0
 #endif
@@ -111,7 +111,7 @@ static int read_headers(reader_t *in, columns_t *out, int is_wanted)
     return in->at == in->end;
 }
 
-/* One record; `row` moves on when its offset is one of those wanted. */
+/* Reads one record; `row` advances when its offset is in the wanted range. */
 static inline int read_record(reader_t *in, const batch_t *batch, int64_t first, int64_t end,
                               columns_t *out, int64_t *row)
 {
@@ -147,7 +147,7 @@ static inline int read_record(reader_t *in, const batch_t *batch, int64_t first,
     return 1;
 }
 
-/* Rows written, or -1 - i when batch i is malformed. */
+/* Returns the number of rows written, or -1 - i when batch i is malformed. */
 int64_t dragoman_decode(const uint8_t *flat, const batch_t *batches, int64_t batch_count,
                         int64_t first, int64_t end, columns_t *out)
 {
@@ -172,12 +172,12 @@ int64_t dragoman_decode(const uint8_t *flat, const batch_t *batches, int64_t bat
 
 /* ---- writing */
 
-/* An Arrow column to read from; `offsets` is null for a column that is not there: all null. */
+/* An Arrow column to read from; `offsets` is null for a missing column, whose rows are all null. */
 typedef struct {
     const int32_t *offsets;
     const uint8_t *bytes;
-    const uint8_t *valid;   /* null when everything is valid */
-    int64_t shift;          /* of the bitmap: where an array that is a slice begins */
+    const uint8_t *valid;   /* null when all rows are valid */
+    int64_t shift;          /* in the bitmap, where an array that is a slice begins */
 } source_t;
 
 static inline int varint_size(int64_t value)
@@ -220,8 +220,9 @@ static inline uint8_t *write_field(uint8_t *at, const source_t *source, int64_t 
     return at;
 }
 
-/* Records [first, end) to `out`, which has room for them; the bytes written. `times` in ms.
- * `headers` holds each row's headers in wire form, their count in front; all have them, or none. */
+/* Writes records [first, end) to `out`, which has room for them, and returns the bytes written.
+ * `times` are milliseconds. `headers` holds each row's headers in wire form, preceded by their count;
+ * either all rows have them or none. */
 int64_t dragoman_encode(const source_t *key, const source_t *value, const source_t *headers,
                         const int64_t *times, int64_t first, int64_t end, uint8_t *out)
 {

@@ -13,7 +13,7 @@ from dragoman.broker.leader_queues import Relayed
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.outcome import start
 from dragoman.protocols.rocketmq.handlers.node import node_of
-from dragoman.protocols.rocketmq.handlers.relayed import (
+from dragoman.protocols.rocketmq.handlers.rpc import (
     RELAY,
     Count,
     DeleteGroup,

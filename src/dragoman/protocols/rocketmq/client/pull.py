@@ -1,20 +1,34 @@
-"""Pulls from a queue: the filter, the request, and the answer of the broker."""
+"""Pulls from a queue: the filter, the request, the broker's response, and the pull consumer.
+
+A pull consumer reads the queues that the application names. It may commit offsets for its group,
+but has no share of the group's queues.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
+from typing import Final
 
 import msgspec
 
 from dragoman.errors import DecodeError
-from dragoman.protocols.rocketmq.bodies import MessageQueue, SubscriptionData
-from dragoman.protocols.rocketmq.client.errors import refusal
+from dragoman.protocols.rocketmq.bodies import (
+    ConsumerData,
+    ConsumeType,
+    MessageQueue,
+    SubscriptionData,
+)
+from dragoman.protocols.rocketmq.client.errors import NotFoundError, RocketmqError, refusal
+from dragoman.protocols.rocketmq.client.membership import Member, Membership
 from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, received
+from dragoman.protocols.rocketmq.client.offsets import QueueOffsets
 from dragoman.protocols.rocketmq.client.remoting import Remoting
 from dragoman.protocols.rocketmq.client.routes import Routes
+from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import PullFlag, Request, Response
 from dragoman.protocols.rocketmq.messages import tag_hash
+from dragoman.world import Clock
 
 TAG = "TAG"
 SQL92 = "SQL92"
@@ -131,3 +145,158 @@ async def pull(remoting: Remoting, routes: Routes, asked: Pull) -> Pulled:
         )
     except ValueError:
         raise DecodeError(f"{address} answered a pull with {found}") from None
+
+
+_EVERYTHING: Final = Filter()
+
+
+class PullConsumer(Member):
+    def __init__(
+        self,
+        group: str,
+        remoting: Remoting,
+        routes: Routes,
+        membership: Membership,
+        queue_offsets: QueueOffsets,
+        clock: Clock,
+    ) -> None:
+        super().__init__("consumer", group, membership)
+        self._remoting = remoting
+        self._routes = routes
+        self._queue_offsets = queue_offsets
+        self._version = clock.wall_ms()
+        self._filters: dict[str, Filter] = {}
+        #: The offset of the next pull from each queue.
+        self._positions: dict[MessageQueue, int] = {}
+        #: The copy of the broker that the master suggests for the next pull.
+        self._broker_ids: dict[MessageQueue, int] = {}
+
+    def _join(self) -> None:
+        self._membership.add_consumer(self)
+
+    async def _leave(self) -> None:
+        """Leave the group without a commit."""
+        await self._membership.remove_consumer(self)
+
+    # ---- queues
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic that can be read.
+
+        Raises `TopicNotFoundError`, and `RocketmqError` when the group cannot be joined.
+        """
+        await self.start()
+        route = await self._routes.refreshed(topic)
+        self._filters.setdefault(topic, _EVERYTHING)
+        await self._membership.greet(is_joining=True)
+        return route.read_queues
+
+    async def first_offset(self, queue: MessageQueue) -> int:
+        """The offset of the oldest message."""
+        return await self._queue_offsets.min_offset(queue)
+
+    async def end_offset(self, queue: MessageQueue) -> int:
+        """The offset of the message that will be stored next."""
+        return await self._queue_offsets.max_offset(queue)
+
+    async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message that was stored at a time or later."""
+        return await self._queue_offsets.search_offset(queue, timestamp_ms)
+
+    # ---- reading
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Continue to read a queue at an offset."""
+        self._positions[queue] = offset
+
+    async def position(self, queue: MessageQueue) -> int:
+        """The offset of the next pull: at first the committed one, or else the oldest message."""
+        found = self._positions.get(queue)
+        if found is None:
+            found = await self.committed(queue)
+            if found is None:
+                found = await self.first_offset(queue)
+            self._positions.setdefault(queue, found)
+        return self._positions[queue]
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        *,
+        max_count: int = 32,
+        wait_s: float = 0.0,
+        wanted: str | Filter = _EVERYTHING,
+    ) -> Pulled:
+        """The next messages of a queue. The position moves to the offset after them.
+
+        `wait_s` is how long the broker waits for a message if there is none.
+        """
+        await self.start()
+        if queue.topic not in self._filters:
+            await self.queues(queue.topic)
+        # Brokers are known only while a route names them, and a producer may have forgotten it.
+        await self._routes.route(queue.topic)
+        offset = await self.position(queue)
+        wanted = Filter(wanted) if isinstance(wanted, str) else wanted
+        asked = Pull(
+            group=self.group,
+            queue=queue,
+            offset=offset,
+            subscription=wanted.subscription(queue.topic, self._version),
+            max_count=max_count,
+            suspend_ms=int(wait_s * 1000),
+            # After a failure, the next pull goes to the master.
+            broker_id=self._broker_ids.pop(queue, 0),
+        )
+        found = await pull(self._remoting, self._routes, asked)
+        self._broker_ids[queue] = found.suggested_broker_id
+        if self._positions[queue] == offset:
+            # Otherwise `seek` was called during the pull.
+            self._positions[queue] = found.next_offset
+        found.messages[:] = wanted.kept(found.messages)
+        return found
+
+    # ---- committed offsets
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The committed offset of the group, or None if there is none."""
+        try:
+            return await self._queue_offsets.query_consume_offset(queue, self.group)
+        except NotFoundError:
+            return None
+
+    async def commit(self, queue: MessageQueue, offset: int | None = None) -> None:
+        """Commit the offset of the next message to be read: the position, or the given one."""
+        if offset is None:
+            offset = await self.position(queue)
+        await self._queue_offsets.update_consume_offset(queue, self.group, offset)
+
+    # ---- requests of brokers
+
+    def heartbeat(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=ConsumeType.ACTIVELY,
+            subscription_data_set=[
+                each.subscription(topic, self._version) for topic, each in self._filters.items()
+            ],
+        )
+
+    def rebalance_soon(self) -> None:
+        """Nothing changes, because a pull consumer has no share of queues."""
+
+    async def reset_offsets(self, request: Command) -> None:
+        raise _unable(request.code)
+
+    def offsets(self, topic: str) -> Command:
+        raise _unable(f"offsets of {topic}")
+
+    def running_info(self) -> Command:
+        raise _unable("running info")
+
+    async def consume_directly(self, request: Command) -> Command:
+        raise _unable(request.code)
+
+
+def _unable(what: object) -> RocketmqError:
+    return RocketmqError(Response.SYSTEM_ERROR, f"a pull consumer cannot do this: {what}")

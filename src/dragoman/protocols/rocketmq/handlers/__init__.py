@@ -2,7 +2,7 @@
 
 - A session matches replies by number, in both directions. A handler of a rare request is a
   coroutine that returns the answer; sends, pulls, heartbeats and commits call back.
-- What nodes ask each other for their clients has typed requests and answers (`relayed.py`).
+- What nodes ask each other for their clients has typed requests and answers (`rpc.py`).
 - Families: sending, pulling, offsets and locks; heartbeats, membership and assignment; retries,
   delayed and transactional messages; routes and name server; lookup of messages; administration of
   topics, groups, brokers and offsets; progress and runtime figures.

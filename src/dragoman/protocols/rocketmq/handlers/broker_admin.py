@@ -31,10 +31,15 @@ from dragoman.protocols.rocketmq.constants import (
     Response,
 )
 from dragoman.protocols.rocketmq.handlers.names import visible_topic
-from dragoman.protocols.rocketmq.handlers.reads import offset_at
+from dragoman.protocols.rocketmq.handlers.offsets import offset_at
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
-from dragoman.protocols.rocketmq.handlers.topics import TEMPLATE_QUEUES, broker_data, visible_topics
+from dragoman.protocols.rocketmq.handlers.topics import (
+    TEMPLATE_QUEUES,
+    broker_data,
+    data_version,
+    visible_topics,
+)
 from dragoman.security.authorizer import Operation
 
 _HOUR_MS: Final = 3_600_000
@@ -164,11 +169,6 @@ def _is_wiped(permission: str) -> bool:
         text = f"{_PERMISSION}={permission[:100]} cannot be set: it is one of 4 and 6"
         raise Refused(Response.INVALID_PARAMETER, text)
     return _PERMISSIONS[permission]
-
-
-def data_version(call: Call) -> bodies.DataVersion:
-    """The version of the cluster's metadata."""
-    return bodies.DataVersion(counter=call.service.broker.changes.version)
 
 
 async def handle_get_broker_config(call: Call) -> Answer:

@@ -34,7 +34,7 @@ from dragoman.protocols.rocketmq.bodies import (
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Request
 from dragoman.protocols.rocketmq.handlers.core import Core
-from dragoman.protocols.rocketmq.handlers.relayed import (
+from dragoman.protocols.rocketmq.handlers.rpc import (
     Announce,
     Listed,
     Listing,

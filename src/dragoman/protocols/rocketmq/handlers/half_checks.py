@@ -29,7 +29,7 @@ from dragoman.protocols.rocketmq.handlers.names import (
     spelling,
 )
 from dragoman.protocols.rocketmq.handlers.records import message_of, sent_again
-from dragoman.protocols.rocketmq.handlers.relayed import CheckProducer
+from dragoman.protocols.rocketmq.handlers.rpc import CheckProducer
 from dragoman.protocols.rocketmq.messages import (
     NO_HOST,
     encode_message,

@@ -20,7 +20,7 @@ from dragoman.limits import (
     ROCKETMQ_LISTING_WAIT_S,
     ROCKETMQ_LOCK_S,
 )
-from dragoman.protocols.rocketmq.handlers.relayed import Listed, Listing
+from dragoman.protocols.rocketmq.handlers.rpc import Listed, Listing
 from dragoman.types import GroupId, MemberId, TopicName
 from dragoman.world import Clock, Handle, Scheduler
 

@@ -10,23 +10,33 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TypeAlias
 
 from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import GroupNotFound, Overloaded, UnknownTopic
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_TOLD_OFFSETS_MAX
 from dragoman.log_limiter import LogLimiter
-from dragoman.outcome import attempt, called_back, gather, ignore, start
+from dragoman.outcome import (
+    Acknowledge,
+    Outcome,
+    attempt,
+    called_back,
+    gather,
+    ignore,
+    start,
+    succeeded,
+)
 from dragoman.protocols.rocketmq.bodies import SubscriptionGroupConfig
 from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.protocols.rocketmq.handlers.clients import Clients
-from dragoman.protocols.rocketmq.handlers.commits import Commits
 from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.half_checks import watch_halves
 from dragoman.protocols.rocketmq.handlers.listed_group import OWNER, ListedGroup
 from dragoman.protocols.rocketmq.handlers.names import broker_name
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.relayed import (
+from dragoman.protocols.rocketmq.handlers.rpc import (
     PROTOCOL,
     A,
     Announce,
@@ -55,7 +65,7 @@ from dragoman.protocols.rocketmq.handlers.relayed import (
 )
 from dragoman.protocols.rocketmq.handlers.state import State
 from dragoman.protocols.rocketmq.handlers.traffic import Traffic
-from dragoman.types import GroupId
+from dragoman.types import GroupId, Offset, Partition, TopicName
 
 
 def node_of(broker: Core) -> RocketmqNode:
@@ -363,3 +373,51 @@ class RocketmqNode:
             return Number(end if found is None else found[0])
         first = next(log.iterate(max(request.offset, log.log_start_offset), end), None)
         return Number(-1 if first is None else first.timestamp)
+
+
+#: Group, topic, queue.
+Place: TypeAlias = tuple[str, str, int]
+
+
+class Commits:
+    """Of the requests that came in at this node; each queue has one that all its readers use."""
+
+    def __init__(self, broker: Core) -> None:
+        self._broker = broker
+        #: Those who wait for the last commit that is under way.
+        self._under_way: dict[Place, list[Outcome[None]]] = {}
+
+    def commit(
+        self,
+        group: str,
+        topic: str,
+        offsets: Mapping[int, int],
+        done: Acknowledge,
+    ) -> None:
+        waiting: dict[Place, list[Outcome[None]]] = {(group, topic, queue): [] for queue in offsets}
+        self._under_way.update(waiting)
+
+        def finished(error: DragomanError | None) -> None:
+            for place, waiters in waiting.items():
+                if self._under_way.get(place) is waiters:
+                    del self._under_way[place]
+            done(error)
+            for waiters in waiting.values():
+                for each in waiters:
+                    each.succeed(None)
+
+        commits = tuple(
+            OffsetCommit(topic=TopicName(topic), partition=Partition(queue), offset=Offset(offset))
+            for queue, offset in offsets.items()
+        )
+        request = CommitRequest(group_id=GroupId(group), offsets=commits, owner=OWNER)
+        self._broker.coordination.groups.commit_anywhere(request, finished)
+
+    def settled(self, place: Place) -> Outcome[None]:
+        """Settled when no commit of the queue that has come so far is under way."""
+        waiters = self._under_way.get(place)
+        if waiters is None:
+            return succeeded(None)
+        outcome: Outcome[None] = Outcome()
+        waiters.append(outcome)
+        return outcome

@@ -1,14 +1,16 @@
-"""Committed offsets (14, 15), and where queues begin and end (29 to 32)."""
+"""Committed offsets (14, 15), the ends of queues, and offsets by time (29 to 32)."""
 
 from __future__ import annotations
 
+from dragoman.broker.errors import NotLeader
 from dragoman.broker.readers import Ends
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.limits import ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX, TOPIC_PARTITIONS_MAX
 from dragoman.protocols.rocketmq.constants import Response
 from dragoman.protocols.rocketmq.handlers.names import topic_name, visible_topic
-from dragoman.protocols.rocketmq.handlers.reads import offset_at, store_time_of
+from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
+from dragoman.protocols.rocketmq.handlers.rpc import FindOffset
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, TopicName
@@ -93,3 +95,32 @@ async def handle_search_offset_by_timestamp(call: Call) -> Answer:
 async def handle_get_earliest_msg_storetime(call: Call) -> Answer:
     timestamp = await store_time_of(call.node, partition_of(call), 0)
     return Answer(fields={"timestamp": str(timestamp)})
+
+
+# ---- offsets by time, times by offset
+
+
+async def offset_at(
+    node: RocketmqNode, partition: PartitionMetadata, timestamp: int, *, is_upper: bool = False
+) -> int:
+    """The first record stored at or after a time, or, as the upper bound, the first after it; the
+    end when there is none.
+    """
+    # The upper bound of a time is what follows the last record of that time.
+    wanted = timestamp + 1 if is_upper else timestamp
+    request = FindOffset(partition_id=partition.partition_id, timestamp=wanted)
+    return await _find(node, partition, request)
+
+
+async def store_time_of(node: RocketmqNode, partition: PartitionMetadata, offset: int) -> int:
+    """When the record at an offset, or the first after it, was stored; -1 when there is none."""
+    request = FindOffset(partition_id=partition.partition_id, offset=offset)
+    return await _find(node, partition, request)
+
+
+async def _find(node: RocketmqNode, partition: PartitionMetadata, request: FindOffset) -> int:
+    try:
+        node.broker.partitions.replica(partition)
+    except NotLeader as error:
+        return await node.find_offset(request, error.leader)
+    return await node.find_offset(request, node.broker.node_id)

@@ -14,7 +14,6 @@ from dragoman.outcome import acknowledged, start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import MessageQueue, QueueOffset
 from dragoman.protocols.rocketmq.constants import RETRY_PREFIX, Request, Response
-from dragoman.protocols.rocketmq.handlers.broker_admin import data_version
 from dragoman.protocols.rocketmq.handlers.group_admin import topics_of, visible_groups
 from dragoman.protocols.rocketmq.handlers.names import (
     check_group_name,
@@ -24,11 +23,16 @@ from dragoman.protocols.rocketmq.handlers.names import (
     topic_name,
     visible_topic,
 )
-from dragoman.protocols.rocketmq.handlers.reads import offset_at, store_time_of
+from dragoman.protocols.rocketmq.handlers.offsets import offset_at, store_time_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.relayed import GroupRow, Listed, Listing
+from dragoman.protocols.rocketmq.handlers.rpc import GroupRow, Listed, Listing
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
-from dragoman.protocols.rocketmq.handlers.topics import broker_data, queue_of, read_queues
+from dragoman.protocols.rocketmq.handlers.topics import (
+    broker_data,
+    data_version,
+    queue_of,
+    read_queues,
+)
 from dragoman.security.authorizer import Operation, Resource
 
 _LATEST = -1

@@ -29,14 +29,13 @@ from dragoman.protocols.rocketmq.constants import (
     PullFlag,
     Response,
 )
-from dragoman.protocols.rocketmq.filters import Filter, compile_filter
+from dragoman.protocols.rocketmq.filters import Filter, FilterError, compile_filter
 from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.names import require_topic
 from dragoman.protocols.rocketmq.handlers.records import encoded, properties_of, tags_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Call
 from dragoman.protocols.rocketmq.handlers.topics import attributes_of, read_queues
-from dragoman.protocols.rocketmq.sql92 import FilterError
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.world import Handle
 

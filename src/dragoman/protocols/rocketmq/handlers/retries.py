@@ -18,7 +18,7 @@ from dragoman.protocols.rocketmq.handlers.names import (
     physical_offset,
     spelling,
 )
-from dragoman.protocols.rocketmq.handlers.reads import Found, find_record
+from dragoman.protocols.rocketmq.handlers.queries import Found, find_record
 from dragoman.protocols.rocketmq.handlers.records import Sent, sent_again
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import make_topic

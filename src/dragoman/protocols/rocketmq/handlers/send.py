@@ -40,8 +40,8 @@ from dragoman.protocols.rocketmq.handlers.names import (
 )
 from dragoman.protocols.rocketmq.handlers.records import Sent, inflated
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.relayed import ForwardReply
 from dragoman.protocols.rocketmq.handlers.retries import dead_letter
+from dragoman.protocols.rocketmq.handlers.rpc import ForwardReply
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import (
     attributes_of,

@@ -26,8 +26,7 @@ from dragoman.limits import (
 from dragoman.net.channel import Channel
 from dragoman.outcome import Outcome, failed, ignore, pause, start
 from dragoman.protocols.rocketmq import bodies
-from dragoman.protocols.rocketmq.codec import Command, decode, encode_parts, frame_of
-from dragoman.protocols.rocketmq.connection import Connection
+from dragoman.protocols.rocketmq.codec import Command, Connection, decode, encode_parts, frame_of
 from dragoman.protocols.rocketmq.constants import (
     IS_ONE_WAY,
     IS_RESPONSE,

@@ -1,33 +1,44 @@
-"""Topics as RocketMQ's clients see them, their creation on first use, and routes (105, 106).
+"""Topics as RocketMQ's clients see them: routes (105, 106), creation on first use, administration
+(17, 18, 21, 202, 215, 305, 351).
 
-What a RocketMQ topic has beside a log is kept as one entry of the topic's configuration:
+What a RocketMQ topic has beside a log is one entry of the topic's configuration:
 
     perm=6 read=4 write=4 order=true filter=MULTI_TAG sys_flag=0 attributes=+a=b,c=d
 
-To RocketMQ each node is a broker of its own, and a queue is known by its broker and its number. So
-that queues keep the numbers of their partitions, a topic is at one broker at a time: the node that
-leads most of its partitions, which relays requests for the others. Topics that RocketMQ clients
-create are led by one node as a whole. When that node dies the route names another, and since
-offsets are the group's, consumers resume there.
+To RocketMQ each node is a broker of its own, and a queue is identified by its broker and its
+number. So that queues keep the numbers of their partitions, a topic is at one broker at a time: the
+node that leads most of its partitions, which passes on requests for the others. One node leads all
+partitions of a topic that RocketMQ clients create. When that node dies the route names another, and
+since offsets belong to the group, consumers resume there.
+
+A topic has as many partitions as queues to read or to write, whichever are more. Partitions are
+never removed: when a topic is given fewer queues, the rest is hidden.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from dragoman.broker.errors import UnknownTopic
+from dragoman.broker.errors import TopicExists, UnknownTopic
+from dragoman.broker.readers import Ends
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
+from dragoman.limits import TOPIC_PARTITIONS_MAX
 from dragoman.outcome import attempt
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.constants import (
+    CHECKED_TOO_OFTEN_TOPIC,
     DEFAULT_CLUSTER,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
     READ_AND_WRITE,
+    SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,
     TOPIC_CONFIG,
     TRACE_TOPIC,
@@ -43,8 +54,9 @@ from dragoman.protocols.rocketmq.handlers.names import (
     topic_name,
     visible_topic,
 )
+from dragoman.protocols.rocketmq.handlers.offsets import offset_at, store_time_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.session import Call
+from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.security.authorizer import Operation, Resource
 
 #: Queues of the template: producers ask for no more of a topic that they create.
@@ -238,3 +250,243 @@ def broker_data(call: Call, node: int) -> bodies.BrokerData:
     return bodies.BrokerData(
         cluster=DEFAULT_CLUSTER, broker_name=broker_name(node), broker_addrs={"0": shown}
     )
+
+
+_FILTERS: Final = ("SINGLE_TAG", "MULTI_TAG")
+_PERM_MAX: Final = int(READ_AND_WRITE | Perm.INHERIT) | 8
+_MINUTE_S: Final = 60
+_SYSTEM_TOPICS: Final = (
+    TEMPLATE_TOPIC,
+    "SELF_TEST_TOPIC",
+    "BenchmarkTest",
+    SCHEDULE_TOPIC,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    CHECKED_TOO_OFTEN_TOPIC,
+    TRACE_TOPIC,
+    "OFFSET_MOVED_EVENT",
+    DEFAULT_CLUSTER,
+    f"{DEFAULT_CLUSTER}_REPLY_TOPIC",
+)
+
+
+def data_version(call: Call) -> bodies.DataVersion:
+    """The version of the cluster's metadata."""
+    return bodies.DataVersion(counter=call.service.broker.changes.version)
+
+
+# ---- created and changed
+
+
+async def handle_update_and_create_topic(call: Call) -> None:
+    wanted = bodies.TopicConfig(
+        topic_name=call.text("topic"),
+        read_queue_nums=call.number("readQueueNums"),
+        write_queue_nums=call.number("writeQueueNums"),
+        perm=call.number("perm"),
+        topic_filter_type=call.fields.get("topicFilterType") or _FILTERS[0],
+        topic_sys_flag=call.number("topicSysFlag", 0),
+        order=call.flag("order"),
+    )
+    changes = call.fields.get("attributes", "")
+    await _set_topic(call, wanted, changes.split(",") if changes else [])
+
+
+async def handle_update_and_create_topic_list(call: Call) -> None:
+    wanted = bodies.decode(call.body, bodies.TopicConfigList).topic_config_list
+    if len(wanted) > TOPIC_PARTITIONS_MAX:
+        raise Refused(Response.INVALID_PARAMETER, f"{len(wanted)} topics at once")
+    queues = sum(max(each.read_queue_nums, each.write_queue_nums, 0) for each in wanted)
+    call.service.broker.topics.check_request(queues)
+
+    async def set_topic(each: bodies.TopicConfig) -> None:
+        # Attributes are written as they are, or with the sign of a change before them.
+        signed = {
+            name if name[:1] in ("+", "-") else f"+{name}": value
+            for name, value in each.attributes.items()
+        }
+        changes = [name if name[0] == "-" else f"{name}={value}" for name, value in signed.items()]
+        await _set_topic(call, each, changes)
+
+    await call.in_turn(wanted, set_topic)
+
+
+async def _set_topic(call: Call, wanted: bodies.TopicConfig, changes: list[str]) -> None:
+    _check(wanted)
+    _changed_attributes("", changes)
+    broker = call.service.broker
+    name = topic_name(wanted.topic_name)
+    queues = max(wanted.read_queue_nums, wanted.write_queue_nums)
+    topic = broker.image.topics.get(name)
+    if topic is not None and topic.is_internal:
+        raise Refused(Response.INVALID_PARAMETER, f"{name} is the broker's own")
+    if topic is None:
+        call.session.authorize(Operation.CREATE, Resource.TOPIC, name)
+        config = dict(TOPIC_CONFIG)
+        text = _attributes(wanted, changes, Attributes(), queues)
+        if text:
+            config[ATTRIBUTES_KEY] = text
+        new = NewTopic(name=name, partition_count=queues, config=config, led_by=broker.node_id)
+        # Tools ask every broker of the cluster, perhaps at the same time.
+        with suppress(TopicExists):
+            await broker.topics.create(new)
+        return
+    call.session.authorize(Operation.ALTER, Resource.TOPIC, name)
+    if queues > len(topic.partitions):
+        # Where the others are: clients find the whole topic in one place.
+        added = (topic.partitions[0].replicas,) * (queues - len(topic.partitions))
+        await broker.topics.add_partitions(name, queues, added)
+    await _alter(call, topic, wanted, changes)
+
+
+def _check(wanted: bodies.TopicConfig) -> None:
+    check_topic_name(wanted.topic_name)
+    for count in (wanted.read_queue_nums, wanted.write_queue_nums):
+        if not 1 <= count <= TOPIC_PARTITIONS_MAX:
+            text = f"{count} queues; a topic has 1 to {TOPIC_PARTITIONS_MAX}"
+            raise Refused(Response.INVALID_PARAMETER, text)
+    if not 0 <= wanted.perm <= _PERM_MAX:
+        raise Refused(Response.INVALID_PARAMETER, f"perm {wanted.perm} is none")
+    if wanted.topic_filter_type not in _FILTERS:
+        text = f"topicFilterType {wanted.topic_filter_type!r} is none of {', '.join(_FILTERS)}"
+        raise Refused(Response.INVALID_PARAMETER, text)
+
+
+async def _alter(
+    call: Call, topic: TopicMetadata, wanted: bodies.TopicConfig, changes: list[str]
+) -> None:
+    broker = call.service.broker
+
+    def alter(present: Mapping[str, str]) -> dict[str, str]:
+        now = broker.image.topics.get(topic.name)
+        if now is None:
+            raise UnknownTopic(f"there is no topic {topic.name!r}")
+        config = dict(present)
+        text = _attributes(wanted, changes, attributes_of(now), len(now.partitions))
+        config.pop(ATTRIBUTES_KEY, None)
+        return config | ({ATTRIBUTES_KEY: text} if text else {})
+
+    if alter(topic.config) != topic.config:
+        await broker.topics.alter_config(topic.name, alter)
+
+
+def _attributes(
+    wanted: bodies.TopicConfig, changes: list[str], present: Attributes, partitions: int
+) -> str:
+    """The entry of the topic's configuration. Raises `Refused`."""
+    return written(
+        Attributes(
+            perm=wanted.perm,
+            # As many as there are partitions, also when they become more, goes without saying.
+            read=0 if wanted.read_queue_nums == partitions else wanted.read_queue_nums,
+            write=0 if wanted.write_queue_nums == partitions else wanted.write_queue_nums,
+            order="true" if wanted.order else "false",
+            filter=wanted.topic_filter_type,
+            sys_flag=wanted.topic_sys_flag,
+            attributes=_changed_attributes(present.attributes, changes),
+        )
+    )
+
+
+def _changed_attributes(present: str, changes: list[str]) -> str:
+    found = dict(each.partition("=")[::2] for each in present.split(",") if each)
+    for change in map(str.strip, changes):
+        name, _, value = change[1:].partition("=")
+        if change[:1] not in ("+", "-") or not name or change.split() != [change]:
+            text = f"attributes: {change[:100]!r} is neither +name=value nor -name"
+            raise Refused(Response.INVALID_PARAMETER, text)
+        if change[0] == "+":
+            found[name] = value
+        else:
+            found.pop(name, None)
+    return ",".join(f"{name}={value}" for name, value in sorted(found.items()))
+
+
+async def handle_delete_topic_in_broker(call: Call) -> None:
+    spelt = call.text("topic")
+    check_topic_name(spelt)
+    broker = call.service.broker
+    topic = visible_topic(broker.image, spelt)
+    call.session.authorize(Operation.DELETE, Resource.TOPIC, topic_name(spelt))
+    if topic is not None:
+        # Tools ask every broker of the cluster, of which the first has done it.
+        with suppress(UnknownTopic):
+            await broker.topics.delete(topic.name)
+
+
+# ---- described
+
+
+def topic_config(topic: TopicMetadata) -> bodies.TopicConfig:
+    attributes = attributes_of(topic)
+    pairs = (each.partition("=")[::2] for each in attributes.attributes.split(",") if each)
+    return bodies.TopicConfig(
+        topic_name=spelling(topic.name),
+        read_queue_nums=read_queues(topic),
+        write_queue_nums=write_queues(topic),
+        perm=attributes.perm,
+        topic_filter_type=attributes.filter,
+        topic_sys_flag=attributes.sys_flag,
+        order=attributes.is_ordered,
+        attributes=dict(pairs),
+    )
+
+
+async def handle_get_topic_config(call: Call) -> bodies.TopicConfig:
+    return topic_config(call.known_topic(Operation.DESCRIBE))
+
+
+async def handle_get_all_topic_config(call: Call) -> Answer:
+    """All, or with `topicSeq` and `maxTopicNum` a page of them."""
+    topics = visible_topics(call)
+    first, count = call.number("topicSeq", 0), call.number("maxTopicNum", 0)
+    shown = topics[max(0, first) :]
+    if count > 0:
+        shown = shown[:count]
+    table = bodies.TopicConfigTable(
+        topic_config_table={spelling(each.name): topic_config(each) for each in shown},
+        data_version=data_version(call),
+    )
+    return Answer(fields={"totalTopicNum": str(len(topics))}, body=bodies.encode(table))
+
+
+async def handle_get_system_topic_list_from_broker(call: Call) -> bodies.TopicList:
+    return bodies.TopicList(topic_list=[*_SYSTEM_TOPICS, call.node.broker_name])
+
+
+# ---- statistics
+
+
+async def handle_get_topic_stats_info(call: Call) -> Answer:
+    topic = call.known_topic(Operation.DESCRIBE)
+    partitions = topic.partitions[: max(read_queues(topic), write_queues(topic))]
+    minute_ago = call.service.broker.clock.wall_ms() - _MINUTE_S * 1000
+
+    async def see(each: tuple[PartitionMetadata, Ends]) -> _Seen:
+        return await _see(call, *each, minute_ago)
+
+    ends = await call.service.broker.readers.all_ends(partitions)
+    seen = await call.in_turn(list(zip(partitions, ends, strict=True)), see)
+    table = {queue_of(call, each): row.cell for each, row in zip(partitions, seen, strict=True)}
+    rate = sum(each.recent for each in seen) / _MINUTE_S
+    return call.queue_table(bodies.TopicStats(offset_table=bodies.keyed(table), topic_put_tps=rate))
+
+
+class _Seen(NamedTuple):
+    cell: bodies.TopicOffset
+    #: Messages of the last minute.
+    recent: int
+
+
+async def _see(call: Call, partition: PartitionMetadata, ends: Ends, minute_ago: int) -> _Seen:
+    """When the last message was stored, and how many were stored since a minute ago."""
+    end, updated = ends.last_stable_offset, 0
+    if end > ends.log_start_offset:
+        updated = await store_time_of(call.node, partition, end - 1)
+    offset = end if updated < minute_ago else await offset_at(call.node, partition, minute_ago)
+    cell = bodies.TopicOffset(
+        min_offset=ends.log_start_offset,
+        max_offset=end,
+        last_update_timestamp=max(0, updated),
+    )
+    return _Seen(cell, max(0, end - offset))

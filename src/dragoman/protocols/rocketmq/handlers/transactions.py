@@ -26,7 +26,7 @@ from dragoman.protocols.rocketmq.handlers.names import (
     split_physical,
     visible_topic,
 )
-from dragoman.protocols.rocketmq.handlers.reads import find_record
+from dragoman.protocols.rocketmq.handlers.queries import find_record
 from dragoman.protocols.rocketmq.handlers.records import Sent, sent_again
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Call

@@ -1,17 +1,22 @@
-"""Records of many batches to Arrow columns with numpy alone.
+"""Records of many batches to Arrow columns and back, with numpy and Arrow's own kernels.
 
-A record begins where the one before it ends, which nothing but that one's length tells. So all
-batches go in lockstep: step k finds the k-th record of every batch at once, and what it costs is
+Scan: where a record begins is known only from the length of the record before it. All batches
+therefore proceed in lockstep: step k finds the k-th record of every batch at once, and its cost is
 shared by as many records as there are batches. Once all records are found, each field of all of
-them is one pass over the positions that the field before it has left.
+them is one pass over the positions at which the field before it ended.
+
+Pack: consecutive varints of a record become one short string, and Arrow joins these with keys and
+values, row by row: the bytes of the joined column are the records.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dragoman.spark.batches.layout import (
@@ -19,10 +24,13 @@ from dragoman.spark.batches.layout import (
     Bytes,
     Int64s,
     MalformedBatchError,
+    Rows,
     Scanned,
+    field_sizes,
     fixed_column,
     gather,
     headers_column,
+    offsets_of,
 )
 from dragoman.spark.batches.varints import (
     PAIR_SIZES,
@@ -30,6 +38,8 @@ from dragoman.spark.batches.varints import (
     BadVarintError,
     read_pairs,
     read_varints,
+    varint_sizes,
+    write_varints,
 )
 
 #: Wide enough that a step, which costs the same for one batch as for a hundred, is shared by many.
@@ -252,3 +262,52 @@ def _headers_column(flat: Bytes, headers: _Headers, kept: NDArray[np.bool_]) -> 
 
 
 # ---- bytes
+
+
+def pack(rows: Rows, bounds: Int64s) -> list[memoryview]:
+    """The `Pack` of layout.py."""
+    firsts, counts = bounds[:-1], np.diff(bounds)
+    times = rows.times_ms - np.repeat(rows.times_ms[firsts], counts)
+    offsets = np.arange(len(times)) - np.repeat(firsts, counts)
+    key_sizes = field_sizes(rows.key, len(times))
+    sizes = 1 + varint_sizes(times) + varint_sizes(offsets) + content_sizes(rows)
+    # The attributes, always 0, are the same byte as a varint.
+    front = write_varints([sizes, np.zeros_like(times), times, offsets, key_sizes])
+    middle = write_varints([field_sizes(rows.value, len(times))])
+    keys = [] if rows.key is None else [rows.key]
+    headers = pa.scalar(b"\0") if rows.headers is None else rows.headers
+    records = _join(front, *keys, middle, rows.value, headers)
+    body = memoryview(records.buffers()[2])
+    ends = offsets_of(records)[bounds].tolist()
+    return [body[begin:end] for begin, end in pairwise(ends)]
+
+
+def content_sizes(rows: Rows) -> Int64s:
+    """Bytes of each row's record from its key on: what does not depend on its batch."""
+    count = len(rows.times_ms)
+    total = (
+        field_sizes(rows.headers, count) if rows.headers is not None else np.ones(count, np.int64)
+    )
+    for column in (rows.key, rows.value):
+        sizes = field_sizes(column, count)
+        total = total + varint_sizes(sizes) + np.maximum(sizes, 0)
+    return total
+
+
+def join_headers(counts: Int64s, names: pa.BinaryArray, values: pa.BinaryArray) -> pa.BinaryArray:
+    """Headers in wire form, by row; `counts` says how many of the names each row has."""
+    entries = _join(
+        *(write_varints([field_sizes(names, len(names))]), names),
+        *(write_varints([field_sizes(values, len(names))]), values),
+    )
+    ends = np.concatenate(([0], np.cumsum(counts)))
+    by_row = pa.Array.from_buffers(
+        pa.binary(),
+        len(counts),
+        [None, pa.py_buffer(offsets_of(entries)[ends]), entries.buffers()[2]],
+    )
+    return _join(write_varints([counts]), by_row)
+
+
+def _join(*parts: pa.Array | pa.Scalar) -> pa.BinaryArray:
+    return pc.binary_join_element_wise(*parts, b"", null_handling="replace", null_replacement=b"")

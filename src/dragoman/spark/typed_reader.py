@@ -1,18 +1,21 @@
 """Values with types: `decode` turns the column `value` into text or into a struct.
 
-A value that does not fit fails the read, or goes to a dead-letter topic with its key, its headers
-and where it came from. A task that Spark runs again writes its dead letters again.
+A value that does not decode fails the read, or is written to a dead-letter topic with its key, its
+headers and its origin. A task that Spark retries writes its dead letters again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from dragoman.client.kafka import NewRecord
+from dragoman.errors import DecodeError
 from dragoman.spark.failures import iterated_plainly
+from dragoman.spark.logs import open_client
 from dragoman.spark.options import SourceOptions
 from dragoman.spark.planner import RangePartition
 from dragoman.spark.reader import read_range
@@ -21,12 +24,11 @@ from dragoman.spark.schema import check_columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dragoman.spark.dead_letters import DeadLetters
     from dragoman.spark.value_schemas import ValueFormat
     from dragoman.spark.values.decoded import Decode
 
 
-class TypedReading:
+class TypedReader:
     """Reads planned ranges into batches of exactly the schema that Spark was told."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -37,7 +39,7 @@ class TypedReading:
         check_columns(schema, is_value_typed=is_typed)
         if is_typed:
             from dragoman.spark.value_schemas import value_format
-            from dragoman.spark.values.schema_fit import check_fits
+            from dragoman.spark.values.decoded import check_fits
 
             self._format = value_format(options)
             kind = self._format.spark_type()
@@ -56,7 +58,6 @@ class TypedReading:
             for batch in read_range(planned, self._options, names):
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=expected)
             return
-        from dragoman.spark.dead_letters import ORIGIN, DeadLetters
 
         decode = self._format.decoder(expected.field("value").type)
         with closing(DeadLetters(self._options)) as letters:
@@ -74,8 +75,7 @@ def _decoded(
     import numpy as np
     import pyarrow as pa
 
-    from dragoman.spark.values.decoded import scattered
-    from dragoman.spark.values.schema_fit import forbidden_nulls
+    from dragoman.spark.values.decoded import forbidden_nulls, scattered
 
     values = batch.column("value")
     rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
@@ -92,3 +92,57 @@ def _decoded(
     kept = np.ones(len(values), np.bool_)
     kept[list(problems)] = False
     return batch.filter(pa.array(kept)), array.filter(pa.array(kept))
+
+
+#: Columns that a dead letter is made of.
+ORIGIN = ("key", "value", "topic", "partition", "offset", "headers")
+
+
+class DeadLetters:
+    """Raises `DecodeError` when there is no topic for them."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._waiting: list[NewRecord] = []
+        self._client: Any = None
+
+    def take(self, batch: pa.RecordBatch, row: int, problem: str) -> None:
+        record = {name: batch.column(name)[row].as_py() for name in ORIGIN}
+        where = f"{record['topic']}-{record['partition']}"
+        text = " ".join(problem.split())
+        if not self._options.dead_letter_topic:
+            raise DecodeError(
+                f"{where}: the value at offset {record['offset']} does not decode as "
+                f"{self._options.decode}: {text}"
+            )
+        self._waiting.append(
+            NewRecord(
+                key=record["key"],
+                value=record["value"],
+                headers=(*_headers(record["headers"]), *_origin(record, text)),
+            )
+        )
+
+    def send(self) -> None:
+        if self._waiting:
+            if self._client is None:
+                self._client = open_client(self._options).open()
+            self._client.produce_records(self._options.dead_letter_topic, self._waiting)
+            self._waiting = []
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+
+def _headers(given: Sequence[dict[str, Any]] | None) -> list[tuple[str, bytes | None]]:
+    return [(each["key"], each["value"]) for each in given or ()]
+
+
+def _origin(record: dict[str, Any], problem: str) -> list[tuple[str, bytes]]:
+    return [
+        ("dragoman.topic", record["topic"].encode()),
+        ("dragoman.partition", str(record["partition"]).encode()),
+        ("dragoman.offset", str(record["offset"]).encode()),
+        ("dragoman.error", problem.encode()),
+    ]

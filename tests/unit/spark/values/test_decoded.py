@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from dragoman.errors import ConfigError
-from dragoman.spark.values.schema_fit import check_fits, forbidden_nulls
+from dragoman.spark.values.decoded import check_fits, forbidden_nulls
 
 
 def _struct(**kinds: DataType) -> StructType:
