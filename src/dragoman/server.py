@@ -53,7 +53,7 @@ from dragoman.net.peering import Peering
 from dragoman.net.routing import RoutingSession
 from dragoman.net.stalled import StalledPeers
 from dragoman.peers import Peers
-from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
+from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
 from dragoman.protocols.service import Service
 from dragoman.world import (
     Background,
@@ -90,9 +90,9 @@ _SESSIONS = {
 }
 #: What says of a topic's name whether clients of a protocol can use it. minibroker's can use any.
 _NAMES = {
-    "kafka": "dragoman.protocols.kafka.handlers.names:is_visible",
+    "kafka": "dragoman.protocols.kafka.handlers.resources:is_visible",
     "cursus": "dragoman.protocols.cursus.handlers.policy:is_expressible",
-    "mlog": "dragoman.protocols.mlog.handlers.names:is_expressible",
+    "mlog": "dragoman.protocols.mlog.handlers.topics:is_expressible",
     "rocketmq": "dragoman.protocols.rocketmq.handlers.names:is_expressible",
 }
 #: Listeners whose clients may listen for ever without sending anything. Cursus closes those that
@@ -468,8 +468,7 @@ class Node:
 
     def mlog_events(self) -> list[bytes]:
         """The metadata as the events that a cluster of mlog would have agreed on."""
-        from dragoman.protocols.mlog.handlers.metadata_events import events_of
-        from dragoman.protocols.mlog.replication import encode_event
+        from dragoman.protocols.mlog.handlers.metadata_events import encode_event, events_of
 
         return list(map(encode_event, events_of(self.broker.image)))
 

@@ -43,8 +43,7 @@ from dragoman.cluster.etcd import layout as etcd
 from dragoman.cluster.raft import membership
 from dragoman.cluster.raft import messages as raft
 from dragoman.cluster.raft import ports as raft_ports
-from dragoman.log import manifest, node
-from dragoman.log.producers import errors as producers
+from dragoman.log import manifest, node, producer
 from dragoman.net import peer_frames
 from dragoman.pipelines.jobs import current_rows as folding
 from dragoman.pipelines.jobs import replay
@@ -91,9 +90,9 @@ _REFUSALS = (
     refusals.ForeignGroup("group", "cursus"),
     refusals.MemberIdRequired("member"),
     refusals.NotCoordinator("why", 8),
-    producers.OutOfOrderSequenceError(1, 2, 3, 4),
-    producers.DuplicateSequenceError(1, 2, 3, 4),
-    producers.InvalidProducerEpochError(1, 2, 3),
+    producer.OutOfOrderSequenceError(1, 2, 3, 4),
+    producer.DuplicateSequenceError(1, 2, 3, 4),
+    producer.InvalidProducerEpochError(1, 2, 3),
 )
 _MORE = {type(error): error for error in _REFUSALS}
 _PLAIN: dict[str, Any] = {

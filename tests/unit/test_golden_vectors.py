@@ -23,7 +23,7 @@ from dragoman.cluster.events import VotersChanged
 from dragoman.cluster.raft.entries import membership_in
 from dragoman.cluster.raft.membership import Membership
 from dragoman.errors import ClusterError, DragomanError
-from dragoman.log.producers import errors as producers
+from dragoman.log import producer
 from dragoman.rpc.refusals import Refusals, Refused
 from golden import vectors
 from golden.forms import FORMS, same
@@ -113,7 +113,7 @@ def test_quorum_recognises_a_change_of_membership_by_its_tag() -> None:
 # ---- refusals
 
 
-@pytest.mark.parametrize("module", [errors, refusals, producers])
+@pytest.mark.parametrize("module", [errors, refusals, producer])
 def test_every_error_that_nodes_tell_each_other_has_a_name(module: object) -> None:
     defined = {
         value

@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeVar
 from msgspec import Raw
 
 from dragoman import __version__, limits
-from dragoman.api.errors import ApiError
+from dragoman.api.operations import ApiError
 from dragoman.api.values import (
     ClusterStatus,
     DamagedRange,

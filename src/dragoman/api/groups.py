@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from dragoman.api.errors import ApiError
-from dragoman.api.operations import PageLimit
+from dragoman.api.operations import ApiError, PageLimit
 from dragoman.api.topics import page_of
 from dragoman.api.values import (
     GroupAssignment,

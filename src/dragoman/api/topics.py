@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from dragoman.api.errors import ApiError
-from dragoman.api.operations import PageLimit
+from dragoman.api.operations import ApiError, PageLimit
 from dragoman.api.values import (
     ConfigValue,
     NewTopic,
@@ -19,8 +18,8 @@ from dragoman.broker import topics as broker_topics
 from dragoman.broker.errors import NotAuthorized
 from dragoman.broker.partitions import Partitions
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata, TopicMetadata
+from dragoman.config.overrides import describe_topic_config
 from dragoman.config.settings import Settings
-from dragoman.config.topics import describe_topic_config
 from dragoman.errors import DragomanError
 from dragoman.log.partition import PartitionLog
 from dragoman.net.future import future_of

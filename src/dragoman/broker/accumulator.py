@@ -16,7 +16,7 @@ from typing import TypeAlias
 from dragoman.broker.errors import InvalidRecord, MessageTooLarge
 from dragoman.broker.produce import place
 from dragoman.broker.replica import Replica
-from dragoman.config.topics import TopicConfig
+from dragoman.config.overrides import TopicConfig
 from dragoman.errors import DragomanError
 from dragoman.limits import BATCH_HEADER_BYTES, GATHERED_BATCH_BYTES_MAX
 from dragoman.log.batch import Record, build_batch, read_header

@@ -53,8 +53,8 @@ from dragoman.cluster.metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
+from dragoman.config.overrides import TopicConfig
 from dragoman.config.settings import Settings
-from dragoman.config.topics import TopicConfig
 from dragoman.errors import (
     DiskFullError,
     DragomanError,

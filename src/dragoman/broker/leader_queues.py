@@ -28,7 +28,7 @@ from dragoman.broker.placement import NOBODY
 from dragoman.broker.produce import check_produced, place
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.config.topics import TopicConfig
+from dragoman.config.overrides import TopicConfig
 from dragoman.errors import BrokerError, DragomanError, NotSentError
 from dragoman.limits import RELAY_PATIENCE_S, RELAY_RETRY_S
 from dragoman.log.batch import Record, build_batch

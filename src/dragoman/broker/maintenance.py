@@ -17,7 +17,7 @@ from dragoman.broker.context import NodeContext
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.config.topics import TopicConfig
+from dragoman.config.overrides import TopicConfig
 from dragoman.errors import DragomanError
 from dragoman.limits import COMPACTION_PAUSE_S, MAINTENANCE_PARTITIONS_PER_SLICE
 from dragoman.log.cleaner import (

@@ -28,7 +28,7 @@ from dragoman.broker.replication.ports import Controlled
 from dragoman.cluster.events import Event, NodeAdded, NodeRemoved
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
 from dragoman.cluster.raft.quorum import RaftQuorum
-from dragoman.config.nodes import parse_nodes
+from dragoman.config.hosts import parse_nodes
 from dragoman.errors import ClusterError, ConfigError, DragomanError, OutcomeUnknownError
 
 log = logging.getLogger("dragoman.cluster")

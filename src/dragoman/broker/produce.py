@@ -37,7 +37,7 @@ from dragoman.log.batch import (
 from dragoman.log.compression import Codec, codec_by_name
 from dragoman.log.expansion import expanded_bytes_max, is_oversized
 from dragoman.log.partition import Appended
-from dragoman.log.producers import OutOfOrderSequenceError
+from dragoman.log.producer import OutOfOrderSequenceError
 
 _make_header = BatchHeader._make
 _unpack_header = HEADER.unpack_from

@@ -20,7 +20,7 @@ from dragoman.broker.errors import (
     UnknownLeaderEpoch,
 )
 from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.config.topics import TopicConfig
+from dragoman.config.overrides import TopicConfig
 from dragoman.errors import CorruptionError, DragomanError, OffsetOutOfRangeError
 from dragoman.limits import ACKS_WAITING_MAX, FETCHES_PARKED_MAX
 from dragoman.log.partition import PartitionLog

@@ -29,8 +29,7 @@ from dragoman.cluster.raft.ports import RaftStorage, Settings
 from dragoman.cluster.raft.quorum import RaftQuorum
 from dragoman.errors import DragomanError, LogStoppedError, OutcomeUnknownError
 from dragoman.log.batch import batches
-from dragoman.testing.sim.clock import SimClock
-from dragoman.testing.sim.scheduler import SimScheduler
+from dragoman.testing.sim.scheduler import SimClock, SimScheduler
 from dragoman.world import Scheduler
 from simulation.harness.runs import Outcome, reported
 from simulation.raft.checker import Checker, Operation, expect

@@ -23,17 +23,17 @@ from dragoman.broker.replication.ports import Timing
 from dragoman.broker.replication.replication import Life, Replication
 from dragoman.cluster.events import Event, decode_event
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
+from dragoman.config.overrides import TopicConfig
 from dragoman.config.settings import Settings
-from dragoman.config.topics import TopicConfig
 from dragoman.errors import CorruptionError, DragomanError, LogError, OffsetOutOfRangeError
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
-from dragoman.log.producers import ProducerError
+from dragoman.log.producer import ProducerError
 from dragoman.log.store import LogStore
 from dragoman.testing.sim.background import SimBackground, SyncDelays
-from dragoman.testing.sim.clock import SimClock
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import PowerCut
+from dragoman.testing.sim.scheduler import SimClock
 from dragoman.types import Buffer
 from simulation.replication.metadata import CONTROLLER, Subscription
 from simulation.replication.network import ProcessScheduler

@@ -15,7 +15,7 @@ import pytest
 
 from dragoman import limits
 from dragoman.api.cluster import ClusterService
-from dragoman.api.errors import ApiError
+from dragoman.api.operations import ApiError
 from dragoman.api.values import Election, Moves, NewMoves
 from dragoman.broker.errors import InvalidReplicaAssignment
 from dragoman.broker.leadership import Leadership

@@ -23,7 +23,7 @@ from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CONTROL, Record, build_batch, read_header, records
 from dragoman.log.compression import Codec
-from dragoman.log.producers import InvalidProducerEpochError, OutOfOrderSequenceError
+from dragoman.log.producer import InvalidProducerEpochError, OutOfOrderSequenceError
 from worlds.broker import World, batch_of
 
 

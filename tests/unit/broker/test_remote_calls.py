@@ -41,7 +41,7 @@ from dragoman.errors import (
     OutcomeUnknownError,
 )
 from dragoman.log.batch import TRANSACTIONAL
-from dragoman.log.producers import InvalidProducerEpochError
+from dragoman.log.producer import InvalidProducerEpochError
 from dragoman.outcome import start
 from dragoman.rpc import Done, Node, Reply, Request
 from dragoman.rpc.client import NoTransport

@@ -22,9 +22,9 @@ from dragoman.broker.errors import (
 from dragoman.broker.produce import check_produced
 from dragoman.broker.transactions.state import ProducerIdentity, TransactionState
 from dragoman.broker.writable import check_writable
+from dragoman.captures.addresses import secured
 from dragoman.captures.control import Done, Finding, Pause, Resume, Rewind, Snapshot, Status, Stop
 from dragoman.captures.definition import POSITIONS_TOPIC, Definition
-from dragoman.captures.policy import secured
 from dragoman.captures.supervisor import CaptureState
 from dragoman.cluster.events import CaptureDefined, NodeAdded
 from dragoman.config.settings import Settings

@@ -24,7 +24,7 @@ from dragoman.checksum import crc32c
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.log.batch import read_header, stamp_producer
-from dragoman.log.producers import SEQUENCE_MASK
+from dragoman.log.producer import SEQUENCE_MASK
 from dragoman.outcome import Outcome, acknowledge_to, acknowledged, pause, start
 from dragoman.rpc import Answer, Call, Done, Registry, Request, Rpc
 

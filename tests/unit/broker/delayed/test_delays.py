@@ -25,7 +25,7 @@ from dragoman.broker.errors import (
 from dragoman.errors import DiskFullError, DragomanError
 from dragoman.limits import DELAYED_LOOK_S_MAX, DELAYED_RETRY_S
 from dragoman.log.batch import Record, batches
-from dragoman.log.producers import ProducerStates
+from dragoman.log.producer_states import ProducerStates
 from dragoman.outcome import start
 from worlds.broker import Outcome, World
 from worlds.delayed_records import SETTINGS, TOPIC, Told, delay, delivered, drop, never, record_of

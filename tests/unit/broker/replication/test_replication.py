@@ -27,8 +27,8 @@ from dragoman.cluster.events import (
     TopicCreated,
 )
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
+from dragoman.config.overrides import TopicConfig
 from dragoman.config.settings import Settings
-from dragoman.config.topics import TopicConfig
 from dragoman.errors import CorruptionError
 from worlds.log import World as LogWorld
 

@@ -41,8 +41,8 @@ from dragoman.cluster.events import (
     TopicCreated,
 )
 from dragoman.cluster.metadata import MetadataImage
+from dragoman.config.overrides import TopicConfig
 from dragoman.config.settings import Settings
-from dragoman.config.topics import TopicConfig
 from dragoman.errors import DecodeError
 from dragoman.log.batch import batches
 from dragoman.types import Buffer

@@ -22,7 +22,7 @@ from dragoman.limits import (
 from dragoman.protocols.minibroker import codec
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.errors import is_unasked, reader_failed
-from dragoman.protocols.minibroker.handlers.refusals import refusal
+from dragoman.protocols.minibroker.handlers.session import refusal
 from worlds.broker import World
 from worlds.minibroker import Peer
 

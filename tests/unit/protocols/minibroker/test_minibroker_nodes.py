@@ -18,8 +18,8 @@ from dragoman.config.settings import Settings
 from dragoman.limits import RELAY_PATIENCE_S
 from dragoman.outcome import start
 from dragoman.protocols.minibroker import messages as m
+from dragoman.protocols.minibroker.codec import fnv1a_32
 from dragoman.protocols.minibroker.errors import NOT_LEADER
-from dragoman.protocols.minibroker.partitioner import fnv1a_32
 from dragoman.types import GroupId, MemberId, TopicName
 from worlds.minibroker import Peer, service_of
 from worlds.two_nodes import SETTINGS, Pair

@@ -28,7 +28,7 @@ from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import ProducerIds
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_PRODUCERS_MAX
-from dragoman.log.producers import SEQUENCE_MASK
+from dragoman.log.producer import SEQUENCE_MASK
 from dragoman.outcome import Outcome, called_back, start
 from dragoman.protocols.cursus.constants import ACKS_OF_ALL, ERROR, OK, PARTIAL
 from dragoman.protocols.cursus.errors import Refusal

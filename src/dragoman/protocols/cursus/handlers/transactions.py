@@ -45,8 +45,12 @@ from dragoman.log.batch import TRANSACTIONAL
 from dragoman.outcome import Outcome, acknowledged, attempt, called_back, start
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
-from dragoman.protocols.cursus.handlers.groups import open_group
-from dragoman.protocols.cursus.handlers.offsets import commit, commit_request, parse_offsets
+from dragoman.protocols.cursus.handlers.groups import (
+    commit,
+    commit_request,
+    open_group,
+    parse_offsets,
+)
 from dragoman.protocols.cursus.handlers.publish import route
 from dragoman.protocols.cursus.handlers.records import append_records, record_of
 from dragoman.protocols.cursus.handlers.relayed import (

@@ -19,13 +19,12 @@ from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
 from dragoman.limits import ID_PATTERN_BYTES_MAX
 from dragoman.log.batch import Marker
-from dragoman.log.producers import InvalidProducerEpochError
+from dragoman.log.producer import InvalidProducerEpochError
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.access import authorize_cluster
-from dragoman.protocols.kafka.handlers.items import gather
 from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.resources import authorize_cluster
 from dragoman.protocols.kafka.handlers.session import Call, awaited
-from dragoman.protocols.kafka.handlers.slices import Elements, answer, answer_array
+from dragoman.protocols.kafka.handlers.slices import Elements, answer, answer_array, gather
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 

@@ -14,8 +14,8 @@ from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import DragomanError
 from dragoman.outcome import start
 from dragoman.protocols.mlog.constants import DEFAULT_ID
-from dragoman.protocols.mlog.handlers.names import require_topic, split
 from dragoman.protocols.mlog.handlers.session import MlogSession
+from dragoman.protocols.mlog.handlers.topics import require_topic, split
 from dragoman.protocols.mlog.messages import (
     CommitOffset,
     CommitOffsetResp,

@@ -21,9 +21,8 @@ from dragoman.protocols.mlog.errors import (
     VALUES_REQUIRED_TEXT,
     ErrorCode,
 )
-from dragoman.protocols.mlog.handlers.names import find, require_topic
-from dragoman.protocols.mlog.handlers.refusals import Refused
-from dragoman.protocols.mlog.handlers.session import MlogSession
+from dragoman.protocols.mlog.handlers.session import MlogSession, Refused
+from dragoman.protocols.mlog.handlers.topics import find, require_topic
 from dragoman.protocols.mlog.messages import (
     Produce,
     ProduceBatch,
